@@ -7,12 +7,13 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.settings import Agents, Async, Clock, Start, Sync
@@ -24,11 +25,9 @@ if TYPE_CHECKING:
 PLAN = "simulate.json"
 RUNS, LATEST = Path("runs"), "latest"
 JOURNALS = "journals"
-_DAMAGED = AttributeError, ConfigError, ValueError, TypeError, KeyError, OSError, RecursionError
-_NAMES = {
-    dict: {"dict", "Mapping"}, list: {"Sequence"}, int: {"int", "float"}, NoneType: {"None"},
-    str: {"str", "Directory"},
-}  # fmt: skip  # type of a JSON value -> names of the types of fields that it fits
+_DAMAGED = (
+    AttributeError, ValueError, TypeError, KeyError, OSError, RecursionError, click.BadParameter,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,14 @@ class Contestant:
 
 @dataclass(frozen=True)
 class SimulationPlan:
-    """The settings of one `fbo-flower simulate`; all are JSON values."""
+    """The settings of one `fbo-flower simulate`.
 
+    Parameters
+    ----------
+    given : the options of the command, as JSON values, which `save` writes
+    """
+
+    given: Mapping[str, Any]
     problem: str
     problem_options: dict[str, Any]
     num_agents: int | None
@@ -69,10 +74,43 @@ class SimulationPlan:
     contestants: tuple[Contestant, ...]
     num_rounds: int | None
     engine: str
-    agents: Agents = field(default_factory=Agents)
-    rounds: Sync | Async = field(default_factory=Sync)
-    start: Start = field(default_factory=Start)
-    optuna: str | None = None
+    agents: Agents
+    rounds: Sync | Async
+    start: Start
+    optuna: str | None
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> SimulationPlan:
+        """Return the plan of the command's options; ConfigError if two contradict each other.
+
+        Files have their absolute paths, so that the run can be resumed elsewhere.
+        """
+        given = {**given, "warm_start": _absolute(given["warm_start"]), "optuna": _storage(given["optuna"])}
+        if (given["durations"] or "").startswith("table:"):
+            given["durations"] = f"table:{_absolute(given['durations'].removeprefix('table:'))}"
+        sites = parse_options(given["site_option"] or (), "--site-option")
+        own = parse_options(given["option_"] or (), "--option")
+        algorithm = given["algorithm"]
+        start = Start((), given["prior_rounds"], given["prior_algorithm"], None, given["warm_start"])
+        return SimulationPlan(
+            given=given,
+            problem=given["problem"],
+            problem_options=parse_options(given["problem_option"] or (), "--problem-option"),
+            num_agents=given["agents"],
+            seed=given["seed"],
+            contestants=(
+                Contestant(given["label"] or algorithm, algorithm, own),
+                *map(Contestant.parse, given["compare"] or ()),
+            ),
+            num_rounds=given["rounds"],
+            engine=given["engine"],
+            agents=Agents(
+                num_parallel=given["num_parallel"], trial_timeout=given["trial_timeout"], site_options=sites
+            ),
+            rounds=_rounds(given),
+            start=start,
+            optuna=given["optuna"],
+        )
 
     def check(self) -> tuple[Problem, dict[str, int | None]]:
         """Return the problem and each contestant's number of rounds; ConfigError if a setting is wrong."""
@@ -112,38 +150,9 @@ class SimulationPlan:
         return default_directory(self.problem, self.contestants, self.seed, datetime.now())
 
     def save(self, directory: Path) -> None:
-        """Write the plan into `directory`, where `load` finds it."""
+        """Write the options into `directory`, where `read_plan` finds them."""
         with atomic_file(directory / PLAN, text=True) as stream:
-            kind = {"mode": "async" if isinstance(self.rounds, Async) else "sync"}
-            values = {**asdict(self), "rounds": {**kind, **asdict(self.rounds)}}
-            stream.write(json.dumps(values, indent=2) + "\n")
-
-    @staticmethod
-    def load(directory: Path) -> SimulationPlan:
-        """Return the plan that `save` wrote; ConfigError if there is none."""
-        path = directory / PLAN
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            rounds = values.pop("rounds")
-            mode, clock = rounds.pop("mode"), rounds.pop("clock")
-            rounds["clock"] = None if clock is None else read(Clock, clock)
-            values |= {
-                "contestants": tuple(read(Contestant, c) for c in values["contestants"]),
-                "agents": read(Agents, values["agents"]),
-                "rounds": read({"sync": Sync, "async": Async}[mode], rounds),
-                "start": read(Start, values["start"]),
-            }
-            plan: SimulationPlan = read(SimulationPlan, values)
-            return plan
-        except FileNotFoundError as error:
-            raise ConfigError(
-                f"--resume: expected the directory of a run with --journal, got {directory}"
-            ) from error
-        except _DAMAGED as error:
-            raise ConfigError(
-                f"--resume: expected the settings of a run in {path}, got {type(error).__name__}: {error}; "
-                "restore a copy of the file, or start a new study with another --out"
-            ) from error
+            stream.write(json.dumps(self.given, indent=2) + "\n")
 
     def _num_rounds(self, contestant: Contestant, problem: Problem) -> int | None:
         """Return an algorithm's number of rounds; None: until the algorithm is finished."""
@@ -159,33 +168,65 @@ class SimulationPlan:
         return self.num_rounds or (None if algorithm.finishes else DEFAULT_ROUNDS)
 
 
-def rounds_of(
-    mode: str, fraction: float, quorum: float, max_staleness: int | None, clock: Clock | None
-) -> Sync | Async:
+def read_plan(directory: Path, command: click.Command | None = None) -> SimulationPlan:
+    """Return the plan that `save` wrote; ConfigError if there is none.
+
+    Parameters
+    ----------
+    command : `simulate`, which checks the types of its options; None: they are not checked
+    """
+    path = directory / PLAN
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+        for option in () if command is None else command.params:
+            if option.name in given:
+                option.type_cast_value(click.Context(command or click.Command("")), given[option.name])
+        return SimulationPlan.of(given)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"--resume: expected the directory of a run with --journal, got {directory}"
+        ) from error
+    except _DAMAGED as error:
+        raise ConfigError(
+            f"--resume: expected the settings of a run in {path}, got {type(error).__name__}: {error}; "
+            "restore a copy of the file, or start a new study with another --out"
+        ) from error
+
+
+def _rounds(given: Mapping[str, Any]) -> Sync | Async:
     """Return the rounds of `--mode`; ConfigError if an option of the other mode is given."""
-    if mode == "sync" and max_staleness is None:
-        return Sync(fraction, quorum, clock)
-    if mode == "async" and fraction == quorum == 1.0:
-        return Async(max_staleness, clock)
-    if mode == "sync":
+    mode, fraction, quorum = given["mode"], given["fraction"], given["quorum"]
+    max_staleness, seconds = given["max_staleness"], given["exchange_seconds"]
+    if given["durations"] is None and seconds:
+        raise ConfigError("exchange_seconds: expected durations as well, got none")
+    clock = None if given["durations"] is None else Clock(given["durations"], seconds)
+    if mode == "sync" and max_staleness is not None:
         raise ConfigError("max_staleness: expected None in a synchronous study; set --mode async")
-    if mode == "async":
+    if mode == "async" and not fraction == quorum == 1.0:
         raise ConfigError(
             f"mode: expected no fraction and no quorum in an asynchronous study, got {fraction:g} and "
             f"{quorum:g}; no agent waits for another one there"
         )
-    raise ConfigError(f"mode: expected one of sync, async, got {mode!r}")
+    if mode not in {"sync", "async"}:
+        raise ConfigError(f"mode: expected one of sync, async, got {mode!r}")
+    return Sync(fraction, quorum, clock) if mode == "sync" else Async(max_staleness, clock)
 
 
-def read(kind: type[Any], values: Mapping[str, Any]) -> Any:
-    """Return an object from the values of a JSON file; TypeError if one has another type than its field."""
-    for known in fields(kind):
-        if known.name in values:
-            allowed = {part.partition("[")[0] for part in str(known.type).split(" | ")}
-            value = values[known.name]
-            if allowed.isdisjoint(_NAMES.get(type(value), {type(value).__name__})):
-                raise TypeError(f"{known.name}: {value!r:.80}")
-    return kind(**values)
+def _absolute(path: str | Path | None) -> str | None:
+    return None if path is None else str(Path(path).resolve())
+
+
+def _storage(optuna: str | None) -> str | None:
+    """Return an Optuna storage with the absolute path of its file."""
+    if optuna is None:
+        return None
+    from fbo_flower.study.optuna_storage import SQLITE, storage_name
+
+    name = str(storage_name(optuna))
+    if "://" in name and not name.startswith(SQLITE):
+        return name
+    prefix = SQLITE if name.startswith(SQLITE) else ""
+    return f"{prefix}{_absolute(name.removeprefix(prefix))}"
 
 
 def parse_options(pairs: Iterable[str], source: str) -> dict[str, Any]:

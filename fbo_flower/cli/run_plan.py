@@ -18,7 +18,6 @@ from fbo_flower.study.keep import Keep
 from fbo_flower.trackers.callback import Callback, StudyInfo
 
 if TYPE_CHECKING:
-    from fbo_flower.simulation.problems import Problem
     from fbo_flower.study.study import Study
 
 
@@ -41,44 +40,26 @@ def run_plan(
     journal, resume : whether to keep journals there, and whether to continue those
     overwrite : whether a study that is there may be replaced
     """
-    from fbo_flower.study.directory import removed_if_empty, study_directory
-
-    problem, num_rounds = plan.check()  # finds every wrong setting before the first evaluation
-    directory = out or plan.directory()
-    with removed_if_empty(directory):
-        study_directory(directory, overwrite=overwrite, resume=resume)
-        _run_into(directory, plan, problem, num_rounds, address, journal, resume, out is None, quiet, debug)
-
-
-def _run_into(
-    directory: Path,
-    plan: SimulationPlan,
-    problem: Problem,
-    num_rounds: dict[str, int | None],
-    address: str | None,
-    journal: bool,
-    resume: bool,
-    is_default: bool,
-    quiet: bool,
-    debug: bool,
-) -> None:
-    """Run the algorithms of a plan, and write their studies into a directory."""
     from fbo_flower.algorithms import make_algorithm
     from fbo_flower.cli.progress import Display
     from fbo_flower.simulation.ray_workers import ray_running
     from fbo_flower.simulation.runner import prior_study, simulate
+    from fbo_flower.study.directory import removed_if_empty, study_directory
     from fbo_flower.trackers import OptunaTracker
 
+    problem, num_rounds = plan.check()  # finds every wrong setting before the first evaluation
+    directory = out or plan.directory()
+    record = _Record(directory, journal, out is None)
     journals = directory / JOURNALS if journal else None
-    if journals is not None and not resume:
-        if journals.exists():
-            raise ConfigError(
-                f"--journal: {directory} already holds journals; continue them with --resume {directory}"
-            )
-        plan.save(directory)
-
-    record = _Record(directory, journal, is_default)
     with ExitStack() as stack:
+        stack.enter_context(removed_if_empty(directory))
+        study_directory(directory, overwrite=overwrite, resume=resume)
+        if journals is not None and not resume:
+            if journals.exists():
+                raise ConfigError(
+                    f"--journal: {directory} already holds journals; continue them with --resume {directory}"
+                )
+            plan.save(directory)
         display = stack.enter_context(Display(quiet=quiet, debug=debug))
         try:
             if plan.engine == "ray":
@@ -116,20 +97,22 @@ def _run_into(
             raise
     no_picture = record.draw()
     if not quiet:
-        from fbo_flower.reports.summary import summarise
+        _print_results(plan, record.study, directory, no_picture)
 
-        print_table(summarise(record.study))
-        print_selections(record.study)
-        typer.echo(
-            "Simulated agents disclosed their trials, because nobody owns the data of a bundled problem."
-        )
-        if no_picture:
-            typer.echo(f"No picture: {no_picture}")
-        typer.echo(f"Results: {directory}")
-        if plan.optuna is not None:
-            typer.echo(f"Look at the trials: optuna-dashboard {plan.optuna}")
-        if plan.rounds.clock is not None:
-            typer.echo(f"Values against time: fbo-flower report {directory} --x time")
+
+def _print_results(plan: SimulationPlan, study: Study, directory: Path, no_picture: str) -> None:
+    from fbo_flower.reports.summary import summarise
+
+    print_table(summarise(study))
+    print_selections(study)
+    typer.echo("Simulated agents disclosed their trials, because nobody owns the data of a bundled problem.")
+    if no_picture:
+        typer.echo(f"No picture: {no_picture}")
+    typer.echo(f"Results: {directory}")
+    if plan.optuna is not None:
+        typer.echo(f"Look at the trials: optuna-dashboard {plan.optuna}")
+    if plan.rounds.clock is not None:
+        typer.echo(f"Values against time: fbo-flower report {directory} --x time")
 
 
 class _Record(Callback):

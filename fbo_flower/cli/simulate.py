@@ -10,11 +10,14 @@ import typer
 
 from fbo_flower.algorithms.registry import RECOMMENDED
 from fbo_flower.cli.common import Debug, Quiet, option
-from fbo_flower.cli.plan import Contestant, SimulationPlan, parse_options, rounds_of
+from fbo_flower.cli.plan import SimulationPlan, read_plan
 from fbo_flower.cli.run_plan import run_plan
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.settings import Agents, Async, Clock, Start, Sync
 from fbo_flower.study.keep import Keep
+
+# options that do not belong to the settings of a run
+_NOT_SAVED = {"address", "debug", "journal", "out", "overwrite", "quiet", "resume"}
 
 
 def simulate(
@@ -135,63 +138,21 @@ def simulate(
 
     fbo-flower simulate --algorithm fts --mode async --durations lognormal:60,1 --compare ts
     """
+    given = {name: value for name, value in context.params.items() if name not in _NOT_SAVED}
     if resume is None:
-        sites = parse_options(site_option or [], "--site-option")
-        clock = _clock(durations, exchange_seconds)
-        warm = None if warm_start is None else str(warm_start.resolve())
-        plan = SimulationPlan(
-            problem=problem,
-            problem_options=parse_options(problem_option or [], "--problem-option"),
-            num_agents=agents,
-            seed=seed,
-            contestants=(
-                Contestant(label or algorithm, algorithm, parse_options(option_ or [], "--option")),
-                *map(Contestant.parse, compare or []),
-            ),
-            num_rounds=rounds,
-            engine=engine,
-            agents=Agents(None, None, None, None, None, num_parallel, trial_timeout, sites),
-            rounds=rounds_of(mode, fraction, quorum, max_staleness, clock),
-            start=Start((), prior_rounds, prior_algorithm, None, warm),
-            optuna=_absolute_storage(optuna),
-        )
+        plan = SimulationPlan.of(given)
     else:
-        given = _given(context) - {"resume", "engine", "address", "quiet", "debug"}
-        if given:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given))
+        typed = {name for name in context.params if _is_typed(context, name)}
+        if more := sorted(typed - {"resume", "engine", "address", "quiet", "debug"}):
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in more)
             raise ConfigError(f"--resume: the settings come from {resume}; leave out {names}")
-        plan = SimulationPlan.load(resume)
-        if "engine" in _given(context):
+        plan = read_plan(resume, context.command)
+        if "engine" in typed:
             plan = replace(plan, engine=engine)
     journal = journal or resume is not None
     run_plan(plan, resume or out, address, journal, resume is not None, overwrite, quiet, debug)
 
 
-def _clock(durations: str | None, exchange_seconds: float) -> Clock | None:
-    """Return the simulated clock; a table has its absolute path, so that the run can be resumed elsewhere."""
-    if durations is None:
-        if exchange_seconds:
-            raise ConfigError("exchange_seconds: expected durations as well, got none")
-        return None
-    if durations.startswith("table:"):
-        durations = f"table:{Path(durations.removeprefix('table:')).resolve()}"
-    return Clock(durations, exchange_seconds)
-
-
-def _absolute_storage(optuna: str | None) -> str | None:
-    """Return an Optuna storage with the absolute path of its file, so that the run can be resumed."""
-    if optuna is None:
-        return None
-    from fbo_flower.study.optuna_storage import SQLITE, storage_name
-
-    name = str(storage_name(optuna))
-    if "://" in name and not name.startswith(SQLITE):
-        return name
-    prefix = SQLITE if name.startswith(SQLITE) else ""
-    return f"{prefix}{Path(name.removeprefix(prefix)).resolve()}"
-
-
-def _given(context: typer.Context) -> set[str]:
-    """Return the names of the options that the user typed."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+def _is_typed(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

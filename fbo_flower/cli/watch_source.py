@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from fbo_flower.cli.plan import JOURNALS, PLAN, SimulationPlan
+from fbo_flower.cli.plan import JOURNALS, PLAN, read_plan
 from fbo_flower.cli.watch_state import RunState, state_of_study
 from fbo_flower.cli.watch_text import duration, state_lines
 from fbo_flower.errors import ConfigError, FBOError, JournalError, printable
@@ -140,7 +140,7 @@ class WatchedRun:
         if not (self.path / PLAN).is_file():
             return []
         try:
-            return [contestant.label for contestant in SimulationPlan.load(self.path).contestants]
+            return [contestant.label for contestant in read_plan(self.path).contestants]
         except FBOError:
             return []  # of another version
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,14 +34,5 @@ def annotate(study: Study, problem: Problem, **description: object) -> Study:
     if "noise_from" in run.get("privacy", {}):  # agents of a problem draw from the study's seed, too
         known["privacy"] = {**run["privacy"], "noise_from": "seed"}
     settings = {**study.settings, "runs": [{**run, **known, **description}]}
-    study = Study(
-        settings,
-        study.trials,
-        study.rounds,
-        recommendations=study.recommendations,
-        models=study.models,
-        judgements=study.judgements,
-        times=study.times,
-        replies=study.replies,
-    )
+    study = replace(study, settings=settings)
     return with_regret(study, problem)

@@ -8,8 +8,7 @@ from flwr.serverapp import Grid
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.clocked_grid import ClockedGrid
-from fbo_flower.simulation.duration_texts import parse_durations
-from fbo_flower.simulation.durations import durations
+from fbo_flower.simulation.durations import durations, parse_durations
 from fbo_flower.simulation.grids import LocalGrid
 from fbo_flower.simulation.settings import Clock
 from fbo_flower.strategies.result import TuningResult

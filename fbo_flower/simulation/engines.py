@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -17,11 +18,11 @@ from typing import Any
 
 from flwr.app import Context
 from flwr.clientapp import ClientApp
+from flwr.common.logger import LOGGER_NAME, ConsoleHandler
 from flwr.serverapp import Grid, ServerApp
 
 from fbo_flower.errors import ConfigError, FBOError, did_you_mean
 from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.simulation.log_colours import colour_terminals_only
 from fbo_flower.simulation.rare_collections import rare_collections
 from fbo_flower.simulation.ray_grid import RayGrid
 from fbo_flower.simulation.ray_workers import check_picklable
@@ -72,6 +73,13 @@ def run_on_engine(
             start(grid)
     else:
         _run_flower(strategy, start, app, num_agents)
+
+
+def colour_terminals_only() -> None:
+    """Switch off the colours of Flower's log where it goes to a file or a pipe: Flower colours both."""
+    for handler in logging.getLogger(LOGGER_NAME).handlers:
+        if isinstance(handler, ConsoleHandler) and not handler.stream.isatty():
+            handler.colored = False
 
 
 def _run_flower(strategy: TuningStrategy, start: Start, app: ClientApp, num_agents: int) -> None:

@@ -1,89 +1,129 @@
-"""`examples/own-objective`: as short as its README says, and it runs."""
+"""`examples/own-objective` and `examples/torch-cifar`: as short as promised, and they run in this process."""
 
 from __future__ import annotations
 
+import importlib
+import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from flower_runtime import ROOT, FlwrRun
 from flwr.app import Context, RecordDict
 
+from fbo_flower.federated import TunedFederation
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.study import Study
 
-EXAMPLE = ROOT / "examples" / "own-objective"
-PYPROJECT = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())
+OWN = ROOT / "examples" / "own-objective"
+Run = Callable[..., str]
 
 
 @pytest.fixture
-def apps(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ModuleType, ModuleType]]:
-    monkeypatch.syspath_prepend(str(EXAMPLE))
-    from own_objective import client_app, server_app  # type: ignore[import-not-found]  # not installed
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Return a function that runs an example over nodes in this process and returns what it prints."""
+    imported: list[str] = []
 
-    yield client_app, server_app
-    for name in [name for name in sys.modules if name.startswith("own_objective")]:
+    def running(example: str, num_nodes: int, node: dict[str, str] | None = None, **changes: Any) -> str:
+        directory, package = ROOT / "examples" / example, example.replace("-", "_")
+        monkeypatch.syspath_prepend(str(directory))
+        imported.append(package)
+        client, server = (importlib.import_module(f"{package}.{side}_app") for side in ("client", "server"))
+        defaults = tomllib.loads((directory / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+        config = {**defaults, **{name.replace("_", "-"): value for name, value in changes.items()}}
+        own = {number: dict(node or {}) for number in range(num_nodes)}
+        grid = InProcessGrid(client.app, num_nodes, run_config=config, node_configs=own)
+        server.app(grid, Context(1, 0, {}, RecordDict(), config))
+        return capsys.readouterr().out
+
+    yield running
+    for name in [name for name in sys.modules if name.split(".")[0] in imported]:
         del sys.modules[name]
-
-
-def run_in_process(
-    apps: tuple[ModuleType, ModuleType], num_nodes: int, disclose: str = "trials", **changes: Any
-) -> None:
-    client, server = apps
-    config = {**PYPROJECT["tool"]["flwr"]["app"]["config"], **changes}
-    own = {node: {"disclose": disclose} for node in range(num_nodes)} if disclose else {}
-    grid = InProcessGrid(client.app, num_nodes, run_config=config, node_configs=own)
-    server.app(grid, Context(1, 0, {}, RecordDict(), config))
 
 
 def test_the_files_are_as_short_as_promised() -> None:
     for name in ("client_app.py", "server_app.py"):
-        assert len((EXAMPLE / "own_objective" / name).read_text().splitlines()) <= 20
-    assert len((EXAMPLE / "README.md").read_text().split()) < 120
+        assert len((OWN / "own_objective" / name).read_text().splitlines()) <= 20
+    assert len((OWN / "README.md").read_text().split()) < 120
+    client = (ROOT / "examples" / "torch-cifar" / "torch_cifar" / "client_app.py").read_text()
+    assert "fbo_flower" not in client, "it does not know of tuning"
 
 
-def test_the_app_tunes_and_saves_a_study(
-    apps: tuple[ModuleType, ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_each_node_tunes_on_its_own_data_and_the_server_prints_what_operators_disclose(
+    run: Run, tmp_path: Path
 ) -> None:
-    run_in_process(apps, 3, **{"num-agents": 3, "num-rounds": 5, "out": str(tmp_path)})
+    out = run("own-objective", 3, {"disclose": "trials"}, num_rounds=5, out=str(tmp_path))
     study = Study.load(tmp_path)
     assert len(study.trials) == 3 * 7
     assert not any(study.trials["failure"].tolist())
-    out = capsys.readouterr().out
+    values = [best["value"] for best in study.best.values()]
+    assert len(set(values)) == 3
+    assert all(0.5 < value < 1 for value in values)
     for agent, best in study.best.items():
         assert set(best["config"]) == {"max_depth", "min_samples_leaf"}
         assert f"agent {agent}: {best['value']:.3f}" in out
 
 
-def test_nothing_is_disclosed_unless_the_operator_says_so(
-    apps: tuple[ModuleType, ModuleType], tmp_path: Path
-) -> None:
-    run_in_process(apps, 2, "", **{"num-rounds": 2, "out": str(tmp_path)})
+def test_nothing_is_disclosed_unless_the_operator_says_so(run: Run, tmp_path: Path) -> None:
+    run("own-objective", 2, num_rounds=2, out=str(tmp_path))
     study = Study.load(tmp_path)
-    assert len(study.trials) == 0
-    assert study.best == {}
+    assert (len(study.trials), study.best) == (0, {})
     assert study.settings["runs"][0]["disclosures"] == {"none, default": 2}
-
-
-def test_the_objective_scores_each_nodes_own_data(
-    apps: tuple[ModuleType, ModuleType], tmp_path: Path
-) -> None:
-    run_in_process(apps, 2, **{"num-rounds": 1, "out": str(tmp_path)})
-    values = {agent: best["value"] for agent, best in Study.load(tmp_path).best.items()}
-    assert 0.5 < values["0"] < 1
-    assert 0.5 < values["1"] < 1
-    assert values["0"] != values["1"]
 
 
 @pytest.mark.slow  # its functions are run in this process above, other apps on Flower's runtime
 @pytest.mark.e2e
 @pytest.mark.ray
 def test_the_app_runs_on_flowers_runtime(flwr_run: FlwrRun, tmp_path: Path) -> None:
-    run = flwr_run(EXAMPLE, 2, f"num-rounds=3 out='{tmp_path}'")
-    assert run.status == "finished:completed", run.log
-    assert "values not disclosed" in run.log
+    done = flwr_run(OWN, 2, f"num-rounds=3 out='{tmp_path}'")
+    assert done.status == "finished:completed", done.log
+    assert "values not disclosed" in done.log
     assert Study.load(tmp_path).rounds["replies"].tolist() == [2, 2, 2]
+
+
+def test_a_network_of_pytorch_is_trained_before_and_after_tuning(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the example's own dependency PyTorch is not installed")
+    small: dict[str, Any] = {"dataset": "digits", "max_rows": 40, "rounds": 2, "budget": 16, "num_clients": 4}
+    out = run("torch-cifar", 4, **small, out=str(tmp_path))
+    lines = re.findall(r"(before|after) tuning, round (\d): test accuracy [01]\.", out)
+    assert sorted(lines) == [("after", "1"), ("after", "2"), ("before", "1"), ("before", "2")]
+    tuned = TunedFederation.load(tmp_path)
+    assert set(tuned.best_config) == {"learning-rate", "momentum", "local-epochs", "batch-size"}
+    assert tuned.client_rounds >= 16
+
+
+def test_tuning_raises_the_accuracy_of_the_same_training_and_a_killed_app_goes_on(
+    run: Run, tmp_path: Path
+) -> None:
+    def accuracies(**changes: Any) -> list[float]:
+        out = run("tune-federation", 4, num_clients=4, rounds=5, **changes)
+        return [float(value) for value in re.findall(r"round \d+: accuracy ([\d.]+)", out)]
+
+    kept = {"journals": str(tmp_path / "journals"), "out": str(tmp_path / "out")}
+    before = accuracies(budget=0)
+    accuracies(budget=60, **kept)
+    first = TunedFederation.load(tmp_path / "out")
+    after = accuracies(budget=160, **kept)
+    assert len(before) == len(after) == 5
+    assert after[-1] > before[-1] + 0.05
+    result = TunedFederation.load(tmp_path / "out")
+    assert set(result.best_config) == {"learning-rate", "local-epochs", "batch-size", "server-learning-rate"}
+    assert 160 <= result.client_rounds < 164
+    assert 60 <= first.client_rounds < 160
+    assert first.curve(0) == result.curve(0)
+    client = (ROOT / "examples" / "tune-federation" / "tune_federation" / "client_app.py").read_text()
+    assert "fbo_flower" not in client, "it does not know of tuning"
+
+
+@pytest.mark.slow  # what it shows of Flower's runtime, other apps show quicker
+@pytest.mark.e2e
+@pytest.mark.ray
+def test_a_federation_is_tuned_on_flowers_runtime(flwr_run: FlwrRun, tmp_path: Path) -> None:
+    example = ROOT / "examples" / "tune-federation"
+    done = flwr_run(example, 4, f"rounds=2 budget=24 num-clients=4 out='{tmp_path}'")
+    assert done.status == "finished:completed", done.log
+    assert "tuned: accuracy" in done.log
+    assert len(TunedFederation.load(tmp_path).trials) >= 2

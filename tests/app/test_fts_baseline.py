@@ -36,14 +36,8 @@ def test_its_layout_is_that_of_flowers_baselines() -> None:
 
 def test_the_command_of_the_page_prints_its_table() -> None:
     command = [sys.executable, "-m", "fts_baseline.compare", "--seeds", "2", "--agents", "3", "--rounds", "3"]
-    path = os.pathsep.join([str(EXAMPLE), str(ROOT)])
-    done = subprocess.run(
-        command,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(EXAMPLE), str(ROOT)])}
+    done = subprocess.run(command, env=path, capture_output=True, text=True, check=True)
     rows = [line.split(" | ")[0] for line in done.stdout.splitlines() if line.startswith("| ")]
     assert rows == ["| algorithm", "| random", "| ts", "| fts", "| fts-portfolio"]
     assert all(f"{row} | 0." in PAGE for row in rows[1:])

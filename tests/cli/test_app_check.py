@@ -22,10 +22,6 @@ def objective(config, context):
 MISTAKES = [
     # client_app.py -> what the line says
     ("app = client_app(objective, {'x': (0, 1)})", "space: expected a SearchSpace, got a dict; wrap it"),
-    ("app = client_app(lambda config: 1.0, space)", "expected a function of two arguments"),
-    ("app = client_app(space, objective)", "objective, space: expected the objective first"),
-    ("app = client_app(objective, space, disclose='all')", "expected one of none, incumbent, trials"),
-    ("app = client_app(objective, SearchSpace({'x': (0, 1)}))", "x: expected a Float, Int, Categorical or"),
     ("app = objective", "clientapp my_app.client_app:app: expected a ClientApp, as in app = client_app("),
     ("apps = client_app(objective, space)", "module 'my_app.client_app' has no attribute 'app'"),
     ("app = client_app(objective, spacee)", "name 'spacee' is not defined (client_app.py, line 7)"),
@@ -72,16 +68,9 @@ def test_a_server_that_is_none_is_found_too(app: Path, capfd: pytest.CaptureFixt
     assert "serverapp my_app.server_app:app: expected a ServerApp, as in" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["", "print('last')\nimport os\nos._exit(3)", "print('{\"a\": 1}')"])
-def test_a_sound_app_and_one_that_ends_the_process_are_left_to_flower(text: str, app: Path) -> None:
-    client(app, "app = client_app(objective, space)\n" + text)
+@pytest.mark.parametrize("text", ["", "print('last')\nimport os\nos._exit(3)", "import torchy"])
+def test_a_sound_app_and_what_only_flower_can_judge_are_left_to_flower(text: str, app: Path) -> None:
+    client(app, f"app = client_app(objective, space)\nprint('{{\"a\": 1}}')\n{text}")
     project = read_app("my-app")
     assert project is not None
-    check_app("my-app", project, runs_here=True)
-
-
-def test_what_is_missing_here_may_be_installed_where_the_app_runs(app: Path) -> None:
-    client(app, "import torchy")
-    project = read_app("my-app")
-    assert project is not None
-    check_app("my-app", project, runs_here=False)
+    check_app("my-app", project, runs_here=not text.startswith("import"))  # it may be installed elsewhere

@@ -336,12 +336,18 @@ def test_report_draws_again_and_merges_studies_and_tells_equal_names_apart(
 # the command itself
 
 
+def in_a_process(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fbo_flower.cli", *words]
+    path = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=path)
+
+
 def test_help_of_all_commands_fits_on_a_page_and_every_command_says_what_its_arguments_are(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert run(["--help"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) <= 40
+    done = in_a_process("--help", COLUMNS="80")  # no other package has added commands there
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) <= 40
     assert run([]) != 0
     assert "simulate" in capsys.readouterr().out
     for name in typer.main.get_command(main.app).commands:  # type: ignore[attr-defined]  # a group
@@ -361,9 +367,7 @@ def test_an_error_is_one_line_unless_its_traceback_is_asked_for(capsys: pytest.C
     err = capsys.readouterr().err
     assert "Traceback" in err
     assert err.splitlines()[-1] == line
-    command = [sys.executable, "-m", "fbo_flower.cli", "simulate", "--rounds", "0"]
-    path = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=path)
+    done = in_a_process("simulate", "--rounds", "0")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{line}\n")
 
 

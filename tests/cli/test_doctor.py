@@ -51,17 +51,12 @@ def test_nothing_is_wrong_with_agents_that_agree(tmp_path: Path) -> None:
     own = {i: {"journal": str(tmp_path / f"{i}.db")} for i in range(3)}
     report = report_of(node_configs=own)
     assert diagnose(report, (), __version__) == []
+    findings = diagnose(report_of(), (), __version__)
+    assert [(f.is_wrong, f.text.partition(":")[0]) for f in findings] == [(False, "keeps no journal")] * 3
     for i, node in enumerate(report["nodes"]):
         assert (node["agent"], node["journal"], node["disclose"]) == (str(i), "kept", "none")
         assert (node["version"], node["digest"]) == (__version__, SPACE.digest)
         assert skew(node) == 0
-
-
-def test_an_agent_without_a_journal_is_worth_a_note() -> None:
-    findings = diagnose(report_of(), (), __version__)
-    assert len(findings) == 3
-    assert not any(finding.is_wrong for finding in findings)
-    assert "keeps no journal" in findings[0].text
 
 
 def test_a_journal_that_cannot_be_used_is_found(tmp_path: Path) -> None:
@@ -133,22 +128,17 @@ def test_the_parameters_in_which_spaces_differ_are_named() -> None:
     assert wrong["agent 1"].endswith("they differ in x, depth")
 
 
-def test_nodes_that_the_superlink_knows_but_that_are_not_there_are_found() -> None:
+def test_nodes_that_are_not_there_and_another_version_at_the_command_line_are_found() -> None:
     known = [
         {"node-id": "1001", "status": "online"},
         {"node-id": "77", "status": "offline"},
         {"node-id": "78", "status": "registered"},
         {"node-id": "79", "status": "unregistered"},
     ]
-    assert texts(report_of(), known) == {
+    assert texts(report_of(), known, here="9.9") == {
+        "server": f"runs fbo-flower {__version__}, this computer 9.9; install one version",
         "node 77": "is not connected any more",
         "node 78": "has never connected",
-    }
-
-
-def test_another_version_at_the_command_line_is_found() -> None:
-    assert texts(report_of(), here="9.9") == {
-        "server": f"runs fbo-flower {__version__}, this computer 9.9; install one version"
     }
 
 

@@ -91,6 +91,7 @@ def test_a_run_that_succeeds_is_streamed_and_ends_with_0(
     out, err = capfd.readouterr()
     assert out.count("round 1 of 1") == 3, "the log was followed again each time the run was not over"
     assert "Run 17 finished:completed" in err
+    assert "\x1b" not in out + err, "a redirected log has no colours"
     submission = flower.calls[0][0]
     expected = ["run", str(app), "deploy", "--run-config", "num-rounds=3"]
     assert submission[:5] == expected
@@ -98,27 +99,33 @@ def test_a_run_that_succeeds_is_streamed_and_ends_with_0(
     assert flower.calls[1][0] == ["log", "17", "deploy", "--stream"]
 
 
-@pytest.mark.parametrize("status", ["finished:failed", "finished:stopped"])
-def test_a_run_that_does_not_succeed_ends_with_1_and_the_reason(
-    status: str, flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    flower.answers(status=status, details="ConfigError: agents: expected 3")
-    assert run(["run", str(app), "-q"]) == 1
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err == f"error: run 17 {status}: ConfigError: agents: expected 3\n"
+TRACEBACK = "\nTraceback\nfbo_flower.errors.{}: space: expected a SearchSpace, got a dict\n more"
+FAILED = "finished:failed"
 
 
-@pytest.mark.parametrize(("kind", "code"), [("ConfigError", 2), ("ObjectiveError", 1)])
-def test_an_error_in_the_log_is_the_reason_with_the_same_exit_status_as_elsewhere(
-    kind: str, code: int, flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("answers", "code", "said"),
+    [
+        ({"status": FAILED, "details": "ConfigError: agents: 3"}, 1, f"{FAILED}: ConfigError: agents: 3"),
+        ({"status": "finished:stopped", "details": "by hand"}, 1, "finished:stopped: by hand"),
+        *(
+            ({"status": FAILED, "details": "An error.", "log": TRACEBACK.format(kind)}, code, SPACE)
+            for kind, code in (("ConfigError", 2), ("ObjectiveError", 1))
+            for SPACE in [f"{FAILED}: space: expected a SearchSpace, got a dict"]
+        ),
+    ],
+)
+def test_a_run_that_does_not_succeed_ends_with_the_reason_and_a_status_as_elsewhere(
+    answers: dict[str, str],
+    code: int,
+    said: str,
+    flower: Flower,
+    app: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    log = f"\nTraceback\nfbo_flower.errors.{kind}: space: expected a SearchSpace, got a dict\n more"
-    flower.answers(status="finished:failed", details="An error was encountered.", log=log)
+    flower.answers(**answers)
     assert run(["run", str(app), "-q"]) == code
-    assert capfd.readouterr().err == (
-        "error: run 17 finished:failed: space: expected a SearchSpace, got a dict\n"
-    )
+    assert capfd.readouterr() == ("", f"error: run 17 {said}\n")
 
 
 def test_a_refused_submission_is_an_error_with_flowers_reason(
@@ -129,30 +136,23 @@ def test_a_refused_submission_is_an_error_with_flowers_reason(
     assert "There is no connection 'deploi'" in capfd.readouterr().err
 
 
-def test_dependencies_that_are_installed_need_no_index(flower: Flower, app: Path) -> None:
+def test_only_dependencies_that_are_missing_are_named_and_left_to_flower(
+    flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert missing_dependencies(read_app(str(app)) or {}) == []
     assert run(["run", str(app), "-q"]) == 0
     assert {installation for _, installation in flower.calls} == {"1"}
-
-
-def test_dependencies_that_are_missing_are_named_and_left_to_flower(
-    flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+    flower.answers(status=FAILED, details="Failed to install app dependencies")
+    assert run(["run", str(app), "-q"]) == 1, "a SuperLink that installs by itself"
+    assert "--disable-runtime-dependency-installation" in capfd.readouterr().err
+    flower.answers(status="finished:completed")
     pyproject = app / "pyproject.toml"
     text = pyproject.read_text().replace('"scikit-learn>=1.5"', '"scikit-learn>=99", "no-such-thing"')
     pyproject.write_text(text)
     assert run(["run", str(app)]) == 0
     err = capfd.readouterr().err
     assert "Flower needs an index for them: scikit-learn>=99, no-such-thing" in err
-    assert {installation for _, installation in flower.calls} == {None}
-
-
-def test_a_superlink_that_installs_by_itself_is_named_as_the_cause(
-    flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    flower.answers(status="finished:failed", details="Failed to install app dependencies")
-    assert run(["run", str(app), "-q"]) == 1
-    assert "--disable-runtime-dependency-installation" in capfd.readouterr().err
+    assert flower.calls[-1][1] is None
 
 
 def test_requirements_are_read_with_versions_and_markers() -> None:
@@ -220,6 +220,7 @@ def test_every_file_becomes_a_simulated_node_in_natural_order(
     ("words", "nodes"),
     [
         (["-c", "num-agents=5"], {"num-supernodes": 5}),
+        (["-c", "num-clients=10"], {"num-supernodes": 10}),
         (["-c", "num-agents=5", "--federation-config", "num-supernodes=7"], {"num-supernodes": 7}),
         ([], {}),
     ],
@@ -227,15 +228,11 @@ def test_every_file_becomes_a_simulated_node_in_natural_order(
 def test_a_simulation_has_as_many_nodes_as_agents_are_awaited(
     words: list[str], nodes: dict[str, int], flower: Flower, app: Path
 ) -> None:
+    if "num-clients=10" in words:  # an app may name its nodes so
+        pyproject = app / "pyproject.toml"
+        pyproject.write_text(pyproject.read_text().replace("num-agents", "num-clients"))
     assert run(["run", str(app), *words]) == 0
     assert submitted(flower)[1] == nodes
-
-
-def test_an_app_may_name_its_nodes_clients(flower: Flower, app: Path) -> None:
-    pyproject = app / "pyproject.toml"
-    pyproject.write_text(pyproject.read_text().replace("num-agents", "num-clients"))
-    assert run(["run", str(app), "-c", "num-clients=10"]) == 0
-    assert submitted(flower)[1] == {"num-supernodes": 10}
 
 
 @pytest.mark.parametrize("as_file", [False, True])
@@ -252,15 +249,6 @@ def test_relative_paths_begin_where_the_command_was_typed(
     err = capfd.readouterr().err
     assert f"Results will be in {results}\n" in err
     assert err.endswith(f"Results: {results}\n")
-
-
-def test_a_redirected_log_has_no_colours(
-    flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["run", str(app)]) == 0
-    out, err = capfd.readouterr()
-    assert "round 1 of 1" in out
-    assert "\x1b" not in out + err
 
 
 @pytest.mark.parametrize(
@@ -298,17 +286,6 @@ def test_a_superlink_of_another_environment_is_named_with_how_to_end_it(
     (flower.home / "flower").mkdir()
     (flower.home / "flower" / "config.toml").write_text('[superlink.deploy]\naddress = "127.0.0.1:8000"\n')
     assert run(["run", str(app), "deploy", "-q"]) == 0, "another SuperLink runs this app"
-
-
-def test_without_ray_a_simulation_says_what_to_install(
-    flower: Flower, app: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("fbo_flower.cli.connection.find_spec", lambda name: None)
-    assert run(["run", str(app), "-q"]) == 2
-    err = capfd.readouterr().err
-    assert "simulation: expected Ray" in err
-    assert "pip install 'fbo-flower[simulation]'" in err
-    assert not (flower.home / "calls").exists()
 
 
 def test_a_server_elsewhere_needs_absolute_paths(

@@ -6,7 +6,6 @@ Python it is a `ConfigError`. There is no traceback, and no evaluation has been 
 
 from __future__ import annotations
 
-import math
 import shlex
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from flwr.clientapp import ClientApp
 
-from fbo_flower import Categorical, Float, Int, SearchSpace
+from fbo_flower import Float, SearchSpace
 from fbo_flower.cli.main import run
 from fbo_flower.cli.new import new_app
 from fbo_flower.clients import add_tuning, client_app
@@ -164,32 +163,6 @@ def evaluated(config: dict[str, Any], data: Any) -> float:
 
 CALLS = [
     # what was typed -> what the error says
-    (
-        lambda: simulate(evaluated, {"a": 0}, SPACE),
-        "space: expected a SearchSpace",
-    ),
-    (
-        lambda: simulate(evaluated, space={"x": Float(0, 1)}, agents=2),
-        "wrap it: SearchSpace({...})",
-    ),
-    (lambda: simulate(lambda config: 1.0, space=SPACE, agents=2), "exactly these two"),
-    (lambda: simulate("digits-svm", space=SPACE, agents=2, algorithm="fts"), "which has its own"),
-    (lambda: simulate(SPACE, space=evaluated, agents=2), "swap them"),
-    (lambda: simulate(evaluated, space=SPACE), "pass their number"),
-    (lambda: simulate(evaluated, agents=2), "space: expected a SearchSpace, got None"),
-    (lambda: simulate(evaluated, space=SPACE, agents="ab"), "agents: expected the agents' data"),
-    (
-        lambda: simulate("digits-svm", agents="20", algorithm="fts"),
-        "agents: expected the number of the problem's agents",
-    ),
-    (
-        lambda: simulate("digits-svm", agents=3, algorithm="fts", num_rounds=2, start=3),
-        "start: expected Start(...), got 3",
-    ),
-    (
-        lambda: simulate("digits-svm", algorithm="fts", minimize=True),
-        "expected none with a bundled problem",
-    ),
     (lambda: Keep(resume=True), "resume=True needs journals"),
     (lambda: Start(prior_rounds=-1), "prior_rounds: expected an integer >= 0, got -1"),
     (lambda: RayEngine(num_workers=0), "num_workers: expected an integer >= 1, got 0"),
@@ -218,14 +191,6 @@ CALLS = [
         lambda: add_tuning(ClientApp(), evaluated, SPACE, disclose=True),
         "expected one of none, incumbent, trials",
     ),
-    (lambda: SearchSpace([Float(0, 1)]), 'as in SearchSpace({"x": Float(0, 1)}), got a list'),
-    (lambda: SearchSpace({"x": (0, 1)}), "x: expected a Float, Int, Categorical or Ordinal, got (0, 1)"),
-    (lambda: SearchSpace({}), "search space: expected at least one parameter"),
-    (lambda: Float(1, 0), "1"),
-    (lambda: Float(0, 1, log=True), "log"),
-    (lambda: Int(0.5, 3), "0.5"),
-    (lambda: Float(0, math.inf), "inf"),
-    (lambda: Categorical("abc"), "'abc'"),
     (lambda: FTS(advise="portfolio"), "did you mean advice?"),
     (lambda: FTS(num_agents="3"), "num_agents: expected an integer >= 1, got '3'"),
     (lambda: Study.load("nowhere"), "no such file; expected a directory that Study.save wrote"),

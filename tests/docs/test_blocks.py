@@ -156,24 +156,19 @@ def error_of(block: Block, names: dict[str, Any], capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_block_is_one_that_is_run_or_compared(page: str) -> None:
+def test_every_block_is_run_or_compared_and_what_is_installed_exists(page: str) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for block in blocks(page):
         assert block.tag in TAGS
         assert block.language in {"python", "bash", "text"}
         assert block.language != "text" or not block.tag
+        for names in re.findall(r"\.\[([\w,]+)\]", block.text) if block.tag == "install" else ():
+            assert set(names.split(",")) <= set(extras)
+        assert "pip install fbo-flower" not in block.text, "it is on no package index yet"
 
 
 def test_the_page_of_errors_has_at_least_ten_that_are_tried() -> None:
     assert sum(block.tag == "wrong" for block in blocks("docs/troubleshooting.md")) >= 10
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_what_is_installed_exists(page: str) -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for block in blocks(page):
-        for names in re.findall(r"\.\[([\w,]+)\]", block.text) if block.tag == "install" else ():
-            assert set(names.split(",")) <= set(extras)
-        assert "pip install fbo-flower" not in block.text, "it is on no package index yet"
 
 
 def test_start_leaves_the_files_that_it_lists(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_problem_gives_the_same_value_in_a_new_process(name: str, elsewhere: d
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_a_problem_says_its_name_metric_space_and_number_of_agents(name: str) -> None:
+def test_a_problem_says_what_it_is_cannot_be_changed_and_travels_as_a_few_bytes(name: str) -> None:
     problem = make_problem(name, None, 0, {})
     assert problem.name == name
     assert problem.metric
@@ -104,28 +104,18 @@ def test_a_problem_says_its_name_metric_space_and_number_of_agents(name: str) ->
     natural |= dict.fromkeys(("f1", "rosenbrock", "breast-cancer-mlp", "california-mlp", "heart-4sites"), 4)
     natural |= dict.fromkeys(FIVE_SITES, 5)
     assert problem.num_agents == natural.get(name, 10)
-
-
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_a_problem_cannot_be_changed_and_travels_as_a_few_bytes(name: str) -> None:
-    problem = make_problem(name, 3, 0, {})
     with pytest.raises(FrozenInstanceError):
         problem.seed = 1  # type: ignore[misc]
     assert len(pickle.dumps(problem)) < 400
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("partition", [-1, 3])
-def test_a_partition_that_does_not_take_part_is_refused(name: str, partition: int) -> None:
-    problem = make_problem(name, 3, 0, {})
-    with pytest.raises(ConfigError, match=r"partition: expected 0 <= partition < 3"):
-        problem(some_config(problem), context(partition))
-    with pytest.raises(ConfigError, match="partition"):
-        problem.optimum(partition)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_a_parameter_that_is_missing_is_an_error_of_the_objective(name: str) -> None:
+def test_a_partition_that_does_not_take_part_or_a_missing_parameter_is_an_error(name: str) -> None:
     problem = make_problem(name, 3, 0, OPTIONS.get(name))
+    for partition in (-1, 3):
+        with pytest.raises(ConfigError, match=r"partition: expected 0 <= partition < 3"):
+            problem(some_config(problem), context(partition))
+        with pytest.raises(ConfigError, match="partition"):
+            problem.optimum(partition)
     with pytest.raises(ObjectiveError, match="expected a number in the configuration, got None"):
         problem({}, context(0))

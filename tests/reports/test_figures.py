@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,45 +52,30 @@ def a_study(
     return made_study(runs, trials=trials, rounds=rounds, regret=regret if with_regret else [])
 
 
-def test_there_is_one_line_per_algorithm_with_its_own_style() -> None:
-    ax = figure(a_study()).axes[0]
-    assert [line.get_label() for line in ax.lines] == ["ts", "fts", "rgpe"]
-    assert [line.get_color() for line in ax.lines] == [
-        algorithm_style(name).color for name in ("ts", "fts", "rgpe")
-    ]
+def test_there_is_one_line_per_algorithm_with_its_own_style_and_it_is_the_mean_of_the_incumbents() -> None:
+    study = a_study()
+    ax = figure(study).axes[0]
+    names = ["ts", "fts", "rgpe"]
+    assert [line.get_label() for line in ax.lines] == names
+    assert [line.get_color() for line in ax.lines] == [algorithm_style(name).color for name in names]
     assert [line.get_linestyle() for line in ax.lines] == ["--", "-", "-"]
     assert len(ax.collections) == 3  # bands
     assert ax.get_ylabel() == "Best accuracy so far"
-    assert {"ts", "fts", "rgpe", "initial design"} <= {text.get_text() for text in ax.texts}
+    assert {*names, "initial design"} <= {text.get_text() for text in ax.texts}
+    values = study.trials.where(algorithm="fts")["value"].reshape(4, 12)
+    means = np.maximum.accumulate(values, axis=1).mean(axis=0)
+    np.testing.assert_allclose(np.asarray(ax.lines[1].get_ydata()), means)
+    np.testing.assert_array_equal(ax.lines[1].get_xdata(), np.arange(1, 13))
 
 
-def test_a_line_is_the_mean_of_the_incumbents() -> None:
-    study = a_study(("fts",))
-    values = study.trials["value"].reshape(4, 12)
-    line = figure(study).axes[0].lines[0]
-    np.testing.assert_allclose(
-        np.asarray(line.get_ydata()), np.maximum.accumulate(values, axis=1).mean(axis=0)
-    )
-    np.testing.assert_array_equal(line.get_xdata(), np.arange(1, 13))
-
-
-def test_styles_of_known_algorithms_differ() -> None:
+def test_styles_differ_also_of_an_algorithm_without_one_and_of_labels_of_one_algorithm() -> None:
     assert len({record.style for record in BUILT_IN.values()} - {None}) == len(BUILT_IN)
-
-
-def test_an_algorithm_without_a_style_keeps_the_one_it_got() -> None:
     alone = figure(a_study(("new",))).axes[0].lines[0]
-    line = figure(Study.merge([a_study(("fts",)), a_study(("new",))])).axes[0].lines[1]
-    assert (line.get_color(), line.get_linestyle()) == (alone.get_color(), alone.get_linestyle())
-
-
-def test_labels_of_one_algorithm_get_styles_of_their_own() -> None:
-    study = Study.merge(
-        [a_study(("fts",)), a_study(("fts",)).relabel("fts", "fts, again"), a_study(("new",))]
-    )
-    lines = figure(study).axes[0].lines
+    again = a_study(("fts",)).relabel("fts", "fts, again")
+    lines = figure(Study.merge([a_study(("fts",)), again, a_study(("new",))])).axes[0].lines
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 3
     assert lines[0].get_color() == algorithm_style("fts").color
+    assert (lines[2].get_color(), lines[2].get_linestyle()) == (alone.get_color(), alone.get_linestyle())
 
 
 def test_awful_first_evaluations_do_not_flatten_the_curves() -> None:
@@ -103,15 +88,12 @@ def test_awful_first_evaluations_do_not_flatten_the_curves() -> None:
     assert 0.9 < high < 1.0
 
 
-def test_known_regret_is_shown_on_a_logarithmic_axis() -> None:
+@pytest.mark.filterwarnings("error")
+def test_known_regret_is_shown_on_a_logarithmic_axis_which_zero_does_not_break(tmp_path: Path) -> None:
     simple, cumulative, *_ = figure(a_study(with_regret=True)).axes
     assert (simple.get_yscale(), cumulative.get_yscale()) == ("log", "linear")
     assert (len(simple.lines), len(cumulative.lines)) == (3, 3)
     assert cumulative.get_ylabel() == "Cumulative regret"
-
-
-@pytest.mark.filterwarnings("error")
-def test_regret_of_zero_does_not_break_the_logarithm(tmp_path: Path) -> None:
     study = a_study(("fts",), with_regret=True)
     rows = [{**row, "simple": 0.0 if row["evaluations"] > 5 else 0.1} for row in study.regret]
     study = changed(study, regret=rows)
@@ -128,13 +110,10 @@ def test_traffic_is_a_picture_of_its_own_if_there_is_any() -> None:
     )
     assert [text.get_text() for text in table.texts][5:10] == ["ts", "20", "500 B", "12", "none"]
     assert len(traffic_figure(a_study(floats=0.0)).axes) == 2
+    private = a_study(("dp-fts",), privacy={"epsilon": 3.14159, "delta": 1e-5})
+    assert traffic_figure(private).axes[-1].texts[-1].get_text() == "epsilon 3.14"
     with pytest.raises(ConfigError, match="expected a study with counted bytes"):
         traffic_figure(a_study(num_bytes=0, floats=0.0))
-
-
-def test_the_epsilon_of_a_run_is_in_the_picture_of_its_traffic() -> None:
-    study = a_study(("dp-fts",), privacy={"epsilon": 3.14159, "delta": 1e-5})
-    assert traffic_figure(study).axes[-1].texts[-1].get_text() == "epsilon 3.14"
 
 
 def with_floats(study: Study, floats: dict[str, list[float]]) -> Study:
@@ -156,55 +135,32 @@ def test_floats_are_added_up_by_round_over_all_agents_and_both_ways() -> None:
     assert ax.get_yscale() == "linear"
 
 
-def test_algorithms_without_floats_are_named_in_a_note() -> None:
+def test_floats_that_are_missing_are_named_and_those_far_apart_are_on_a_logarithmic_axis() -> None:
     known = {"ts": [0.0, 0.0], "fts": [20.0, 30.0], "rgpe": [math.nan, math.nan]}
     texts = [text.get_text() for text in traffic_figure(with_floats(a_study(), known)).axes[0].texts]
     assert "nothing exchanged: ts\nnot counted: rgpe" in texts
-
-
-def test_floats_that_are_far_apart_are_shown_on_a_logarithmic_axis() -> None:
-    study = with_floats(a_study(), {"ts": [0.0, 0.0], "fts": [2e5, 3e5], "rgpe": [0.0, 8.0]})
-    ax = traffic_figure(study).axes[0]
+    far = {"ts": [0.0, 0.0], "fts": [2e5, 3e5], "rgpe": [0.0, 8.0]}
+    ax = traffic_figure(with_floats(a_study(), far)).axes[0]
     assert ax.get_yscale() == "log"
     np.testing.assert_array_equal(np.asarray(ax.lines[1].get_ydata()), [math.nan, 8.0])
-
-
-def test_without_any_count_of_floats_there_is_no_such_picture() -> None:
     unknown = {name: [math.nan, math.nan] for name in ("ts", "fts", "rgpe")}
     assert len(traffic_figure(with_floats(a_study(), unknown)).axes) == 2  # bars and table
-
-
-def test_a_single_agent_has_a_line_without_a_band() -> None:
-    ax = figure(a_study(num_agents=1)).axes[0]
-    assert (len(ax.lines), len(ax.collections)) == (3, 0)
-
-
-def test_agents_that_keep_their_trials_are_shown_by_round() -> None:
-    study = a_study(("fts",))
-    ax = figure(changed(study, trials=[])).axes[0]
-    assert ax.get_xlabel() == "Round"
-    assert len(ax.lines) == 1
 
 
 def said(study: Study) -> str:
     return "\n".join(text.get_text() for text in texts(figure(study)))
 
 
-def test_a_study_without_disclosed_values_says_how_to_disclose_them() -> None:
+def test_a_study_without_values_says_how_to_disclose_them_or_why_all_failed() -> None:
     study = a_study(("fts",))
     rounds = [{**row, "mean_incumbent": math.nan} for row in study.rounds]
     text = said(changed(study, trials=[], rounds=rounds))
     assert "4 agents, no value disclosed" in text
     assert "The agents disclosed no values" in text
     assert 'disclose = "incumbent" or "trials" in the node_config' in text
-
-
-def test_a_study_whose_evaluations_all_failed_names_the_reason() -> None:
-    study = a_study(("fts",))
     rows = [{**row, "value": math.nan, "failure": "out of memory"} for row in study.trials]
-    rounds = [{**row, "mean_incumbent": math.nan} for row in study.rounds]
-    text = said(changed(study, trials=rows, rounds=rounds))
-    assert "All 48 disclosed evaluations failed. Most common reason: out of memory" in " ".join(text.split())
+    text = " ".join(said(changed(study, trials=rows, rounds=rounds)).split())
+    assert "All 48 disclosed evaluations failed. Most common reason: out of memory" in text
 
 
 def test_the_title_counts_the_agents_with_a_value() -> None:
@@ -215,7 +171,9 @@ def test_the_title_counts_the_agents_with_a_value() -> None:
     assert study_title(a_study(("ts",), num_agents=1, metric=None)) == "digits, 1 agent"
 
 
-def test_one_algorithm_has_a_faint_line_per_agent_and_a_mean() -> None:
+def test_one_algorithm_has_a_faint_line_per_agent_and_a_mean_and_one_agent_no_band() -> None:
+    alone = figure(a_study(num_agents=1)).axes[0]
+    assert (len(alone.lines), len(alone.collections)) == (3, 0)
     ax = figure(a_study(("fts",))).axes[0]
     mean, *agents = ax.lines
     assert (mean.get_label(), len(agents), len(ax.collections)) == ("fts", 4, 0)
@@ -326,16 +284,11 @@ def test_disclosed_incumbents_alone_show_where_the_best_configurations_are() -> 
 
 
 STUDIES = {
-    "one algorithm": lambda: a_study(("fts",)),
-    "three algorithms": a_study,
     "regret": lambda: a_study(with_regret=True),
-    "one agent": lambda: a_study(num_agents=1),
     "long names": lambda: a_study(("a label that is rather long, seed 1", "fts"), problem="p" * 60),
     "many agents": lambda: a_study(("fts",), num_agents=30),
     "nine parameters": tuned,
-    "two parameters": lambda: tuned(space=SearchSpace({"C": Float(1e-3, 1e3, log=True), "n": Int(1, 9)})),
     "four parameters": lambda: tuned(space=SearchSpace({f"x{k}": Float(-1e5, 1e5) for k in range(4)})),
-    "no trials": lambda: changed(a_study(), trials=[]),
     "no rounds": lambda: changed(a_study(), trials=[], rounds=[]),
 }
 
@@ -349,18 +302,13 @@ def test_no_text_is_clipped_or_covered(name: str) -> None:
         assert overlapping(drawing) == []
 
 
-def test_the_picture_has_the_size_of_the_figure(tmp_path: Path) -> None:
-    study, path = a_study(), tmp_path / "new" / "study.png"
+def test_a_picture_has_the_size_of_the_figure_whatever_the_names_in_it(tmp_path: Path) -> None:
+    study, path = a_study(("$x_{", "fts")), tmp_path / "new" / "study.png"
     plot_study(study, path, title="a $title_ that is not maths$ {")
     width, height = struct.unpack(">II", path.read_bytes()[16:24])
     inches = figure(study).get_size_inches()
     assert (width, height) == tuple(round(200 * inch) for inch in inches)
     assert [p.name for p in path.parent.iterdir()] == ["study.png"]
-
-
-def test_names_may_be_anything(tmp_path: Path) -> None:
-    plot_study(a_study(("$x_{", "fts")), tmp_path / "a.svg")
-    assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
 
 
 @pytest.mark.parametrize("name", ["picture", "picture.bmp"])
@@ -370,14 +318,7 @@ def test_other_formats_are_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_a_missing_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = builtins.__import__
-
-    def without_matplotlib(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_matplotlib)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigError, match=r"pip install 'fbo-flower\[simulation\]'"):
         figure(a_study())
 

@@ -58,7 +58,7 @@ def test_the_boxes_of_a_tree_predict_what_the_tree_predicts() -> None:
 def test_shares_of_a_smooth_additive_function_are_near_its_closed_form() -> None:
     # f = 2 x + y: variances 4/12 and 1/12
     rng = np.random.default_rng(1)
-    points = rng.random((3000, 3))
+    points = rng.random((1500, 3))
     axes = [Axis(name) for name in ("x", "y", "z")]
     found = forest_importance(axes, points, 2 * points[:, 0] + points[:, 1])
     shares = {share.names[0]: share.mean for share in found.singles}

@@ -103,26 +103,19 @@ def test_the_page_is_whole_and_asks_for_nothing() -> None:
     for name in ("results", "curves", "best", "importance", "slices", "contours", "traffic", "privacy"):
         assert f'id="{name}"' in page
         assert f'href="#{name}"' in page
-
-
-def test_every_picture_has_a_caption_and_a_description() -> None:
-    checked = Checker(html_page(a_study(3, 15)))
     pictures = [own for tag, own in checked.tags if tag == "svg"]
-    assert len(pictures) == 1 + 3 + 3  # a curve, three parameters, three pairs
+    assert len(pictures) == 3 + 3 + 3  # curves of all and of each, three parameters, three pairs
     assert all(own["role"] == "img" and own["aria-label"] for own in pictures)
-    assert sum(tag == "figcaption" for tag, _ in checked.tags) == len(pictures)
+    assert checked.count("figcaption") == len(pictures)
 
 
 def test_each_agent_has_a_line_and_many_agents_have_bands() -> None:
     few, many = (html_page(a_study(number, 4)) for number in (100, 101))
+    assert len(few.encode()) < 1_000_000
     assert [Checker(page).count("g", "agent") for page in (few, many)] == [100, 0]
     assert few.count("<title>") == 101
     assert "<title>99</title>" in few
     assert ["quantiles 10 to 90 %" in page for page in (few, many)] == [False, True]
-
-
-def test_a_page_of_a_hundred_agents_is_below_two_megabytes() -> None:
-    assert len(html_page(a_study(100, 60, algorithms=("fts", "ts", "random"))).encode()) < 2_000_000
 
 
 def test_texts_of_agents_and_users_are_escaped_everywhere() -> None:
@@ -144,13 +137,13 @@ def test_a_best_configuration_can_be_copied_as_it_is() -> None:
     codes = re.findall(r'class="copy"><code>(.*?)</code>', html_page(study))
     best = sorted(study.best.values(), key=lambda found: -found["value"])
     assert [json.loads(html.unescape(code)) for code in codes] == [found["config"] for found in best]
-    losses = a_study(4, 10, minimize=True)
+    losses = a_study(4, 3, minimize=True)
     codes = re.findall(r'class="copy"><code>(.*?)</code>', html_page(losses))
     first = min(losses.best.values(), key=lambda found: found["value"])
     assert json.loads(html.unescape(codes[0])) == first["config"]
 
 
-def test_a_study_that_discloses_nothing_has_a_page_that_says_so() -> None:
+def test_a_study_that_discloses_little_or_nothing_has_a_page_that_says_so() -> None:
     study = a_study(3, 4)
     hidden = changed(study, trials=[])
     page = html_page(hidden)
@@ -161,12 +154,8 @@ def test_a_study_that_discloses_nothing_has_a_page_that_says_so() -> None:
     page = html_page(changed(hidden, rounds=rounds))
     Checker(page)
     assert "they keep them on their devices" in page
-
-
-@pytest.mark.parametrize("minimize", [False, True])
-def test_a_study_of_one_trial_or_none_has_a_page(minimize: bool) -> None:
     for number in (0, 1):
-        Checker(html_page(a_study(1, number, minimize=minimize)))
+        Checker(html_page(a_study(1, number, minimize=True)))
 
 
 def test_the_page_of_a_run_with_privacy_says_what_it_cost() -> None:

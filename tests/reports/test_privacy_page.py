@@ -22,14 +22,8 @@ SMALL = {"num_features": 10, "num_candidates": 16, "num_path_features": 8}
 
 
 def run(algorithm: str, label: str | None = None, **options: object) -> Study:
-    return simulate(
-        "gp-samples",
-        agents=3,
-        algorithm=make_algorithm(algorithm, options),
-        num_rounds=4,
-        engine="inline",
-        keep=Keep(label=label),
-    )
+    made = make_algorithm(algorithm, options)
+    return simulate("gp-samples", None, 3, made, 4, engine="inline", keep=Keep(label=label))
 
 
 def test_amounts_are_per_agent_and_round() -> None:

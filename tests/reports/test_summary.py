@@ -71,14 +71,11 @@ def test_mean_and_standard_error_of_a_hand_worked_sample() -> None:
     np.testing.assert_allclose(stderr, [1 / math.sqrt(3), 1.0, NAN, NAN])
 
 
-def test_one_agent_has_no_standard_error() -> None:
+def test_numbers_show_two_digits_of_their_error_and_one_agent_has_none() -> None:
     single = estimate(np.array([0.5]))
     assert (single.mean, single.num_agents, math.isnan(single.stderr)) == (0.5, 1, True)
     assert str(single) == "0.5000 ± -"
     assert str(estimate(np.array([]))) == "-"
-
-
-def test_numbers_show_two_digits_of_their_error() -> None:
     assert str(AgentMean(0.91234, 0.0041, 20)) == "0.9123 ± 0.0041"
     assert str(AgentMean(-123.4, 17.0, 20)) == "-123 ± 17"
     assert str(AgentMean(0.5, 0.0, 20)) == "0.5000 ± 0.0000"
@@ -99,10 +96,12 @@ def test_differences_are_paired_by_agent() -> None:
     assert row.share_no_worse == 1.0
 
 
-def test_only_agents_of_both_runs_are_paired() -> None:
+def test_only_target_agents_count_and_only_agents_of_both_runs_are_paired() -> None:
     rows = rows_of(a_study({"ts": {"2": [1.0], "10": [2.0]}, "fts": {"10": [5.0], "11": [9.0]}}))
     assert rows["fts"].final_difference.num_agents == 1
     assert rows["fts"].final_difference.mean == 3.0
+    rows = rows_of(a_study(TWO, target_agents=["3"]))
+    assert (rows["fts"].num_agents, rows["fts"].final.mean) == (1, 7.0)
 
 
 def test_evaluations_to_what_the_reference_reaches_at_the_end() -> None:
@@ -127,12 +126,6 @@ def test_an_agent_that_stopped_keeps_its_incumbent_and_one_without_success_is_le
     assert row.failed_evaluations == 4
 
 
-def test_only_target_agents_count() -> None:
-    rows = rows_of(a_study(TWO, target_agents=["3"]))
-    assert rows["fts"].num_agents == 1
-    assert rows["fts"].final.mean == 7.0
-
-
 def test_traffic_is_per_agent_and_round() -> None:
     (row,) = summarise(a_study({"fts": {"1": [1.0], "2": [1.0], "3": [1.0]}}))
     assert (row.bytes_down, row.bytes_up) == (200.0, 20.0)  # 2 rounds of 600 and 60 bytes, 3 agents
@@ -148,14 +141,10 @@ def test_tuning_alone_is_the_reference_if_the_study_has_it() -> None:
         summarise(a_study(TWO), reference="rgpe")
 
 
-def test_a_study_without_disclosed_trials_shows_what_the_strategy_saw() -> None:
-    (row,) = summarise(a_study({"fts": {}}, num_rounds=3))
-    assert row.final.mean == 2.5
-    assert row.num_agents == 3
-
-
 def test_a_study_that_discloses_nothing_says_so_and_shows_what_the_server_knows() -> None:
     study = a_study({"fts": {}}, num_with_value=None, disclosures={"none, default": 2, "none, operator": 1})
+    (seen,) = summarise(a_study({"fts": {}}, num_rounds=3))
+    assert (seen.final.mean, seen.num_agents) == (2.5, 3), "what the strategy saw"
     (row,) = summarise(study)
     assert (row.num_with_value, row.replies, row.lost_replies) == (None, 6, 2)
     cells = dict(
@@ -173,9 +162,6 @@ def test_the_table_says_how_many_agents_have_a_value() -> None:
     assert "| fts | 3 | 2 | 2 |" in to_markdown([row])
     (row,) = summarise(a_study({"fts": {"1": [1.0], "2": [3.0], "3": [2.0]}}))
     assert "agents with a value" not in to_markdown([row])
-
-
-def test_a_study_without_anything_has_rows_of_dashes() -> None:
     (row,) = summarise(a_study({"fts": {}}, num_rounds=0, status="interrupted"))
     assert "| fts (interrupted) | 3 | 0 | - | - | - | - | - | - | 0.0 |" in to_markdown([row])
 

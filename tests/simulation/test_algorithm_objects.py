@@ -50,10 +50,10 @@ def halton():
     return Halton(shift=0.25)
 
 
-def run(algorithm, engine="inline", **given):
+def run(algorithm, **given):
     return simulate(
         lambda config, centre: -((config["x"] - centre) ** 2) - config["y"],
-        SPACE, [0.2, 0.4, 0.6], algorithm, 4, seed=3, engine=engine, **given,
+        SPACE, [0.2, 0.4, 0.6], algorithm, 4, seed=3, engine="inline", **given,
     )  # fmt: skip
 
 
@@ -62,9 +62,8 @@ def test_an_object_gives_the_trials_of_its_name():
     assert run(FTS(advice="portfolio", **SMALL)).trials == named.trials
 
 
-@pytest.mark.parametrize("engine", ["inline", pytest.param("ray", marks=pytest.mark.ray)])
-def test_a_class_of_a_notebook_runs(engine):
-    study = run(halton(), engine)
+def test_a_class_of_a_notebook_runs():
+    study = run(halton())
     assert study.trials.where(agent="0")["config"][0] == {"x": 0.75, "y": pytest.approx(1 / 3 + 0.25)}
     assert len(study.trials) == 3 * 6
 

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from amounts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -35,7 +36,7 @@ def saga(p: PenalisedLikelihood) -> tuple[np.ndarray, float]:
 
 
 @pytest.mark.parametrize("strength", [2**-10, 2**-5, 0.1])
-@pytest.mark.parametrize("mix", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("mix", [0.0, 0.3])
 @pytest.mark.parametrize(("n", "d"), [(80, 5), (30, 60)])
 def test_coefficients_are_those_of_scikit_learns_solver_once_it_has_converged(
     n: int, d: int, strength: float, mix: float
@@ -59,7 +60,7 @@ def test_coefficients_are_those_of_scikit_learns_solver_once_it_has_converged(
     log_odds=st.floats(-4, 4),
     seed=st.integers(0, 50),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, 15), deadline=None)
 def test_every_fit_of_the_space_satisfies_the_optimality_conditions(
     n: int, d: int, log_strength: float, mix: float, log_odds: float, seed: int
 ) -> None:
@@ -121,12 +122,9 @@ def test_rows_with_a_high_weight_are_classified_as_positive() -> None:
     assert shares[0] < shares[1] < shares[2]
 
 
-def test_one_class_is_refused() -> None:
+def test_one_class_is_refused_and_rows_that_are_not_finite_are_an_error() -> None:
     with pytest.raises(ValueError, match="expected two classes, got 1"):
         logistic_regression(np.zeros((3, 1)), [1, 1, 1], 0.1, 0.5, 1.0)
-
-
-def test_rows_that_are_not_finite_are_an_error() -> None:
     p = problem(10, 2, 0.1, 0.5)
     p.x[0, 0] = np.inf
     with pytest.raises(NumericalError, match="expected a finite gradient"), np.errstate(invalid="ignore"):

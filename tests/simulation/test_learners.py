@@ -92,20 +92,12 @@ def test_a_column_that_is_empty_or_constant_at_the_openbox_is_without_effect_els
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_training_repeats_bit_for_bit(name: str) -> None:
-    assert pack(fitted(name), 2**30).tobytes() == pack(fitted(name), 2**30).tobytes()
-
-
-@pytest.mark.parametrize("name", LEARNERS)
-def test_a_model_crosses_the_wire_and_predicts_the_same(name: str) -> None:
+def test_training_repeats_and_a_model_crosses_the_wire_and_says_whether_it_holds_rows(name: str) -> None:
     model = fitted(name)
-    copy = unpack(pack(model, 2**30))
-    assert np.array_equal(copy.predict(X[TEST]), model.predict(X[TEST]))
-
-
-@pytest.mark.parametrize("name", LEARNERS)
-def test_a_learner_says_whether_its_models_hold_rows(name: str) -> None:
-    assert bool(carries_rows(fitted(name), X[TRAIN])) == make_learner(name).carries_rows
+    packed = pack(model, 2**30)
+    assert packed.tobytes() == pack(fitted(name), 2**30).tobytes()
+    assert np.array_equal(unpack(packed).predict(X[TEST]), model.predict(X[TEST]))
+    assert bool(carries_rows(model, X[TRAIN])) == make_learner(name).carries_rows
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -120,14 +112,11 @@ def test_odds_of_one_change_nothing_and_high_odds_find_more_of_the_positive_clas
     assert low.sum() < high.sum()
 
 
-def test_an_unknown_learner_or_too_few_trees_are_refused() -> None:
+def test_an_unknown_learner_too_few_trees_or_a_missing_parameter_are_refused() -> None:
     with pytest.raises(ConfigError, match="learner: expected one of elastic-net, svm, forest, got 'knn'"):
         make_learner("knn")
     with pytest.raises(ConfigError, match="max_trees: expected more than 100, got 100"):
         make_learner("forest", max_trees=100)
-
-
-@pytest.mark.parametrize("name", LEARNERS)
-def test_a_missing_parameter_is_an_error_of_the_objective(name: str) -> None:
-    with pytest.raises(ObjectiveError, match="expected a number in the configuration, got None"):
-        make_learner(name).make_model({})
+    for name in LEARNERS:
+        with pytest.raises(ObjectiveError, match="expected a number in the configuration, got None"):
+            make_learner(name).make_model({})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from flwr.common.logger import LOGGER_NAME, ConsoleHandler
 
-from fbo_flower.simulation.log_colours import colour_terminals_only
+from fbo_flower.simulation.engines import colour_terminals_only
 
 SCRIPT = """
 from fbo_flower import Float, SearchSpace

@@ -7,6 +7,7 @@ import logging
 import tracemalloc
 
 import pytest
+from amounts import slow
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.simulation import simulate
@@ -20,7 +21,7 @@ NUM_AGENTS, FIRST, LAST = 8, 24, 44
     [
         ("random", {}, 400),  # 136 of the observation, 60 of the round's row, the rest of single objects
         ("fts", {"num_candidates": 64}, 600),  # and two tables of index pairs, which all agents share
-        ("fed-ei", {"num_candidates": 64, "secure_sums": 0}, 900),
+        pytest.param("fed-ei", {"num_candidates": 64, "secure_sums": 0}, 900, marks=slow),
     ],
 )
 def test_a_round_adds_hardly_more_than_its_observations(

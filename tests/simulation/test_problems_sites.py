@@ -43,9 +43,16 @@ def context(partition: int) -> ObjectiveContext:
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_bags_hold_each_row_of_a_site_once_and_four_fifths_of_each_class(name: str, options: Any) -> None:
+def test_sites_have_roles_and_bags_with_each_row_once_and_four_fifths_of_each_class(
+    name: str, options: Any
+) -> None:
     problem = sites(name, options)
     problem.check_data()
+    roles = [problem.role(k) for k in range(problem.num_agents)]
+    assert roles.count("openbox") == roles.count("lockbox") == 1
+    assert roles.count("curator") == problem.num_agents - 2
+    with pytest.raises(ConfigError, match="partition"):
+        problem.role(problem.num_agents)
     total = 0
     for k in range(problem.num_agents):
         inbag, outbag = problem.site(k)
@@ -56,26 +63,15 @@ def test_bags_hold_each_row_of_a_site_once_and_four_fifths_of_each_class(name: s
     assert total == ALL_ROWS[name]
 
 
-@pytest.mark.parametrize(("name", "options"), CASES)
-def test_one_site_is_the_openbox_one_the_lockbox_and_the_others_are_curators(name: str, options: Any) -> None:
-    problem = sites(name, options)
-    roles = [problem.role(k) for k in range(problem.num_agents)]
-    assert roles.count("openbox") == roles.count("lockbox") == 1
-    assert roles.count("curator") == problem.num_agents - 2
-    with pytest.raises(ConfigError, match="partition"):
-        problem.role(problem.num_agents)
-
-
 def test_roles_do_not_change_the_bags_but_the_seed_does() -> None:
+    assert make_problem("himmelblau", 3, 0).role(2) == ""
     first = BreastCancerSites(5, 0)
+    with pytest.raises(ValueError, match="read-only"):
+        first.rows("")[0].x[0, 0] = 1.0
     other = replace(first, openbox=3, lockbox=0)
     assert [other.role(k) for k in range(5)] == ["lockbox", "curator", "curator", "openbox", "curator"]
     assert np.array_equal(first.site(3).inbag.x, other.site(3).inbag.x)
     assert not np.array_equal(first.site(3).inbag.x, replace(first, seed=1).site(3).inbag.x)
-
-
-def test_a_problem_without_sites_has_no_roles() -> None:
-    assert make_problem("himmelblau", 3, 0).role(2) == ""
 
 
 def test_as_a_problem_each_site_sees_the_cross_validated_accuracy_of_its_own_inbag() -> None:
@@ -87,11 +83,6 @@ def test_as_a_problem_each_site_sees_the_cross_validated_accuracy_of_its_own_inb
         outbag = problem.site_objective().judge(trained.model.predict, "outbag", context(k))
         assert outbag.num_rows == len(problem.site(k).outbag.y)
         assert outbag.loss < 0.2
-
-
-def test_rows_cannot_be_written_to() -> None:
-    with pytest.raises(ValueError, match="read-only"):
-        BreastCancerSites(5, 0).rows("")[0].x[0, 0] = 1.0
 
 
 def test_algorithms_without_roles_run_on_sites() -> None:

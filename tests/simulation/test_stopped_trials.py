@@ -96,20 +96,6 @@ def test_a_resumed_study_is_the_same(tmp_path: Path) -> None:
     np.testing.assert_array_equal(resumed.rounds["bytes_down"], whole.rounds["bytes_down"])
 
 
-@pytest.mark.ray
-def test_the_ray_engine_stops_the_same_trials() -> None:
-    def here(config: Any, centre: float, context: Any) -> float:  # pickled by value
-        for epoch in range(8):
-            context.report(epoch, -abs(config["x"] - centre) * 0.9**epoch)
-            if context.should_stop():
-                break
-        return -abs(config["x"] - centre)
-
-    study = run(here, rule="federated")
-    assert "stopped_at" in study.trials.columns
-    assert run(here, rule="federated", engine="ray").trials == study.trials
-
-
 def test_the_name_of_a_rule_stands_for_pruning_with_its_defaults() -> None:
     common: dict[str, Any] = {"num_rounds": 8, "engine": "inline", "algorithm": "random", "space": SPACE}
     never, named, made = (

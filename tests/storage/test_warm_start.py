@@ -209,7 +209,7 @@ def test_the_command_starts_from_what_a_study_kept(earlier, tmp_path):
     assert cli.run([*warm, "--compare", "random", "--out", str(tmp_path / "b")]) == 0
     assert Study.load(tmp_path / "b").algorithms == ["fts", "random"]
     plan = json.loads((tmp_path / "b" / "simulate.json").read_text())
-    assert plan["start"]["warm_start"] == str(earlier[0].resolve())
+    assert plan["warm_start"] == str(earlier[0].resolve())
     assert (
         cli.run([*given.split(), str(earlier[0]), "--algorithm", "random", "--out", str(tmp_path / "c")]) == 2
     )
