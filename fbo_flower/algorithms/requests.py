@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -268,17 +269,39 @@ def stepping(result: T | Steps[T]) -> Steps[T]:
     return (yield from result) if isinstance(result, Generator) else result
 
 
+def relayed(
+    session: Generator[Any, Any, T], answer: Callable[[Any], Generator[Any, Any, Any]], first: object = None
+) -> Generator[Any, Any, T]:
+    """Drive a session to its end: send it what `answer` makes of each thing that it asks for.
+
+    Parameters
+    ----------
+    answer : what it yields in turn is asked of the caller; the session sees its errors
+    first : what the session is sent first, if it has begun
+    """
+    go_on: Callable[[], Any] = partial(session.send, first)
+    while True:
+        try:
+            asked = go_on()
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+        try:
+            go_on = partial(session.send, (yield from answer(asked)))
+        except Exception as error:  # the computation failed; the session may know what that means
+            go_on = partial(session.throw, error)
+
+
 def alone(steps: Steps[T]) -> T:
     """Drive the steps of one agent and return their result; the steps see the errors of their requests."""
+    go_on: Callable[[], Request] = partial(next, steps)
     try:
-        request = next(steps)
         while True:
+            request = go_on()
             try:
-                result = request.compute([request])[0]
+                go_on = partial(steps.send, request.compute([request])[0])
             except Exception as error:
-                request = steps.throw(error)
-            else:
-                request = steps.send(result)
+                go_on = partial(steps.throw, error)
     except StopIteration as stop:
         value: T = stop.value
         return value

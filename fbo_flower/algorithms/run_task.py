@@ -15,7 +15,7 @@ import numpy as np
 
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, AnyArray, Outcome, Query, Report, Task
-from fbo_flower.algorithms.requests import Draws, Steps, alone, stepping
+from fbo_flower.algorithms.requests import Draws, Request, Steps, alone, relayed, stepping
 from fbo_flower.algorithms.several_at_once import session_at_once
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 
@@ -120,24 +120,16 @@ def task_steps(
     """Return `run_task` as steps, which yield the computations that the session asks for."""
     if task.num_trials and task.trial > agent_state.next_trial:
         agent_state = agent_state.skip_to(task.trial)
-    session = session_at_once(algorithm, task, agent_state, draws, at_once)
     outcomes: list[Outcome] = []
-    go_on: Callable[[], Any] = partial(session.send, None)
-    while True:
-        try:
-            asked = go_on()
-        except StopIteration as stop:
-            agent_state = stop.value
-            break
-        if isinstance(asked, Query):
-            first_trial = outcomes[-1].end if outcomes else agent_state.next_trial
-            outcomes.append(evaluate(asked, first_trial))
-            go_on = partial(session.send, outcomes[-1])
-            continue
-        try:
-            go_on = partial(session.send, (yield asked))
-        except Exception as error:  # the computation failed; the session may know what that means
-            go_on = partial(session.throw, error)
+
+    def answer(asked: Query | Request) -> Steps[Any]:
+        if not isinstance(asked, Query):
+            return (yield asked)
+        outcomes.append(evaluate(asked, outcomes[-1].end if outcomes else agent_state.next_trial))
+        return outcomes[-1]
+
+    session = session_at_once(algorithm, task, agent_state, draws, at_once)
+    agent_state = yield from relayed(session, answer)
     if arrays := extra():
         agent_state = agent_state.write(**arrays)
     rng = partial(draws, "summarise", task.trial, task.num_trials)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.records import Array, Federation, IntArray
+from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.space import SearchSpace
 
+State = TypeVar("State")
 COMMUNICATION = ("every-round", "once")
 BY_DIMENSION = "dimension"
 GAPS = 5  # an agent that misses this many mean gaps has left; of those present 1 in 150 is taken for one
@@ -20,8 +23,8 @@ Lengthscale = float | tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MessageOptions:
-    """Which agents tune, and when agents send messages.
+class MessageOptions(LocalSurrogate[State]):
+    """Which agents tune, and when they send messages; `LocalSurrogate` describes the other options.
 
     Parameters
     ----------
@@ -35,44 +38,41 @@ class MessageOptions:
     refresh_every: int = 1
     targets: str | tuple[str, ...] = "all"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("communication", self.communication, COMMUNICATION)
+        check_number("refresh_every", self.refresh_every, 1, integer=True)
+        named = isinstance(self.targets, tuple) and all(isinstance(agent, str) for agent in self.targets)
+        if self.targets != "all" and not (named and self.targets):
+            raise ConfigError(
+                f"targets: expected 'all' or a list of agents' names (texts), got {self.targets!r}"
+            )
 
-def check_messages(options: MessageOptions) -> None:
-    """Raise ConfigError if `communication`, `refresh_every` or `targets` has a value that is not allowed."""
-    check_choice("communication", options.communication, COMMUNICATION)
-    check_number("refresh_every", options.refresh_every, 1, integer=True)
-    targets = options.targets
-    named = isinstance(targets, tuple) and all(isinstance(agent, str) for agent in targets)
-    if targets != "all" and not (named and targets):
-        raise ConfigError(f"targets: expected 'all' or a list of agents' names (texts), got {targets!r}")
+    def check_targets(self, federation: Federation) -> None:
+        """Raise ConfigError if a target is not an agent of the federation."""
+        for agent in () if self.targets == "all" else self.targets:
+            if agent not in federation.agents:
+                known = ", ".join(federation.agents[:10]) + (", ..." if len(federation.agents) > 10 else "")
+                raise ConfigError(f"targets: expected agents of this federation ({known}), got {agent!r}")
 
+    def is_target(self, agent: str) -> bool:
+        """Return whether an agent tunes."""
+        return self.targets == "all" or agent in self.targets
 
-def check_targets(options: MessageOptions, federation: Federation) -> None:
-    """Raise ConfigError if a target is not an agent of the federation."""
-    for agent in () if options.targets == "all" else options.targets:
-        if agent not in federation.agents:
-            known = ", ".join(federation.agents[:10]) + (", ..." if len(federation.agents) > 10 else "")
-            raise ConfigError(f"targets: expected agents of this federation ({known}), got {agent!r}")
+    def is_due(self, agent: str, answered: Collection[str], server_round: int) -> bool:
+        """Return whether the server asks an agent for a message in this round.
 
-
-def is_target(options: MessageOptions, agent: str) -> bool:
-    """Return whether an agent tunes."""
-    return options.targets == "all" or agent in options.targets
-
-
-def is_due(options: MessageOptions, agent: str, answered: Collection[str], server_round: int) -> bool:
-    """Return whether the server asks an agent for a message in this round.
-
-    Parameters
-    ----------
-    answered : agents that were asked for a message before and replied
-    """
-    if options.targets != "all" and not set(options.targets) - {agent}:
-        return False  # the only target is this agent itself: no other agent would use its message
-    if agent not in answered:
-        return True
-    if options.communication == "once" or not is_target(options, agent):
-        return False
-    return (server_round - 1) % options.refresh_every == 0
+        Parameters
+        ----------
+        answered : agents that were asked for a message before and replied
+        """
+        if self.targets != "all" and not set(self.targets) - {agent}:
+            return False  # the only target is this agent itself: no other agent would use its message
+        if agent not in answered:
+            return True
+        if self.communication == "once" or not self.is_target(agent):
+            return False
+        return (server_round - 1) % self.refresh_every == 0
 
 
 def shared_lengthscales(value: Lengthscale | str, space: SearchSpace) -> Array:

@@ -18,7 +18,7 @@ process bandit optimization, JMLR 15, 2014, Section 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ import numpy as np
 
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Array, Outcome, Query, Task
-from fbo_flower.algorithms.requests import Draws, Fit, Request, Session, Steps
+from fbo_flower.algorithms.requests import Draws, Fit, Request, Session, Steps, relayed
 from fbo_flower.algorithms.trials_per_round import TrialsPerRound
 from fbo_flower.numerics.surrogates import gp
 
@@ -85,7 +85,11 @@ def _batch(algorithm: Algorithm[Any], task: Task, agent_state: AgentState, draws
         query = following
         points.append(query.points)
     outcome = yield replace(asked, points=np.concatenate(points))
-    return (yield from _driven(session, partial(session.send, outcome)))
+    return (yield from relayed(session, _asked, outcome))
+
+
+def _asked(request: Query | Request) -> Generator[Query | Request, Any, Any]:
+    return (yield request)
 
 
 def _is_point(query: Query) -> bool:
@@ -97,7 +101,9 @@ def _with_pending(
 ) -> Steps[AgentState]:
     """Return the agent's state as if a point had been evaluated, with the value that its model expects."""
     points = agent_state.space.snap(query.points)
-    values = yield from _holding(algorithm.inner.believing(task, agent_state, points), fits)
+    values = yield from relayed(
+        algorithm.inner.believing(task, agent_state, points), partial(_answer, fits=fits, held=True)
+    )
     return agent_state.learn(Outcome(points, values, np.array([agent_state.next_trial], dtype=np.int64)))
 
 
@@ -123,17 +129,6 @@ def _to_query(session: Session, fits: Fits, *, held: bool = False) -> Steps[Quer
             go_on = partial(session.throw, error)
 
 
-def _holding(steps: Steps[Array], fits: Fits) -> Steps[Array]:
-    """Return steps whose hyperparameters are those that the batch has fitted."""
-    answer: Any = None
-    try:
-        while True:
-            answer = yield from _answer(steps.send(answer), fits, True)
-    except StopIteration as stop:
-        values: Array = stop.value
-        return values
-
-
 def _answer(request: Request, fits: Fits, held: bool) -> Steps[Any]:
     """Compute a request, unless it is a fit that the batch has made and holds."""
     if not isinstance(request, Fit):
@@ -144,17 +139,3 @@ def _answer(request: Request, fits: Fits, held: bool) -> Steps[Any]:
     fitted = yield request
     fits.setdefault(key, fitted)
     return fitted
-
-
-def _driven(session: Session, go_on: Callable[[], Any]) -> Session:
-    """Drive a session that has begun to its end."""
-    while True:
-        try:
-            asked = go_on()
-        except StopIteration as stop:
-            state: AgentState = stop.value
-            return state
-        try:
-            go_on = partial(session.send, (yield asked))
-        except Exception as error:
-            go_on = partial(session.throw, error)

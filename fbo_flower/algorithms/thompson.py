@@ -17,7 +17,7 @@ from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Array, Outcome, Query, Task, floats
-from fbo_flower.algorithms.requests import DrawPath, Fit, Rng, Steps, alone
+from fbo_flower.algorithms.requests import DrawPath, Fit, Rng, Steps
 from fbo_flower.algorithms.search import maximising
 from fbo_flower.algorithms.several_at_once import believed
 from fbo_flower.algorithms.trials_per_round import TrialsPerRound
@@ -90,11 +90,8 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
         points, values = agent_state.history.observed()
         return agent_state.space.features(points), transform(values, self.y_transform)
 
-    def hyperparameters(self, agent_state: AgentState, rng: np.random.Generator) -> gp.Hyperparameters:
-        """Return the hyperparameters of the last fit; fit now if there was none (a history from before)."""
-        return alone(self._fitted(agent_state))
-
     def _fitted(self, agent_state: AgentState) -> Steps[gp.Hyperparameters]:
+        """Return the hyperparameters of the last fit; fit now if there was none (a history from before)."""
         stored = agent_state.arrays.get("hyperparameters")
         if stored is not None:
             return gp.Hyperparameters.from_array(self.kernel, floats(stored))
@@ -138,14 +135,10 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
             return self.min_distance
         return 0.001 if agent_state.space.num_features == 1 else 0.025
 
-    def maximiser(self, function: Differentiable, agent_state: AgentState, rng: np.random.Generator) -> Query:
-        """Return the point that maximises a function of the features, away from all earlier points."""
-        return alone(self.maximising(function, agent_state, rng))
-
     def maximising(
         self, function: Differentiable, agent_state: AgentState, rng: np.random.Generator
     ) -> Steps[Query]:
-        """Return `maximiser` as steps."""
+        """Return the point that maximises a function of the features, away from all earlier points."""
         point = yield from maximising(
             function,
             agent_state.space,

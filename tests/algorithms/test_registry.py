@@ -35,17 +35,8 @@ SAME_NAME_AS_FTS = AlgorithmRecord(
     name="fts", home="nowhere:FTS", summary="", server_sends="", agent_sends="", inference=""
 )
 NOT_A_RECORD = "text"
-NO_CODE = AlgorithmRecord(
-    name="no-code", home="not_installed:Nothing", summary="", server_sends="", agent_sends="", inference="?"
-)
-MISNAMED_CLASS = AlgorithmRecord(
-    name="misnamed",
-    home="fbo_flower.algorithms.random_search:RandomSearch",
-    summary="",
-    server_sends="",
-    agent_sends="",
-    inference="",
-)
+NO_CODE = replace(SAME_NAME_AS_FTS, name="no-code", home="not_installed:Nothing")
+MISNAMED_CLASS = replace(BUILT_IN["random"], name="misnamed")
 
 
 class Own(RandomSearch):
@@ -76,8 +67,8 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Iterator[Register]:
 
 
 @pytest.mark.parametrize("name", list(BUILT_IN))
-def test_a_record_tells_the_truth_about_its_algorithm(name: str) -> None:
-    record = BUILT_IN[name]
+def test_a_record_tells_the_truth_about_its_algorithm_and_its_strategy(name: str) -> None:
+    record, strategy = BUILT_IN[name], STRATEGIES[name]
     kind = record.load()
     assert kind.name == name
     assert kind.__name__ == record.class_name
@@ -88,46 +79,33 @@ def test_a_record_tells_the_truth_about_its_algorithm(name: str) -> None:
     for text in (record.summary, record.server_sends, record.agent_sends, record.inference):
         assert text, f"{name}: a text of its record is empty"
     assert not record.summary.endswith("."), "a summary is no sentence"
-    assert record.style is not None
     assert not record.page or (ROOT / record.page.partition("#")[0]).is_file()
+    assert issubclass(strategy, TuningStrategy)
+    assert strategy.algorithm_class is kind
+    assert strategy is getattr(fbo_flower.strategies, record.class_name)
+    assert STRATEGIES[name] is strategy, "made once"
+    assert set(kind.option_defaults()) <= set(inspect.signature(strategy).parameters)
+    assert record.summary in str(strategy.__doc__)
+    assert record.caution in str(strategy.__doc__)
 
 
-def test_every_record_has_a_name_of_its_own() -> None:
+def test_every_record_has_a_name_and_a_style_of_its_own() -> None:
     assert list(BUILT_IN.values()) == list(RECORDS)
+    styles = {record.style for record in RECORDS}
+    assert len(styles - {None}) == len(RECORDS)
 
 
-def test_styles_are_distinct() -> None:
-    styles = {name: record.style for name, record in BUILT_IN.items()}
-    assert len(set(styles.values())) == len(styles)
-
-
-def test_star_imports_know_every_strategy() -> None:
-    assert {record.class_name for record in BUILT_IN.values()} <= set(fbo_flower.strategies.__all__)
-
-
-def test_type_checkers_and_star_imports_know_every_class() -> None:
+def test_star_imports_and_type_checkers_know_every_class() -> None:
     module = fbo_flower.algorithms
     source = ast.parse(inspect.getsource(module))
     (block,) = [
         node for node in source.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     ]
-    typed = {node.name for node in block.body if isinstance(node, ast.ClassDef)}
-    typed |= {a.name for node in block.body if isinstance(node, ast.ImportFrom) for a in node.names}
-    expected = {record.class_name for record in BUILT_IN.values()}
+    typed = {a.name for node in block.body if isinstance(node, ast.ImportFrom) for a in node.names}
+    expected = {record.class_name for record in RECORDS}
     assert typed == expected, "name the classes of all records in the TYPE_CHECKING block"
     assert expected <= set(module.__all__), "name the classes of all records in __all__"
-
-
-@pytest.mark.parametrize("name", list(BUILT_IN))
-def test_every_record_is_a_strategy_that_documents_its_options(name: str) -> None:
-    strategy, record = STRATEGIES[name], BUILT_IN[name]
-    assert issubclass(strategy, TuningStrategy)
-    assert strategy.algorithm_class is ALGORITHMS[name]
-    assert strategy is getattr(fbo_flower.strategies, record.class_name)
-    assert STRATEGIES[name] is strategy, "made once"
-    assert set(ALGORITHMS[name].option_defaults()) <= set(inspect.signature(strategy).parameters)
-    assert record.summary in str(strategy.__doc__)
-    assert record.caution in str(strategy.__doc__)
+    assert expected <= set(fbo_flower.strategies.__all__)
 
 
 def test_names_that_do_not_exist_are_errors_as_everywhere() -> None:
@@ -173,12 +151,8 @@ def test_a_name_that_is_built_in_costs_no_look_at_other_packages(monkeypatch: py
     ],
 )
 def test_a_record_that_cannot_be_right_is_refused(changes: dict[str, object], match: str) -> None:
-    known: dict[str, object] = {"name": "a", "home": "a:A", "summary": "", "server_sends": ""}
     with pytest.raises(ConfigError, match=match):
-        AlgorithmRecord(**{**known, "agent_sends": "", "inference": "", **changes})  # type: ignore[arg-type]
-
-
-def test_a_meaning_discloses_one_of_the_known_things() -> None:
+        replace(BUILT_IN["random"], **changes)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="points and values"):
         Meaning("a", "b", "everything")
 

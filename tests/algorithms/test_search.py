@@ -7,7 +7,6 @@ from contract import MIXED, SQUARE, Run, same
 from fbo_flower.algorithms import ThompsonSampling
 from fbo_flower.algorithms.ei.climb import best_point, neighbours, variations
 from fbo_flower.algorithms.search import maximiser
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
@@ -37,7 +36,7 @@ def best(function, space, moves, seen=None, seed=0, num_candidates=32, distance=
     return maximiser(function, space, seen, num_candidates, distance, rng, integer_moves=moves)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_integers_reach_the_optimum_that_no_candidate_holds(seed):
     centre = np.random.default_rng(seed).random(4)
     optimum = COUNTS.snap(centre[None, :])
@@ -45,7 +44,7 @@ def test_integers_reach_the_optimum_that_no_candidate_holds(seed):
     assert not same(best(Bowl(centre), COUNTS, False, seed=seed), optimum)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_value_never_gets_worse(seed):
     draws = np.random.default_rng(seed)
     for space in (COUNTS, TWO, MIXED):
@@ -82,11 +81,6 @@ def test_a_space_of_floats_gives_the_same_trials():
     runs = [Run.begin(ThompsonSampling(**small, integer_moves=moves)).steps(5) for moves in (False, True)]
     assert same(runs[0].histories(), runs[1].histories())
     assert runs[0].agents["0"].space == SQUARE
-
-
-def test_the_option_is_a_flag():
-    with pytest.raises(ConfigError, match="integer_moves: expected True or False, got 1"):
-        ThompsonSampling(integer_moves=1)
 
 
 # -- of expected improvement: candidates, climbing, changes of discrete values ---------------------------

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
-from contract import FINITE, MIXED, SQUARE, AlgorithmContract, Run, hills, same
+from contract import FINITE, MIXED, SQUARE, Run, hills
 from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import RandomSearch, ThompsonSampling
 from fbo_flower.algorithms.records import AgentState, History
+from fbo_flower.algorithms.requests import alone
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.surrogates.rff import draw_features
 from fbo_flower.space import Categorical, Float, SearchSpace
@@ -12,23 +13,8 @@ from fbo_flower.space import Categorical, Float, SearchSpace
 SMALL = {"num_candidates": 64, "num_path_features": 64}
 
 
-class TestContract(AlgorithmContract):
-    def make(self):
-        return ThompsonSampling(**SMALL)
-
-
-class TestContractMaternRanks(AlgorithmContract):
-    def make(self):
-        return ThompsonSampling(kernel="matern52", y_transform="rank", num_initial=2, **SMALL)
-
-
-class TestContractWithRepeats(AlgorithmContract):
-    def make(self):
-        return ThompsonSampling(min_distance=0.0, deviation_scale=0.5, y_transform="clip", **SMALL)
-
-
 def test_thompson_sampling_beats_random_search_on_smooth_functions():
-    # paired t-test over 40 seeds, 12 evaluations; 4.7 was measured
+    # paired t-test over 24 seeds, 12 evaluations
     def best(algorithm, seed):
         run = Run.begin(algorithm, num_agents=1, seed=seed, objective=hill(seed)).steps(10)
         return run.histories()["0"].values.max()
@@ -37,9 +23,9 @@ def test_thompson_sampling_beats_random_search_on_smooth_functions():
         centre = np.random.default_rng(seed).random(2)
         return lambda c, x: -float(np.hypot(c["x"] - centre[0], c["y"] - centre[1]) ** 2)
 
-    ts, rs = (np.array([best(a, s) for s in range(40)]) for a in (ThompsonSampling(), RandomSearch()))
+    ts, rs = (np.array([best(a, s) for s in range(24)]) for a in (ThompsonSampling(), RandomSearch()))
     assert ttest_rel(ts, rs, alternative="greater").statistic > 3
-    half = ttest_rel(rs[:20], rs[20:], alternative="greater").statistic  # control: random against itself
+    half = ttest_rel(rs[:12], rs[12:], alternative="greater").statistic  # control: random against itself
     assert abs(half) < 3
 
 
@@ -64,13 +50,6 @@ def test_no_point_comes_close_to_an_earlier_one(space):
             assert distance >= algorithm.distance(agent.agent_state) - 1e-12
 
 
-def test_without_a_minimum_distance_points_do_come_close():
-    run = Run.begin(ThompsonSampling(min_distance=0.0), num_agents=2, objective=hills(SQUARE, 0.0)).steps(25)
-    points = run.histories()["0"].points
-    distances = np.linalg.norm(points[:, None] - points[None], axis=2)[np.triu_indices(len(points), 1)]
-    assert distances.min() < 0.025
-
-
 def test_an_inactive_parameter_does_not_move_the_maximiser():
     # flat in everything active, steep in `g`: where `g` is inactive the climb must not leave through it
     features = draw_features(40, np.array([1e3, 1e3, 0.3, 1e3, 1e3]), 5, np.random.default_rng(0))
@@ -78,7 +57,7 @@ def test_an_inactive_parameter_does_not_move_the_maximiser():
     algorithm = ThompsonSampling()
     agent_state = AgentState(CONDITIONAL, History.empty(4))
     for seed in range(5):
-        (point,) = algorithm.maximiser(function, agent_state, np.random.default_rng(seed)).points
+        (point,) = alone(algorithm.maximising(function, agent_state, np.random.default_rng(seed))).points
         np.testing.assert_array_equal(CONDITIONAL.snap(point[None])[0], point)
         grid = CONDITIONAL.snap(np.random.default_rng(9).random((2000, 4)))
         assert (
@@ -120,9 +99,3 @@ def test_posterior_draws_explore_before_they_exploit():
         ).steps(12)
         spread.append(np.mean([h.points[6:].std(axis=0).mean() for h in run.histories().values()]))
     assert spread[1] > 1.3 * spread[0]
-
-
-def test_two_algorithms_objects_share_nothing():
-    one = Run.begin(ThompsonSampling(**SMALL)).steps(3)
-    Run.begin(ThompsonSampling(**SMALL), seed=8).steps(3)
-    assert same(one.steps(1).exchanges, Run.begin(ThompsonSampling(**SMALL)).steps(4).exchanges)

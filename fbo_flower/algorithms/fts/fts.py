@@ -40,7 +40,6 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import DrawWeights, Rng, Steps
 from fbo_flower.algorithms.schedules import Schedule, check_schedule, own_probability
-from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation import mixture, portfolio
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction
@@ -114,7 +113,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FTS(senders.MessageOptions, LocalSurrogate[State]):
+class FTS(senders.MessageOptions[State]):
     """Federated Thompson sampling; with `communication = "once"` a target uses a message at most once.
 
     Parameters
@@ -169,7 +168,6 @@ class FTS(senders.MessageOptions, LocalSurrogate[State]):
         check_choice("advice", self.advice, ("single", "portfolio", "mixture", "random"))
         check_choice("initial_design", self.initial_design, ("random", "advised"))
         check_schedule(self.schedule)
-        senders.check_messages(self)
         check_choice("preferences", self.preferences, ("uniform", "learned"))
         check_number("learning_rate", self.learning_rate, 0, 100)
         check_number("num_features", self.num_features, 1, 4096, integer=True)
@@ -192,7 +190,7 @@ class FTS(senders.MessageOptions, LocalSurrogate[State]):
     # -- the server's half ---------------------------------------------------------------------
 
     def init(self, federation: Federation, rng: np.random.Generator) -> State:
-        senders.check_targets(self, federation)
+        self.check_targets(federation)
         state = State(federation.space)
         return state if self.lengthscale == "federated" else self._draw_features(state, self.lengthscale, rng)
 
@@ -212,7 +210,7 @@ class FTS(senders.MessageOptions, LocalSurrogate[State]):
         sent = dict(state.sent)
         for agent in present:
             trial = state.progress.of(agent)
-            tunes = senders.is_target(self, agent)
+            tunes = self.is_target(agent)
             designs = trial < self.num_initial and self.initial_design == "advised"
             advised = tunes and (trial > 0 if not designs else adviser.is_ready(agent))
             num_trials = self.trials_from(trial, advised) if tunes else 0
@@ -225,7 +223,7 @@ class FTS(senders.MessageOptions, LocalSurrogate[State]):
             # a surrogate of fewer values is little but its prior: the message would mislead the others
             begins = advised and trial + num_trials < self.num_initial
             message = self.advice != "random" and self.schedule != 1.0 and not begins
-            message = message and senders.is_due(self, agent, state.answered, server_round)
+            message = message and self.is_due(agent, state.answered, server_round)
             arrays = dict(advice)
             if message and state.features is None:
                 arrays["lengthscales"] = np.array(LENGTHSCALE_GRID)
@@ -303,7 +301,7 @@ class FTS(senders.MessageOptions, LocalSurrogate[State]):
             advised = self._advised_point(floats(advice.point), agent_state)
             return advised if advised is not None else (yield from self.thompson_steps(agent_state, draws))
         if messages is not None:
-            function = self._mixture(messages, agent_state, draws)
+            function = yield from self._mixture(messages, agent_state, draws)
             return (yield from self.maximising(function, agent_state, draws))
         return (yield from self.thompson_steps(agent_state, draws))  # Alg. 1, line 4: x_t = argmax f_t(x)
 
@@ -333,13 +331,13 @@ class FTS(senders.MessageOptions, LocalSurrogate[State]):
 
     def _mixture(
         self, messages: mixture.Messages, agent_state: AgentState, rng: np.random.Generator
-    ) -> Differentiable:
+    ) -> Steps[Differentiable]:
         """Return a draw of the mixture; before the first success the mean of the messages."""
         if not agent_state.history.num_succeeded:
             cube = agent_state.space.features(sobol(256, agent_state.space.dimension, rng))
             return mixture.mean_message(messages, cube)
         x, y = self.observations(agent_state)
-        own = self.hyperparameters(agent_state, rng)
+        own = yield from self._fitted(agent_state)
         cube = agent_state.space.features(sobol(256, agent_state.space.dimension, rng))
         return mixture.draw(x, y, own, messages, cube, self.draw_path, rng)
 

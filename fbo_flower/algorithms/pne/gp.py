@@ -221,57 +221,9 @@ def model(setting: AnyArray, dim: int, residual: float) -> Model:
     return Model(dim, LENGTHSCALES[scale] * math.sqrt(dim), NOISES[noise], residual)
 
 
-def report(agent_state: AgentState, task: Task) -> Told:
-    """Return what the agent sends of its observations."""
-    seen, scale, dim = Observations.read(agent_state), Scale.read(task.arrays), agent_state.space.dimension
-    told = Told(exchange=Setting.of(task).exchange)
-    if scale is None:
-        return replace(told, moments=seen.moments())
-    x, y, counts = seen.modelled(scale)
-    within = float(seen.within.sum()) / scale.stddev / scale.stddev
-    likelihoods = shared_mean.log_likelihoods(dim, x, y, counts, within).reshape(-1)
-    if "setting" not in task.arrays:
-        return replace(told, likelihoods=likelihoods)
-    found = [shared_mean.evidence(model(task.arrays["setting"], dim, d), x, y, counts) for d in RESIDUALS]
-    return replace(
-        told,
-        likelihoods=likelihoods,
-        precision=np.array([triangle(e.precision) for e in found[:SHARING]]),
-        response=np.array([e.response for e in found[:SHARING]]),
-        misfit=np.array([e.misfit for e in found]),
-    )
-
-
 def unpacked(precision: AnyArray, response: AnyArray) -> Evidence:
     """Return evidence about the shared function from the upper triangle of its precision."""
     return Evidence(symmetric(precision, len(response)), floats(response), 0.0)
-
-
-def session(task: Task, agent_state: AgentState, draws: Draws) -> Session:
-    """Evaluate the first points, or one point after another that have the largest upper bound."""
-    seen, dim = Observations.read(agent_state), agent_state.space.dimension
-    if "others_response" in task.arrays:
-        kept = {n: task.arrays[n] for n in ("scale", "chosen", "others_precision", "others_response")}
-        agent_state = agent_state.write(**kept)
-    while (left := task.end - agent_state.next_trial) > 0:
-        trial = agent_state.next_trial
-        if "others_response" in task.arrays:
-            believed = belief(agent_state, seen)
-            assert believed is not None
-            points = gp_search.choose(believed, draws("choose", trial))[np.newaxis]
-        else:
-            content = Setting.of(task)
-            seed, place, agents = content.design_seed, content.place, content.agents
-            if seed < 0 or not 0 <= place < agents <= MAX_AGENTS:
-                raise WireError(
-                    f"place: expected a seed and a place below agents <= {MAX_AGENTS}, got {seed}, {place}, "
-                    f"{agents}"
-                )
-            points = gp_search.design(dim, agents, place, trial, left, seed)
-        outcome = yield Query(agent_state.space.snap(points), np.ones(len(points), dtype=np.int64))
-        seen = seen.add(outcome)
-        agent_state = agent_state.passed_to(outcome.end)
-    return agent_state.write(**seen.arrays())
 
 
 def belief(agent_state: AgentState, seen: Observations) -> Belief | None:
@@ -283,18 +235,6 @@ def belief(agent_state: AgentState, seen: Observations) -> Belief | None:
     others = unpacked(arrays["others_precision"], arrays["others_response"])
     dim = agent_state.space.dimension
     return shared_mean.belief(model(arrays["chosen"], dim, residual), *seen.modelled(scale), others)
-
-
-def best_point(agent_state: AgentState) -> tuple[Array, float] | None:
-    """Return the point with the largest posterior mean, and the mean value there; None without a success."""
-    seen = Observations.read(agent_state)
-    succeeded = np.flatnonzero(seen.count > 0)
-    if len(succeeded) == 0:
-        return None
-    means, believed = seen.means()[succeeded], belief(agent_state, seen)
-    expected = means if believed is None else believed.predict(seen.points[succeeded])[0]
-    best = int(np.argmax(expected))
-    return seen.points[succeeded[best]], float(means[best])
 
 
 @dataclass(frozen=True)
@@ -459,10 +399,51 @@ class GPPNE(Bandit[GPState]):
     # -- the agent's half ----------------------------------------------------------------------
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
-        return session(task, agent_state, draws)
+        """Evaluate the first points, or one point after another that have the largest upper bound."""
+        seen, dim = Observations.read(agent_state), agent_state.space.dimension
+        if "others_response" in task.arrays:
+            kept = {n: task.arrays[n] for n in ("scale", "chosen", "others_precision", "others_response")}
+            agent_state = agent_state.write(**kept)
+        while (left := task.end - agent_state.next_trial) > 0:
+            trial = agent_state.next_trial
+            if "others_response" in task.arrays:
+                believed = belief(agent_state, seen)
+                assert believed is not None
+                points = gp_search.choose(believed, draws("choose", trial))[np.newaxis]
+            else:
+                content = Setting.of(task)
+                seed, place, agents = content.design_seed, content.place, content.agents
+                if seed < 0 or not 0 <= place < agents <= MAX_AGENTS:
+                    raise WireError(
+                        f"place: expected a seed and a place below agents <= {MAX_AGENTS}, got {seed}, "
+                        f"{place}, {agents}"
+                    )
+                points = gp_search.design(dim, agents, place, trial, left, seed)
+            outcome = yield Query(agent_state.space.snap(points), np.ones(len(points), dtype=np.int64))
+            seen = seen.add(outcome)
+            agent_state = agent_state.passed_to(outcome.end)
+        return agent_state.write(**seen.arrays())
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        return replace(report(agent_state, task), evaluations=self.evaluations(agent_state)).payload
+        """Return what the agent tells of its observations."""
+        seen, scale = Observations.read(agent_state), Scale.read(task.arrays)
+        dim = agent_state.space.dimension
+        told = Told(exchange=Setting.of(task).exchange, evaluations=self.evaluations(agent_state))
+        if scale is None:
+            return replace(told, moments=seen.moments()).payload
+        x, y, counts = seen.modelled(scale)
+        within = float(seen.within.sum()) / scale.stddev / scale.stddev
+        likelihoods = shared_mean.log_likelihoods(dim, x, y, counts, within).reshape(-1)
+        if "setting" not in task.arrays:
+            return replace(told, likelihoods=likelihoods).payload
+        found = [shared_mean.evidence(model(task.arrays["setting"], dim, d), x, y, counts) for d in RESIDUALS]
+        return replace(
+            told,
+            likelihoods=likelihoods,
+            precision=np.array([triangle(e.precision) for e in found[:SHARING]]),
+            response=np.array([e.response for e in found[:SHARING]]),
+            misfit=np.array([e.misfit for e in found]),
+        ).payload
 
     def report_kind(self, task: Task) -> str | None:
         if "scale" not in task.arrays:
@@ -471,4 +452,12 @@ class GPPNE(Bandit[GPState]):
 
     @once_per_state
     def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
-        return best_point(agent_state)
+        """Return the point with the largest posterior mean, and its mean value; None without a success."""
+        seen = Observations.read(agent_state)
+        succeeded = np.flatnonzero(seen.count > 0)
+        if len(succeeded) == 0:
+            return None
+        means, believed = seen.means()[succeeded], belief(agent_state, seen)
+        expected = means if believed is None else believed.predict(seen.points[succeeded])[0]
+        best = int(np.argmax(expected))
+        return seen.points[succeeded[best]], float(means[best])

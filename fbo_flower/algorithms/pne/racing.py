@@ -137,18 +137,6 @@ class Tally(CellTable):
         return self.rows(np.array([cell not in replaced for cell in mine], dtype=bool)).joined(other)
 
 
-def session(task: Task, agent_state: AgentState, options: RacingOptions, budget: int) -> Session:
-    """Return the generator that does an agent's work on one task of stage 1 or 2.
-
-    Parameters
-    ----------
-    budget : `T`, trials of the agent in all
-    """
-    if "cells_depth" in task.arrays:
-        return _batch(task, agent_state, options)
-    return _race(task, agent_state, options, budget)
-
-
 def _batch(task: Task, agent_state: AgentState, options: RacingOptions) -> Session:
     """Stage 1: pull the cells that the server chose, `first_pulls` times each."""
     batch = read_tally(agent_state).among(task.arrays["cells_depth"], task.arrays["cells_index"])
@@ -246,24 +234,6 @@ def unpacked(arrays: Mapping[str, AnyArray], options: RacingOptions) -> tuple[St
 def read_tally(agent_state: AgentState) -> Tally:
     """Return the tally in the agent's state."""
     return Tally.read(agent_state.arrays, "tally.")
-
-
-def best_cell(agent_state: AgentState, options: RacingOptions) -> tuple[int, int, float] | None:
-    """Return depth, index and mean of the cell to recommend; None before the first success.
-
-    In stage 2 it has the best lower bound; in stage 1, where all cells have equally many pulls, the best mean
-    of the agent's own pulls.
-    """
-    if not np.any(agent_state.arrays.get("succeeded", 0)):
-        return None
-    search = _search(agent_state, options)
-    if search is not None:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return search.best()
-    tally = read_tally(agent_state)
-    mean = np.where(tally.count > 0, tally.means(), -np.inf)
-    best = int(np.argmax(mean))
-    return int(tally.depth[best]), int(tally.index[best]), float(mean[best])
 
 
 def _search(agent_state: AgentState, options: RacingOptions) -> RacingSearch | None:
@@ -428,6 +398,7 @@ class RacingPNE(Bandit[RacingState]):
         gathering.hear(means, np.array([state.counts.get(agent, no_pulls) for agent in rows]))
         with np.errstate(over="ignore", invalid="ignore"):  # squares of huge values
             depth, index = gathering.next_cells(self.budget // STAGE_ONE_PART - state.pulls_requested)
+            shared = None if len(depth) else gathering.result()
         return replace(
             state,
             gathering=gathering,
@@ -438,14 +409,16 @@ class RacingPNE(Bandit[RacingState]):
             counts={},
             owed={},
             pulls_requested=state.pulls_requested + len(depth) * gathering.options.first_pulls,
-            shared=None if len(depth) else _result(gathering),
+            shared=shared,
         )
 
     # -- the agent's half ----------------------------------------------------------------------
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         options = self.racing_options(agent_state.space.dimension)
-        return session(task, agent_state, options, self.budget)
+        if "cells_depth" in task.arrays:
+            return _batch(task, agent_state, options)
+        return _race(task, agent_state, options, self.budget)
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         made = self.evaluations(agent_state)
@@ -459,16 +432,24 @@ class RacingPNE(Bandit[RacingState]):
 
     @once_per_state
     def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
-        options = self.racing_options(agent_state.space.dimension)
-        best = best_cell(agent_state, options)
-        if best is None:
+        """Return centre `(D,)` and mean of the cell to recommend; None before the first success.
+
+        In stage 2 it has the best lower bound; in stage 1, where all cells have equally many pulls, the best
+        mean of the agent's own pulls.
+        """
+        if not np.any(agent_state.arrays.get("succeeded", 0)):
             return None
-        return partition.centre(best[0], np.array([best[1]]), options.dim, options.arity)[0], best[2]
-
-
-def _result(gathering: Gathering) -> StageOneResult:
-    with np.errstate(over="ignore"):
-        return gathering.result()
+        options = self.racing_options(agent_state.space.dimension)
+        search = _search(agent_state, options)
+        if search is not None:
+            with np.errstate(over="ignore", invalid="ignore"):
+                depth, index, mean = search.best()
+        else:
+            tally = read_tally(agent_state)
+            means = np.where(tally.count > 0, tally.means(), -np.inf)
+            best = int(np.argmax(means))
+            depth, index, mean = int(tally.depth[best]), int(tally.index[best]), float(means[best])
+        return partition.centre(depth, np.array([index]), options.dim, options.arity)[0], mean
 
 
 def _packed(shared: StageOneResult, gathering: Gathering, rows: Sequence[str], agent: str) -> Batch:

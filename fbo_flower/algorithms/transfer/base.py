@@ -49,13 +49,8 @@ from fbo_flower.algorithms.senders import (
     MessageOptions,
     check_features,
     check_lengthscale,
-    check_messages,
-    check_targets,
-    is_due,
-    is_target,
     shared_lengthscales,
 )
-from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric
 from fbo_flower.numerics.optim.functions import Differentiable
@@ -112,39 +107,6 @@ class TransferState:
     has_features: frozenset[str] = frozenset()
     stored: Mapping[str, frozenset[int]] = field(default_factory=dict)
     sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransferOptions(MessageOptions, LocalSurrogate[TransferState]):
-    """Options of the algorithms that send whole posteriors.
-
-    Parameters
-    ----------
-    refresh_every : rounds between two posteriors of an agent
-    num_features : `M`, number of random Fourier features; a posterior has `M (M + 3) / 2` numbers
-    lengthscale : lengthscale of the shared features: one number, one per feature of the search space, or
-        "dimension": .35 times the square root of the number of features
-    message_noise_variance : `sigma^2` of the weight posterior, for standardised values
-    max_members : largest number of other agents' posteriors that a target uses; if there are more, a random
-        sample, fixed for each group of targets
-    """
-
-    refresh_every: int = 5
-    num_features: int = 100
-    lengthscale: float | str | tuple[float, ...] = 0.5
-    message_noise_variance: float = 1e-2
-    max_members: int = 64
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_messages(self)
-        check_number("num_features", self.num_features, 1, 1024, integer=True)
-        check_number("message_noise_variance", self.message_noise_variance, 1e-8, 1e3)
-        check_number("max_members", self.max_members, 1, 1024, integer=True)
-        check_lengthscale(self.lengthscale)
-
-    def check(self, space: SearchSpace) -> None:
-        check_features(self.lengthscale, space)
 
 
 STORED = ("means", "inverses", "incumbents")
@@ -295,13 +257,40 @@ class Posterior(Content):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transfer(TransferOptions):
-    """A target maximises an acquisition function of its own surrogate and the other agents' posteriors."""
+class Transfer(MessageOptions[TransferState]):
+    """A target maximises an acquisition function of its own surrogate and the other agents' posteriors.
+
+    Parameters
+    ----------
+    refresh_every : rounds between two posteriors of an agent
+    num_features : `M`, number of random Fourier features; a posterior has `M (M + 3) / 2` numbers
+    lengthscale : lengthscale of the shared features: one number, one per feature of the search space, or
+        "dimension": .35 times the square root of the number of features
+    message_noise_variance : `sigma^2` of the weight posterior, for standardised values
+    max_members : largest number of other agents' posteriors that a target uses; if there are more, a random
+        sample, fixed for each group of targets
+    """
 
     task_content: ClassVar[type[Content]] = Posteriors
     report_content: ClassVar[type[Content]] = Posterior
     barrier: ClassVar[str] = ""
     needs_all_parameters: ClassVar[str] = ""
+
+    refresh_every: int = 5
+    num_features: int = 100
+    lengthscale: float | str | tuple[float, ...] = 0.5
+    message_noise_variance: float = 1e-2
+    max_members: int = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("num_features", self.num_features, 1, 1024, integer=True)
+        check_number("message_noise_variance", self.message_noise_variance, 1e-8, 1e3)
+        check_number("max_members", self.max_members, 1, 1024, integer=True)
+        check_lengthscale(self.lengthscale)
+
+    def check(self, space: SearchSpace) -> None:
+        check_features(self.lengthscale, space)
 
     def sends_incumbent(self) -> bool:
         """Return whether an agent sends its best value with its posterior."""
@@ -314,7 +303,7 @@ class Transfer(TransferOptions):
     # -- the server's half ---------------------------------------------------------------------
 
     def init(self, federation: Federation, rng: Generator) -> TransferState:
-        check_targets(self, federation)
+        self.check_targets(federation)
         columns = federation.space.num_features
         scales = shared_lengthscales(self.lengthscale, federation.space)
         return TransferState(federation.space, rff.draw_features(self.num_features, scales, columns, rng))
@@ -329,14 +318,14 @@ class Transfer(TransferOptions):
         sent = dict(state.sent)
         for agent in present:
             trial = state.progress.of(agent)
-            tunes = is_target(self, agent)
+            tunes = self.is_target(agent)
             num_trials = self.trials_from(trial) if tunes else 0
             arrays: dict[str, AnyArray] = {}
             values: dict[str, Scalar] = {}
             if tunes and trial > 0:
                 content = once_per_trial(sent, agent, trial, partial(outgoing.arrays, agent, state.stored))
                 arrays.update(content)
-            if is_due(self, agent, state.answered, server_round):
+            if self.is_due(agent, state.answered, server_round):
                 values["message"] = True
             if agent not in state.has_features:
                 arrays["frequencies"] = state.features.frequencies
@@ -390,7 +379,7 @@ class Transfer(TransferOptions):
         features, means = rff.kept_features(
             {**messages, "weights": messages.get("means", np.empty(0))}, self.num_features, columns
         )
-        packed = self.num_features * (self.num_features + 1) // 2
+        packed = triangle(self, state.space)
         inverses, best = (floats(messages.get(name, np.empty(0))) for name in ("inverses", "incumbents"))
         for name, array, size in (
             ("inverses", inverses, packed),

@@ -38,7 +38,7 @@ NUGGET = 1e-10  # added to variances of standardised values before a factorisati
 
 @dataclass(frozen=True, kw_only=True)
 class RGPE(Transfer):
-    """Expected improvement on a ranking-weighted ensemble; `TransferOptions` describes the other options.
+    """Expected improvement on a ranking-weighted ensemble; `Transfer` describes the other options.
 
     Parameters
     ----------

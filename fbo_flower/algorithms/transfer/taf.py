@@ -28,7 +28,7 @@ BASES = ("incumbent", "seen")
 
 @dataclass(frozen=True, kw_only=True)
 class TAF(Transfer):
-    """A weighted mean of expected and predicted improvements; `TransferOptions` describes the other options.
+    """A weighted mean of expected and predicted improvements; `Transfer` describes the other options.
 
     Parameters
     ----------

@@ -1,23 +1,17 @@
 """Fed1-UCB and FN-UCB over Flower: the plain driver's regrets, drop-outs and what travels."""
 
 import numpy as np
-import pytest
-from contract import AlgorithmContract, Run
+from contract import Run
 
 from fbo_flower.algorithms import FNUCB, Fed1UCB
 from fbo_flower.algorithms.bandits import arms
 from fbo_flower.algorithms.bandits.base import symmetric, triangle
 from fbo_flower.algorithms.bandits.fn_ucb import num_weights
 from fbo_flower.algorithms.records import Federation, Phase, Report
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import ucb
 from fbo_flower.space import Float, SearchSpace
 
 LINE = SearchSpace({"x": Float(0.0, 1.0)})
-
-
-def cumulative(study, num_agents):
-    return np.array([study.regret.where(agent=str(m))["cumulative"][-1] for m in range(num_agents)])
 
 
 def test_agents_of_fed1_ucb_pull_arms_in_different_orders_that_a_later_task_continues():
@@ -101,40 +95,3 @@ def told(task, pulls):
     counts = np.full(len(active), pulls, dtype=np.int64)
     owed = np.zeros(1, dtype=np.int64)
     return Report(task.trial, task.num_trials, 0, {"means": active / 20.0, "counts": counts, "owed": owed})
-
-
-@pytest.mark.parametrize(
-    ("make", "options", "named"),
-    [
-        (Fed1UCB, {"noise_stddev": -1.0}, "noise_stddev"),
-        (Fed1UCB, {"arms_seed": -1}, "arms_seed"),
-        (Fed1UCB, {"deterministic": 1}, "deterministic"),
-        (FNUCB, {"width": 0}, "width"),
-        (FNUCB, {"mix_until": 3}, "mix_until"),
-    ],
-)
-def test_options_out_of_bounds_are_named(make, options, named):
-    with pytest.raises(ConfigError, match=named):
-        make(**options)
-
-
-class TestFed1UCBContract(AlgorithmContract):
-    reports_values = True  # a mean of one pull is a value
-
-    def make(self):
-        return Fed1UCB(budget=60, max_evaluations_per_round=9)
-
-
-class TestFNUCBContract(AlgorithmContract):
-    reports_values = True  # the sum of rewards travels, which after one pull is a value
-
-    def make(self):
-        return FNUCB(budget=60)
-
-
-class TestFNUCBWithRareExchangesContract(AlgorithmContract):
-    reports_values = True
-    num_rounds = 8
-
-    def make(self):
-        return FNUCB(budget=60, threshold=20.0)

@@ -2,23 +2,20 @@
 
 import numpy as np
 import pytest
+from contract import over_grid
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.cli.main import run as command
-from fbo_flower.clients import client_app
 from fbo_flower.clients.evaluator import EvaluationCache
 from fbo_flower.reports.summary import summarise
 from fbo_flower.reports.summary_table import to_markdown
 from fbo_flower.simulation import make_problem, simulate
-from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.simulation.grids import Fault
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.strategies import STRATEGIES
 
 BANDITS = {
     "pf-pne": {"budget": 300},
     "pf-pne racing": {"budget": 300, "variant": "racing"},
-    "fed-pne": {"budget": 300},
-    "local-pne": {"budget": 300, "max_evaluations_per_round": 70},
     "hct": {"budget": 300, "max_evaluations_per_round": 70},
     "fed1-ucb": {"budget": 300, "arms_seed": 1},
     "fn-ucb": {"budget": 30, "arms_seed": 1},
@@ -29,14 +26,10 @@ LINE = SearchSpace({"x": Float(0.0, 1.0)})
 @pytest.mark.parametrize("bandit", BANDITS)
 def test_a_deterministic_objective_is_evaluated_once_per_point_and_gives_the_same_run(bandit):
     problem, name = make_problem("himmelblau", 2, 1, {"noise": 0.0}), bandit.split()[0]
+    options = BANDITS[bandit]
     every, once = (
-        simulate(
-            problem,
-            algorithm=make_algorithm(name, {**BANDITS[bandit], "deterministic": reuse}),
-            seed=1,
-            engine="inline",
-        )
-        for reuse in (False, True)
+        simulate(problem, algorithm=make_algorithm(name, given), seed=1, engine="inline")
+        for given in (options, {**options, "deterministic": True})
     )
     for column in ("agent", "round", "trial", "pulls", "config"):
         assert every.trials[column].tolist() == once.trials[column].tolist()
@@ -44,7 +37,7 @@ def test_a_deterministic_objective_is_evaluated_once_per_point_and_gives_the_sam
     made = once.run(name)["evaluations"]
     for agent in ("0", "1"):
         configs = [str(config) for config in once.trials.where(agent=agent)["config"]]
-        assert made[agent] == len(set(configs)) < BANDITS[bandit]["budget"]
+        assert made[agent] == len(set(configs)) < options["budget"]
     assert "evaluations" not in every.run(name)
     (row,) = summarise(once)
     assert row.evaluations_made == sum(made.values())
@@ -53,7 +46,7 @@ def test_a_deterministic_objective_is_evaluated_once_per_point_and_gives_the_sam
 
 
 def test_a_noisy_objective_whose_values_are_reused_has_one_value_per_point():
-    space, calls = SearchSpace({"x": Float(0.0, 1.0)}), []
+    calls = []
 
     def objective(config, context):
         calls.append(config["x"])
@@ -61,11 +54,8 @@ def test_a_noisy_objective_whose_values_are_reused_has_one_value_per_point():
             raise RuntimeError("no luck")
         return float(context.rng.random())
 
-    app = client_app(objective, space, seed=0, disclose="trials")
-    strategy = STRATEGIES["local-pne"](
-        num_agents=1, seed=0, budget=500, deterministic=True, max_evaluations_per_round=60
-    )
-    study = strategy.start(InProcessGrid(app, 1), num_rounds=None).study
+    options = {"budget": 500, "deterministic": True, "max_evaluations_per_round": 60}
+    study = over_grid("local-pne", objective, LINE, 1, **options)
     seen = {}
     for row in study.trials:
         if not row["failure"]:
@@ -97,13 +87,8 @@ def test_the_reported_value_of_a_point_does_not_contain_its_failures(bandit):
             raise RuntimeError("no luck")
         return peak(config["x"])
 
-    app = client_app(objective, LINE, seed=3, disclose="trials")
     options = BANDITS[bandit]
-    study = (
-        STRATEGIES[bandit.split()[0]](num_agents=2, seed=3, **options)
-        .start(InProcessGrid(app, 2), num_rounds=None)
-        .study
-    )
+    study = over_grid(bandit.split()[0], objective, LINE, 2, seed=3, **options)
     assert study.trials["pulls"].sum() == 2 * options["budget"]  # failures use up budget
     assert study.rounds["failed_trials"].sum() > 0.2 * 2 * options["budget"]
     for best in study.best.values():
@@ -117,57 +102,41 @@ def test_points_that_always_fail_are_left(bandit):
             raise RuntimeError("no luck")
         return peak(config["x"])
 
-    app = client_app(objective, LINE, seed=0, disclose="trials")
     options = {**BANDITS[bandit], "budget": 60 if bandit == "fn-ucb" else 4000}
     options.pop("max_evaluations_per_round", None)
-    study = (
-        STRATEGIES[bandit.split()[0]](num_agents=2, seed=0, **options)
-        .start(InProcessGrid(app, 2), num_rounds=None)
-        .study
-    )
+    study = over_grid(bandit.split()[0], objective, LINE, 2, **options)
     share = 0.5 if bandit == "fed1-ucb" else 0.2  # its first phase pulls all arms equally often
     assert 0 < study.rounds["failed_trials"].sum() < share * 2 * options["budget"]
     assert all(best["config"]["x"] <= 0.6 for best in study.best.values())
 
 
-def away(options, rounds, kinds=("silent", "raising", "down")):
-    """Return cases in which an agent does not answer in these rounds."""
-    return [(options, kind, list(rounds)) for kind in kinds]
-
-
 RACING = {"budget": 600, "max_evaluations_per_round": 60, "variant": "racing"}
 GP = {"budget": 24, "variant": "gp"}
-UCB = {"fed1-ucb": {"budget": 900, "max_evaluations_per_round": 100}, "fn-ucb": {"budget": 25}}
-DROPOUTS = {
-    "pf-pne": [
-        *away({"budget": 800}, [3, 4, 5]),
-        *away(RACING, [2], ["silent"]),
-        *(case for rounds in ([1, 2], [2, 3, 4], [4, 5, 6, 7]) for case in away(RACING, rounds)[1:]),
-        *away(GP, [2], ["silent"]),
-        *away(GP, [1, 2], ["raising"]),
-        *away(GP, [3, 4, 5], ["down"]),
-        *away(GP, [6, 7], ["down"]),
-    ],
-    **{
-        name: [*away({**options, "arms_seed": 3}, [2], ["silent"]),
-               *away({**options, "arms_seed": 3}, [2, 3, 4])[1:]]
-        for name, options in UCB.items()
-    },
-}  # fmt: skip
+FED1 = {"budget": 900, "max_evaluations_per_round": 100, "arms_seed": 3}
+FN = {"budget": 25, "arms_seed": 3}
+DROPOUTS = [
+    *(("pf-pne", {"budget": 800}, kind, [3, 4, 5]) for kind in ("silent", "raising", "down")),
+    ("pf-pne", RACING, "silent", [2]),
+    ("pf-pne", RACING, "raising", [1, 2]),
+    ("pf-pne", RACING, "down", [4, 5, 6, 7]),
+    ("pf-pne", GP, "raising", [1, 2]),
+    ("pf-pne", GP, "down", [3, 4, 5]),
+    ("pf-pne", GP, "down", [6, 7]),
+    ("fed1-ucb", FED1, "silent", [2]),
+    ("fed1-ucb", FED1, "down", [2, 3, 4]),
+    ("fn-ucb", FN, "raising", [2, 3, 4]),
+    ("fn-ucb", FN, "down", [2, 3, 4]),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "kind", "rounds"), [(name, *case) for name in DROPOUTS for case in DROPOUTS[name]]
-)
+@pytest.mark.parametrize(("name", "options", "kind", "rounds"), DROPOUTS)
 def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(name, options, kind, rounds):
     objective, space = (lambda config, context: peak(config["x"])), LINE
     if name == "pf-pne":
         objective = make_problem("himmelblau", 4, 2, {"noise": 0.0})
         space = objective.space
-    app = client_app(objective, space, seed=2, disclose="trials")
-    strategy = STRATEGIES[name](num_agents=4, seed=2, round_timeout=0.2, **options)
-    grid = InProcessGrid(app, 4, faults={3: Fault(kind, rounds=rounds)})
-    study = strategy.start(grid, num_rounds=None).study
+    faults = {3: Fault(kind, rounds=rounds)}
+    study = over_grid(name, objective, space, 4, seed=2, faults=faults, round_timeout=0.2, **options)
     done = [int(study.trials.where(agent=agent)["pulls"].sum()) for agent in "0123"]
     assert done[:3] == [options["budget"]] * 3
     assert done[3] <= options["budget"]  # trials whose report was lost are not disclosed
@@ -175,34 +144,8 @@ def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(name, options
         assert study.rounds["failures"].sum() >= (0 if kind == "down" else 3)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("pf-pne", ["variant", "deterministic", "gap", "budget"]),
-        ("fed1-ucb", ["noise_stddev", "arms_seed", "deterministic"]),
-        ("fn-ucb", ["threshold", "mix_from", "budget"]),
-    ],
-)
-def test_the_command_line_explains_the_options(name, options, capsys):
-    assert command(["algorithms", name]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    for option in options:
-        assert any(" : " in line and option in line.split(" : ")[0] for line in lines), option
-
-
-@pytest.mark.parametrize("bandit", BANDITS)
-def test_every_bandit_tunes_digits(bandit):
-    problem = make_problem("digits-svm", 3, 0, {})
-    options = {**BANDITS[bandit], "budget": 20, "deterministic": True}
-    study = simulate(problem, algorithm=make_algorithm(bandit.split()[0], options), engine="inline")
-    assert study.trials["pulls"].sum() == 60
-    assert set(study.best) == {"0", "1", "2"}
-    for agent, best in study.best.items():
-        assert best["value"] == pytest.approx(problem.true_value(best["config"], int(agent)), abs=0.2)
-
-
-def test_the_command_line_compares_bandits_on_digits(tmp_path, capsys):
-    arguments = ["simulate", "--problem", "digits-svm", "--agents", "2", "--engine", "inline"]
+def test_the_command_line_compares_bandits(tmp_path, capsys):
+    arguments = ["simulate", "--problem", "himmelblau", "--agents", "2", "--engine", "inline"]
     arguments += ["--algorithm", "hct", "--option", "budget=20", "--option", "deterministic=true"]
     arguments += ["--compare", "pf-pne variant=racing budget=20 deterministic=true label=racing"]
     arguments += ["--compare", "fed1-ucb budget=20", "--compare", "fn-ucb budget=5"]

@@ -43,15 +43,18 @@ def test_it_begins_with_the_barycenter_and_follows_the_evidence_both_ways():
         assert pools(other, state_with(-99.0, 99.0)) == (other.central == "product")
 
 
-def test_agents_with_one_objective_are_pooled():
+def test_agents_with_one_objective_are_pooled_and_the_evidence_is_reported():
     run = Run.begin(CoKG(**SMALL), num_agents=4, objective=hills(False)).steps(10)
     assert run.state.evidence[-1][1] > ENOUGH
     assert run.state.recommended[-1].agent == ""
     assert {e.agent for e in run.exchanges if e.task.round == 10 and "point" in e.task.arrays} == set("0123")
-    results = run.algorithm.results(run.state)
-    assert results is not None
-    last = run.state.recommended[-1]
-    np.testing.assert_allclose(last.point, CENTRES[0], atol=0.1)
+    assert run.algorithm.results(run.state) is not None
+    np.testing.assert_allclose(run.state.recommended[-1].point, CENTRES[0], atol=0.1)
+    found = run.algorithm.description(run.state)["evidence"]
+    assert [row["round"] for row in found] == list(range(2, 11))
+    lines = run.algorithm.progress_lines(run.state, CoKGState(SQUARE))
+    assert any("central model: product" in line for line in lines)
+    assert run.algorithm.progress_lines(run.state, run.state) == []
 
 
 def test_agents_with_their_own_objectives_choose_for_themselves():
@@ -65,15 +68,6 @@ def test_agents_with_their_own_objectives_choose_for_themselves():
     assert run.state.evidence[-1][1] < AGAINST
     assert run.state.recommended[-1].agent != ""
     assert not [e for e in run.exchanges if e.task.round == 10 and "point" in e.task.arrays]
-
-
-def test_the_evidence_is_reported_with_the_results_and_a_change_of_model_in_the_log():
-    run = Run.begin(CoKG(**SMALL), num_agents=4, objective=hills(False)).steps(10)
-    found = run.algorithm.description(run.state)["evidence"]
-    assert [row["round"] for row in found] == list(range(2, 11))
-    lines = run.algorithm.progress_lines(run.state, CoKGState(SQUARE))
-    assert any("central model: product" in line for line in lines)
-    assert run.algorithm.progress_lines(run.state, run.state) == []
 
 
 @pytest.mark.parametrize("central", ["product", "auto"])

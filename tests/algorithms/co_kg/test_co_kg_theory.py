@@ -8,17 +8,14 @@ import sys
 
 import numpy as np
 import pytest
-from contract import SQUARE, Run, same
+from contract import SQUARE, Run, over_grid, same
 from threadpoolctl import threadpool_limits
 
 from fbo_flower.algorithms import CoKG, make_algorithm
 from fbo_flower.algorithms.co_kg.central import central_barycenter, central_product, frame
-from fbo_flower.algorithms.co_kg.state import SharedPrior
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients import client_app
-from fbo_flower.errors import ConfigError, ObjectiveError
-from fbo_flower.numerics.acquisition.feature_models import pack_symmetric as pack_lower
-from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric as unpack_lower
+from fbo_flower.errors import ObjectiveError
 from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.simulation import make_problem, simulate
@@ -27,6 +24,10 @@ from fbo_flower.space import Int, SearchSpace
 from fbo_flower.strategies import CoKG as Strategy
 
 BOARD = SearchSpace({"a": Int(0, 9), "b": Int(0, 9)})  # every configuration is in the point set
+
+
+EXACT = {"num_points": 100, "num_draws": 16, "rank_cut": 1e-8}
+FEW = {"num_points": 49, "num_draws": 16}
 
 
 def bowl(config, context):
@@ -51,7 +52,7 @@ def test_variance_at_visited_points_goes_to_0_and_everywhere_in_the_end():
     points = algorithm.points(SQUARE)
     largest = []
     for _ in range(3):
-        run.steps(100)  # how many it takes differs between processors: rounding decides between equal gains
+        run.steps(60)  # how many it takes differs between processors: rounding decides between equal gains
         variances = []
         for agent in run.agents.values():
             setting = run.state.setting
@@ -68,7 +69,7 @@ def test_variance_at_visited_points_goes_to_0_and_everywhere_in_the_end():
 
 @pytest.mark.parametrize("central", ["barycenter", "product"])
 def test_the_server_holds_each_agents_posterior_on_the_whole_point_set(central):
-    algorithm = CoKG(central=central, num_points=100, num_draws=16, rank_cut=1e-8)
+    algorithm = CoKG(central=central, **EXACT)
     run = Run.begin(algorithm, space=BOARD, objective=bowl).steps(6)
     setting = run.state.setting
     grid = frame(algorithm, BOARD, setting, None)
@@ -81,9 +82,7 @@ def test_the_server_holds_each_agents_posterior_on_the_whole_point_set(central):
 
 
 def test_product_is_the_posterior_of_all_trials_through_the_wire():
-    server = Strategy(
-        num_agents=3, seed=1, central="product", num_points=100, num_draws=16, rank_cut=1e-8, beta=0.0
-    )
+    server = Strategy(num_agents=3, seed=1, central="product", **EXACT, beta=0.0)
     study = server.start(
         InProcessGrid(client_app(bowl, BOARD, seed=1, disclose="trials"), 3), num_rounds=6
     ).study
@@ -100,22 +99,25 @@ def test_product_is_the_posterior_of_all_trials_through_the_wire():
     np.testing.assert_allclose(central.factor @ central.factor.T, pooled.covariance(features), atol=1e-6)
 
 
-def test_product_without_own_gains_chooses_what_data_communication_chooses():
-    options = {"num_points": 100, "num_draws": 16, "rank_cut": 1e-8}
-    one = Run.begin(CoKG(central="product", beta=0, **options), space=BOARD, objective=bowl).steps(8)
-    two = Run.begin(CoKG(framework="data-communication", **options), space=BOARD, objective=bowl).steps(8)
-    assert same(one.histories(), two.histories())
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ({"central": "product", "beta": 0}, {"framework": "data-communication"}),
+        ({"beta": 1e6}, {"framework": "no-collaboration"}),
+        ({"beta": 0}, {"framework": "barycenter-qkg"}),
+    ],
+    ids=["pooling", "large beta", "no beta"],
+)
+def test_limits_of_co_kg_are_its_comparators(one, two):
+    runs = [
+        Run.begin(CoKG(**EXACT, **options), space=BOARD, objective=bowl).steps(6) for options in (one, two)
+    ]
+    assert same(runs[0].histories(), runs[1].histories())
+    other = Run.begin(CoKG(**EXACT, **{**one, "beta": 1}), space=BOARD, objective=bowl).steps(6)
+    assert not same(runs[0].histories(), other.histories())
 
 
 # -- the comparators ---------------------------------------------------------------------------
-
-
-def test_barycenter_qkg_is_beta_0():
-    one = Run.begin(CoKG(framework="barycenter-qkg", num_points=49), num_agents=3).steps(6)
-    two = Run.begin(CoKG(beta=0, num_points=49), num_agents=3).steps(6)
-    other = Run.begin(CoKG(beta=1, num_points=49), num_agents=3).steps(6)
-    assert same(one.histories(), two.histories())
-    assert not same(one.histories(), other.histories())
 
 
 def test_without_collaboration_every_agent_follows_its_own_exact_knowledge_gradient():
@@ -140,15 +142,8 @@ def test_without_collaboration_every_agent_follows_its_own_exact_knowledge_gradi
         assert not any({"mean", "covariance"} & set(e.report.arrays) for e in run.exchanges)
 
 
-def test_a_large_beta_is_no_collaboration():
-    options = {"num_points": 100, "num_draws": 16, "rank_cut": 1e-8}
-    one = Run.begin(CoKG(beta=1e6, **options), space=BOARD, objective=bowl).steps(6)
-    two = Run.begin(CoKG(framework="no-collaboration", **options), space=BOARD, objective=bowl).steps(6)
-    assert same(one.histories(), two.histories())
-
-
 def test_one_agent_is_its_own_barycenter():
-    algorithm = CoKG(num_points=100, num_draws=16, rank_cut=1e-8, tolerance=1e-8)
+    algorithm = CoKG(**EXACT, tolerance=1e-8)
     run = Run.begin(algorithm, space=BOARD, objective=bowl, num_agents=1).steps(4)
     grid = frame(algorithm, BOARD, run.state.setting, None)
     belief = run.state.posteriors["0"]
@@ -173,19 +168,10 @@ def test_data_communication_asks_only_agents_that_disclose_their_trials():
 # -- what crosses the wire ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 7])
-def test_a_packed_triangle_is_unpacked_to_the_last_bit(size):
-    matrix = np.random.default_rng(size).standard_normal((size, size))
-    matrix = matrix + matrix.T
-    assert pack_lower(matrix).shape == (size * (size + 1) // 2,)
-    np.testing.assert_array_equal(unpack_lower(pack_lower(matrix), size), matrix)
-
-
 @pytest.mark.parametrize("central", ["barycenter", "product"])
 def test_a_report_is_mean_and_triangle_at_the_pivots_and_nothing_else(central):
-    server = Strategy(num_agents=4, seed=0, central=central, num_points=49, num_draws=16)
     problem = make_problem("f1", 4, 0, {})
-    study = server.start(InProcessGrid(client_app(problem, problem.space, seed=0), 4), num_rounds=5).study
+    study = over_grid("co-kg", problem, problem.space, 4, 5, disclose="none", central=central, **FEW)
     r = study.settings["runs"][0]["found"]["num_pivots"]
     assert len(study.trials) == 0
     assert study.rounds["floats_up"][1:4].tolist() == [4 * (r + r * (r + 1) / 2)] * 3
@@ -220,7 +206,7 @@ def test_a_report_that_is_no_posterior_costs_its_sender_only(change):
     problem = make_problem("f1", 4, 0, {})
     app = client_app(problem, problem.space, seed=0, disclose="trials")
     faults = {1: Fault("malformed", rounds=[3, 4], change=change)}
-    server = Strategy(num_agents=4, seed=0, num_points=49, num_draws=16)
+    server = Strategy(num_agents=4, seed=0, **FEW)
     study = server.start(InProcessGrid(app, 4, faults=faults), num_rounds=7).study
     assert study.rounds["refused"].tolist() == [0, 0, 1, 1, 0, 0, 0]
     done = {a: len(study.trials.where(agent=a)) for a in "0123"}
@@ -233,7 +219,7 @@ def test_a_report_that_is_no_posterior_costs_its_sender_only(change):
 
 @pytest.mark.parametrize("stale", ["keep", "drop"])
 def test_an_agent_that_did_not_answer_counts_with_its_last_posterior_or_not_at_all(stale):
-    run = Run.begin(CoKG(stale=stale, num_points=49, num_draws=16), num_agents=3).steps(3).step(lost=["1"])
+    run = Run.begin(CoKG(stale=stale, **FEW), num_agents=3).steps(3).step(lost=["1"])
     assert set(run.state.known(stale)) == ({"0", "1", "2"} if stale == "keep" else {"0", "2"})
     run.step()
     tasks = {e.agent: e.task for e in run.exchanges[-3:]}
@@ -243,7 +229,7 @@ def test_an_agent_that_did_not_answer_counts_with_its_last_posterior_or_not_at_a
 
 
 def test_a_late_joiner_warms_up_and_is_designed_for_two_rounds_later():
-    run = Run.begin(CoKG(num_points=49, num_draws=16), num_agents=3, late=["2"])
+    run = Run.begin(CoKG(**FEW), num_agents=3, late=["2"])
     run.steps(3, present=["0", "1"]).step()
     assert run.exchanges[-1].task.num_trials == 5
     assert "covariance" in run.exchanges[-1].report.arrays  # it knows the setting from its first task on
@@ -271,12 +257,10 @@ def test_an_agent_with_more_threads_leads_to_the_same_central_model_and_design()
     np.testing.assert_allclose(asked[0][0].start, asked[1][0].start, atol=1e-6)
 
 
-@pytest.mark.parametrize("central", ["barycenter", "product"])
-def test_runs_are_the_same_whatever_the_number_of_threads(central):
+def test_runs_are_the_same_whatever_the_number_of_threads():
     program = (
         "from fbo_flower.algorithms import CoKG\nfrom fbo_flower.simulation import simulate\n"
-        f"options = {{'central': {central!r}, 'num_draws': 16}}\n"
-        "s = simulate('f1', None, 3, CoKG(**options), 5, engine='inline')\n"
+        "s = simulate('f1', None, 3, CoKG(num_draws=16), 5, engine='inline')\n"
         "print(s.trials['value'].tobytes().hex())"
     )
     outputs = {
@@ -294,15 +278,15 @@ def test_runs_are_the_same_whatever_the_number_of_threads(central):
 # -- the user's view -----------------------------------------------------------------------------
 
 
+def played(**options):
+    """Return a study of six rounds, and what its server found."""
+    algorithm = make_algorithm("co-kg", {**FEW, **options})
+    study = simulate("f1", None, 4, algorithm, 6, engine="inline")
+    return study, study.settings["runs"][0]["found"]
+
+
 def test_a_study_says_what_was_recommended_and_whether_agents_agree():
-    study = simulate(
-        "f1",
-        agents=4,
-        algorithm=make_algorithm("co-kg", {"central": "product", "num_draws": 16}),
-        num_rounds=6,
-        engine="inline",
-    )
-    found = study.settings["runs"][0]["found"]
+    study, found = played(central="product")
     assert [row["round"] for row in found["recommended"]] == [2, 3, 4, 5, 6]
     assert [row["round"] for row in found["agreement"]] == [2, 4]
     assert set(found["agreement"][0]["p_values"]) == set("0123")
@@ -311,14 +295,7 @@ def test_a_study_says_what_was_recommended_and_whether_agents_agree():
 
 
 def test_the_paper_returns_the_best_of_the_agents_maximisers():
-    study = simulate(
-        "f1",
-        agents=3,
-        algorithm=make_algorithm("co-kg", {"num_draws": 16, "num_points": 49}),
-        num_rounds=6,
-        engine="inline",
-    )
-    found = study.settings["runs"][0]["found"]
+    study, found = played()
     best = max(study.best.values(), key=lambda row: row["value"])
     last = found["recommended"][-1]
     assert best["config"] == last["config"]
@@ -331,37 +308,14 @@ def test_agents_with_other_objectives_are_told_apart():
         bend = 1.0 if context.agent != "2" else -1.0
         return bend * bowl(config, context)
 
-    app = client_app(objective, BOARD, seed=0, disclose="trials")
-    server = Strategy(num_agents=4, seed=0, central="product", num_points=100, num_draws=16)
-    study = server.start(InProcessGrid(app, 4), num_rounds=8).study
+    study = over_grid("co-kg", objective, BOARD, 4, 8, central="product", num_points=100, num_draws=16)
     p_values = study.settings["runs"][0]["found"]["agreement"][-1]["p_values"]
     assert min(p_values, key=p_values.get) == "2"
     assert p_values["2"] < 1e-4
 
 
-def test_refined_points_find_an_optimum_between_the_points_of_the_mesh():
-    options = {"mesh": 6, "num_draws": 16, "num_starts": 1}
-    problem = {"noise_variance": 1e-4}
-    coarse = simulate(
-        make_problem("f1", 3, 0, problem),
-        algorithm=make_algorithm("co-kg", options),
-        num_rounds=16,
-        engine="inline",
-    )
-    fine = simulate(
-        make_problem("f1", 3, 0, problem),
-        algorithm=make_algorithm("co-kg", {**options, "num_refined": 25, "refine_every": 3}),
-        num_rounds=16,
-        engine="inline",
-    )
-    f1 = make_problem("f1", 3, 0, {})
-    configs = [s.settings["runs"][0]["found"]["recommended"][-1]["config"] for s in (coarse, fine)]
-    regret = [f1.optimum(0) - f1.true_value(config, 0) for config in configs]
-    assert regret[1] < 0.1 * regret[0]
-
-
 def test_hyperparameters_are_estimated_again_on_schedule():
-    run = Run.begin(CoKG(num_points=49, num_draws=16, refit=2), num_agents=2)
+    run = Run.begin(CoKG(**FEW, refit=2), num_agents=2)
     versions, asked = [], []
     for _ in range(8):
         run.step()
@@ -370,20 +324,3 @@ def test_hyperparameters_are_estimated_again_on_schedule():
     assert asked == [True, False, False, True, False, True, False, True]
     assert versions == [0, 1, 1, 1, 2, 2, 3, 3]
     assert all(belief.version == 3 for belief in run.state.posteriors.values())
-
-
-def test_settings_travel_as_arrays():
-    run = Run.begin(CoKG(num_points=49), num_agents=2).steps(2)
-    read = SharedPrior.read(run.exchanges[-1].task.arrays, "rbf")
-    setting = run.state.setting
-    np.testing.assert_array_equal(read.pivots, setting.pivots)
-    np.testing.assert_allclose(
-        read.hyperparameters.to_array(), setting.hyperparameters.to_array(), atol=1e-14
-    )
-    assert (read.shift, read.scale) == (setting.shift, setting.scale)
-    assert SharedPrior.read({}, "rbf") is None
-
-
-def test_a_mesh_that_does_not_fit_is_refused_before_anything_is_evaluated():
-    with pytest.raises(ConfigError, match="at most 3 points per axis in 7 dimensions"):
-        CoKG(mesh=10).check(SearchSpace({f"x{i}": Int(0, 99) for i in range(7)}))

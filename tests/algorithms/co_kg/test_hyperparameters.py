@@ -59,11 +59,11 @@ def test_the_warm_up_repeats_its_first_points_and_has_three_different_ones(
 
 
 def test_the_noise_of_the_warm_up_is_of_the_right_size():
-    """Median of 12 federations; without a repeated point, as a control, it is not."""
+    """Median of 8 federations; without a repeated point, as a control, it is not."""
     found = {}
     for num_repeated in (0, 1):
         noises = []
-        for seed in range(12):
+        for seed in range(8):
             algorithm = CoKG(**SMALL, num_repeated=num_repeated)
             setting = Run.begin(algorithm, num_agents=4, seed=seed, objective=hill()).steps(2).state.setting
             noises.append(setting.hyperparameters.noise_variance * setting.scale**2)
@@ -128,22 +128,6 @@ def test_by_reliability_one_liar_does_not_decide_the_prior():
 
 
 # -- the unit of the objective ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"central": "auto", "refit": "doubling"}, {"weights": "reliability"}, {"isotropic": False}],
-)
-@pytest.mark.parametrize(
-    ("factor", "offset"), [(1e-6, 0.0), (1e-9, 0.0), (1e3, 0.0), (1.0, 1e4), (1e-6, 1.0)]
-)
-def test_proposals_do_not_depend_on_the_unit_of_the_objective(options, factor, offset):
-    plain, other = (
-        Run.begin(CoKG(**SMALL, **options), objective=hill(f, o)).steps(7)
-        for f, o in ((1.0, 0.0), (factor, offset))
-    )
-    for agent, same in plain.histories().items():
-        np.testing.assert_allclose(other.histories()[agent].points, same.points, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("factor", [1e-15, 1e-9, 1.0, 1e3, 1e15])

@@ -1,26 +1,14 @@
 import gc
 
 import numpy as np
-import pytest
-from contract import FINITE, MIXED, SQUARE, AlgorithmContract, Run, hills
+from contract import SQUARE, Run
 from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import ExpectedImprovement, RandomSearch
 from fbo_flower.algorithms.ei import local
-from fbo_flower.errors import ConfigError
 from fbo_flower.space import Float, SearchSpace
 
 SMALL = {"num_candidates": 64}
-
-
-class TestContract(AlgorithmContract):
-    def make(self):
-        return ExpectedImprovement(**SMALL)
-
-
-class TestContractRanks(AlgorithmContract):
-    def make(self):
-        return ExpectedImprovement(y_transform="rank", num_initial=2, min_distance=0.0, **SMALL)
 
 
 def bowl(offset=0.0, scale=1.0, space=SQUARE):
@@ -47,19 +35,6 @@ def test_it_beats_random_search_on_smooth_functions():
     assert abs(half) < 5
 
 
-@pytest.mark.parametrize("space", [SQUARE, MIXED], ids=["square", "mixed"])
-@pytest.mark.parametrize(("scale", "offset"), [(2.0**-30, 0.0), (2.0**20, 0.0), (100.0, 7.0), (1e-3, -50.0)])
-def test_steps_do_not_depend_on_the_units_of_the_objective(space, scale, offset):
-    def points(**units):
-        run = Run.begin(
-            ExpectedImprovement(), num_agents=1, space=space, objective=bowl(space=space, **units)
-        )
-        return run.steps(5).histories()["0"].points
-
-    # an offset costs digits of the values, which moves the last digits of the climb
-    np.testing.assert_allclose(points(), points(scale=scale, offset=offset), atol=1e-3 if offset else 1e-12)
-
-
 def test_a_diverged_value_does_not_flatten_the_model():
     def objective(config, context):
         return -1e9 if context.trial == 1 else bowl()(config, context)
@@ -76,14 +51,6 @@ def test_a_diverged_value_does_not_flatten_the_model():
     assert found["winsorise"] < found["standardise"] - 0.7  # of the log regret; 1.6 was measured
 
 
-def test_all_configurations_of_a_small_space_are_tried_before_one_is_repeated():
-    run = Run.begin(
-        ExpectedImprovement(num_initial=1), num_agents=3, space=FINITE, objective=hills(FINITE, 0.0)
-    )
-    for history in run.steps(4).histories().values():
-        assert len(np.unique(history.points, axis=0)) == 4
-
-
 def test_an_optimum_in_a_corner_is_found_exactly():
     space = SearchSpace({"x": Float(0, 1), "y": Float(0, 1), "z": Float(0, 1)})
     run = Run.begin(
@@ -91,13 +58,6 @@ def test_an_optimum_in_a_corner_is_found_exactly():
     )
     for history in run.steps(12).histories().values():
         assert history.values.max() == 2.0
-
-
-def test_options_are_checked():
-    with pytest.raises(ConfigError, match="num_candidates"):
-        ExpectedImprovement(num_candidates=1)
-    with pytest.raises(ConfigError, match="y_transform"):
-        ExpectedImprovement(y_transform="log")
 
 
 # -- results that are kept with an array ---------------------------------------------------------------

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
-from amounts import slow
-from contract import MIXED, SQUARE, AlgorithmContract, Run, same, step
+from contract import MIXED, SQUARE, Run, same, step
 from scipy import stats
 
 from fbo_flower.algorithms import DPFTS, ThompsonSampling, make_algorithm
@@ -17,53 +14,10 @@ from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.numerics.privacy import sampled_epsilon
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
-from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation import simulate
 
 SMALL = {"num_candidates": 64, "num_path_features": 32, "num_features": 12}
-VARIANTS = {
-    "central": {"max_epsilon": 4.0, "when_spent": "keep", "schedule": 0.5},
-    "regions-draw": {"num_regions": 3, "message": "draw", "release_every": 2, "schedule": "first-4"},
-    "local": {"noise": "local", "sampling_rate": 1.0, "schedule": 0.5},
-    "in twos": {"trials_per_round": 2, "schedule": 0.5},
-    "local in twos": {"trials_per_round": 2, "noise": "local", "sampling_rate": 1.0, "schedule": 0.5},
-}
-
-
-WHOLE = ("in twos", "regions-draw", "local")
 # what an option could break; the whole contract is for the defaults, and in slow tests for WHOLE
-SHORT = (
-    "test_same_seed_gives_the_same_run_and_another_seed_another",
-    "test_order_of_replies_does_not_matter",
-    "test_driver_and_grid_agree_to_the_last_bit",
-    "test_options_survive_json",
-    "test_lost_reports_are_asked_for_again_and_nothing_is_done_twice",
-)
-
-
-class TestContract(AlgorithmContract):
-    options: dict
-
-    @pytest.fixture(autouse=True, params=["central", *(pytest.param(name, marks=slow) for name in WHOLE)])
-    def variant(self, request):
-        self.choose(request.param)
-
-    def choose(self, variant):
-        self.options = VARIANTS[variant]
-
-    def make(self):
-        return DPFTS(**SMALL, **self.options)
-
-
-@pytest.mark.parametrize("test", SHORT)
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_variant_keeps_what_its_options_could_break(variant, test):
-    contract = TestContract()
-    contract.choose(variant)
-    with single_thread():
-        getattr(contract, test)()
-
-
 AGENTS = tuple(str(i) for i in range(8))
 
 
@@ -109,7 +63,7 @@ def test_early_sums_are_of_those_who_explored_the_region_and_late_ones_of_all() 
     np.testing.assert_allclose(sums, np.tile(np.arange(12) < 8, (4, 1)) / 8, atol=1e-12)
 
 
-@pytest.mark.parametrize("options", [{}, {"num_regions": 4}, {"num_regions": 4, "region_weight": 0.0}])
+@pytest.mark.parametrize("options", [{}, {"num_regions": 4}])
 def test_no_agent_changes_the_sums_by_more_than_the_noise_is_made_for(options: dict) -> None:
     """The noise is `z` times the largest change: measured by leaving out each agent, at its worst message."""
     algorithm = DPFTS(**SMALL, **options, noise_multiplier=0, sampling_rate=1.0, clip=3.0)
@@ -121,9 +75,9 @@ def test_no_agent_changes_the_sums_by_more_than_the_noise_is_made_for(options: d
         without, _ = released(algorithm, messages | {agent: np.zeros(12)})
         changes.append(np.linalg.norm(whole - without))
     noisy = DPFTS(**SMALL, **options, noise_multiplier=1.0, sampling_rate=1.0, clip=3.0)
-    draws_of_noise = [released(noisy, messages, seed)[0] - whole for seed in range(300)]
+    draws_of_noise = [released(noisy, messages, seed)[0] - whole for seed in range(150)]
     stddev = float(np.std(draws_of_noise))
-    assert stddev == pytest.approx(max(changes), rel=0.05)
+    assert stddev == pytest.approx(max(changes), rel=0.07)
     flat = np.ravel(draws_of_noise) / max(changes)
     assert stats.kstest(flat, "norm").pvalue > 1e-3
     assert stats.kstest(flat * 1.2, "norm").pvalue < 1e-3  # negative control
@@ -215,9 +169,9 @@ def test_the_mean_is_that_of_many_draws() -> None:
     mean, draw = (DPFTS(**SMALL, clip=100.0, message=m) for m in ("mean", "draw"))
     nu = step(mean.summarise, task, agent_state, generator(0)).arrays["weights"]
     draws = np.array(
-        [step(draw.summarise, task, agent_state, generator(s, "s")).arrays["weights"] for s in range(3000)]
+        [step(draw.summarise, task, agent_state, generator(s, "s")).arrays["weights"] for s in range(600)]
     )
-    np.testing.assert_allclose(nu, draws.mean(axis=0), atol=5 / np.sqrt(3000))
+    np.testing.assert_allclose(nu, draws.mean(axis=0), atol=5 / np.sqrt(600))
 
 
 def test_local_noise_is_twice_the_clip_and_hides_that_nothing_succeeded() -> None:
@@ -227,7 +181,7 @@ def test_local_noise_is_twice_the_clip_and_hides_that_nothing_succeeded() -> Non
     clear = step(algorithm.summarise, task, nothing, generator(0))
     draws = [
         algorithm.protect(task, nothing, clear, uniform_from(generator(s, "s"))).arrays["weights"]
-        for s in range(500)
+        for s in range(200)
     ]
     assert stats.kstest(np.ravel(draws) / (1.5 * 2 * 2.0), "norm").pvalue > 1e-3
 
@@ -280,21 +234,6 @@ def test_without_noise_no_privacy_is_claimed() -> None:
     assert run.algorithm.results(run.state).privacy["epsilon"] is None
     with pytest.raises(ConfigError, match="max_epsilon"):
         Run.begin(DPFTS(noise_multiplier=0, max_epsilon=5.0))
-
-
-def test_options_that_make_no_sense_are_refused() -> None:
-    for options, text in (
-        ({"sampling_rate": 0.0}, "sampling_rate"),
-        ({"noise": "both"}, "noise"),
-        ({"clip": -1.0}, "clip"),
-        ({"num_regions": 0}, "num_regions"),
-    ):
-        with pytest.raises(ConfigError, match=text):
-            DPFTS(**options)
-    with pytest.raises(ConfigError, match="the cost of the first release"):
-        Run.begin(DPFTS(max_epsilon=0.01))
-    with pytest.raises(ConfigError, match="lengthscale"):
-        dataclasses.replace(DPFTS(), lengthscale=(0.1, 0.2, 0.3)).check(SQUARE)
 
 
 def cost_of(count: int, rate: float, multiplier: float) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms import DPFTS
-from fbo_flower.algorithms.fts.dp_options import DPFTSState
+from fbo_flower.algorithms.fts.dp_fts import DPFTSState
 from fbo_flower.algorithms.records import Array, Federation, Phase, Report
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.numerics.noise_grid import noise_variance
@@ -92,8 +92,8 @@ def largest_change(algorithm, agents, messages, **without) -> float:
 
 CASES = [
     (num_agents, num_regions, region_releases, multiplier)
-    for num_agents in range(2, 7)
-    for num_regions in range(1, 5)
+    for num_agents in (2, 3, 6)
+    for num_regions in (1, 3)
     for region_releases, multiplier in ((1, 1.0), (3, 0.5), (10, 4.0))
 ]
 

@@ -2,11 +2,10 @@ import functools
 
 import numpy as np
 import pytest
-from amounts import slow
-from contract import SQUARE, AlgorithmContract, Run, hills, same, step
+from contract import SQUARE, Run, same, step
 from scipy import stats
 
-from fbo_flower.algorithms import FTS, RandomSearch, ThompsonSampling
+from fbo_flower.algorithms import FTS, ThompsonSampling
 from fbo_flower.algorithms.fts.fts import LENGTHSCALE_GRID
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -18,7 +17,6 @@ from fbo_flower.algorithms.records import (
     Report,
     Task,
 )
-from fbo_flower.algorithms.registry import FTS_OPTIONS
 from fbo_flower.algorithms.schedules import own_probability
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import LinearFunction
@@ -26,75 +24,10 @@ from fbo_flower.numerics.optim.maximise import maximise
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.numerics.surrogates.transforms import standardise
-from fbo_flower.numerics.threads import single_thread
-from fbo_flower.space import Float, SearchSpace
 
-SMALL = {"num_candidates": 64, "num_path_features": 32, "num_features": 24}
-VARIANTS = {
-    "single": {},
-    "single-once": {"communication": "once", "schedule": "first-4"},
-    "single-refreshed-seldom": {"refresh_every": 3, "schedule": 0.5},
-    "portfolio": {"advice": "portfolio", "schedule": "first-3", "y_transform": "clip"},
-    "mixture": {"advice": "mixture"},
-    "mixture-once": {"advice": "mixture", "communication": "once", "mixture_messages": 1},
-    "random": {"advice": "random", "schedule": 0.5},
-    "targets": {"targets": ("0", "2"), "communication": "once", "schedule": 0.0},
-    "federated-lengthscale": {"lengthscale": "federated"},
-    "lengthscales": {"schedule": "1-1/t^2", "y_transform": "rank"},
-    "learned": {"preferences": "learned", "schedule": 0.25},
-    "advised": {"initial_design": "advised", "lengthscale": "dimension", "y_transform": "winsorise"},
-    "advised-mixture": {"advice": "mixture", "initial_design": "advised", "communication": "once"},
-    "recommended": FTS_OPTIONS,
-    "single in twos": {"trials_per_round": 2, "schedule": 0.5},
-    "single-once in twos": {"trials_per_round": 2, "communication": "once", "schedule": 0.3},
-    "portfolio in twos": {"trials_per_round": 2, "advice": "portfolio", "schedule": 0.3},
-    "mixture in twos": {"trials_per_round": 2, "advice": "mixture"},
-    "random in twos": {"trials_per_round": 2, "advice": "random", "schedule": 0.5},
-    "advised in twos": {"trials_per_round": 2, "initial_design": "advised", "schedule": 0.5},
-}
-
-
-WHOLE = (
-    "single in twos",
-    "mixture-once",
-    "targets",
-    "federated-lengthscale",
-    "learned",
-)  # what they send or keep differs
+PATHS = {"num_candidates": 64, "num_path_features": 32}
+SMALL = {**PATHS, "num_features": 24}
 # what an option could break; the whole contract is for the defaults, and in slow tests for WHOLE
-SHORT = (
-    "test_same_seed_gives_the_same_run_and_another_seed_another",
-    "test_order_of_replies_does_not_matter",
-    "test_driver_and_grid_agree_to_the_last_bit",
-    "test_options_survive_json",
-    "test_lost_reports_are_asked_for_again_and_nothing_is_done_twice",
-)
-
-
-class TestContract(AlgorithmContract):
-    options: dict
-
-    @pytest.fixture(autouse=True, params=["single", *(pytest.param(name, marks=slow) for name in WHOLE)])
-    def variant(self, request):
-        self.choose(request.param)
-
-    def choose(self, variant):
-        self.options = VARIANTS[variant]
-        self.smallest = 3 if "targets" in self.options else 1  # "2" must be there
-
-    def make(self):
-        return FTS(**SMALL, **self.options)
-
-
-@pytest.mark.parametrize("test", SHORT)
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_variant_keeps_what_its_options_could_break(variant, test):
-    contract = TestContract()
-    contract.choose(variant)
-    with single_thread():
-        getattr(contract, test)()
-
-
 AGENTS = tuple(str(i) for i in range(8))
 
 
@@ -117,28 +50,22 @@ def sender_of(state, task):
 # -- identities --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"advice": "portfolio"}, {"communication": "once"}])
-def test_fts_that_always_follows_itself_is_thompson_sampling(options):
-    small = {"num_candidates": 64, "num_path_features": 32}
-    fts = Run.begin(FTS(schedule=1.0, **small, **options)).steps(8)
-    ts = Run.begin(ThompsonSampling(**small)).steps(8)
-    assert same(fts.histories(), ts.histories())
-    assert not any(e.report.arrays or e.task.arrays for e in fts.exchanges), "nothing needs to travel"
-    other = Run.begin(FTS(schedule=0.5, **small, **options)).steps(8)
-    assert not same(other.histories(), ts.histories())
-
-
-def test_mixture_of_one_agent_is_thompson_sampling():
-    small = {"num_candidates": 64, "num_path_features": 32}
-    fts = Run.begin(FTS(advice="mixture", **small), num_agents=1).steps(6)
-    assert same(fts.histories(), Run.begin(ThompsonSampling(**small), num_agents=1).steps(6).histories())
+def test_fts_that_always_follows_itself_or_is_alone_is_thompson_sampling():
+    ts = Run.begin(ThompsonSampling(**PATHS)).steps(6)
+    for options in ({}, {"advice": "portfolio"}, {"communication": "once"}):
+        fts = Run.begin(FTS(schedule=1.0, **PATHS, **options)).steps(6)
+        assert same(fts.histories(), ts.histories())
+        assert not any(e.report.arrays or e.task.arrays for e in fts.exchanges), "nothing needs to travel"
+        other = Run.begin(FTS(schedule=0.5, **PATHS, **options)).steps(6)
+        assert not same(other.histories(), ts.histories())
+    one = Run.begin(FTS(advice="mixture", **PATHS), num_agents=1).steps(6)
+    assert same(one.histories(), Run.begin(ThompsonSampling(**PATHS), num_agents=1).steps(6).histories())
 
 
 # -- the coin and P_N --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("schedule", ["1-1/sqrt(t)", "1-1/t", "1-1/t^2", 0.3])
-@pytest.mark.parametrize("iteration", [1, 5])
+@pytest.mark.parametrize(("schedule", "iteration"), [("1-1/sqrt(t)", 1), ("1-1/t", 5), (0.3, 5)])
 def test_coin_falls_with_probability_p_t(schedule, iteration):
     # exact binomial test at level 1e-3, 600 tosses; the probability plus .1 must be refuted
     algorithm = FTS(schedule=schedule, **SMALL)
@@ -161,65 +88,18 @@ def draws_of_senders(algorithm, state, target, count):
     return senders
 
 
-def test_sender_is_uniform_among_the_others():
-    # chi-squared at level 1e-3; the control mixes in a favourite
-    algorithm = FTS(schedule=0.0, **SMALL)
-    senders = draws_of_senders(algorithm, told(algorithm), "3", 700)
-    names, counts = np.unique(senders, return_counts=True)
-    assert set(names) == set(AGENTS) - {"3"}
-    assert stats.chisquare(counts).pvalue > 1e-3
-    biased = counts.copy()
-    biased[0] += 70
-    assert stats.chisquare(biased).pvalue < 1e-3
-
-
-def test_stragglers_without_a_message_are_never_drawn():
-    algorithm = FTS(schedule=0.0, **SMALL)
-    state = told(algorithm, agents=["0", "4", "6"])
-    assert set(draws_of_senders(algorithm, state, "1", 60)) == {"0", "4", "6"}
-    assert set(draws_of_senders(algorithm, state, "4", 60)) == {"0", "6"}
-
-
-def test_target_alone_with_its_own_message_follows_itself():
-    algorithm = FTS(schedule=0.0, **SMALL)
-    _, tasks = algorithm.ask(told(algorithm, agents=["1"]), Phase.TRAIN, 9, ["1"], generator(0))
-    assert "weights" not in tasks["1"].arrays
-
-
-def test_once_means_that_a_target_uses_every_message_at_most_once():
-    algorithm = FTS(schedule=0.0, communication="once", **SMALL)
-    for seed in range(5):
-        run = Run.begin(algorithm, num_agents=5, seed=seed).steps(8)
-        for name in run.agents:
-            mine = [e.task for e in run.exchanges if e.agent == name and "weights" in e.task.arrays]
-            senders = [sender_of(run.state, task) for task in mine]
-            assert sorted(senders) == sorted(set(run.agents) - {name})  # four, then none is left
-        asked = [e for e in run.exchanges if "message" in e.task.values]
-        assert {e.server_round for e in asked} == {1}
-
-
-def test_second_draw_under_once_is_uniform_among_those_left():
-    algorithm = FTS(schedule=0.0, communication="once", **SMALL)
-    state = told(algorithm)
-    first, tasks = algorithm.ask(state, Phase.TRAIN, 2, ["0"], generator(7))
-    gone = sender_of(state, tasks["0"])
-    after = algorithm.tell(first, Phase.TRAIN, {"0": Report(3, 1)})
-    senders = draws_of_senders(algorithm, after, "0", 600)
-    names, counts = np.unique(senders, return_counts=True)
-    assert set(names) == set(AGENTS) - {"0", gone}
-    assert stats.chisquare(counts).pvalue > 1e-3
-
-
-def test_every_round_renews_the_messages():
-    run = Run.begin(FTS(schedule=0.0, **SMALL)).step()
-    first = dict(run.state.messages)
-    run.step()
-    assert not any(same(first[a], run.state.messages[a]) for a in first)
-
-
-def test_refresh_every_spares_messages():
-    run = Run.begin(FTS(schedule=0.5, refresh_every=4, **SMALL)).steps(10)
-    assert {e.server_round for e in run.exchanges if "weights" in e.report.arrays} == {1, 5, 9}
+@pytest.mark.parametrize(
+    ("options", "rounds"),
+    [({}, {1, 2, 3, 4, 5}), ({"refresh_every": 4}, {1, 5}), ({"communication": "once"}, {1})],
+)
+def test_messages_are_drawn_anew_as_often_as_the_options_say_and_once_each_is_used_once(options, rounds):
+    run = Run.begin(FTS(schedule=0.0, **options, **SMALL), num_agents=5).steps(5)
+    sent = [e for e in run.exchanges if "weights" in e.report.arrays]
+    assert {e.server_round for e in sent} == rounds
+    assert len({e.report.arrays["weights"].tobytes() for e in sent}) == len(sent)
+    for name in run.agents if "communication" in options else ():
+        mine = [e.task for e in run.exchanges if e.agent == name and "weights" in e.task.arrays]
+        assert sorted(sender_of(run.state, task) for task in mine) == sorted(set(run.agents) - {name})
 
 
 def test_others_answer_once_and_evaluate_nothing():
@@ -315,13 +195,7 @@ def test_message_has_the_law_of_the_paper(n):
     assert stats.kstest(wrong, stats.chi2(12).cdf).pvalue < 1e-3
 
 
-def test_messages_of_two_trials_are_drawn_apart_and_of_one_trial_alike():
-    run = Run.begin(FTS(schedule=0.5, **SMALL), objective=lambda c, x: 1.0).steps(4)
-    sent = [e.report.arrays["weights"].tobytes() for e in run.exchanges]
-    assert len(set(sent)) == len(sent)
-
-
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_foreign_iteration_maximises_the_message(seed):
     algorithm = FTS()
     features, arrays = with_features({"weights": np.random.default_rng(seed).standard_normal(100)}, 100, seed)
@@ -347,19 +221,12 @@ def test_advised_point_is_taken_unless_the_agent_has_been_there():
     assert np.linalg.norm(agent_state.history.points - other, axis=1).min() >= 0.025
 
 
-def test_agent_without_a_success_has_nothing_to_tell():
-    features, arrays = with_features({})
-    nothing = AgentState(SQUARE, History(np.eye(2), np.full(2, np.nan), np.arange(2)))
-    assert (
-        step(FTS().summarise, Task(Phase.TRAIN, 1, 0, 2, arrays, {"message": True}), nothing, generator(0))
-        == Payload()
-    )
-    assert len(features.phases) == 12
-
-
-def test_agent_that_is_not_asked_tells_nothing():
+def test_an_agent_without_a_success_and_one_that_is_not_asked_tell_nothing():
     _, arrays = with_features({})
-    assert step(FTS().summarise, Task(Phase.TRAIN, 1, 0, 2, arrays), observed(), generator(0)) == Payload()
+    nothing = AgentState(SQUARE, History(np.eye(2), np.full(2, np.nan), np.arange(2)))
+    for agent_state, values in ((nothing, {"message": True}), (observed(), {})):
+        task = Task(Phase.TRAIN, 1, 0, 2, arrays, values)
+        assert step(FTS().summarise, task, agent_state, generator(0)) == Payload()
 
 
 # -- portfolio ---------------------------------------------------------------------------------
@@ -417,21 +284,15 @@ def chosen_lengthscale(lengthscale):
     return run.step(), LENGTHSCALE_GRID[int(np.argmax(total))]
 
 
-@pytest.mark.parametrize("lengthscale", [0.1, 0.2])
+@pytest.mark.parametrize("lengthscale", [0.1, 0.5])
 def test_federated_lengthscale_finds_the_one_that_functions_were_drawn_with(lengthscale):
+    # a smooth function varies little within the cube, and standardising it makes it look a step rougher
     run, chosen = chosen_lengthscale(lengthscale)
-    assert chosen == lengthscale
-    spread = run.state.features.frequencies.std() * lengthscale
+    steps = LENGTHSCALE_GRID.index(lengthscale) - LENGTHSCALE_GRID.index(chosen)
+    assert 0 <= steps <= (lengthscale > 0.2)
+    spread = run.state.features.frequencies.std() * chosen
     assert 0.85 < spread < 1.15, "s_i ~ N(0, l^-2)"
     assert {e.server_round for e in run.exchanges if "log_likelihoods" in e.report.arrays} == {1}
-
-
-@pytest.mark.parametrize("lengthscale", [0.3, 0.5, 0.7])
-def test_federated_lengthscale_is_a_step_short_at_most_for_smoother_functions(lengthscale):
-    # a smooth function varies little within the cube, and standardising it makes it look rougher
-    _, chosen = chosen_lengthscale(lengthscale)
-    steps = LENGTHSCALE_GRID.index(lengthscale) - LENGTHSCALE_GRID.index(chosen)
-    assert 0 <= steps <= 1
 
 
 def test_lengthscale_per_feature_is_used_per_feature():
@@ -441,12 +302,12 @@ def test_lengthscale_per_feature_is_used_per_feature():
 
 # -- does it pay -------------------------------------------------------------------------------
 
-NUM_WORLDS = 60
+NUM_WORLDS = 20
 
 
 @functools.cache
 def early(name, related=True):
-    """Best value of the target after 3 random points and 3 iterations, in each of 60 worlds `(60,)`.
+    """Best value of the target after 3 random points and 3 iterations, in each of 20 worlds `(20,)`.
 
     Five agents hold 20 observations each: of the target's function plus a fifth of another one, or of
     functions of their own.
@@ -520,8 +381,8 @@ def test_server_can_reconstruct_points_and_values_of_foreign_rounds():
     algorithm = FTS(schedule=0.0, min_distance=0.0)
     grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 41)] * 2), axis=-1).reshape(-1, 2)
     distances, guesses, truths = [], [], []
-    for seed in range(4):
-        run = Run.begin(algorithm, num_agents=4, seed=seed, objective=objective).steps(10)
+    for seed in range(2):
+        run = Run.begin(algorithm, num_agents=4, seed=seed, objective=objective).steps(8)
         for exchange in run.exchanges:
             sent, received = exchange.task.arrays, exchange.report.arrays
             if "weights" in sent:  # what the server sees ...
@@ -531,7 +392,7 @@ def test_server_can_reconstruct_points_and_values_of_foreign_rounds():
                 # ... and what it must not know
                 distances.append(np.linalg.norm(x - exchange.history.points[-1]))
                 truths.append(standardise(exchange.history.values)[-1])
-    assert len(guesses) == 4 * 4 * 9
+    assert len(guesses) == 2 * 4 * 7
     error = np.array(guesses) - truths
     assert np.quantile(distances, 0.95) < 1e-4
     assert np.corrcoef(guesses, truths)[0, 1] > 0.98
@@ -558,15 +419,3 @@ def test_a_portfolio_looks_at_a_sample_of_very_many_messages():
     state = algorithm.tell(state, Phase.TRAIN, {name: Report(0, 3) for name in names})
     _, tasks = algorithm.ask(state, Phase.TRAIN, 2, names, generator(0))
     assert all("point" in task.arrays for task in tasks.values())
-
-
-def test_one_dimensional_spaces_work():
-    line = SearchSpace({"x": Float(1e-3, 10.0, log=True)})
-    run = Run.begin(FTS(advice="portfolio", schedule=0.3, **SMALL), space=line, objective=hills(line)).steps(
-        6
-    )
-    assert all(len(h) == 8 for h in run.histories().values())
-
-
-def test_fts_equals_random_search_in_its_first_round():
-    assert same(Run.begin(FTS()).step().histories(), Run.begin(RandomSearch()).step().histories())

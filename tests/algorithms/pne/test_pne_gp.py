@@ -2,16 +2,12 @@
 
 import numpy as np
 import pytest
-from contract import SQUARE, AlgorithmContract, Run
+from contract import SQUARE, Run, over_grid
 
-from fbo_flower import strategies
-from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.pne.gp import GPPNE, Observations, Scale, session
+from fbo_flower.algorithms.pne.gp import GPPNE, Observations, Scale
 from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Task
-from fbo_flower.clients import client_app
-from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.errors import WireError
 from fbo_flower.numerics.bandits import gp_search
-from fbo_flower.simulation.grids import InProcessGrid
 
 GP = {"variant": "gp"}
 
@@ -20,26 +16,8 @@ def hill(config, context):
     return 1.0 - (config["x"] - 0.3) ** 2 - (config["y"] - 0.7) ** 2
 
 
-def test_the_option_variant_names_the_class_and_other_options_of_cells_are_refused():
-    assert isinstance(make_algorithm("pf-pne", {**GP, "budget": 20}), GPPNE)
-    for name, value in {
-        "nu": 1.0,
-        "gap": 0.1,
-        "arity": "full",
-        "secure_sums": 3,
-        "variant": "racing",
-    }.items():
-        with pytest.raises(ConfigError, match=name):
-            GPPNE(**{name: value})
-
-
 def test_agents_find_the_top_of_a_hill_in_twenty_pulls():
-    app = client_app(hill, SQUARE, seed=0, disclose="trials")
-    study = (
-        strategies.PFPNE(num_agents=4, seed=0, budget=20, **GP)
-        .start(InProcessGrid(app, 4), num_rounds=None)
-        .study
-    )
+    study = over_grid("pf-pne", hill, SQUARE, 4, budget=20, **GP)
     assert study.trials["pulls"].sum() == 80
     for best in study.best.values():
         assert best["value"] > 0.995
@@ -79,12 +57,7 @@ def test_an_agent_whose_objective_fails_at_first_makes_the_design_longer():
             raise RuntimeError("no luck")
         return hill(config, context)
 
-    app = client_app(objective, SQUARE, seed=0, disclose="trials")
-    study = (
-        strategies.PFPNE(num_agents=2, seed=0, budget=20, **GP)
-        .start(InProcessGrid(app, 2), num_rounds=None)
-        .study
-    )
+    study = over_grid("pf-pne", objective, SQUARE, 2, budget=20, **GP)
     assert study.trials["pulls"].sum() == 40
     assert study.rounds["failed_trials"].sum() == 7
     assert all(best["value"] > 0.85 for best in study.best.values())
@@ -113,19 +86,4 @@ def test_after_many_points_the_best_are_repeated(monkeypatch):
 def test_a_place_outside_the_federation_is_refused():
     task = Task(Phase.TRAIN, 1, 0, 2, {}, {"exchange": 0, "agents": 2, "design_seed": 1, "place": 2})
     with pytest.raises(WireError, match="place"):
-        next(session(task, AgentState(SQUARE, History.empty(2)), lambda purpose, *keys: None))
-
-
-class TestGPContract(AlgorithmContract):
-    reports_values = True  # moments of two values, and sums over few observations
-
-    def make(self):
-        return GPPNE(budget=12)
-
-
-class TestGPInManyTasksContract(AlgorithmContract):
-    reports_values = True
-    num_rounds = 12
-
-    def make(self):
-        return GPPNE(budget=30, max_evaluations_per_round=3)
+        next(GPPNE().session(task, AgentState(SQUARE, History.empty(2)), lambda purpose, *keys: None))

@@ -4,18 +4,14 @@ import copy
 
 import numpy as np
 import pytest
-from contract import SQUARE, AlgorithmContract, Run, same
+from contract import SQUARE, Run, same
 
-from fbo_flower import strategies
-from fbo_flower.algorithms import PFPNE, make_algorithm
-from fbo_flower.algorithms.pne.racing import RacingPNE, _packed, session, unpacked
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.pne.racing import RacingPNE, _packed, unpacked
 from fbo_flower.algorithms.records import AgentState, History, Phase, Task
-from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.bandits.racing_cells import RacingOptions, grown_tree
 from fbo_flower.simulation import make_problem, simulate
-from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.space import Float, SearchSpace
 
 RACING = {"variant": "racing"}
 
@@ -31,43 +27,6 @@ def cumulative(study, num_agents):
     return np.array([study.regret.where(agent=str(m))["cumulative"][-1] for m in range(num_agents)])
 
 
-@pytest.mark.parametrize(
-    ("scale", "offset"), [(1e-6, 0.0), (1e-9, 0.0), (1e6, 0.0), (1.0, 1e8), (1e-3, 1e4), (1e3, -1e9)]
-)
-@pytest.mark.parametrize("noise", [0.0, 0.05])
-def test_units_of_the_objective_change_no_proposal(scale, offset, noise):
-    problem = make_problem("garland", 3, 3, {"noise": noise})
-
-    def trials(scale, offset):
-        app = client_app(
-            lambda config, context: scale * problem(config, context) + offset,
-            problem.space, seed=3, disclose="trials",
-        )  # fmt: skip
-        study = (
-            strategies.PFPNE(num_agents=3, seed=3, budget=700, **RACING)
-            .start(InProcessGrid(app, 3), num_rounds=None)
-            .study
-        )
-        return [list(study.trials[name]) for name in ("agent", "config", "pulls")]
-
-    assert trials(scale, offset) == trials(1.0, 0.0)
-
-
-def test_the_reported_value_of_a_point_does_not_contain_its_failures():
-    def objective(config, context):
-        if context.rng.random() < 0.3:
-            raise RuntimeError("no luck")
-        return 1.0 - abs(config["x"] - 0.3) - abs(config["y"] - 0.7)
-
-    app = client_app(objective, SQUARE, seed=3, disclose="trials")
-    strategy = strategies.PFPNE(num_agents=3, seed=3, budget=500, **RACING)
-    study = strategy.start(InProcessGrid(app, 3), num_rounds=None).study
-    for best in study.best.values():
-        config = best["config"]
-        assert best["value"] == pytest.approx(1.0 - abs(config["x"] - 0.3) - abs(config["y"] - 0.7))
-        assert best["value"] > 0.95
-
-
 def test_stage_two_sends_nothing_but_the_number_of_evaluations():
     run = Run.begin(RacingPNE(budget=200, max_evaluations_per_round=20)).steps(25)
     assert run.algorithm.finished(run.state)
@@ -76,16 +35,6 @@ def test_stage_two_sends_nothing_but_the_number_of_evaluations():
     assert all(e.report.arrays == {} and e.report.values == {} for e in second)
     synced = [e.agent for e in second if e.task.arrays]
     assert sorted(synced) == ["0", "1", "2"]  # once each
-
-
-def test_nobody_is_told_smoothness_or_noise():
-    assert RacingPNE().options()["nu"] is None
-    with pytest.raises(ConfigError, match="both or none"):
-        RacingPNE(nu=1.0)
-    with pytest.raises(ConfigError, match="gap"):
-        RacingPNE(gap=0.1)
-    with pytest.raises(ConfigError, match="variant"):
-        PFPNE(variant="other")
 
 
 def test_given_smoothness_is_used():
@@ -171,7 +120,7 @@ def test_cells_that_are_no_tree_are_refused(depth, index):
 def test_stage_two_without_what_stage_one_found_is_refused():
     agent_state = AgentState(SQUARE, History.empty(2))
     with pytest.raises(WireError, match="shared"):
-        next(session(Task(Phase.TRAIN, 1, 0, 5), agent_state, RacingOptions(2), 100))
+        next(RacingPNE(budget=100).session(Task(Phase.TRAIN, 1, 0, 5), agent_state, lambda *keys: None))
 
 
 def test_a_report_of_other_cells_is_no_evidence():
@@ -184,36 +133,3 @@ def test_a_report_of_other_cells_is_no_evidence():
     state = run.algorithm.tell(run.state, Phase.TRAIN, {"0": wrong})
     assert state.means == {}
     assert same(before, run.state)
-
-
-def test_cells_that_always_fail_do_not_hold_up_the_others_and_are_left():
-    space = SearchSpace({"x": Float(0.0, 1.0)})
-
-    def objective(config, context):
-        if config["x"] > 0.6:
-            raise RuntimeError("no luck")
-        return 5.0 - abs(config["x"] - 0.3)
-
-    app = client_app(objective, space, seed=0, disclose="trials")
-    study = (
-        strategies.PFPNE(num_agents=2, seed=0, budget=400, **RACING)
-        .start(InProcessGrid(app, 2), num_rounds=60)
-        .study
-    )
-    assert study.trials["pulls"].sum() == 800
-    assert 0 < study.rounds["failed_trials"].sum() < 200
-    assert all(abs(study.best[str(m)]["config"]["x"] - 0.3) < 0.02 for m in range(2))
-
-
-class TestRacingContract(AlgorithmContract):
-    reports_values = True  # a mean of two pulls without noise is a value
-
-    def make(self):
-        return RacingPNE(budget=60, max_evaluations_per_round=9)
-
-
-class TestRacingWithWholeBatchesContract(AlgorithmContract):
-    reports_values = True
-
-    def make(self):
-        return RacingPNE(budget=500, max_evaluations_per_round=50)

@@ -2,32 +2,18 @@ import functools
 
 import numpy as np
 import pytest
-from contract import SQUARE, AlgorithmContract, Run, same, step
+from contract import SQUARE, Run, same, step
 from scipy.optimize import minimize
 from scipy.stats import norm
 
 from fbo_flower.algorithms import RGPE, TAF
-from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
+from fbo_flower.algorithms.records import AgentState, History, Phase, Task
 from fbo_flower.algorithms.transfer.base import Members, Outgoing, WeightPosterior
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
-from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp, rff
 from fbo_flower.numerics.surrogates.transforms import standardise
 
 SMALL = {"num_candidates": 64, "num_features": 12}
-
-
-class TestContractRGPE(AlgorithmContract):
-    def make(self):
-        return RGPE(**SMALL, num_draws=20, refresh_every=3)
-
-
-class TestContractTAF(AlgorithmContract):
-    reports_values = True  # the best one, standardised
-
-    def make(self):
-        return TAF(**SMALL, refresh_every=2)
 
 
 def test_taf_over_what_the_target_has_seen_lets_no_value_travel():
@@ -52,13 +38,6 @@ def test_posteriors_are_sent_once_and_kept(algorithm):
         kept = run.agents[name].agent_state.arrays["means"]
         theirs = [run.state.posteriors[a].mean for a in sorted(run.agents) if a != name]
         np.testing.assert_array_equal(kept, theirs)
-
-
-def test_refreshed_posteriors_replace_the_old_ones():
-    run = Run.begin(RGPE(refresh_every=2, num_draws=5, **SMALL)).steps(4)
-    sizes = [len(e.task.arrays.get("means", ())) for e in run.exchanges if e.agent == "0"]
-    assert sizes == [0, 2, 0, 2]  # asked in rounds 1 and 3, sent on in rounds 2 and 4
-    assert len(run.agents["0"].agent_state.arrays["means"]) == 2
 
 
 def test_a_target_that_lost_its_posteriors_is_sent_them_again():
@@ -157,21 +136,6 @@ def test_new_posteriors_are_merged_with_those_that_a_target_stores():
     assert stored["digests"].tolist() == [posteriors[a].digest for a in "1234"]
     np.testing.assert_array_equal(stored["inverses"], [posteriors[a].inverse for a in "1234"])
     np.testing.assert_array_equal(stored["incumbents"], [posteriors[a].incumbent[0] for a in "1234"])
-
-
-def test_unknown_targets_are_named():
-    with pytest.raises(ConfigError, match="got '9'"):
-        RGPE(targets=("9",)).init(Federation(SQUARE, ("0",)), generator(0))
-    with pytest.raises(ConfigError, match="expected 2 numbers"):
-        TAF(lengthscale=(0.1, 0.2, 0.3)).check(SQUARE)
-
-
-def test_digest_is_of_the_content():
-    a = WeightPosterior(np.arange(3.0), np.arange(6.0), np.ones(1))
-    b = WeightPosterior(np.arange(3.0), np.arange(6.0), np.ones(1))
-    c = WeightPosterior(np.arange(3.0), np.arange(6.0), np.full(1, 1.1))
-    assert a.digest == b.digest != c.digest
-    assert 0 <= a.digest < 2**63
 
 
 def test_message_is_the_posterior_of_the_paper():
@@ -323,10 +287,3 @@ def test_server_can_read_points_and_values_out_of_a_posterior():
         errors.append(np.abs(y - standardise(history.values)).max())
     assert found >= 12  # of 15
     assert max(errors) < 1e-4
-
-
-def test_an_agent_without_a_success_has_nothing_to_tell():
-    run = Run.begin(RGPE(num_draws=5, **SMALL), objective=lambda c, x: None).steps(3)
-    assert not run.state.posteriors
-    assert not any(e.report.arrays for e in run.exchanges)
-    assert isinstance(run.exchanges[-1].report, Report)

@@ -1,0 +1,177 @@
+"""Every algorithm passes the contract; `co_kg` and `rfms` have forms of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from contract import AlgorithmContract, check_variant, difference, leaks
+
+from fbo_flower.algorithms import (
+    DPFTS,
+    FNUCB,
+    FTS,
+    HCT,
+    PFPNE,
+    RGPE,
+    TAF,
+    Algorithm,
+    ExpectedImprovement,
+    Fed1UCB,
+    FedEI,
+    FedPNE,
+    LocalPNE,
+    RandomSearch,
+    ThompsonSampling,
+)
+from fbo_flower.algorithms.pne.gp import GPPNE
+from fbo_flower.algorithms.pne.racing import RacingPNE
+from fbo_flower.algorithms.records import History, Payload, Report
+from fbo_flower.algorithms.registry import FTS_OPTIONS
+
+FEW = {"num_candidates": 64}
+PATHS = {**FEW, "num_path_features": 32}
+FTS_SMALL = {**PATHS, "num_features": 24}
+SMALL = {**PATHS, "num_features": 12}
+BY_AGENTS: dict[str, Any] = {"noise": "local", "sampling_rate": 1.0, "schedule": 0.5}
+VALUES = {"reports_values": True}  # the paper lets them travel, or a mean of one pull is a value
+
+WHOLE: dict[str, tuple[Algorithm[Any], dict[str, Any]]] = {
+    "random": (RandomSearch(), {}),
+    "ts": (ThompsonSampling(**PATHS), {}),
+    "ei": (ExpectedImprovement(**FEW), {}),
+    "fts": (FTS(**FTS_SMALL), {}),
+    "fts in twos": (FTS(trials_per_round=2, schedule=0.5, **FTS_SMALL), {}),
+    "dp-fts": (DPFTS(max_epsilon=4.0, when_spent="keep", schedule=0.5, **SMALL), {}),
+    "fed-ei": (FedEI(secure_sums=0, **FEW), VALUES),
+    "rgpe": (RGPE(num_draws=20, refresh_every=3, **SMALL), {}),
+    "taf": (TAF(refresh_every=2, **SMALL), VALUES),
+    "pf-pne": (PFPNE(budget=60, max_evaluations_per_round=9), VALUES),
+    "hct": (HCT(budget=60, max_evaluations_per_round=7), {}),
+    "racing": (RacingPNE(budget=60, max_evaluations_per_round=9), VALUES),
+    "gp": (GPPNE(budget=12), VALUES),
+    "fed1-ucb": (Fed1UCB(budget=60, max_evaluations_per_round=9), VALUES),
+    "fn-ucb": (FNUCB(budget=60), VALUES),
+}
+FTS_VARIANTS: dict[str, dict[str, Any]] = {
+    "once": {"communication": "once", "schedule": "first-4"},
+    "refreshed seldom": {"refresh_every": 3, "schedule": 0.5},
+    "portfolio": {"advice": "portfolio", "schedule": "first-3", "y_transform": "clip"},
+    "mixture": {"advice": "mixture"},
+    "mixture once": {"advice": "mixture", "communication": "once", "mixture_messages": 1},
+    "random": {"advice": "random", "schedule": 0.5},
+    "targets": {"targets": ("0", "2"), "communication": "once", "schedule": 0.0},
+    "federated lengthscale": {"lengthscale": "federated"},
+    "ranks": {"schedule": "1-1/t^2", "y_transform": "rank"},
+    "learned": {"preferences": "learned", "schedule": 0.25},
+    "advised": {"initial_design": "advised", "lengthscale": "dimension", "y_transform": "winsorise"},
+    "advised mixture": {"advice": "mixture", "initial_design": "advised", "communication": "once"},
+    "recommended": FTS_OPTIONS,
+    "once in twos": {"trials_per_round": 2, "communication": "once", "schedule": 0.3},
+    "portfolio in twos": {"trials_per_round": 2, "advice": "portfolio", "schedule": 0.3},
+    "mixture in twos": {"trials_per_round": 2, "advice": "mixture"},
+    "random in twos": {"trials_per_round": 2, "advice": "random", "schedule": 0.5},
+    "advised in twos": {"trials_per_round": 2, "initial_design": "advised", "schedule": 0.5},
+}
+VARIANTS: dict[str, tuple[Algorithm[Any], dict[str, Any]]] = {
+    "random in twos": (RandomSearch(trials_per_round=2, num_initial=1), {}),
+    "ts in twos": (ThompsonSampling(trials_per_round=2, **PATHS), {}),
+    "ts of ranks": (ThompsonSampling(kernel="matern52", y_transform="rank", num_initial=2, **PATHS), {}),
+    "ts repeats": (ThompsonSampling(min_distance=0.0, deviation_scale=0.5, y_transform="clip", **PATHS), {}),
+    "ei in twos": (ExpectedImprovement(trials_per_round=2, **FEW), {}),
+    "ei of ranks": (ExpectedImprovement(y_transform="rank", num_initial=2, min_distance=0.0, **FEW), {}),
+    **{f"fts {name}": (FTS(**FTS_SMALL, **options), {}) for name, options in FTS_VARIANTS.items()},
+    "dp-fts draws of regions": (
+        DPFTS(num_regions=3, message="draw", release_every=2, schedule="first-4", **SMALL), {}
+    ),
+    "dp-fts local": (DPFTS(**SMALL, **BY_AGENTS), {}),
+    "dp-fts in twos": (DPFTS(trials_per_round=2, schedule=0.5, **SMALL), {}),
+    "dp-fts local in twos": (DPFTS(trials_per_round=2, **SMALL, **BY_AGENTS), {}),
+    "fed-ei in twos": (FedEI(secure_sums=0, trials_per_round=2, **FEW), VALUES),
+    "rgpe in twos": (RGPE(trials_per_round=2, refresh_every=2, num_draws=10, **SMALL), {}),
+    "taf in twos": (TAF(trials_per_round=2, refresh_every=2, **SMALL), VALUES),
+    "fed-pne": (FedPNE(budget=60), VALUES),
+    "local-pne": (LocalPNE(budget=60, max_evaluations_per_round=7), {}),
+    "racing in whole batches": (RacingPNE(budget=500, max_evaluations_per_round=50), VALUES),
+    "gp in many tasks": (GPPNE(budget=30, max_evaluations_per_round=3), {**VALUES, "num_rounds": 12}),
+    "fn-ucb with rare exchanges": (FNUCB(budget=60, threshold=20.0), {**VALUES, "num_rounds": 8}),
+}  # fmt: skip
+
+
+class TestContract(AlgorithmContract):
+    # one process of pytest-xdist has all tests of a form, so that it plays the common run once
+    @pytest.fixture(autouse=True, params=[pytest.param(n, marks=pytest.mark.xdist_group(n)) for n in WHOLE])
+    def form(self, request):
+        self.algorithm, attributes = WHOLE[request.param]
+        vars(self).update(attributes)
+
+    def make(self):
+        return replace(self.algorithm)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_options_break_nothing_that_every_algorithm_keeps(name):
+    algorithm, attributes = VARIANTS[name]
+    check_variant(algorithm, **attributes)
+
+
+# -- the contract catches what it should --------------------------------------------------------------
+
+
+class Leaky(RandomSearch):
+    """Sends what it must not."""
+
+    def summarise(self, task, agent_state, rng):
+        return Payload({"secret": agent_state.history.points[-1:] + 0.0})
+
+
+class Forgetful(RandomSearch):
+    """Asks for the trial after the next one, and its agents for what they have done."""
+
+    def propose(self, task, agent_state, rng):
+        done = agent_state.history.trials.max(initial=-1) - (agent_state.history.next_trial - 1)
+        return super().propose(task, agent_state, rng) if done == 0 else None
+
+    def ask(self, state, phase, server_round, present, rng):
+        state, tasks = super().ask(state, phase, server_round, present, rng)
+        return state, {a: replace(t, trial=t.trial + 1) for a, t in tasks.items()}
+
+
+class InPlace(RandomSearch):
+    """Writes into the server's state."""
+
+    def tell(self, state, phase, reports):
+        new = state.advance(reports)
+        state.next_trial.update(new.next_trial)
+        return new
+
+
+@pytest.mark.parametrize(
+    ("kind", "test", "match"),
+    [
+        (Leaky, "test_no_report_repeats_the_history", r"agent 0, round 1.*reports_values"),
+        (Forgetful, "test_lost_reports_are_asked_for_again_and_nothing_is_done_twice", ""),
+        (InPlace, "test_nothing_that_is_handed_in_is_changed", r"state\.next_trial: keys .* wrote into the"),
+    ],
+)
+def test_the_contract_catches_an_algorithm_that_breaks_it(kind, test, match):
+    case = type("Case", (AlgorithmContract,), {"make": lambda self: kind()})()
+    with pytest.raises(AssertionError, match=match):
+        getattr(case, test)()
+
+
+def test_a_difference_is_found_where_it_is():
+    reports = [Report(0, 2, arrays={"a": np.array([x])}) for x in (1.0, np.nextafter(1.0, 2.0))]
+    assert difference({"x": reports[:1]}, {"x": reports[1:]}).startswith("['x'][0].arrays['a']: float64(1,)")
+    assert difference(reports[0], reports[0]) == ""
+    assert difference(1, 1.0, "it") == "it: a int is not a float"
+    assert difference(0.0, -0.0, "it") == "it: 0.0 is not -0.0"
+
+
+def test_leaks_sees_standardised_values_too():
+    history = History(np.array([[0.1, 0.2], [0.3, 0.4]]), np.array([1.0, 3.0]), np.array([0, 1]))
+    assert leaks(Report(0, 2, arrays={"a": np.array([9.0, 0.3])}), history)
+    assert leaks(Report(0, 2, arrays={"a": np.array([3.0])}), history)
+    assert not leaks(Report(0, 2, arrays={"a": np.array([0.25])}), history)

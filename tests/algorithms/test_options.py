@@ -1,0 +1,154 @@
+"""An option that cannot be used is refused, with a message that names it and says what was expected."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from contract import SQUARE
+
+from fbo_flower.algorithms import DPFTS, make_algorithm
+from fbo_flower.algorithms.pne.gp import GPPNE
+from fbo_flower.algorithms.pne.racing import RacingPNE
+from fbo_flower.algorithms.schedules import check_schedule, own_probability
+from fbo_flower.errors import ConfigError
+from fbo_flower.space import Int, SearchSpace
+
+IN_ROUNDS = ("random", "ts", "ei", "fts", "dp-fts", "fed-ei", "rgpe", "taf")  # several trials in a round
+REFUSED = [
+    ("nope", {}, "random, ts, fts"),
+    ("random", {"nope": 1}, "num_initial=3"),
+    ("random", {"num_initial": 0}, "num_initial"),
+    ("random", {"num_initial": True}, "num_initial"),
+    ("random", {"num_initial": 2.5}, "num_initial"),
+    *((name, {"trials_per_round": 0}, "trials_per_round") for name in IN_ROUNDS),
+    *(("random", {"trials_per_round": number}, "trials_per_round") for number in (1.5, True, "2", 10_001)),
+    ("ts", {"kernel": "cosine"}, "rbf, matern52"),
+    ("ts", {"min_distance": math.nan}, "min_distance"),
+    ("ts", {"y_transform": ["rank"]}, "y_transform"),
+    ("ts", {"integer_moves": 1}, "integer_moves: expected True or False, got 1"),
+    ("ei", {"num_candidates": 1}, "num_candidates"),
+    ("ei", {"y_transform": "log"}, "y_transform"),
+    ("fed-ei", {"secure_sums": 1}, "from 2 on"),
+    ("fed-ei", {"num_initial": 0}, "num_initial"),
+    ("fed-ei", {"y_transform": "rank"}, "y_transform"),
+    ("fts", {"advice": {}}, "single, portfolio"),
+    ("fts", {"targets": []}, "targets"),
+    ("fts", {"targets": "3"}, "targets"),
+    ("fts", {"targets": [3]}, "names"),
+    ("fts", {"targets": 5}, "targets"),
+    ("fts", {"targets": {"a": 1}}, "targets"),
+    ("fts", {"lengthscale": [[1, 2], [3]]}, "lengthscale"),
+    ("fts", {"lengthscale": None}, "lengthscale"),
+    ("fts", {"lengthscale": [0.1, True]}, "lengthscale"),
+    ("fts", {"lengthscale": "guess"}, "federated"),
+    ("fts", {"lengthscale": 0}, "lengthscale"),
+    ("fts", {"schedule": "first-x"}, "first-K"),
+    ("fts", {"num_features": 10**6}, "num_features"),
+    ("fts", {"secure_sums": 3}, "federated"),
+    ("dp-fts", {"sampling_rate": 0.0}, "sampling_rate"),
+    ("dp-fts", {"noise": "both"}, "noise"),
+    ("dp-fts", {"clip": -1.0}, "clip"),
+    ("dp-fts", {"num_regions": 0}, "num_regions"),
+    ("dp-fts", {"secure_sums": -1}, "secure_sums"),
+    ("local-pne", {"budget": 0}, "budget"),
+    ("local-pne", {"rho": 1.0}, "rho"),
+    ("local-pne", {"gap": 0.1}, "no option 'gap'"),
+    ("pf-pne", {"h0": "floor"}, "h0"),
+    ("pf-pne", {"arity": "ternary"}, "arity"),
+    ("pf-pne", {"variant": "other"}, "variant"),
+    ("fed-pne", {"secure_sums": 1}, "from 2 on"),
+    ("fed-pne", {"secure_sums": 3, "aggregate": "median"}, "expected 'mean'"),
+    ("pf-pne", {"variant": "racing", "secure_sums": 3}, "variant='racing'"),
+    ("pf-pne", {"variant": "racing", "nu": 1.0}, "both or none"),
+    ("pf-pne", {"variant": "racing", "gap": 0.1}, "gap"),
+    ("pf-pne", {"variant": "gp", "nu": 1.0}, "nu"),
+    ("pf-pne", {"variant": "gp", "gap": 0.1}, "gap"),
+    ("pf-pne", {"variant": "gp", "secure_sums": 3}, "secure_sums"),
+    ("fed1-ucb", {"noise_stddev": -1.0}, "noise_stddev"),
+    ("fed1-ucb", {"arms_seed": -1}, "arms_seed"),
+    ("fed1-ucb", {"deterministic": 1}, "deterministic"),
+    ("fn-ucb", {"width": 0}, "width"),
+    ("fn-ucb", {"mix_until": 3}, "mix_until"),
+    ("co-kg", {"framework": "co"}, "framework: expected one of co-kg, barycenter-qkg"),
+    ("co-kg", {"acquisition": "ucb"}, "acquisition: expected one of kg, ei, es"),
+    ("co-kg", {"beta": "sqrt"}, "beta: expected one of log, constant, exp, a number"),
+    ("co-kg", {"beta": -1.0}, "beta"),
+    ("co-kg", {"mesh": 0}, "mesh"),
+    ("co-kg", {"num_initial": 2}, "num_initial: expected an integer between 3"),
+    ("co-kg", {"transform_scale": 0.0}, "transform_scale"),
+    ("co-kg", {"refit": "always"}, "refit"),
+    ("co-kg", {"refit": 0}, "refit"),
+    ("co-kg", {"isotropic": 1}, "isotropic"),
+    ("co-kg", {"noise_variance": 0.02, "transform": "log"}, "expected None with transform='log'"),
+    ("co-kg", {"secure_sums": 3, "weights": "reliability"}, "expected 'uniform'"),
+    ("rfms", {"method": "nsga"}, "lso, fso, fmo, ehvi, rand_mo"),
+    ("rfms", {"alpha": 1.5}, "alpha"),
+    ("rfms", {"num_trials": 0}, "num_trials"),
+    ("rfms", {"ship": "best"}, "own, mean, max"),
+    ("rfms", {"volume_reference": "worst"}, "front, ones"),
+    ("rfms", {"improve_on": "best"}, "mean, observed"),
+    ("rfms", {"attempts": 0}, "attempts"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "match"), REFUSED)
+def test_an_option_that_cannot_be_used_is_named(name, options, match):
+    with pytest.raises(ConfigError, match=match):
+        make_algorithm(name, options)
+
+
+def test_options_that_do_not_fit_the_search_space_or_the_budget_are_refused():
+    for name in ("fts", "dp-fts", "taf"):
+        with pytest.raises(ConfigError, match="lengthscale: expected 2 numbers"):
+            make_algorithm(name, {"lengthscale": [0.1, 0.2, 0.3]}).check(SQUARE)
+    with pytest.raises(ConfigError, match="at most 3 points per axis in 7 dimensions"):
+        make_algorithm("co-kg", {"mesh": 10}).check(SearchSpace({f"x{i}": Int(0, 99) for i in range(7)}))
+    for options, match in (({"max_epsilon": 0.01}, "the cost of the first release"),
+                           ({"noise_multiplier": 0, "max_epsilon": 5.0}, "max_epsilon")):  # fmt: skip
+        with pytest.raises(ConfigError, match=match):
+            DPFTS(**options).check_cost()
+
+
+def test_the_variant_of_pf_pne_names_the_class():
+    made = [make_algorithm("pf-pne", {"variant": variant, "budget": 20}) for variant in ("racing", "gp")]
+    assert [type(algorithm) for algorithm in made] == [RacingPNE, GPPNE]
+    assert made[0].options()["nu"] is None, "nobody is told smoothness or noise"
+
+
+# -- schedules -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("1-1/t^2", [3 / 4, 3 / 4, 8 / 9, 15 / 16]),
+        ("1-1/t", [1 / 2, 1 / 2, 2 / 3, 3 / 4]),
+        ("1-1/sqrt(t)", [1 - 0.5**0.5, 1 - 0.5**0.5, 1 - 3**-0.5, 0.5]),
+        ("first-2", [0, 0, 1, 1]),
+        ("first-0", [1, 1, 1, 1]),
+        (0.25, [0.25] * 4),
+        (0, [0.0] * 4),
+        (1, [1.0] * 4),
+    ],
+)
+def test_the_probability_of_the_own_surrogate_is_that_of_the_paper_and_never_falls(schedule, expected):
+    check_schedule(schedule)
+    assert [own_probability(schedule, t) for t in (1, 2, 3, 4)] == pytest.approx(expected)
+    values = [own_probability(schedule, t) for t in (*range(1, 400), 10**8)]
+    assert all(isinstance(v, float) and 0 <= v <= 1 for v in values)
+    assert (np.diff(values) >= 0).all()
+    assert values[-1] > 0.999 or not isinstance(schedule, str)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        "", "1", "1-1/t^3", "first-", "first--1", "first-1.5", "first-1\n", "first-1234567", " first-1",
+        -0.1, 1.1, math.nan, math.inf, True, False, None, (0.5,), {},
+    ],
+)  # fmt: skip
+def test_an_unknown_schedule_is_refused(schedule):
+    with pytest.raises(ConfigError, match="first-K"):
+        check_schedule(schedule)
