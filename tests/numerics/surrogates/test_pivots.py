@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from acquisition_cases import mesh
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -8,11 +9,6 @@ from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.surrogates import gp, kernels, pivots
 
 H = gp.Hyperparameters("rbf", np.full(2, 0.2), 1.3, 0.02)
-
-
-def mesh(side):
-    axis = np.linspace(0.0, 1.0, side)
-    return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
 def prior(points, h=H):
