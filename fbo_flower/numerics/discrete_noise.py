@@ -3,7 +3,8 @@
 Floating-point noise breaks the promise of differential privacy. Near 0 floats lie closer together than near
 1, so the last bits of `count / n + noise` tell which counts are possible [Mironov2012]. Here parameters are
 rational numbers, a draw is an integer, and every decision on the way compares integers. So the distribution
-is the one in the formula, without rounding.
+is the one in the formula, without rounding. A parameter that is not a positive integer or fraction raises
+ConfigError.
 
     discrete Laplace    P(x) ~ exp(-|x| / scale)
     discrete Gaussian   P(x) ~ exp(-x^2 / (2 variance))
@@ -65,12 +66,6 @@ def discrete_laplace(scale: Fraction, uniform: Uniform) -> int:
     Parameters
     ----------
     scale : positive; noise of `scale = sensitivity / epsilon` makes an integer epsilon-differentially private
-    uniform : source of all randomness, see above
-
-    Raises
-    ------
-    ConfigError
-        If the scale is not a positive integer or fraction.
     """
     scale = _positive("scale", scale)
     s, t = scale.denominator, scale.numerator
@@ -93,12 +88,6 @@ def discrete_gaussian(variance: Fraction, uniform: Uniform) -> int:
     Parameters
     ----------
     variance : positive, `sigma^2` of the formula above; the variance of the draws is at most this
-    uniform : source of all randomness, see above
-
-    Raises
-    ------
-    ConfigError
-        If the variance is not a positive integer or fraction.
     """
     variance = _positive("variance", variance)
     t = math.isqrt(variance.numerator // variance.denominator) + 1  # floor(sigma) + 1
@@ -114,8 +103,7 @@ def discrete_gaussians(variance: Fraction, count: int, uniform: Uniform) -> IntA
     Raises
     ------
     ConfigError
-        If the variance is not a positive integer or fraction up to `LARGEST_SCALE^2`, or the count is
-        negative.
+        If the variance is above `LARGEST_SCALE^2`, or the count is negative.
     """
     value, largest = _positive("variance", variance), LARGEST_SCALE**2
     if value > largest:
@@ -135,12 +123,11 @@ def noisy_count(count: int, n: int, epsilon: Fraction, uniform: Uniform) -> int:
     ----------
     count : in `[0, n]`
     epsilon : positive; `Fraction(0.5)` converts a float exactly
-    uniform : source of all randomness, see above
 
     Raises
     ------
     ConfigError
-        If the count is not an integer in `[0, n]`, or epsilon is not a positive integer or fraction.
+        If the count is not an integer in `[0, n]`.
     """
     for name, value in (("n", n), ("count", count)):
         if not isinstance(value, int) or isinstance(value, bool):

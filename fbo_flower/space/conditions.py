@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TypeAlias
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.space.checks import Choice, show
+from fbo_flower.space.checks import show
 from fbo_flower.space.parameters import Float, Parameter
 
 # conditional axis -> pairs (axis of a parent, indices of the parent's values that activate it)
@@ -65,8 +65,9 @@ def rules_of(parameters: Mapping[str, Parameter], order: Sequence[int]) -> Rules
         conditions = parameters[names[axis]].conditions
         if conditions:
             rules[axis] = tuple(
-                (axis_of[name], frozenset(_index_of(parameters[name], name, value) for value in values))
+                (axis_of[name], frozenset(parent.index_of(value, name) for value in values))
                 for name, values in conditions.items()
+                if not isinstance(parent := parameters[name], Float)
             )
     return rules
 
@@ -99,8 +100,3 @@ def count_configs(parameters: Sequence[Parameter], order: Sequence[int], rules: 
                 following[(state - needed) | conditions] += count * multiplicity
         counts = following
     return counts.total()
-
-
-def _index_of(parameter: Parameter, name: str, value: Choice) -> int:
-    assert not isinstance(parameter, Float), "conditions name discrete parameters"
-    return parameter.index_of(value, name)

@@ -30,6 +30,7 @@ from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.problems import DoubleSine, Garland, Himmelblau, XArmed
 from studies.papers.pne import reference
 from studies.papers.pne.client import BanditRun, Client, Shifted
+from studies.papers.pne.hct_pulls import pull_many
 from studies.problems.xarmed import Ackley, Rastrigin10D
 
 PROBLEMS = (Garland, DoubleSine, Himmelblau, Ackley, Rastrigin10D)
@@ -149,7 +150,7 @@ def own_regret(problem: XArmed, noise: Array) -> float:
         return float(problem.values(partition.centre(depth, [index], problem.dimension), 0)[0])
 
     tree = hct.Tree(hct.HCTOptions(problem.dimension))
-    cells = hct.pull_many(tree, len(noise), value, noise)
+    cells = pull_many(tree, len(noise), value, noise)
     values = np.array([value(h, i) for h, i in zip(tree.depth, tree.index, strict=True)])
     return float((problem.optimum(0) - values[cells]).sum())
 

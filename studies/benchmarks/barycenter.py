@@ -69,7 +69,7 @@ def main() -> None:
     """Print the table."""
     points, rng = mesh(SIDE), np.random.default_rng(0)
     chosen = pivots.choose_pivots(points, HYPERPARAMETERS, 1e-8)
-    principal = pivots.principal(chosen)
+    principal = pivots.principal(chosen.basis)
     dense, whitened = [], []
     for _ in range(AGENTS):
         x = points[rng.integers(0, len(points), OBSERVATIONS)]

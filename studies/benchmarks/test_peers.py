@@ -33,6 +33,7 @@ from fbo_flower.simulation.problems import Himmelblau
 from studies.benchmarks import bandits
 from studies.benchmarks import barycenter as bary
 from studies.benchmarks import knowledge_gradient as kg
+from studies.papers.pne.hct_pulls import pull_many
 
 pytest.importorskip("pytest_benchmark")
 
@@ -182,7 +183,7 @@ def test_hct(benchmark: Any, who: str) -> None:
         return float(problem.values(partition.centre(depth, [index], problem.dimension), 0)[0])
 
     def work(number: int) -> object:
-        return hct.pull_many(hct.Tree(hct.HCTOptions(problem.dimension)), len(noise), value, noise)
+        return pull_many(hct.Tree(hct.HCTOptions(problem.dimension)), len(noise), value, noise)
 
     measure(benchmark, who, work, 3)
 
@@ -195,7 +196,7 @@ def test_hct(benchmark: Any, who: str) -> None:
 def test_barycenter(benchmark: Any, who: str) -> None:
     points, rng = bary.mesh(bary.SIDE), np.random.default_rng(0)
     chosen = pivots.choose_pivots(points, bary.HYPERPARAMETERS, 1e-8)
-    principal = pivots.principal(chosen)
+    principal = pivots.principal(chosen.basis)
     dense, whitened = [], []
     for _ in range(bary.AGENTS):
         x = points[rng.integers(0, len(points), bary.OBSERVATIONS)]

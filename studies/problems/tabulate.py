@@ -6,6 +6,7 @@ steep. Processes share the agents. Every finished stage is saved, so that a stop
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -19,7 +20,7 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.optim.scattered import MAX_DIMENSION, first_design, next_design
+from fbo_flower.numerics.optim.scattered import MAX_DIMENSION, DelaunayInterpolant
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import FORMAT, Problem, TableData, read_table
 from fbo_flower.storage import atomic_file
@@ -27,6 +28,8 @@ from studies.jobs import Arrays, Job, has_result, load_job, open_directory, run_
 
 NUM_STAGES = 6  # after the grid
 GRID_SHARE = 0.25
+SHORTEST = 1e-3  # shorter edges are not halved
+EXPLORING = 0.2  # share of new points that halve the longest edges, whatever the values
 
 
 @dataclass(frozen=True)
@@ -188,3 +191,38 @@ def evaluate(problem: Problem, agent: int, points: Array) -> Array:
 
 
 __all__ = ["Accuracy", "accuracy", "check_space", "describe", "stage_sizes", "tabulate"]
+
+
+def first_design(num_points: int, dimension: int) -> Array:
+    """Return the largest regular grid `(k^D, D)` of at most `num_points` points; at least `k = 2`."""
+    if not 1 <= dimension <= MAX_DIMENSION:
+        raise ConfigError(f"dimension: expected 1 to {MAX_DIMENSION}, got {dimension}")
+    side = 2
+    while (side + 1) ** dimension <= num_points:
+        side += 1
+    return np.array(list(itertools.product(np.linspace(0.0, 1.0, side), repeat=dimension)))
+
+
+def next_design(points: Array, values: Array, num_points: int) -> Array:
+    """Return up to `num_points` new points `(k, D)`, most of them where the function is steep.
+
+    The points are midpoints of edges of the triangulation: four fifths of the edges with the largest product
+    of length and difference of the values at their ends, one fifth of the longest edges.
+    """
+    corners = DelaunayInterpolant(points, values).simplices
+    pairs = itertools.combinations(range(points.shape[1] + 1), 2)
+    edges = np.unique(np.sort(np.concatenate([corners[:, pair] for pair in pairs]), axis=1), axis=0)
+    length = np.linalg.norm(points[edges[:, 0]] - points[edges[:, 1]], axis=1)
+    edges, length = edges[length > SHORTEST], length[length > SHORTEST]
+    middles = 0.5 * (points[edges[:, 0]] + points[edges[:, 1]])
+    steep = np.abs(values[edges[:, 0]] - values[edges[:, 1]]) * length
+    known = {p.tobytes() for p in points}  # a midpoint may coincide with another or with a point
+    chosen: list[Array] = []
+    for score, count in ((steep, num_points - int(EXPLORING * num_points)), (length, num_points)):
+        for i in np.argsort(-score, kind="stable"):
+            if len(chosen) >= count or score[i] <= 0.0:
+                break
+            if middles[i].tobytes() not in known:
+                known.add(middles[i].tobytes())
+                chosen.append(middles[i])
+    return np.array(chosen).reshape(-1, points.shape[1])

@@ -126,7 +126,7 @@ class NeuralAgent:
         self._task, self._options = task, options
         seed, dim = arms.checked_seed(Others.of(task).arms_seed), agent_state.space.dimension
         self._points = arms.points(seed, dim)
-        self._state = ucb.neural_start(self._points, 1, options, np.random.default_rng([seed, 4]))
+        self._features = ucb.neural_features(self._points, options, np.random.default_rng([seed, 4]))
         self._size = num_weights(options, dim)
         self._eye = options.regulariser * np.eye(self._size)
         self._agent_state = agent_state.write(seed=np.array([seed], dtype=np.int64))
@@ -139,14 +139,15 @@ class NeuralAgent:
         left = self._task.end - self._agent_state.next_trial
         if left <= 0:
             return None
-        state, arrays = self._state, self._agent_state.arrays
+        features, arrays = self._features, self._agent_state.arrays
         gram, response = self._matrices()
-        state.v_inverse[0], state.response[0] = np.linalg.inv(gram), response
+        average = np.eye(self._size) / self._options.regulariser
         if "others_inverse" in arrays:
-            state.average_inverse = symmetric(arrays["others_inverse"], self._size)
-        state.weights = np.asarray(arrays.get("others_weights", state.weights), dtype=np.float64)
+            average = symmetric(arrays["others_inverse"], self._size)
+        weights = np.asarray(arrays.get("others_weights", features.start), dtype=np.float64)
+        inverse, pull = np.asarray(np.linalg.inv(gram), dtype=np.float64), self._agent_state.next_trial
         with np.errstate(over="ignore", invalid="ignore"):  # huge values may overflow
-            self._arm = int(ucb.neural_choose(state, self._agent_state.next_trial)[0])
+            self._arm = ucb.neural_choose(features, pull, inverse, response, weights, average)
         return Query(self._agent_state.space.snap(self._points[[self._arm]]), np.ones(1, dtype=np.int64))
 
     def learn(self, outcome: Outcome) -> None:
@@ -195,7 +196,7 @@ class NeuralAgent:
         """Return `V` and `sum r g` over the agent's own pulls and the sums of the other agents."""
         arrays = self._agent_state.arrays
         with np.errstate(over="ignore", invalid="ignore"):
-            gram, response = sums(self._state.gradients, with_failures(self._agent_state))
+            gram, response = sums(self._features.gradients, with_failures(self._agent_state))
             if "others_gram" in arrays:
                 gram = gram + symmetric(arrays["others_gram"], self._size)
                 response = response + np.asarray(arrays["others_response"], dtype=np.float64)
@@ -209,12 +210,11 @@ class NeuralAgent:
         options = self._options
         if options.alpha(next_trial) <= 0 or next_trial > options.train_until:
             return {}
-        before = np.asarray(self._agent_state.arrays.get("trained", self._state.trained[0]), dtype=np.float64)
+        before = np.asarray(self._agent_state.arrays.get("trained", self._features.start), dtype=np.float64)
         pulls = with_failures(self._agent_state)
         count, total = pulls.count[np.newaxis].astype(np.float64), pulls.total[np.newaxis]
         with np.errstate(over="ignore", invalid="ignore"):
-            state = replace(self._state, trained=before[np.newaxis], counts=count, totals=total)
-            trained = ucb.neural_train(state)[0]
+            trained = ucb.neural_train(self._features, before[np.newaxis], count, total)[0]
         usable = np.isfinite(trained).all() and np.abs(trained).max() < 1e12  # else the steps diverged
         return {
             "trained": trained if usable else before,
@@ -398,9 +398,9 @@ class FNUCB(Bandit[FNState]):
             return sent.payload
         seed = int(np.asarray(agent_state.arrays["seed"])[0])
         points, same = arms.points(seed, agent_state.space.dimension), np.random.default_rng([seed, 4])
-        state = ucb.neural_start(points, 1, self.neural_options(), same)
+        features = ucb.neural_features(points, self.neural_options(), same)
         with np.errstate(over="ignore", invalid="ignore"):
-            gram, response = sums(state.gradients, with_failures(agent_state))
+            gram, response = sums(features.gradients, with_failures(agent_state))
         weights = None if (trained := agent_state.arrays.get("trained")) is None else floats(trained)
         return replace(sent, gram=triangle(gram), response=response, weights=weights).payload
 

@@ -98,17 +98,7 @@ class BatchMaxValueEntropy:
         variance = np.einsum("sr,sr->s", factor, factor)
         self._single = max_value_entropy(mean, variance, noise_variance, maxima)
         self._factor, self._noise_variance = factor, noise_variance
-        self._num_agents = num_agents
-
-    @property
-    def num_points(self) -> int:
-        """`S`."""
-        return len(self._single)
-
-    @property
-    def num_agents(self) -> int:
-        """`N`."""
-        return self._num_agents
+        self.num_points, self.num_agents = len(mean), num_agents
 
     def guess(self, design: IntArray, agent: int) -> Array:
         """Return the exact values of all points, which are cheap here."""

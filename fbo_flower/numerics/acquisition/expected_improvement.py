@@ -61,16 +61,7 @@ class BatchExpectedImprovement:
             raise ConfigError(f"factor: expected ({len(mean)}, r), got {factor.shape}")
         self._gap = mean - best
         self._factor, self._draws = factor, draws
-
-    @property
-    def num_points(self) -> int:
-        """`S`."""
-        return len(self._gap)
-
-    @property
-    def num_agents(self) -> int:
-        """`N`."""
-        return int(self._draws.shape[1])
+        self.num_points, self.num_agents = len(mean), int(draws.shape[1])
 
     def guess(self, design: IntArray, agent: int) -> Array:
         """Return the values of all points, estimated with the first quarter of the draws."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fbo_flower.numerics.acquisition.batch import FEW, BatchAcquisition, maximise_batch
+from fbo_flower.numerics.acquisition.batch import FEW, BatchAcquisition, WithPending, maximise_batch
 from fbo_flower.numerics.acquisition.entropy_search import (
     BatchMaxValueEntropy,
     max_value_entropy,
@@ -21,7 +21,6 @@ from fbo_flower.numerics.acquisition.expected_improvement import (
 from fbo_flower.numerics.acquisition.joint_kg import BatchKnowledgeGradient
 from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient_from_factor
 from fbo_flower.numerics.acquisition.normal import centred_draws
-from fbo_flower.numerics.acquisition.pending import WithPending
 from fbo_flower.numerics.arrays import Array, IntArray
 
 NONE_PENDING: IntArray = np.empty(0, dtype=np.int64)

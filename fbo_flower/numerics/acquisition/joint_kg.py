@@ -58,16 +58,7 @@ class BatchKnowledgeGradient:
         self._rows = np.empty((0, len(mean)))
         self._place = np.full(len(mean), -1)  # of a point's row in `_rows`
         self._num_rows = 0
-
-    @property
-    def num_points(self) -> int:
-        """`S`."""
-        return len(self._mean)
-
-    @property
-    def num_agents(self) -> int:
-        """`N`."""
-        return int(self._draws.shape[1])
+        self.num_points, self.num_agents = len(mean), int(draws.shape[1])
 
     def guess(self, design: IntArray, agent: int) -> Array:
         """Return a lower bound of the value at every point, with the agent's observation taken last.

@@ -19,8 +19,6 @@ Journal on Computing 21 (2009) 599-613.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from fbo_flower.errors import ConfigError
@@ -32,13 +30,13 @@ GROUP = 16  # lines whose slopes share one maximum
 FARTHEST = 38.5  # h(-38.5) is 0 in float64
 
 
-def knowledge_gradient(mean: Array, covariance: Array, noise_variance: float) -> Array:
+def knowledge_gradient_from_factor(mean: Array, factor: Array, noise_variance: float) -> Array:
     """Return the expected gain in the largest posterior mean by one observation, for every point.
 
     Parameters
     ----------
     mean : `(S,)`
-    covariance : `(S, S)`, symmetric, positive semi-definite
+    factor : `(S, r)`, the covariance is `factor factor^T`, of which only blocks are formed
     noise_variance : of the observation; 0 is allowed
 
     Returns
@@ -50,45 +48,9 @@ def knowledge_gradient(mean: Array, covariance: Array, noise_variance: float) ->
     ConfigError
         If shapes do not match or the noise variance is negative.
     """
-    if covariance.shape != (len(mean), len(mean)):
-        raise ConfigError(f"covariance: expected {(len(mean), len(mean))}, got {covariance.shape}")
-
-    def columns(order: IntArray, block: slice) -> Array:
-        return covariance[order, block]
-
-    return _all_points(mean, covariance.diagonal(), noise_variance, columns)
-
-
-def knowledge_gradient_from_factor(mean: Array, factor: Array, noise_variance: float) -> Array:
-    """Return `knowledge_gradient` for the covariance `factor factor^T`, forming only blocks of it.
-
-    Parameters
-    ----------
-    mean : `(S,)`
-    factor : `(S, r)`
-    noise_variance : of the observation; 0 is allowed
-
-    Returns
-    -------
-    `(S,)`
-    """
-    if factor.ndim != 2 or len(factor) != len(mean):
-        raise ConfigError(f"factor: expected ({len(mean)}, r), got {factor.shape}")
-
-    def columns(order: IntArray, block: slice) -> Array:
-        return np.asarray(factor[order] @ factor[block].T)
-
-    return _all_points(mean, np.einsum("sr,sr->s", factor, factor), noise_variance, columns)
-
-
-def _all_points(
-    mean: Array,
-    variance: Array,
-    noise_variance: float,
-    columns: Callable[[IntArray, slice], Array],
-) -> Array:
-    """Return the knowledge gradient of all points; `columns(order, block)` returns `K[order, block]`."""
     num_points = len(mean)
+    if factor.ndim != 2 or len(factor) != num_points:
+        raise ConfigError(f"factor: expected ({num_points}, r), got {factor.shape}")
     if num_points == 0 or not noise_variance >= 0:
         raise ConfigError(
             "knowledge gradient: expected points and a noise variance >= 0, "
@@ -96,7 +58,7 @@ def _all_points(
         )
     order = np.argsort(-mean, kind="stable")
     gaps = mean[order[0]] - mean[order]  # ascending from 0
-    stddev = np.sqrt(np.maximum(variance, 0.0) + noise_variance)
+    stddev = np.sqrt(np.einsum("sr,sr->s", factor, factor) + noise_variance)
     scale = np.divide(1.0, stddev, out=np.zeros(num_points), where=stddev > 0)
     gain = np.empty(num_points)
     width = min(max(1, BLOCK // num_points), num_points)
@@ -105,7 +67,7 @@ def _all_points(
         block = slice(start, min(start + width, num_points))
         size = block.stop - start
         right, left = both[:, :size], both[:, size : 2 * size]
-        covariance = columns(order, block)
+        covariance = factor[order] @ factor[block].T
         np.subtract(covariance, covariance[0], out=right)  # relative to the line with the largest mean
         right *= scale[block]
         np.negative(right, out=left)

@@ -25,7 +25,6 @@ from fbo_flower.numerics.arrays import Array, IntArray
 MAX_INDEX_BITS = 62
 MAX_HALVINGS = 52  # per dimension; the centre needs one more bit
 MAX_FULL_DIMENSION = 3
-FEW = 256  # for this many cells or fewer, all digits of their indices are taken at once
 
 
 def max_depth(dim: int, arity: int = 2) -> int:
@@ -91,33 +90,6 @@ def parent(index: npt.ArrayLike, arity: int = 2) -> IntArray:
     return np.asarray(index, dtype=np.int64) // arity
 
 
-def locate(points: npt.ArrayLike, depth: int, arity: int = 2) -> IntArray:
-    """Return the index of the cell that contains each point.
-
-    A point on a border belongs to the upper cell; a coordinate of 1 belongs to the last cell.
-
-    Parameters
-    ----------
-    points : `(n, D)` in the unit cube
-
-    Returns
-    -------
-    `(n,)`
-    """
-    points = np.asarray(points, dtype=np.float64)
-    if points.ndim != 2 or not ((points >= 0) & (points <= 1)).all():
-        raise ConfigError(f"points: expected (n, D) in the unit cube, got shape {points.shape}")
-    dim = points.shape[1]
-    bits = _num_bits(depth, dim, arity)
-    halvings = _halvings(bits, dim)
-    corner = np.minimum(np.floor(points * 2.0**halvings), 2.0**halvings - 1).astype(np.int64)
-    index = np.zeros(len(points), dtype=np.int64)
-    for level in range(bits):
-        axis = level % dim
-        index = 2 * index + ((corner[:, axis] >> (halvings[axis] - 1 - level // dim)) & 1)
-    return index
-
-
 def _corner_and_width(depth: int, index: npt.ArrayLike, dim: int, arity: int) -> tuple[Array, Array]:
     """Return the lower corners `(..., D)` and the widths `(D,)`."""
     bits = _num_bits(depth, dim, arity)
@@ -127,16 +99,8 @@ def _corner_and_width(depth: int, index: npt.ArrayLike, dim: int, arity: int) ->
     index = index.astype(np.int64)
     if index.size and (index.min() < 0 or index.max() >= 1 << bits):
         raise ConfigError(f"index: expected 0 <= index < 2**{bits} at depth {depth}, got {index}")
-    halvings = _halvings(bits, dim)
-    if index.size <= FEW:  # all digits at once
-        shifts, values, width = _digits(bits, dim)
-        return ((index[..., None] >> shifts) & 1) @ values * width, width
-    corner = np.zeros((dim, *index.shape), dtype=np.int64)  # in units of the width
-    for level in range(bits):
-        axis = level % dim
-        corner[axis] = 2 * corner[axis] + ((index >> (bits - 1 - level)) & 1)
-    width = np.asarray(2.0**-halvings, dtype=np.float64)
-    return np.asarray(np.moveaxis(corner, 0, -1) * width, dtype=np.float64), width
+    shifts, values, width = _digits(bits, dim)
+    return ((index[..., None] >> shifts) & 1) @ values * width, width
 
 
 @lru_cache(maxsize=256)
@@ -144,21 +108,14 @@ def _digits(bits: int, dim: int) -> tuple[IntArray, IntArray, Array]:
     """Return the shift of each binary digit of an index, `(bits,)`, its value in each coordinate of the lower
     corner, in units of the width, `(bits, D)`, and the widths `(D,)`; read-only.
     """
-    level, halvings = np.arange(bits), _halvings(bits, dim)
+    level = np.arange(bits)
+    halvings = bits // dim + (np.arange(dim) < bits % dim)  # of each dimension, (D,)
     values = np.zeros((bits, dim), dtype=np.int64)
     values[level, level % dim] = 1 << (halvings[level % dim] - 1 - level // dim)
     found = bits - 1 - level, values, np.asarray(2.0**-halvings, dtype=np.float64)
     for array in found:
         array.setflags(write=False)
     return found
-
-
-@lru_cache(maxsize=256)
-def _halvings(bits: int, dim: int) -> IntArray:
-    """Return how often each dimension is halved, `(D,)`, read-only."""
-    halvings = bits // dim + (np.arange(dim) < bits % dim)
-    halvings.setflags(write=False)
-    return np.asarray(halvings, dtype=np.int64)
 
 
 def _num_bits(depth: int, dim: int, arity: int) -> int:

@@ -30,7 +30,6 @@ from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 
 ARMS_PER_DIMENSION = 20  # [Li2024, App. C.1], up to two dimensions
 ARMS_ABOVE = 1000
-REFRESH = 100  # exchanges after which inverses are recomputed: rank-1 updates accumulate rounding errors
 
 
 def random_arms(dim: int, rng: np.random.Generator) -> Array:
@@ -87,44 +86,21 @@ class NeuralOptions:
         return min(1.0, max(0.0, (t - self.mix_from) / (self.mix_until - self.mix_from)))
 
 
-@dataclass
-class NeuralState:
-    """State of FN-UCB, server and clients together; `neural_learn` changes it in place.
+@dataclass(frozen=True)
+class Features:
+    """What all agents of FN-UCB have in common: the arms, and the network at its initial weights.
 
     Attributes
     ----------
     arms : `(K, D)`
-    gradients : `(K, P)`, `g` of each arm
-    weights : `(P,)`, mean weights of the networks
-    trained : `(M, P)`, each client's own network; training goes on where it stopped
-    v_inverse, response : `(M, P, P)` and `(M, P)`: `V^-1` and `sum r g` as known to client `m`
-    own, own_inverse : `(M, P, P)`, `V_m` of the client's own pulls and its inverse
-    own_since : `(M, P)`, the client's `sum r g` since the last exchange
-    counts, totals : `(M, K)`, number of pulls and sum of rewards, the training data of the client's network
-    average_inverse : `(P, P)`, `mean_m(V_m^-1)` at the last exchange
-    log_growth : `(M,)`, `log(det V / det V_last)` of each client
-    last_exchange, rounds : pull of the last exchange, and number of exchanges
-    floats_up, floats_down : numbers sent so far by all clients and by the server
+    start : `(P,)`, initial weights
+    gradients : `(K, P)`, `g` of each arm there
     """
 
     options: NeuralOptions
     arms: Array
+    start: Array
     gradients: Array
-    weights: Array
-    trained: Array
-    v_inverse: Array
-    response: Array
-    own: Array
-    own_inverse: Array
-    own_since: Array
-    counts: Array
-    totals: Array
-    average_inverse: Array
-    log_growth: Array
-    last_exchange: int = -1
-    rounds: int = 0
-    floats_up: int = 0
-    floats_down: int = 0
 
 
 def network(weights: Array, x: Array, width: int) -> Array:
@@ -142,129 +118,57 @@ def network_gradients(weights: Array, x: Array, width: int) -> Array:
     return np.concatenate([w1_part, slope, np.maximum(hidden, 0.0), np.ones((len(x), 1))], axis=1)
 
 
-def neural_start(
-    arms: Array, num_clients: int, options: NeuralOptions, rng: np.random.Generator
-) -> NeuralState:
-    """Return the initial state, with standard normal initial weights as in the published code."""
-    num_weights = options.width * (arms.shape[1] + 2) + 1
-    start = rng.standard_normal(num_weights)
-    gradients = network_gradients(start, arms, options.width)
-    identity = np.eye(num_weights)
-    inverse = identity / options.regulariser
-    m, k = num_clients, len(arms)
-    return NeuralState(
-        options,
-        arms,
-        gradients,
-        start,
-        np.repeat(start[np.newaxis], m, axis=0),
-        np.repeat(inverse[np.newaxis], m, axis=0),
-        np.zeros((m, num_weights)),
-        np.repeat(options.regulariser * identity[np.newaxis], m, axis=0),
-        np.repeat(inverse[np.newaxis], m, axis=0),
-        np.zeros((m, num_weights)),
-        np.zeros((m, k)),
-        np.zeros((m, k)),
-        inverse.copy(),
-        np.zeros(m),
-    )
+def neural_features(arms: Array, options: NeuralOptions, rng: np.random.Generator) -> Features:
+    """Draw the initial weights, standard normal as in the published code, and return the features."""
+    start = rng.standard_normal(options.width * (arms.shape[1] + 2) + 1)
+    return Features(options, arms, start, network_gradients(start, arms, options.width))
 
 
-def neural_choose(state: NeuralState, t: int) -> IntArray:
-    """Return the arm of each client at pull `t`, `(M,)`."""
-    options, num_clients = state.options, len(state.counts)
-    alpha = options.alpha(t)
+def neural_choose(
+    features: Features, t: int, v_inverse: Array, response: Array, weights: Array, average_inverse: Array
+) -> int:
+    """Return the arm of one agent at pull `t`.
+
+    Parameters
+    ----------
+    v_inverse, response : `V^-1 (P, P)` and `sum r g (P,)`, as known to the agent
+    weights, average_inverse : mean weights `(P,)` and `mean_m(V_m^-1) (P, P)` at the last exchange
+    """
+    options, alpha = features.options, features.options.alpha(t)
     bound_b: Array | float = 0.0
     if alpha > 0:
-        _, radius = _projected(state, state.average_inverse)
-        bound_b = network(state.weights, state.arms, options.width) + options.nu_b * radius
-    chosen = np.empty(num_clients, dtype=np.int64)
-    alike = state.last_exchange == t - 1  # no pull since the exchange: all clients have the same data
-    for m in range(1 if alike else num_clients):
-        projected, radius = _projected(state, state.v_inverse[m])
-        bound_a = projected @ state.response[m] + options.nu_a * radius
-        chosen[m] = np.argmax((1 - alpha) * bound_a + alpha * bound_b)
-    if alike:
-        chosen[1:] = chosen[0]
-    return chosen
+        _, radius = _projected(features, average_inverse)
+        bound_b = network(weights, features.arms, options.width) + options.nu_b * radius
+    projected, radius = _projected(features, v_inverse)
+    bound_a = projected @ response + options.nu_a * radius
+    return int(np.argmax((1 - alpha) * bound_a + alpha * bound_b))
 
 
-def neural_learn(state: NeuralState, t: int, chosen: IntArray, rewards: Array) -> None:
-    """Record one pull of each client, and exchange if the criterion holds for one of them."""
-    g = state.gradients[chosen]  # (M, P)
-    _add_squares(state.own_inverse, g)
-    state.own += g[:, :, np.newaxis] * g[:, np.newaxis, :]
-    clients = np.arange(len(chosen))
-    state.counts[clients, chosen] += 1
-    state.totals[clients, chosen] += rewards
-    state.log_growth += np.log(_gain(state.v_inverse, g)[1])  # matrix determinant lemma
-    if ((t - state.last_exchange) * state.log_growth > state.options.threshold).any():
-        _exchange(state, t)
-        return
-    _add_squares(state.v_inverse, g)
-    state.response += rewards[:, np.newaxis] * g
-    state.own_since += rewards[:, np.newaxis] * g
-
-
-def _projected(state: NeuralState, inverse: Array) -> tuple[Array, Array]:
+def _projected(features: Features, inverse: Array) -> tuple[Array, Array]:
     """Return `g^T V^-1`, `(K, P)`, and `sqrt(lam g^T V^-1 g)`, `(K,)`."""
-    projected = state.gradients @ inverse
-    spread = np.einsum("kp,kp->k", projected, state.gradients)
-    return projected, np.sqrt(state.options.regulariser * np.maximum(spread, 0.0))
+    projected = features.gradients @ inverse
+    spread = np.einsum("kp,kp->k", projected, features.gradients)
+    return projected, np.sqrt(features.options.regulariser * np.maximum(spread, 0.0))
 
 
-def _gain(inverses: Array, g: Array) -> tuple[Array, Array]:
-    """Return `V_m^-1 g_m`, `(M, P)`, and `1 + g_m^T V_m^-1 g_m`, `(M,)`."""
-    projected = np.matmul(inverses, g[:, :, np.newaxis])[:, :, 0]
-    return projected, 1.0 + np.einsum("mp,mp->m", projected, g)
-
-
-def _add_squares(inverses: Array, g: Array) -> None:
-    """Update `V_m^-1 (M, P, P)` in place to `(V_m + g_m g_m^T)^-1` by the Sherman-Morrison formula."""
-    projected, gain = _gain(inverses, g)
-    inverses -= (projected / gain[:, np.newaxis])[:, :, np.newaxis] * projected[:, np.newaxis, :]
-
-
-def _exchange(state: NeuralState, t: int) -> None:
-    options, num_clients = state.options, len(state.counts)
-    num_weights = len(state.weights)
-    shared = state.own.sum(axis=0) - (num_clients - 1) * options.regulariser * np.eye(num_weights)
-    state.v_inverse[:] = np.linalg.inv(shared)
-    state.response[:] = state.totals.sum(axis=0) @ state.gradients
-    state.own_since[:] = 0.0
-    up = num_weights**2 + num_weights
-    if options.alpha(t + 1) > 0:
-        if state.rounds % REFRESH == 0:
-            state.own_inverse[:] = np.linalg.inv(state.own)
-        state.average_inverse = state.own_inverse.mean(axis=0)
-        up += num_weights**2
-        if t < options.train_until:
-            state.trained = neural_train(state)
-            state.weights = state.trained.mean(axis=0)
-            up += num_weights
-    state.log_growth[:] = 0.0
-    state.last_exchange = t
-    state.rounds += 1
-    state.floats_up += num_clients * up
-    state.floats_down += num_clients * up
-
-
-def neural_train(state: NeuralState) -> Array:
+def neural_train(features: Features, trained: Array, counts: Array, totals: Array) -> Array:
     """Return weights `(M, P)` after gradient steps on `mean (net - reward)^2` with decay `lam / n`.
 
-    Training continues from each client's last weights. All clients take their steps together, on the arms
-    that any of them has pulled; arms that a client has not pulled have weight 0. Internal shape: `(arms, M,
-    width)`.
+    All clients take their steps together, on the arms that any of them has pulled; arms that a client has not
+    pulled have weight 0. Internal shape: `(arms, M, width)`.
+
+    Parameters
+    ----------
+    trained : `(M, P)`, each client's last weights, from which it continues
+    counts, totals : `(M, K)`, number of pulls and sum of rewards of each arm
     """
-    options, num_clients, width = state.options, len(state.counts), state.options.width
-    seen = np.flatnonzero(state.counts.any(axis=0))
-    n = state.counts[:, seen].T  # (arms, M)
-    y = state.totals[:, seen].T / np.maximum(1, n)
-    x = np.concatenate(
-        [state.arms[seen], np.ones((len(seen), 1))], axis=1
-    )  # with a column of ones for the offsets
+    options, num_clients, width = features.options, len(counts), features.options.width
+    seen = np.flatnonzero(counts.any(axis=0))
+    n = counts[:, seen].T  # (arms, M)
+    y = totals[:, seen].T / np.maximum(1, n)
+    x = np.concatenate([features.arms[seen], np.ones((len(seen), 1))], axis=1)  # ones for the offsets
     inputs = x.shape[1]
-    parts = [_split(weights, inputs - 1, width) for weights in state.trained]
+    parts = [_split(weights, inputs - 1, width) for weights in trained]
     first = np.stack([np.column_stack([w1, b1]) for w1, b1, _, _ in parts])  # (M, width, D + 1)
     first = first.transpose(2, 0, 1).reshape(inputs, num_clients * width)
     second, offset = np.stack([w2 for _, _, w2, _ in parts]), np.array([b2 for *_, b2 in parts])

@@ -1,4 +1,4 @@
-"""Interpolate a function known at scattered points of the unit cube, and choose further points.
+"""Interpolate a function known at scattered points of the unit cube.
 
 The points are triangulated (Delaunay); in each simplex the interpolant is linear between the corners. So it
 is continuous, exact at the points, and attains its maximum at one of them. Notation: `n` points, `D` axes, 1
@@ -17,8 +17,6 @@ from fbo_flower.numerics.arrays import Array, IntArray
 
 MAX_DIMENSION = 3
 EDGE = 1e-9  # points closer to a face are moved inside, because rounding may put them outside
-SHORTEST = 1e-3  # shorter edges are not halved
-EXPLORING = 0.2  # share of new points that halve the longest edges, whatever the values
 
 
 class DelaunayInterpolant:
@@ -66,41 +64,6 @@ class DelaunayInterpolant:
         for i in lost:
             result[i] = self.values[((self.points - z[i]) ** 2).sum(axis=1).argmin()]
         return np.asarray(result, dtype=np.float64)
-
-
-def first_design(num_points: int, dimension: int) -> Array:
-    """Return the largest regular grid `(k^D, D)` of at most `num_points` points; at least `k = 2`."""
-    if not 1 <= dimension <= MAX_DIMENSION:
-        raise ConfigError(f"dimension: expected 1 to {MAX_DIMENSION}, got {dimension}")
-    side = 2
-    while (side + 1) ** dimension <= num_points:
-        side += 1
-    return np.array(list(itertools.product(np.linspace(0.0, 1.0, side), repeat=dimension)))
-
-
-def next_design(points: Array, values: Array, num_points: int) -> Array:
-    """Return up to `num_points` new points `(k, D)`, most of them where the function is steep.
-
-    The points are midpoints of edges of the triangulation: four fifths of the edges with the largest product
-    of length and difference of the values at their ends, one fifth of the longest edges.
-    """
-    corners = DelaunayInterpolant(points, values).simplices
-    pairs = itertools.combinations(range(points.shape[1] + 1), 2)
-    edges = np.unique(np.sort(np.concatenate([corners[:, pair] for pair in pairs]), axis=1), axis=0)
-    length = np.linalg.norm(points[edges[:, 0]] - points[edges[:, 1]], axis=1)
-    edges, length = edges[length > SHORTEST], length[length > SHORTEST]
-    middles = 0.5 * (points[edges[:, 0]] + points[edges[:, 1]])
-    steep = np.abs(values[edges[:, 0]] - values[edges[:, 1]]) * length
-    known = {p.tobytes() for p in points}  # a midpoint may coincide with another or with a point
-    chosen: list[Array] = []
-    for score, count in ((steep, num_points - int(EXPLORING * num_points)), (length, num_points)):
-        for i in np.argsort(-score, kind="stable"):
-            if len(chosen) >= count or score[i] <= 0.0:
-                break
-            if middles[i].tobytes() not in known:
-                known.add(middles[i].tobytes())
-                chosen.append(middles[i])
-    return np.array(chosen).reshape(-1, points.shape[1])
 
 
 def check_points(points: Array, values: Array) -> None:

@@ -104,8 +104,11 @@ class Cosines:
     rough: tuple[Single, Single]  # frequencies and phases `(B, F + 1, M)`, weights `(B, M)`
 
     @staticmethod
-    def of(frequencies: Array, phases: Array, weights: Array) -> Cosines:
-        """Return the features with their copies in float32."""
+    def of(functions: Sequence[gp.SamplePath | LinearFunction]) -> Cosines:
+        """Return the features of functions, with their copies in float32."""
+        frequencies = np.array([f.features.frequencies for f in functions])
+        phases = np.array([f.features.phases for f in functions])
+        weights = np.array([f.weights for f in functions])
         both = np.concatenate([frequencies.transpose(0, 2, 1), phases[:, None, :]], axis=1)
         return Cosines(frequencies, phases, weights, (both.astype(np.float32), weights.astype(np.float32)))
 
@@ -159,14 +162,9 @@ class PathStack:
     @staticmethod
     def of(paths: Sequence[gp.SamplePath]) -> PathStack:
         """Stack paths of equal shape and kernel."""
-        prior = Cosines.of(
-            np.array([path.features.frequencies for path in paths]),
-            np.array([path.features.phases for path in paths]),
-            np.array([path.weights for path in paths]),
-        )
         scales = np.array([path.hyperparameters.lengthscales for path in paths])
         x, coefficients = np.array([p.x for p in paths]), np.array([p.coefficients for p in paths])
-        return PathStack(paths[0].hyperparameters.kernel, prior, x, coefficients, scales**-2.0)
+        return PathStack(paths[0].hyperparameters.kernel, Cosines.of(paths), x, coefficients, scales**-2.0)
 
     def scores(self, z: Array, /) -> Array:
         found = np.empty(z.shape[:2])
@@ -233,12 +231,7 @@ class LinearStack:
     @staticmethod
     def of(functions: Sequence[LinearFunction]) -> LinearStack:
         """Stack functions of equal shape."""
-        features = Cosines.of(
-            np.array([f.features.frequencies for f in functions]),
-            np.array([f.features.phases for f in functions]),
-            np.array([f.weights for f in functions]),
-        )
-        return LinearStack(features, np.array([f.offset for f in functions]))
+        return LinearStack(Cosines.of(functions), np.array([f.offset for f in functions]))
 
     def scores(self, z: Array, /) -> Array:
         found = np.empty(z.shape[:2])

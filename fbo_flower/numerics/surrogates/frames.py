@@ -12,7 +12,7 @@ import numpy as np
 
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.surrogates.gp import Hyperparameters
-from fbo_flower.numerics.surrogates.pivots import choose_pivots, extend, principal, principal_of
+from fbo_flower.numerics.surrogates.pivots import choose_pivots, extend, principal
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def with_best_pivots(
 ) -> Frame:
     """Return the frame of points `(S, D)` with features `(S, F)`, whose pivots are chosen among them."""
     pivots = choose_pivots(features, hyperparameters, rank_cut)
-    inner = principal(pivots, rank_cut)
+    inner = principal(pivots.basis, rank_cut)
     return Frame(points, pivots.basis, inner.directions, inner.scale)
 
 
@@ -56,5 +56,5 @@ def with_pivots(
 ) -> Frame:
     """Return the frame of points `(S, D)` with features `(S, F)`, for pivots with features `(r, F)`."""
     basis = extend(features, pivots, hyperparameters)
-    inner = principal_of(basis, rank_cut)
+    inner = principal(basis, rank_cut)
     return Frame(points, basis, inner.directions, inner.scale)

@@ -159,22 +159,12 @@ def whiten(mean: Array, covariance: Array, pivots: Pivots) -> tuple[Array, Array
     return factor.solve_lower(mean), 0.5 * (whitened + whitened.T)
 
 
-def colour(mean: Array, covariance: Array, pivots: Pivots) -> tuple[Array, Array]:
-    """Return mean `(r,)` and covariance `(r, r)` of `f_P = L v`, given those of `v`."""
-    return pivots.factor @ mean, pivots.factor @ covariance @ pivots.factor.T
-
-
-def principal(pivots: Pivots, rank_cut: float = 1e-8) -> Principal:
-    """Return the principal directions of the prior with variances above `rank_cut` times the largest.
+def principal(basis: Array, rank_cut: float = 1e-8) -> Principal:
+    """Return the principal directions of a basis `(S, r)` with variances above `rank_cut` times the largest.
 
     For use on the server only: agents send whitened or pivot coordinates, and the server passes
     `scale C_n scale^T` to `bures.barycenter`. Keeps 131 of 165 pivots at 1e-8 on the mesh of `choose_pivots`.
     """
-    return principal_of(pivots.basis, rank_cut)
-
-
-def principal_of(basis: Array, rank_cut: float) -> Principal:
-    """Return `principal` for a basis `(S, r)`."""
     directions, deviations, rotation = np.linalg.svd(basis, full_matrices=False)
     keep = deviations * deviations > rank_cut * deviations[0] * deviations[0]
     return Principal(directions[:, keep], deviations[keep, np.newaxis] * rotation[keep])

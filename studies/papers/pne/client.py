@@ -219,10 +219,23 @@ class Client:
         return np.asarray(np.interp(times, done, regret), dtype=np.float64)
 
 
+def locate(points: Array, depth: int, arity: int = 2) -> IntArray:
+    """Return the index of the cell that contains each of `points (n, D)`, `(n,)`.
+
+    A point on a border belongs to the upper cell; a coordinate of 1 belongs to the last cell.
+    """
+    dim, index = points.shape[1], np.zeros(len(points), dtype=np.int64)
+    for level in range(depth if arity == 2 else depth * dim):
+        cells = 2.0 ** (level // dim + 1)  # of the axis
+        corner = np.minimum(np.floor(points[:, level % dim] * cells), cells - 1)
+        index = 2 * index + corner.astype(np.int64) % 2
+    return index
+
+
 def lost(run: BanditRun, client: int, point: Array, arity: int = 2) -> int | None:
     """Return the depth at which `client` eliminated the cell of `point` `(D,)`; None if it did not."""
     for depth, index in run.dropped[client]:
-        if partition.locate(point[np.newaxis], depth, arity)[0] in index:
+        if locate(point[np.newaxis], depth, arity)[0] in index:
             return depth
     return None
 

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.bandits import elimination, partition
+from fbo_flower.numerics.bandits import elimination
 from fbo_flower.numerics.bandits.elimination import NEVER, Constants
 from fbo_flower.simulation.problems import Garland, XArmed, make_problem, shifts
 from studies.jobs import Arrays
 from studies.papers.pne import reference
-from studies.papers.pne.client import Shifted, lost
+from studies.papers.pne.client import Shifted, locate, lost
 
 MOVED = 0.137  # distance of the optima from the middle of the cube, in every dimension
 SHARP_GAP, SHARP_BUDGET = 0.02, 4000
@@ -81,7 +81,7 @@ def smooth_enough(surface: Peaks, nu: float, rho: float) -> bool:
     functions = [surface.values(x, m) for m in range(surface.num_clients)]
     depth = np.zeros((size, size), dtype=int)  # depth of the smallest cell that has both points
     for h in range(1, 11):
-        index = partition.locate(x, h)
+        index = locate(x, h)
         depth[index[:, np.newaxis] == index] = h
     for f in [*functions, np.mean(functions, axis=0)]:
         gap = np.maximum(f.max() - f[:, np.newaxis], nu * rho**depth)  # [x, y]

@@ -19,6 +19,8 @@ from fbo_flower.numerics.bandits.racing_cells import RacingOptions
 from fbo_flower.numerics.bandits.racing_search import RacingSearch
 from fbo_flower.numerics.seeding import generator
 from studies.papers.pne.client import BanditRun, Client, Surface, finish
+from studies.papers.pne.hct_pulls import pull_many
+from studies.papers.pne.neural import NeuralClients
 
 
 @dataclass
@@ -182,7 +184,7 @@ def _search(client: Client, budget: int, options: hct.HCTOptions) -> float:
         known[depth, index] = float(client.cell_values(depth, np.array([index]))[0])
         return known[depth, index]
 
-    cells = hct.pull_many(tree, budget, value, noise)
+    cells = pull_many(tree, budget, value, noise)
     values = np.array([known.get(key, np.nan) for key in zip(tree.depth, tree.index, strict=True)])
     client.left = 0
     client.lengths.append(np.ones(budget, dtype=np.int64))
@@ -285,19 +287,19 @@ def fn_ucb(surface: Surface, budget: int, seed: int, options: ucb.NeuralOptions 
     arms = ucb.random_arms(surface.dimension, np.random.default_rng([seed, 3]))
     clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]
     values = np.array([surface.values(arms, m) for m in range(surface.num_clients)])
-    state = ucb.neural_start(arms, len(clients), options, np.random.default_rng([seed, 4]))
+    state = NeuralClients(arms, len(clients), options, np.random.default_rng([seed, 4]))
     counts = np.zeros((len(clients), len(arms)), dtype=np.int64)
     exchanged = []
     for t in range(budget):
-        before = state.floats_up, state.floats_down, state.rounds
-        chosen = ucb.neural_choose(state, t)
+        before = state.floats
+        chosen = state.choose(t)
         rewards = np.empty(len(clients))
         for m, client in enumerate(clients):
             rewards[m] = client.pull_values(0, values[m, chosen[m : m + 1]], np.ones(1, dtype=np.int64))[1][0]
             counts[m, chosen[m]] += 1
-        ucb.neural_learn(state, t, chosen, rewards)
-        if state.rounds > before[2]:
-            exchanged.append((state.floats_up - before[0], state.floats_down - before[1]))
+        state.learn(t, chosen, rewards)
+        if state.floats > before:
+            exchanged.append((state.floats - before, state.floats - before))
     simple = np.array([c.optimum - values[m, np.argmax(counts[m])] for m, c in enumerate(clients)])
     return finish(clients, simple, exchanged)
 

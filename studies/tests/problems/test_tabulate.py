@@ -8,10 +8,11 @@ import pytest
 import studies.__main__  # noqa: F401  # adds its commands
 from fbo_flower.cli.main import main
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.optim.scattered import DelaunayInterpolant
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation.problems import TableProblem, read_table
 from studies.problems import tabulate as tabulating
-from studies.problems.tabulate import accuracy, describe, stage_sizes, tabulate
+from studies.problems.tabulate import accuracy, describe, first_design, next_design, stage_sizes, tabulate
 
 
 @dataclass(frozen=True)
@@ -157,3 +158,35 @@ def test_command_line_writes_a_table_and_a_study_on_it(tmp_path, capsys, monkeyp
     assert run("simulate", "--problem", "table:garland-table.npz", *settings) == 0
     assert run("tabulate", "garland", "--points", 2) == 2
     assert "points: expected an integer between 8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("dimension", "count", "expected"), [(1, 10, 10), (2, 10, 9), (2, 2, 4), (3, 30, 27)]
+)
+def test_first_design_is_the_largest_grid_that_fits(dimension, count, expected):
+    points = first_design(count, dimension)
+    assert points.shape == (expected, dimension)
+    assert set(points.ravel()) >= {0.0, 1.0}
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3])
+def test_new_points_go_where_the_function_is_steep(dimension):
+    def cliff(x):
+        return np.tanh(40 * (x[:, 0] - 0.3))
+
+    points = first_design(64, dimension)
+    for _ in range(4):
+        new = next_design(points, cliff(points), 40)
+        assert len(new) == 40
+        assert len(np.unique(np.concatenate([points, new]), axis=0)) == len(points) + 40
+        points = np.concatenate([points, new])
+    added = points[64:]
+    assert (np.abs(added[:, 0] - 0.3) < 0.15).mean() > 0.5  # by chance .3
+    z = np.random.default_rng(0).random((2000, dimension))
+    uniform = first_design(len(points), dimension)
+    errors = [np.abs(DelaunayInterpolant(p, cliff(p))(z) - cliff(z)).mean() for p in (points, uniform)]
+    assert errors[0] < (0.5 if dimension < 3 else 1.1) * errors[1]  # a wall in space takes many points
+
+
+def test_a_constant_function_is_explored_evenly():
+    assert len(next_design(first_design(9, 2), np.zeros(9), 8)) == 8

@@ -49,10 +49,10 @@ def test_fn_ucb_sends_sums_and_never_an_inverse():
     last = run.exchanges[-1]
     assert last.report.arrays["gram"].shape == (size * (size + 1) // 2,)
     points = arms.points(1, 2)
-    state = ucb.neural_start(points, 1, run.algorithm.neural_options(), np.random.default_rng([1, 4]))
+    features = ucb.neural_features(points, run.algorithm.neural_options(), np.random.default_rng([1, 4]))
     history = run.histories()["2"]
     rows = [int(np.flatnonzero((points == p).all(axis=1))[0]) for p in history.points]
-    g = state.gradients[rows]
+    g = features.gradients[rows]
     np.testing.assert_allclose(symmetric(last.report.arrays["gram"], size), g.T @ g, atol=1e-9)
     np.testing.assert_allclose(last.report.arrays["response"], g.T @ history.values, atol=1e-9)
 

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from acquisition_cases import mesh, random_belief
 
-from fbo_flower.numerics.acquisition.batch import maximise_batch
+from fbo_flower.numerics.acquisition.batch import WithPending, maximise_batch
 from fbo_flower.numerics.acquisition.joint_design import joint_design
 from fbo_flower.numerics.acquisition.joint_kg import BatchKnowledgeGradient
 from fbo_flower.numerics.acquisition.normal import centred_draws
-from fbo_flower.numerics.acquisition.pending import WithPending
 
 NUM_POINTS = 12
 

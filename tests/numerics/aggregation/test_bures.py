@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import scipy.linalg
+from acquisition_cases import mesh
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -60,8 +61,7 @@ def least_spread(covariances, weights):
 
 
 def posteriors(num=3, side=8, observations=10, lengthscale=0.3):
-    axis = np.linspace(0.0, 1.0, side)
-    points = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    points = mesh(side)
     h = gp.Hyperparameters("rbf", np.full(2, lengthscale), 1.0, 0.02)
     rng = np.random.default_rng(0)
     x = points[rng.integers(0, len(points), (num, observations))]

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
+from acquisition_cases import mesh
 from amounts import examples, slow
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.evidence import log_bayes_factors
 from fbo_flower.numerics.surrogates import gp, pivots, pooling
 
-AXIS = np.linspace(0.0, 1.0, 8)
-POINTS = np.stack(np.meshgrid(AXIS, AXIS, indexing="ij"), axis=-1).reshape(-1, 2)
+POINTS = mesh(8)
 H = gp.Hyperparameters("rbf", np.full(2, 0.4), 1.0, 0.1)
 CHOSEN = pivots.choose_pivots(POINTS, H, 1e-9)
 AT = POINTS[CHOSEN.index]

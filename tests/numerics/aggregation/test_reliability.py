@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from acquisition_cases import mesh
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -7,8 +8,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.reliability import reliability
 from fbo_flower.numerics.surrogates import gp
 
-AXIS = np.linspace(0.0, 1.0, 8)
-POINTS = np.stack(np.meshgrid(AXIS, AXIS, indexing="ij"), axis=-1).reshape(-1, 2)
+POINTS = mesh(8)
 H = gp.Hyperparameters("rbf", np.full(2, 0.3), 1.2, 0.02)
 SEEDS = 8
 

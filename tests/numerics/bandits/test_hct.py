@@ -85,12 +85,15 @@ def plain_run(num_pulls, dim, noise, arity=2, **options):
     return chosen
 
 
-def fast_run(num_pulls, dim, noise, arity=2, parts=1):
-    tree = hct.Tree(hct.HCTOptions(dim, arity))
-    cells = []
-    for part in np.array_split(noise[:num_pulls], parts):
-        cells += hct.pull_many(tree, len(part), lambda h, i: bumpy(h, i, dim, arity), part).tolist()
-    return [(tree.depth[cell], tree.index[cell]) for cell in cells], tree
+def run(num_pulls, dim, noise, arity=2):
+    tree, chosen = hct.Tree(hct.HCTOptions(dim, arity)), []
+    for k, e in enumerate(noise[:num_pulls]):
+        if k % 300 == 200:
+            tree = hct.Tree.from_arrays(tree.options, tree.arrays())  # as kept between two tasks
+        cell = tree.select()
+        chosen.append((tree.depth[cell], tree.index[cell]))
+        tree.learn(cell, bumpy(*chosen[-1], dim, arity) + e)
+    return chosen, tree
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,7 @@ def fast_run(num_pulls, dim, noise, arity=2, parts=1):
 )
 def test_the_array_tree_makes_exactly_the_pulls_of_the_plain_loop(dim, arity, half_range):
     noise = np.random.default_rng([dim, arity]).uniform(-half_range, half_range, 700)
-    chosen, tree = fast_run(700, dim, noise, arity)
+    chosen, tree = run(700, dim, noise, arity)
     assert chosen == plain_run(700, dim, noise, arity)
     assert sum(tree.count) == 700 == tree.t - 1
     assert np.isnan(tree.means()[0]), "the root is never pulled"
@@ -108,26 +111,7 @@ def test_the_array_tree_makes_exactly_the_pulls_of_the_plain_loop(dim, arity, ha
 @pytest.mark.parametrize("flaw", ["reexpand", "first_wins"])
 def test_the_comparison_notices_a_wrong_plain_loop(flaw):
     noise = np.random.default_rng(0).uniform(-0.1, 0.1, 700)
-    assert fast_run(700, 2, noise)[0] != plain_run(700, 2, noise, **{flaw: True})
-
-
-def test_runs_in_parts_and_steps_are_one_run():
-    noise = np.random.default_rng(1).uniform(-0.1, 0.1, 1500)
-    whole, tree = fast_run(1500, 2, noise)
-    parts, again = fast_run(1500, 2, noise, parts=7)
-    assert parts == whole
-    stepped = hct.Tree(hct.HCTOptions(2))
-    chosen = []
-    for k, e in enumerate(noise):
-        if k % 300 == 0:
-            stepped = hct.Tree.from_arrays(stepped.options, stepped.arrays())  # as kept between two tasks
-        cell = stepped.select()
-        chosen.append((stepped.depth[cell], stepped.index[cell]))
-        stepped.learn(cell, bumpy(*chosen[-1], 2) + e)
-    assert chosen == whole
-    for name, array in tree.arrays().items():
-        np.testing.assert_array_equal(array, again.arrays()[name])
-        np.testing.assert_array_equal(array, stepped.arrays()[name])
+    assert run(700, 2, noise)[0] != plain_run(700, 2, noise, **{flaw: True})
 
 
 def test_bad_options_are_refused():

@@ -54,23 +54,12 @@ def test_children_tile_their_parent(cell):
 
 
 @given(cells())
-def test_centres_lie_inside_and_are_located(cell):
-    depth, index, _, arity = cell
+def test_centres_lie_in_the_middle_also_of_many_cells_at_once(cell):
+    depth, index, dim, arity = cell
     low, high = partition.cell(*cell)
-    centre = partition.centre(*cell)
-    assert (low < centre).all()
-    assert (centre < high).all()
-    assert partition.locate(centre[np.newaxis], depth, arity).tolist() == [index]
-
-
-@given(st.integers(0, 2**32), st.integers(1, 10), st.integers(0, 30))
-def test_points_lie_in_the_cell_where_they_are_located(seed, dim, depth):
-    points = np.random.default_rng(seed).random((20, dim))
-    low, high = partition.cell(depth, partition.locate(points, depth), dim)
-    assert (low <= points).all()
-    assert (points < high).all()
-    ends = partition.locate(np.ones((1, dim)), depth)
-    assert ends.tolist() == [2**depth - 1], "upper ends belong to the last cell"
+    np.testing.assert_array_equal(partition.centre(*cell), (low + high) / 2)
+    others = np.array([index, 0, index])
+    np.testing.assert_array_equal(partition.centre(depth, others, dim, arity)[[0, 2]], [(low + high) / 2] * 2)
 
 
 @given(cells(deepest=20))
@@ -98,19 +87,8 @@ def test_the_deepest_cells_are_those_that_are_exact():
         (lambda: partition.cell(1, 0, 4, arity=16), "arity"),
         (lambda: partition.max_depth(0), "dim"),
         (lambda: partition.children([2**61]), "children"),
-        (lambda: partition.locate([[1.5]], 1), "unit cube"),
     ],
 )
 def test_cells_that_do_not_exist_are_refused(call, message):
     with pytest.raises(ConfigError, match=message):
         call()
-
-
-@pytest.mark.parametrize(("dim", "arity"), [(1, 2), (2, 2), (3, 8), (10, 2)])
-def test_few_cells_have_the_same_borders_as_among_many(dim, arity, monkeypatch):
-    for depth in (0, 1, 5, partition.max_depth(dim, arity)):
-        index = np.random.default_rng(depth).integers(0, min(arity**depth, 2**62), 9)
-        found = partition.cell(depth, index, dim, arity)
-        with monkeypatch.context() as patch:
-            patch.setattr(partition, "FEW", 0)
-            np.testing.assert_array_equal(found, partition.cell(depth, index, dim, arity))

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
+from acquisition_cases import mesh
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.surrogates import gp, pivots, pooling
 
-AXIS = np.linspace(0.0, 1.0, 12)
-POINTS = np.stack(np.meshgrid(AXIS, AXIS, indexing="ij"), axis=-1).reshape(-1, 2)
+POINTS = mesh(12)
 H = gp.Hyperparameters("rbf", np.full(2, 0.25), 1.3, 0.02)
 CHOSEN = pivots.choose_pivots(POINTS, H, 1e-10)
 AT = POINTS[CHOSEN.index]
