@@ -41,7 +41,7 @@ ALGORITHMS = {
     "fts": {"num_initial": 5, "num_features": 10},
     "pf-pne": {"budget": 30, "max_evaluations_per_round": 12},
     "local-pne": {"budget": 30, "max_evaluations_per_round": 12, "deterministic": True},
-    "hct": {"budget": 30, "max_evaluations_per_round": 12},
+    "hct": {"budget": 20, "max_evaluations_per_round": 8},
     "ts": {"num_initial": 2, "trials_per_round": 3, "num_candidates": 32, "num_path_features": 8},
     "ei": {"num_initial": 2, "trials_per_round": 3, "num_candidates": 32},
 }
