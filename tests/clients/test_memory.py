@@ -5,20 +5,20 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from agents import SPACE, node
+from agents import SPACE, Objective, node, packed
 from amounts import examples
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from fbo_flower import Float, SearchSpace, wire
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.options import canonical_json
-from fbo_flower.algorithms.records import AgentState, Federation, History, Phase
+from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Task
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.agent_state_io import (
     LiveReport,
@@ -33,7 +33,7 @@ from fbo_flower.clients.memory import MAX_STATE_REPORT, STATE_KEY, StateMemory, 
 from fbo_flower.errors import JournalError, ObjectiveError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import AgentJournal
-from fbo_flower.storage.agent_journal import Evaluation
+from fbo_flower.storage.agent_journal import Evaluation, task_key
 from fbo_flower.wire.codec import Packed
 
 ALGORITHMS = {
@@ -41,7 +41,7 @@ ALGORITHMS = {
     "fts": {"num_initial": 5, "num_features": 10},
     "pf-pne": {"budget": 30, "max_evaluations_per_round": 12},
     "local-pne": {"budget": 30, "max_evaluations_per_round": 12, "deterministic": True},
-    "hct": {"budget": 30, "max_evaluations_per_round": 12},
+    "hct": {"budget": 20, "max_evaluations_per_round": 8},
     "ts": {"num_initial": 2, "trials_per_round": 3, "num_candidates": 32, "num_path_features": 8},
     "ei": {"num_initial": 2, "trials_per_round": 3, "num_candidates": 32},
 }
@@ -51,49 +51,35 @@ class Killed(BaseException):
     """Stands for SIGKILL."""
 
 
-class Objective:
-    """Counts its evaluations, and dies at one of them."""
-
-    def __init__(self, dies_at: int | None = None) -> None:
-        self.calls: list[int] = []
-        self.dies_at = dies_at
-
-    def __call__(self, config: dict[str, float], context) -> float:
-        if len(self.calls) == self.dies_at:
-            raise Killed
-        self.calls.append(context.trial)
-        if context.trial == 3:
-            raise ObjectiveError("planted")
-        return -((config["x"] - 0.3) ** 2) - (config["y"] - 0.6) ** 2 + 0.1 * context.rng.standard_normal()
+def noisy(config: dict[str, float], context: Any) -> float:
+    if context.trial == 3:
+        raise ObjectiveError("planted")
+    return -((config["x"] - 0.3) ** 2) - (config["y"] - 0.6) ** 2 + 0.1 * context.rng.standard_normal()
 
 
-def tasks(name: str, reports: list[wire.Packed]) -> Iterator[tuple[wire.Packed, object, wire.Envelope]]:
-    """Play the server: yield packed tasks, told of the answers that are appended to `reports`."""
+def play(name: str, answer: Callable[[wire.Packed, Task], wire.Packed]) -> list[wire.Packed]:
+    """Play the server for three rounds, and return the agent's reports."""
     algorithm = make_algorithm(name, ALGORITHMS[name])
-    state = algorithm.init(Federation(SPACE, ("3",)), generator(0, "init"))
-    options = canonical_json(algorithm.options())
-    envelope = wire.Envelope("s1", "3", SPACE.digest, name, options)
+    state, reports = algorithm.init(Federation(SPACE, ("3",)), generator(0, "init")), []
+    envelope = wire.Envelope("s", "3", SPACE.digest)
     for server_round in range(1, 4):
         rng = generator(0, "ask", str(server_round))
         state, asked = algorithm.ask(state, Phase.TRAIN, server_round, ["3"], rng)
         task = asked["3"]
-        yield wire.encode_task(task, envelope), task, envelope
-        schema = algorithm.report_schema(SPACE)
-        report, _ = wire.decode_report(reports[-1], task, envelope, schema, SPACE.dimension)
+        reports.append(answer(packed(algorithm, task), task))
+        report, _ = wire.decode_report(reports[-1], task, envelope, algorithm.report_schema(SPACE), 2)
         state = algorithm.tell(state, Phase.TRAIN, {"3": report})
+    return reports
 
 
-def answer(objective: Objective, context: Context, packed: wire.Packed) -> wire.Packed:
-    agent = TuningAgent(objective, SPACE, context, seed=7, disclose="trials")
-    return agent.answer(packed)
+def agent(objective: Objective, context: Context, seed: int | None = 7) -> TuningAgent:
+    return TuningAgent(objective, SPACE, context, seed=seed, disclose="trials")
 
 
-def same(a: wire.Packed, b: wire.Packed) -> None:
-    assert a[1] == b[1]
-    assert list(a.arrays) == list(b.arrays)
-    for name, array in a.arrays.items():
-        if name != "disclosed.times":  # two runs, two times
-            np.testing.assert_array_equal(array, b.arrays[name])
+def content(reply: wire.Packed) -> Any:
+    """Return a reply without times, which differ between two runs, and without its round."""
+    arrays = {name: a.tobytes() for name, a in reply.arrays.items() if name != "disclosed.times"}
+    return arrays, {name: value for name, value in reply.config.items() if name != "round"}
 
 
 @contextmanager
@@ -112,67 +98,65 @@ def slow_clock() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_killed_at_any_evaluation_it_goes_on_after_the_last_one(name: str, tmp_path: Path) -> None:
-    whole, expected = Objective(), []
-    for packed, _, _ in tasks(name, expected):
-        expected.append(answer(whole, node(tmp_path / "whole.db"), packed))
-    num_calls = len(whole.calls)
-    assert num_calls >= 7
-    for dies_at in range(0, num_calls, examples(1, 1 + num_calls // 8)):
-        made: list[int] = []
-        reports: list[wire.Packed] = []
-        path, fatal = tmp_path / f"{dies_at}.db", dies_at
+    whole = Objective(noisy)
+    expected = play(name, lambda message, _: agent(whole, node(tmp_path / "whole.db")).answer(message))
+    assert whole.calls >= 7
+    for dies_at in range(0, whole.calls, examples(1, 1 + whole.calls // 8)):
+        path, made, fatal = tmp_path / f"{dies_at}.db", list[int](), [dies_at]
+
+        def dying(config: dict[str, float], context: Any, made: Any = made, fatal: Any = fatal) -> float:
+            if [len(made)] == fatal:
+                fatal.clear()
+                raise Killed
+            made.append(context.trial)
+            return noisy(config, context)
+
+        def answer(message: wire.Packed, _: Task, path: Path = path, dying: Any = dying) -> wire.Packed:
+            try:
+                return agent(dying, node(path)).answer(message)
+            except Killed:  # a new process, the same file
+                return agent(dying, node(path)).answer(message)
+
         with slow_clock():
-            for packed, _, _ in tasks(name, reports):
-                objective = Objective(fatal - len(made) if fatal >= len(made) else None)
-                try:
-                    reports.append(answer(objective, node(path), packed))
-                except Killed:
-                    fatal = -1
-                    made += objective.calls
-                    objective = Objective()
-                    reports.append(answer(objective, node(path), packed))  # a new process, the same file
-                made += objective.calls
-        for one, other in zip(expected, reports, strict=True):
-            same(one, other)
-        assert made == whole.calls, "nothing twice, nothing left out"
+            reports = play(name, answer)
+        assert list(map(content, reports)) == list(map(content, expected))
+        assert made == whole.trials, "nothing twice, nothing left out"
 
 
 @pytest.mark.parametrize(("name", "journal"), [("fts", True), ("hct", False)])
 def test_a_task_that_was_answered_is_answered_again_without_an_evaluation(
     name: str, journal: bool, tmp_path: Path
 ) -> None:
-    objective, reports = Objective(), []
-    context = node(tmp_path / "a.db" if journal else None)
-    for packed, task, _ in tasks(name, reports):
-        first = answer(objective, context, packed)
-        before = len(objective.calls)
-        later = wire.Packed(packed.arrays, packed.config | {"round": task.round + 5})
-        again = answer(objective, context, later)
-        assert len(objective.calls) == before
+    objective, context = Objective(noisy), node(tmp_path / "a.db" if journal else None)
+
+    def twice(message: wire.Packed, task: Task) -> wire.Packed:
+        first, before = agent(objective, context).answer(message), objective.calls
+        later = wire.Packed(message.arrays, message.config | {"round": task.round + 5})
+        again = agent(objective, context).answer(later)
+        assert objective.calls == before
         assert again.config["round"] == task.round + 5
-        same(first, wire.Packed(again.arrays, again.config | {"round": task.round}))
-        reports.append(first)
+        assert content(again) == content(first)
+        return first
+
+    play(name, twice)
 
 
 def test_the_entropy_of_a_device_is_kept_in_its_journal(tmp_path: Path) -> None:
-    def proposals(path: Path) -> list[object]:
-        reports: list[wire.Packed] = []
-        for packed, _, _ in tasks("random", reports):
-            agent = TuningAgent(Objective(), SPACE, node(path), disclose="trials")
-            reports.append(agent.answer(packed))
-        return [next(iter(report.arrays.values())).tolist() for report in reports]
+    def proposals(name: str) -> list[Any]:
+        one = agent(Objective(), node(tmp_path / name), seed=None)
+        reports = play("random", lambda message, _: one.answer(message))
+        return [report.arrays["disclosed.points"].tolist() for report in reports]
 
-    proposals(tmp_path / "a.db")
+    first = proposals("a.db")
     with AgentJournal(tmp_path / "a.db", "3") as journal:
-        entropy, _ = journal.study("s1") or (0, b"")
+        entropy, _ = journal.study("s") or (0, b"")
     assert entropy > 2**64
-    assert proposals(tmp_path / "a.db") == proposals(tmp_path / "a.db")
-    assert proposals(tmp_path / "a.db") != proposals(tmp_path / "b.db")
+    assert proposals("a.db") == first != proposals("b.db")
 
 
 def test_incarnation_stays_with_the_memory_and_goes_with_it(tmp_path: Path) -> None:
     def incarnation(context: Context) -> str:
-        return str(TuningAgent(Objective(), SPACE, context).get_properties({})["incarnation"])
+        return str(agent(Objective(), context).get_properties({})["incarnation"])
 
     in_state, on_disk = node(), node(tmp_path / "a.db")
     assert incarnation(in_state) == incarnation(in_state)
@@ -189,14 +173,13 @@ def test_a_directory_of_journals_serves_agents_whose_operator_names_none(tmp_pat
 
 
 def test_a_journal_that_does_not_fit_the_algorithm_is_an_error(tmp_path: Path) -> None:
-    reports: list[wire.Packed] = []
-    packed, task, _ = next(tasks("random", reports))
-    from fbo_flower.storage.agent_journal import task_key
+    def answer(message: wire.Packed, task: Task) -> wire.Packed:
+        with AgentJournal(tmp_path / "a.db", "3") as journal:
+            journal.append("s", task_key(task), Evaluation(0, np.array([0.5, 0.5]), 1.0))
+        return agent(Objective(), node(tmp_path / "a.db")).answer(message)
 
-    with AgentJournal(tmp_path / "a.db", "3") as journal:
-        journal.append("s1", task_key(task), Evaluation(0, np.array([0.5, 0.5]), 1.0))
     with pytest.raises(JournalError, match="another version"):
-        answer(Objective(), node(tmp_path / "a.db"), packed)
+        play("random", answer)
 
 
 def test_notes_outlive_studies_in_both_memories(tmp_path: Path) -> None:

@@ -59,11 +59,10 @@ def test_a_value_of_the_wrong_type_is_seen_once_per_agent(value, calls):
     [
         *({"algorithm": name} for name in ("fts", "fed-ei", "hct", "co-kg", "pf-pne")),
         {"mode": "async"},
-        pytest.param({"engine": "ray"}, marks=pytest.mark.ray),
     ],
     ids=str,
 )
-def test_whatever_the_algorithm_the_engine_and_the_mode(given, calls):
+def test_whatever_the_algorithm_and_the_mode(given, calls):
     with pytest.raises(ObjectiveError, match=r"got a str, '0\.9'"):
         tune(recorded(calls, "0.9"), **{"algorithm": "random", "engine": "inline", **given})
     assert count(calls) == 3

@@ -216,7 +216,7 @@ def test_what_an_old_answer_holds_for_others_is_dropped_and_its_trials_stay(algo
 
     def at(limit):
         durations = {"0": 1.0, "1": 1.0, "2": 1.0, "3": 5.5}
-        return run(durations, 6 + 3 * first, algorithm=algorithm, max_staleness=limit, **options)
+        return run(durations, 3 + 6 * first, algorithm=algorithm, max_staleness=limit, **options)
 
     study = at(1)
     assert study.run(algorithm)["max_staleness"] == 1

@@ -22,7 +22,7 @@ FAMILIES = {
     "local-pne": (LocalPNE, {}),
     "hct": (HCT, {}),
     "fed1-ucb": (Fed1UCB, {"noise_stddev": 0.05}),
-    "fn-ucb": (FNUCB, {"budget": 24}),
+    "fn-ucb": (FNUCB, {"budget": 12}),
 }
 
 
@@ -54,7 +54,7 @@ def spent(study):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_agents_silent_for_ever_cost_the_others_nothing(family, since, silent, num_rounds):
     study = run(family, {m: Fault("silent", rounds=EVER[since - 1 :]) for m in silent}, num_rounds)
-    expected = 24 if family == "fn-ucb" else BUDGET
+    expected = 12 if family == "fn-ucb" else BUDGET
     done = [pulls for m, pulls in spent(study).items() if m not in silent]
     assert done == [expected] * (NUM_AGENTS - len(silent))
     assert len(study.rounds) <= 60
@@ -65,7 +65,7 @@ def test_agents_silent_for_ever_cost_the_others_nothing(family, since, silent, n
 def test_an_agent_that_answers_again_is_readmitted(family, rounds, kind):
     options = {} if family == "fn-ucb" else {"max_evaluations_per_round": 20}
     study = run(family, {3: Fault(kind, rounds=rounds, seconds=LATE)}, 90, **options)
-    done, expected = spent(study), 24 if family == "fn-ucb" else BUDGET
+    done, expected = spent(study), 12 if family == "fn-ucb" else BUDGET
     assert [done[m] for m in range(3)] == [expected] * 3
     # in a secure sum, the trials of a lost report are not disclosed a second time
     lost = 2 if (family, kind) == ("pf-pne secure", "slow") else 0

@@ -60,7 +60,7 @@ def test_the_study_ends_when_all_budgets_are_used_up(mode):
     [("pf-pne", None), ("fed-pne", 60), ("hct", None), ("fed1-ucb", None), ("fn-ucb", 60)],
 )
 def test_a_bandit_goes_on_without_an_agent_whose_budget_is_used_up(algorithm, num_rounds):
-    budget = 24 if algorithm == "fn-ucb" else 120
+    budget = 12 if algorithm == "fn-ucb" else 120
     grid = agents(4, node_configs={3: {"max_trials": 10}, 2: {"max_trials": budget // 2}})
     options = {"noise_stddev": 0.05} if algorithm == "fed1-ucb" else {}
     strategy = STRATEGIES[algorithm](num_agents=4, seed=3, budget=budget, round_timeout=5.0, **options)
