@@ -7,6 +7,7 @@ each. A directory that holds results of other settings is refused.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -22,6 +23,8 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.storage import atomic_file, read_arrays, writable_directory
 
 Arrays = dict[str, Array]
+Directory = str | os.PathLike[str]
+OnJob = Callable[[str, int, int], None]  # told the stage, and how many of its jobs are done
 
 
 @dataclass(frozen=True)
@@ -40,10 +43,10 @@ class Job:
     arguments: Mapping[str, Any]
 
 
-def open_directory(directory: str | os.PathLike[str], settings: Mapping[str, Any]) -> Path:
+def open_directory(directory: Directory, settings: Mapping[str, Any]) -> Path:
     """Create the experiment's directory and return it; ConfigError if it holds other settings."""
     path = writable_directory(directory)
-    _folder(path).mkdir(exist_ok=True)
+    (path / "jobs").mkdir(exist_ok=True)
     record = path / "experiment.json"
     text = json.dumps(settings, indent=2, sort_keys=True) + "\n"
     if record.exists() and record.read_bytes() != text.encode():
@@ -73,7 +76,7 @@ def run_jobs(
         on_job(done, len(jobs))
     if not missing:
         return
-    with ProcessPoolExecutor(num_workers, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(num_workers, mp_context=get_context("spawn"), initializer=_prepare) as pool:
         futures = [pool.submit(_compute, job, directory) for job in missing]
         try:
             for future in as_completed(futures):
@@ -103,16 +106,12 @@ def save_result(directory: Path, name: str, arrays: Mapping[str, Array]) -> None
 
 
 def _path(directory: Path, name: str) -> Path:
-    return _folder(directory) / f"{name}.npz"
+    return directory / "jobs" / f"{name}.npz"
 
 
-def _folder(directory: Path) -> Path:
-    """Return the folder of the results; directories of earlier versions call it `cells`."""
-    earlier = directory / "cells"
-    return earlier if earlier.is_dir() else directory / "jobs"
-
-
-def _one_thread() -> None:
+def _prepare() -> None:
+    """Let a worker process use one thread, and log nothing but errors."""
+    logging.getLogger("flwr").setLevel(logging.ERROR)
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = "1"
 

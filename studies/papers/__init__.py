@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from fbo_flower.errors import ConfigError
+from studies.jobs import Directory, OnJob
 from studies.papers import families, robustness, warm_start
 from studies.papers.co_kg import experiment as co_kg
 from studies.papers.ei import experiment as ei
@@ -16,8 +16,7 @@ from studies.papers.pne import budgets
 from studies.papers.pne import experiment as pne
 from studies.papers.rfms import experiment as rfms
 
-OnJob = Callable[[str, int, int], None]
-Runner = Callable[[str | os.PathLike[str], bool, int, OnJob], list[Path]]
+Runner = Callable[[Directory, bool, int, OnJob], list[Path]]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import numpy as np
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import save_figure
 from studies.papers.panels import panels as grid
+from studies.papers.tables import table
 
 CHECKPOINTS = (5, 10, 20, 50)
 
@@ -86,7 +87,7 @@ def markdown_table(
     head += [f"difference at {t}" for t in checkpoints]
     head += [f"{reference}'s level at {last} after", f"targets clearly worse at {last}"]
     head += ["KB down, up per target"] if traffic else []
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    rows = []
     for name, mine in curves.items():
         other = baselines.get(name, reference)
         row = [name, *(f"{clustered(mine[:, :, t]).mean:.4f}" for t in checkpoints)]
@@ -101,8 +102,8 @@ def markdown_table(
         if traffic:
             down, up = traffic.get(name, (float("nan"), float("nan")))
             row += ["-" if np.isnan(down) else f"{down / 1000:.0f}, {up / 1000:.0f}"]
-        lines.append("| " + " | ".join(row) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append(row)
+    return table(head, rows)
 
 
 def draw(

@@ -13,14 +13,13 @@ agent alone: TPE like any other algorithm, GPSampler, which is slow, for three a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fbo_flower.simulation.problems import PREFIX, make_problem
-from studies.jobs import Job, open_directory, run_jobs
+from studies.jobs import Directory, Job, OnJob, open_directory, run_jobs
 from studies.papers import families_report, optuna_peers
 from studies.papers.families_report import job_name
 from studies.papers.families_runs import ALGORITHMS, BROAD, RELATED, run_algorithm, run_peer, run_rfms
@@ -49,12 +48,7 @@ def labels(problem: str) -> tuple[str, ...]:
     return BROAD if problem in RELATED or problem.endswith(", log") else tuple(ALGORITHMS)
 
 
-def run(
-    directory: str | os.PathLike[str],
-    quick: bool,
-    num_workers: int,
-    on_job: Callable[[str, int, int], None],
-) -> list[Path]:
+def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
     """Run the jobs without a result, write `results.md` and pictures, and return these files.
 
     The files are rewritten after every seed, so a stopped run leaves those of its finished seeds.

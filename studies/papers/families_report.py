@@ -12,10 +12,10 @@ from fbo_flower.algorithms import PlotStyle
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.reports.styles import algorithm_style
-from fbo_flower.storage import atomic_file
 from studies.jobs import has_result, load_job
 from studies.papers import compare
 from studies.papers.panels import panels as grid
+from studies.papers.tables import table, write_results
 
 REFERENCE = "ei"  # the best optimiser of ours that an agent can run alone
 CHECKPOINTS = (3, 5, 10, 20, 50)
@@ -88,9 +88,8 @@ def report(directory: Path, problems: Mapping[str, Sequence[str]], num_seeds: in
         text.append(f"## {problem}, {found[REFERENCE].shape[1]} agents{known}\n")
         text.append(_differences(directory, problem, found, num_seeds, budget))
         text.append(_costs(directory, problem, list(found), num_seeds))
-    results, picture, broad = (directory / n for n in ("results.md", "families.png", "families-broad.png"))
-    with atomic_file(results, text=True) as stream:
-        stream.write("\n".join(text))
+    results = write_results(directory, text)
+    picture, broad = directory / "families.png", directory / "families-broad.png"
     few = {problem: panel for problem, panel in panels.items() if "hct" in panel}
     rest = {problem: panel for problem, panel in panels.items() if problem not in few}
     files = [results]
@@ -120,7 +119,7 @@ def _differences(
     by_chance = found["random"].mean(axis=(0, 1))[last - 1]
     head = ["algorithm", f"best at {last}", *(f"minus {REFERENCE} at {t}" for t in checkpoints)]
     head += [f"agents worse than with {REFERENCE} at {last}", "evaluations to random's level"]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    rows = []
     for label, best in found.items():
         gains = best - found[REFERENCE]
         row = [label, f"{best[:, :, last - 1].mean():.4f}"]
@@ -129,19 +128,18 @@ def _differences(
         else:
             row += [_paired(gains[:, :, t - 1]) for t in checkpoints]
             row += [f"{100 * (gains[:, :, last - 1] < 0).mean():.0f} %"]
-        lines.append("| " + " | ".join([*row, _reached(best.mean(axis=1), by_chance)]) + " |")
+        rows.append([*row, _reached(best.mean(axis=1), by_chance)])
     if all(has_result(directory, job_name(problem, "gpsampler", seed)) for seed in range(num_seeds)):
         slow = stack(directory, problem, "gpsampler", num_seeds, "best")
         gains = slow - found[REFERENCE][:, : slow.shape[1], : slow.shape[2]]
         row = [f"gpsampler, {slow.shape[1]} agents", "-"]
         row += [_paired(gains[:, :, t - 1]) if t <= slow.shape[2] else "-" for t in checkpoints]
-        lines.append("| " + " | ".join([*row, "-", "-"]) + " |")
+        rows.append([*row, "-", "-"])
     if has_result(directory, job_name(problem, "rfms", 0)):
         shipped = stack(directory, problem, "rfms", num_seeds, "best")[:, :, 0]
         row = ["rfms, shipped model", f"{shipped.mean():.4f}", *["-"] * (len(checkpoints) - 1)]
-        row += [_paired(shipped - found[REFERENCE][:, :, last - 1]), "-", "-"]
-        lines.append("| " + " | ".join(row) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append([*row, _paired(shipped - found[REFERENCE][:, :, last - 1]), "-", "-"])
+    return table(head, rows)
 
 
 def _paired(differences: Array) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -64,7 +63,6 @@ def run_peer(problem: str, num_agents: int, sampler: str, seed: int, budget: int
     made = _made(problem, num_agents, seed)
     if sampler == "gpsampler":
         num_agents, budget = min(num_agents, GP_AGENTS), min(budget, GP_BUDGET)
-    logging.getLogger("flwr").setLevel(logging.ERROR)
     starts = simulate(
         made,
         algorithm=make_algorithm("ei", {"num_initial": NUM_INITIAL}),
@@ -115,7 +113,6 @@ def measured(
     optimum : `(agents,)`, NaN where it is unknown
     costs : floats down and up, bytes down and up, per agent; CPU seconds
     """
-    logging.getLogger("flwr").setLevel(logging.WARNING)
     begin = time.process_time()
     study = simulate(
         problem, algorithm=make_algorithm(algorithm, options), num_rounds=rounds, seed=seed, engine="inline"
@@ -166,7 +163,6 @@ def scored(study: Study, problem: Problem, agent: str, budget: int) -> Array:
 
 def run_rfms(table: str, seed: int, budget: int) -> Arrays:
     """Run RFMS on the hospitals; return the tabulated values of the shipped configuration, and the costs."""
-    logging.getLogger("flwr").setLevel(logging.WARNING)
     objective = make_problem(table, None, 0, {})
     problem = make_problem("heart-4sites", None, 0, {})
     algorithm, options = RFMS

@@ -7,10 +7,7 @@ collaboration minus regret alone: above 0 means that collaboration is worse.
 
 from __future__ import annotations
 
-import logging
 import math
-import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,11 +19,11 @@ from fbo_flower.algorithms.schedules import own_probability
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation import InProcessGrid, annotate, problem_app
 from fbo_flower.simulation.problems import make_problem
-from fbo_flower.storage import atomic_file
 from fbo_flower.strategies import STRATEGIES
-from studies.jobs import Arrays, Job, load_job, open_directory, run_jobs
+from studies.jobs import Arrays, Directory, Job, OnJob, load_job, open_directory, run_jobs
 from studies.papers.compare import Estimate, clustered
 from studies.papers.liars import LIES, Liars
+from studies.papers.tables import table, write_results
 
 NUM_AGENTS = 10
 NUM_LIARS = (1, 2, 4)
@@ -87,12 +84,7 @@ def families(quick: bool) -> dict[str, Family]:
     }
 
 
-def run(
-    directory: str | os.PathLike[str],
-    quick: bool,
-    num_workers: int,
-    on_job: Callable[[str, int, int], None],
-) -> list[Path]:
+def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
     """Run the jobs without a result, write `results.md` and return its path.
 
     Parameters
@@ -132,7 +124,6 @@ def regret_of(
     setting: Family, algorithm: str, options: dict[str, Any], seed: int, kind: str = "none", number: int = 0
 ) -> Array:
     """Return the regret `(agents, evaluations)` of one run; for bandits, only the last column."""
-    logging.getLogger("flwr").setLevel(logging.ERROR)
     problem = make_problem(setting.problem, NUM_AGENTS, seed)
     strategy = STRATEGIES[algorithm](num_agents=NUM_AGENTS, seed=seed, **options)
     faults = Liars(kind, NUM_AGENTS, number, seed).faults() if number else None
@@ -171,25 +162,22 @@ def report(directory: Path, quick: bool, num_seeds: int) -> Path:
         final = {label: {case: r[:, :, -1] for case, r in cases.items()} for label, cases in told.items()}
         level = clustered(alone[:, :, -1].T)
         text += [f"## {family}\n", f"Alone: {level.mean:.4f} ± {level.stderr:.4f} {setting.column} regret.\n"]
-        text += _table(final, alone[:, :, -1])
+        text.append(_table(final, alone[:, :, -1]))
         if family == "fts":
             spent = spent_on_others((setting.num_rounds or 0) - 1)
             text += [f"Compared with tuning alone with {spent} evaluations fewer:\n"]
-            text += _table(final, alone[:, :, -1 - spent])
-    path = directory / "results.md"
-    with atomic_file(path, text=True) as stream:
-        stream.write("\n".join(text))
-    return path
+            text.append(_table(final, alone[:, :, -1 - spent]))
+    return write_results(directory, text)
 
 
-def _table(final: dict[str, dict[str, Array]], alone: Array) -> list[str]:
+def _table(final: dict[str, dict[str, Array]], alone: Array) -> str:
     head = ["lie", "liars of 10", *final]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    rows = []
     for kind, number in CASES:
         estimates = (behind(cases[f"{kind}-{number}"], alone, number) for cases in final.values())
         cells = [f"{e}{' *' if e.mean > 2 * e.stderr else ''}" for e in estimates]
-        lines.append("| " + " | ".join([kind, str(number), *cells]) + " |")
-    return [*lines, ""]
+        rows.append([kind, str(number), *cells])
+    return table(head, rows)
 
 
 def _stacked(directory: Path, family: str, label: str, num_seeds: int) -> Arrays:

@@ -7,10 +7,8 @@ on.
 
 from __future__ import annotations
 
-import logging
-import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,10 +20,10 @@ from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation import Keep, Start, simulate
 from fbo_flower.simulation.problems import Config
-from fbo_flower.storage import atomic_file
 from fbo_flower.study import incumbents
-from studies.jobs import Arrays, Job, load_job, open_directory, run_jobs
+from studies.jobs import Arrays, Directory, Job, OnJob, load_job, open_directory, run_jobs
 from studies.papers import compare
+from studies.papers.tables import write_results
 from studies.problems.landmine_svm import LandmineSVM
 
 NUM_FIELDS = 29
@@ -59,12 +57,7 @@ class SomeFields(LandmineSVM):
             super().check_partition(partition)
 
 
-def run(
-    directory: str | os.PathLike[str],
-    quick: bool,
-    num_workers: int,
-    on_job: Callable[[str, int, int], None],
-) -> list[Path]:
+def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
     """Run the jobs without a result, write `results.md` and a picture, and return these files.
 
     Parameters
@@ -92,7 +85,6 @@ def groups() -> list[list[int]]:
 
 def run_group(group: int, num_earlier: int, num_iterations: int) -> Arrays:
     """Let the other fields tune, then the group with every variant; return curves `(5, iterations + 1)`."""
-    logging.getLogger("flwr").setLevel(logging.WARNING)
     held_out = groups()[group]
     others = [field for field in range(NUM_FIELDS) if field not in held_out][:num_earlier]
     found: Arrays = {}
@@ -129,11 +121,9 @@ def report(directory: Path, num_groups: int, num_earlier: int, num_iterations: i
         *(saved(curves[warm], curves[other], warm, other) for warm, other in pairs.items()),
         *(saved(curves[warm], curves["ts"], warm, "ts") for warm in pairs),
     ]
-    results, picture = directory / "results.md", directory / "warm-start.png"
+    picture = directory / "warm-start.png"
     compare.draw({"Held-out fields": curves}, {}, picture, ylabel="gain in best AUC over ts", hidden=())
-    with atomic_file(results, text=True) as stream:
-        stream.write("\n".join(text))
-    return [results, picture]
+    return [write_results(directory, text), picture]
 
 
 def saved(warm: Array, cold: Array, name: str, other: str) -> str:

@@ -1,8 +1,16 @@
+from concurrent.futures import ProcessPoolExecutor
+
 import numpy as np
 import pytest
 
 from fbo_flower.errors import ConfigError
+from studies import jobs
 from studies.jobs import Job, load_job, open_directory, run_jobs
+
+
+@pytest.fixture(autouse=True)
+def _processes(monkeypatch):
+    monkeypatch.setattr(jobs, "ProcessPoolExecutor", ProcessPoolExecutor)
 
 
 def square(x: float) -> dict[str, np.ndarray]:
@@ -17,12 +25,10 @@ def test_jobs_are_computed_once_and_found_again(tmp_path):
     directory = open_directory(tmp_path, {"a": 1})
     seen = []
     cells = [Job(f"c{i}", square, {"x": float(i)}) for i in range(3)]
-    run_jobs(cells[:2], directory, 1, lambda done, of: seen.append((done, of)))
+    run_jobs(cells, directory, 1, lambda done, of: seen.append((done, of)))
     run_jobs([*cells[:1], Job("c1", fail, {"x": 1.0})], directory, 1)  # not run: its file is there
-    run_jobs(cells, directory, 1)
     assert [load_job(directory, c.name)["y"][0] for c in cells] == [0.0, 1.0, 4.0]
-    assert seen[0] == (0, 2)
-    assert seen[-1] == (2, 2)
+    assert seen == [(done, 3) for done in range(4)]
 
 
 def test_a_failing_job_leaves_the_finished_ones(tmp_path):
@@ -38,16 +44,6 @@ def test_a_directory_of_other_settings_is_refused(tmp_path):
     open_directory(tmp_path, {"starts": 2})
     with pytest.raises(ConfigError, match="same settings"):
         open_directory(tmp_path, {"starts": 8})
-
-
-def test_results_of_earlier_versions_are_found_in_their_folder(tmp_path):
-    (tmp_path / "cells").mkdir()
-    directory = open_directory(tmp_path, {"size": 1})
-    np.savez(tmp_path / "cells" / "old.npz", y=np.ones(1))
-    run_jobs([Job("old", fail, {"x": 7.0}), Job("new", square, {"x": 2.0})], directory, 1)
-    assert load_job(directory, "old")["y"][0] == 1.0
-    assert (tmp_path / "cells" / "new.npz").exists()
-    assert not (tmp_path / "jobs").exists()
 
 
 def test_damaged_results_are_config_errors(tmp_path):

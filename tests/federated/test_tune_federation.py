@@ -232,6 +232,18 @@ def test_a_trial_whose_strategy_raises_fails_alone() -> None:
     assert result.best_config["learning-rate"] >= 0.5
 
 
+def test_a_trial_whose_metric_is_not_finite_has_diverged_and_fails_alone() -> None:
+    def loss(server_round: int, arrays: Any) -> MetricRecord:
+        value = float(arrays["w"].numpy()[0])
+        return MetricRecord({"loss": value if value > 0.5 else float("nan")})
+
+    result = tune(metric="loss", minimize=True, evaluate_fn=loss, num_trials=8, rounds=1)
+    failed = result.trials.where(state="failed")
+    assert 0 < len(failed) < 8
+    assert set(failed["failure"].tolist()) == {"diverged: loss is nan"}
+    assert result.best_value > 0.5
+
+
 def test_if_every_trial_fails_the_error_says_why() -> None:
     with pytest.raises(ObjectiveError, match="planted fault"):
         tune(toy_grid(4, {i: Fault("raising") for i in range(4)}))

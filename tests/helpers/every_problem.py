@@ -1,4 +1,7 @@
-"""What is true of every problem that `PROBLEMS` holds when this is imported: tests to import with `*`."""
+"""What is true of every problem: tests to import with `*`.
+
+Of the studies' problems, where they are registered, and of the package's otherwise.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +22,11 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import PROBLEMS, Problem, make_problem
 
 FIVE_SITES = ("breast-cancer-5sites", "madelon-5sites", "fri-5sites", "semeion-5sites", "gravier-5sites")
-
-
 CALIFORNIA = ("california-mlp", "california-trees")
-
-
 NEED_DATA = ("landmine-svm", "parkinsons-lr", *CALIFORNIA, "heart-4sites", *FIVE_SITES[1:])
-
-
 OPTIONS = {name: {"split": "srs"} for name in FIVE_SITES}  # each site has both classes, at once
-
-
-ALL = [pytest.param(name, marks=needs_data if name in NEED_DATA else ()) for name in PROBLEMS]
+OURS = [n for n, problem in PROBLEMS.items() if problem.__module__.startswith("studies")] or list(PROBLEMS)
+ALL = [pytest.param(name, marks=needs_data if name in NEED_DATA else ()) for name in OURS]
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ def test_a_problem_evaluates_to_the_same_finite_number_again_and_after_pickling(
 @pytest.fixture(scope="module")
 def elsewhere() -> dict[str, float]:
     """The value of a configuration of every problem whose data are there, evaluated in a new process."""
-    names = [name for name in PROBLEMS if name not in NEED_DATA or os.environ.get("FBO_FLOWER_DATA")]
+    names = [name for name in OURS if name not in NEED_DATA or os.environ.get("FBO_FLOWER_DATA")]
     problems = {name: five_agents(name) for name in names}
     program = (
         "import pickle, sys; from fbo_flower.numerics.seeding import generator;"
@@ -93,7 +89,7 @@ def test_a_problem_gives_the_same_value_in_a_new_process(name: str, elsewhere: d
     assert elsewhere[name] == problem(some_config(problem), context(3))
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", OURS)
 def test_a_problem_says_what_it_is_cannot_be_changed_and_travels_as_a_few_bytes(name: str) -> None:
     problem = make_problem(name, None, 0, {})
     assert problem.name == name

@@ -6,28 +6,22 @@ paper's rule), and that of the best configuration tried, which the paper's curve
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
-from fbo_flower.storage import atomic_file
-from studies.jobs import Arrays, has_result, load_job, open_directory, run_jobs
+from studies.jobs import Arrays, Directory, OnJob, has_result, load_job, open_directory, run_jobs
 from studies.papers.co_kg import draw as cokg_draw
 from studies.papers.co_kg import tables, work
 from studies.papers.co_kg.runs import MESH, NUM_AGENTS, NUM_INITIAL
 from studies.papers.co_kg.work import QUICK, Size
+from studies.papers.tables import write_results
 
 DRAWN = ("f1", "rosenbrock, known noise", "rosenbrock, log")
 
 
-def run(
-    directory: str | os.PathLike[str],
-    quick: bool,
-    num_workers: int,
-    on_job: Callable[[str, int, int], None],
-) -> list[Path]:
+def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
     """Run the jobs without a result, write `results.md` and two pictures, and return these files.
 
     If the California data are missing, that network is left out, and `results.md` says so.
@@ -84,9 +78,7 @@ def report(directory: Path, size: Size) -> list[Path]:
         "## Noise on the reported means\n",
         tables.private_table(private) if private else "",
     ]
-    results = directory / "results.md"
-    with atomic_file(results, text=True) as stream:
-        stream.write("\n".join(text))
+    results = write_results(directory, text)
     return [results, *pictures]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -59,7 +58,6 @@ def odd_agents(seed: int, num_rounds: int, num_draws: int) -> Arrays:
     `kind, weights/recommended` : `(rounds,)`, difference of the configuration that the server would return
     `kind, weights/best` : `(rounds,)`, difference of the best configuration that the sound agents tried
     """
-    logging.getLogger("flwr").setLevel(logging.ERROR)
     found: Arrays = {}
     problem = F1(NUM_AGENTS, seed)
     for kind in KINDS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -48,7 +47,6 @@ def privacy(seed: int, num_rounds: int, num_draws: int) -> Arrays:
     `noise/recommended` : difference of the best of the agents' recommendations at the end, by their reported
     values `noise/best` : `(rounds,)`, difference of the best configuration tried so far
     """
-    logging.getLogger("flwr").setLevel(logging.WARNING)
     problem = make_problem("f1", NUM_AGENTS, seed, {})
     found: Arrays = {}
     for noise in NOISE:
@@ -143,7 +141,6 @@ def server_time(mesh: int, num_rounds: int, num_draws: int) -> Arrays:
     `ask`, `tell` : `(num_rounds,)`, CPU seconds of the rounds with a design
     `pivots` : number of pivots
     """
-    logging.getLogger("flwr").setLevel(logging.WARNING)
     problem = make_problem("f1", NUM_AGENTS, 0, {})
     server = Timed(num_agents=NUM_AGENTS, seed=0, num_initial=NUM_INITIAL, mesh=mesh, num_draws=num_draws)
     TimedCoKG.spent.clear()

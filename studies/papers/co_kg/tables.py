@@ -14,7 +14,7 @@ from studies.papers.co_kg import server as cokg_server
 from studies.papers.co_kg import work
 from studies.papers.co_kg.runs import MESH, NUM_AGENTS
 from studies.papers.co_kg.work import Size
-from studies.papers.pne.experiment import table
+from studies.papers.tables import table
 
 PAPER = {  # final differences and losses in the paper
     "f1": {"co-kg": 0.071, "co-es": 0.075, "co-ei": 0.144},

@@ -6,7 +6,6 @@ from the same points.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -235,7 +234,6 @@ def run_one(
         configuration that the server would return after each round and of the best one tried so far; for
         networks, their losses. NaN after the first round, which recommends nothing.
     """
-    logging.getLogger("flwr").setLevel(logging.WARNING)
     rounds = num_rounds + 1
     if framework == RANDOM:
         options: Options = {"num_initial": NUM_INITIAL}

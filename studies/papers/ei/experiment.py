@@ -7,14 +7,13 @@ that of the means over the agents of one seed; the standard error is over seeds.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fbo_flower.algorithms.registry import FTS_OPTIONS
-from studies.jobs import Arrays, Job, open_directory, run_jobs
+from studies.jobs import Arrays, Directory, Job, OnJob, open_directory, run_jobs
 from studies.papers import optuna_peers
 from studies.papers.ei import known_owners, report
 from studies.papers.ei.curves import best_so_far, curve_of, run_study, starting_points
@@ -63,12 +62,7 @@ def rows_of(agents: int) -> list[str]:
     return [row for row in ROWS if row not in left_out]
 
 
-def run(
-    directory: str | os.PathLike[str],
-    quick: bool,
-    num_workers: int,
-    on_job: Callable[[str, int, int], None],
-) -> list[Path]:
+def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
     """Run the jobs without a result; write tables and pictures after every seed, and return the files.
 
     Parameters

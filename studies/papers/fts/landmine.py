@@ -7,9 +7,7 @@ a second part all 29 fields tune at once without earlier observations.
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,10 +18,10 @@ import numpy as np
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation import Start, make_problem, simulate
-from fbo_flower.storage import atomic_file
 from fbo_flower.study import Study, incumbents
-from studies.jobs import Arrays, Job, load_job, open_directory, run_jobs
+from studies.jobs import Arrays, Directory, Job, OnJob, load_job, open_directory, run_jobs
 from studies.papers import compare
+from studies.papers.tables import write_results
 
 NUM_FIELDS = 29
 NUM_INITIAL = 3
@@ -81,12 +79,7 @@ BASELINES = {
 }
 
 
-def run(
-    directory: str | os.PathLike[str],
-    quick: bool,
-    num_workers: int,
-    on_job: Callable[[str, int, int], None],
-) -> list[Path]:
+def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
     """Run the jobs without a result, write `results.md` and two pictures, and return these files.
 
     Parameters
@@ -124,9 +117,7 @@ def report(
         shown = {f"{title}, {s} scale": panel for s, panel in panels.items()}
         compare.draw(shown, BASELINES, picture, ylabel="gain in best AUC over the baseline", hidden=HIDDEN)
         files.append(picture)
-    results = directory / "results.md"
-    with atomic_file(results, text=True) as stream:
-        stream.write("\n".join(text))
+    results = write_results(directory, text)
     return [results, *files]
 
 
@@ -265,7 +256,6 @@ def _simulate(
     num_fields: int,
     prior: Mapping[str, tuple[Array, Array]] | None = None,
 ) -> Study:
-    logging.getLogger("flwr").setLevel(logging.WARNING)
     return simulate(
         make_problem("landmine-svm", num_fields, seed, {"scale": scale}),
         algorithm=make_algorithm(algorithm, {"num_initial": NUM_INITIAL, **options}),

@@ -9,10 +9,8 @@ are CPU seconds of the server, the target and the other agents together.
 
 from __future__ import annotations
 
-import logging
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,7 +22,7 @@ from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation import Start, make_problem, simulate
 from fbo_flower.study import incumbents
-from studies.jobs import Arrays, Job, load_job, open_directory, run_jobs
+from studies.jobs import Arrays, Directory, Job, OnJob, load_job, open_directory, run_jobs
 from studies.papers.fts import messages_report
 from studies.papers.fts.landmine import NUM_FIELDS, NUM_INITIAL, Variant, observe
 from studies.papers.fts.messages_report import ALL_TARGETS, NUM_FEATURES, Size
@@ -45,12 +43,7 @@ GENERAL = ("fts 1-1/sqrt(t)",)
 COUNTS = (3, 6, 12, 20, 28)  # numbers of other agents
 
 
-def run(
-    directory: str | os.PathLike[str],
-    quick: bool,
-    num_workers: int,
-    on_job: Callable[[str, int, int], None],
-) -> list[Path]:
+def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
     """Run the jobs without a result, write `results.md` and two pictures, and return these files.
 
     The files are rewritten after every start, so a stopped run leaves those of its finished starts.
@@ -212,7 +205,6 @@ def _study(
 
     If `target` is None, the best values are those of all fields.
     """
-    logging.getLogger("flwr").setLevel(logging.WARNING)
     taken: list[float] = []
     agents = {str(agent) for agent in range(num_fields)} - {str(target)}
     begin = time.process_time()

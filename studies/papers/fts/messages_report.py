@@ -12,10 +12,10 @@ import numpy as np
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import save_figure
 from fbo_flower.reports.styles import algorithm_style
-from fbo_flower.storage import atomic_file
 from studies.jobs import has_result, load_job
 from studies.papers import compare
 from studies.papers.panels import panels
+from studies.papers.tables import table, write_results
 
 NUM_FEATURES = (50, 100, 150, 200)
 ALL_TARGETS = 100  # number of features for which all fields are targets
@@ -119,8 +119,8 @@ def report(
             "agents that have one observation more each time\n"
         )
         text.append(compare.markdown_table(both, {}, checkpoints=checkpoints))
-    table, grows = _agents(directory, starts, counts)
-    text.append(table)
+    seconds_of, grows = _agents(directory, starts, counts)
+    text.append(seconds_of)
     if all_starts:
         cells = {v: [f"all-{job_name(v, ALL_TARGETS, s)}" for s in range(all_starts)] for v in variants}
         fields = {
@@ -130,9 +130,7 @@ def report(
         text.append(
             compare.markdown_table({"ts": everybody[:all_starts], **fields}, {}, checkpoints=checkpoints)
         )
-    results = directory / "results.md"
-    with atomic_file(results, text=True) as stream:
-        stream.write("\n".join(text))
+    results = write_results(directory, text)
     pictures = [directory / "messages.png", directory / "targets.png"]
     shown = {v: {m: of(v, m)[:, :, last] for m in NUM_FEATURES if v in known[m]} for v in variants}
     against = {v: (of(v, ALL_TARGETS, "seconds"), panel[v]) for v in variants}
@@ -150,22 +148,19 @@ def _level(curves: Array, iteration: int) -> str:
 def _each_target(panel: Mapping[str, Array], last: int) -> str:
     """Return a table of the best values after the last iteration by target, s.e. over starts (Fig. 5)."""
     targets = panel["ts"].shape[1]
-    lines = [f"\n## Target by target, M = {ALL_TARGETS}, best after {last} (Figs. 3a and 5)\n"]
-    lines.append("| variant | " + " | ".join(f"field {k + 1}" for k in range(targets)) + " |")
-    lines.append("|" + "---|" * (targets + 1))
+    title = f"\n## Target by target, M = {ALL_TARGETS}, best after {last} (Figs. 3a and 5)\n\n"
+    rows = []
     for name, curves in panel.items():
         values = curves[:, :, last]
         stderr = values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else [np.nan] * targets
         cells = [f"{m:.4f} ± {s:.4f}" for m, s in zip(values.mean(axis=0), stderr, strict=True)]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([name, *cells])
+    return title + table(["variant", *(f"field {k + 1}" for k in range(targets))], rows)
 
 
 def _agents(directory: Path, starts: int, counts: Sequence[int]) -> tuple[str, dict[str, Array]]:
     """Return CPU seconds against the number of other agents (Fig. 3d), as text and as arrays `(counts,)`."""
-    lines = ["\n## CPU seconds per run against the number of other agents (Fig. 3d), M = 100\n"]
-    lines.append("| variant | " + " | ".join(str(c) for c in counts) + " |")
-    lines.append("|" + "---|" * (len(counts) + 1))
+    title = "\n## CPU seconds per run against the number of other agents (Fig. 3d), M = 100\n\n"
     found = {}
     for variant in TIMED:
         taken = [
@@ -176,8 +171,8 @@ def _agents(directory: Path, starts: int, counts: Sequence[int]) -> tuple[str, d
             for c in counts
         ]
         found[variant] = np.stack([np.array(counts, dtype=np.float64), np.median(taken, axis=1)])
-        lines.append(f"| {variant} | " + " | ".join(f"{t:.2f}" for t in found[variant][1]) + " |")
-    return "\n".join(lines) + "\n", found
+    rows = [[variant, *(f"{t:.2f}" for t in seconds[1])] for variant, seconds in found.items()]
+    return title + table(["variant", *map(str, counts)], rows), found
 
 
 def draw_messages(

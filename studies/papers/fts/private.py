@@ -6,9 +6,7 @@ nothing of the agents' messages: what it gains comes from exploration and not fr
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,10 +18,10 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.reports.styles import algorithm_style
 from fbo_flower.simulation import make_problem, simulate
-from fbo_flower.storage import atomic_file
 from fbo_flower.study import incumbents
-from studies.jobs import Arrays, Job, load_job, open_directory, run_jobs
+from studies.jobs import Arrays, Directory, Job, OnJob, load_job, open_directory, run_jobs
 from studies.papers import compare
+from studies.papers.tables import table, write_results
 
 NUM_FIELDS = 29
 NUM_INITIAL = 3
@@ -53,12 +51,7 @@ VARIANTS: dict[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
-def run(
-    directory: str | os.PathLike[str],
-    quick: bool,
-    num_workers: int,
-    on_job: Callable[[str, int, int], None],
-) -> list[Path]:
+def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
     """Run the jobs without a result, write `results.md` and a picture, and return these files.
 
     Parameters
@@ -92,7 +85,6 @@ def job_name(variant: str, seed: int) -> str:
 
 def run_variant(variant: str, seed: int, num_iterations: int, num_fields: int) -> Arrays:
     """Run one variant; return best values `(fields, iterations + 1)`, bytes per field, and epsilon."""
-    logging.getLogger("flwr").setLevel(logging.WARNING)
     algorithm, options = VARIANTS[variant]
     study = simulate(
         make_problem("landmine-svm", num_fields, 30_000 + seed, {"scale": "linear"}),
@@ -117,27 +109,23 @@ def report(directory: Path, num_seeds: int, num_iterations: int, num_fields: int
     curves = {v: np.stack([result["curves"] for result in each]) for v, each in found.items()}
     epsilons = {v: float(each[0]["epsilon"][0]) for v, each in found.items()}
     checkpoints = [t for t in CHECKPOINTS if t <= num_iterations]
-    lines = [
+    about = (
         f"{num_fields} fields at once, linear scale, {num_seeds} seeds, {num_iterations} "
         f"iterations after {NUM_INITIAL} starting points; AUC. Differences are paired by field and seed, ± "
-        "s.e. over fields.\n",
-        "| variant | epsilon (delta 1e-3) | "
-        + " | ".join(f"gain over ts at {t}" for t in checkpoints)
-        + " | over its control, mean of all iterations | KB down, up per field |",
-        "|---|---:|" + "---:|" * (len(checkpoints) + 2),
-    ]
+        "s.e. over fields.\n"
+    )
+    head = ["variant", "epsilon (delta 1e-3)", *(f"gain over ts at {t}" for t in checkpoints)]
+    head += ["over its control, mean of all iterations", "KB down, up per field"]
+    rows = []
     for name, mine in curves.items():
         gains = [str(compare.gain(mine, curves["ts"], t)) if name != "ts" else "-" for t in checkpoints]
         control = _control(name)
         over = "-" if control is None else str(_average_gain(mine, curves[control]))
         down, up = np.mean([result["bytes"] for result in found[name]], axis=0) / 1000
-        cells_ = [name, _epsilon(name, epsilons[name]), *gains, over, f"{down:.0f}, {up:.0f}"]
-        lines.append("| " + " | ".join(cells_) + " |")
-    results, picture = directory / "results.md", directory / "privacy-utility.png"
+        rows.append([name, _epsilon(name, epsilons[name]), *gains, over, f"{down:.0f}, {up:.0f}"])
+    picture = directory / "privacy-utility.png"
     draw(curves, epsilons, picture)
-    with atomic_file(results, text=True) as stream:
-        stream.write("\n".join(lines) + "\n")
-    return [results, picture]
+    return [write_results(directory, [about, table(head, rows)]), picture]
 
 
 def _control(name: str) -> str | None:

@@ -7,9 +7,7 @@ once without earlier observations. In a last part the 29 landmine fields tune at
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import Start, observations, prior_study, simulate
 from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.study import Study, incumbents
-from studies.jobs import Arrays, Job, open_directory, run_jobs
+from studies.jobs import Arrays, Directory, Job, OnJob, open_directory, run_jobs
 from studies.papers.fts import related_report
 from studies.papers.fts.related_report import NUM_AGENTS, TARGETS, job_name
 
@@ -48,12 +46,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 ON_LANDMINE = ("ts", "fts single", "fts learned")
 
 
-def run(
-    directory: str | os.PathLike[str],
-    quick: bool,
-    num_workers: int,
-    on_job: Callable[[str, int, int], None],
-) -> list[Path]:
+def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
     """Run the jobs without a result, write `results.md` and two pictures, and return these files.
 
     The files are rewritten after every set of functions, so a stopped run leaves those of its finished sets.
@@ -180,7 +173,6 @@ def _simulate(
     num_iterations: int,
     held: Mapping[str, tuple[Array, Array]] | None,
 ) -> Study:
-    logging.getLogger("flwr").setLevel(logging.WARNING)
     rounds, prior = num_iterations + 1, Start(observations=held)
     return simulate(
         problem,

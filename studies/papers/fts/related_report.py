@@ -10,9 +10,9 @@ import numpy as np
 
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import new_figure, save_figure
-from fbo_flower.storage import atomic_file
 from studies.jobs import load_job
 from studies.papers import compare
+from studies.papers.tables import table, write_results
 
 NUM_AGENTS = 12
 NUM_RELATED = 6  # agents 0-5
@@ -54,7 +54,7 @@ def report(
             panel = {v: -stack(directory, part, v, count, "regret")[:, rows] for v in variants}
             kind = "related" if related else "unrelated"
             text.append(f"## {title[0].upper()}{title[1:]}: the {kind} agents\n")
-            text.append(table(panel, checkpoints))
+            text.append(regrets(panel, checkpoints))
             panels[f"{kind}, {title}"] = {v: np.swapaxes(c, 0, 1) for v, c in panel.items()}
     landmine = {v: stack(directory, "landmine", v, num_landmine, "curves") for v in on_landmine}
     text.append(f"## Landmine, all {landmine['ts'].shape[1]} fields from nothing, {num_landmine} runs\n")
@@ -62,9 +62,7 @@ def report(
     text.append(compare.markdown_table(landmine, {}, checkpoints=shown))
     matrices = stack(directory, "nothing", "fts learned", count, "preferences")
     text.append(shares(matrices))
-    results = directory / "results.md"
-    with atomic_file(results, text=True) as stream:
-        stream.write("\n".join(text))
+    results = write_results(directory, text)
     pictures = [directory / "related.png", directory / "preferences.png"]
     compare.draw(panels, {}, pictures[0], ylabel="gain in simple regret over ts")
     fields = load_job(directory, job_name("landmine", "fts learned", 0))["preferences"]
@@ -77,7 +75,7 @@ def stack(directory: Path, part: str, variant: str, count: int, key: str) -> Arr
     return np.stack([load_job(directory, job_name(part, variant, i))[key] for i in range(count)])
 
 
-def table(panel: Mapping[str, Array], checkpoints: Sequence[int]) -> str:
+def regrets(panel: Mapping[str, Array], checkpoints: Sequence[int]) -> str:
     """Return means, paired differences to `ts` and the share of agents clearly worse, as Markdown.
 
     Parameters
@@ -87,7 +85,7 @@ def table(panel: Mapping[str, Array], checkpoints: Sequence[int]) -> str:
     last = checkpoints[-1]
     head = ["variant", *(f"at {t}" for t in checkpoints), *(f"minus ts at {t}" for t in checkpoints)]
     head.append(f"clearly worse at {checkpoints[1]}, {last}")
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    rows = []
     for name, curves in panel.items():
         mine, alone = (np.swapaxes(c, 0, 1) for c in (curves, panel["ts"]))  # the sets are the clusters
         row = [name, *(f"{mine[:, :, t].mean():.4f}" for t in checkpoints)]
@@ -97,8 +95,8 @@ def table(panel: Mapping[str, Array], checkpoints: Sequence[int]) -> str:
             row += [str(compare.gain(mine, alone, t)) for t in checkpoints]
             worse = [compare.clearly_worse(curves, panel["ts"], t) for t in (checkpoints[1], last)]
             row.append(", ".join(f"{100 * w:.0f} %" for w in worse))
-        lines.append("| " + " | ".join(row) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append(row)
+    return table(head, rows)
 
 
 def shares(matrices: Array) -> str:

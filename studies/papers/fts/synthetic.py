@@ -7,9 +7,7 @@ functions with several starts each.
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +19,10 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.simulation import Start, simulate
 from fbo_flower.simulation.problems import make_problem
-from fbo_flower.storage import atomic_file
 from fbo_flower.study import Study
-from studies.jobs import Arrays, Job, load_job, open_directory, run_jobs
+from studies.jobs import Arrays, Directory, Job, OnJob, load_job, open_directory, run_jobs
 from studies.papers.compare import clustered
+from studies.papers.tables import table, write_results
 
 NUM_AGENTS = 50
 LENGTHSCALE = 0.03
@@ -53,12 +51,7 @@ def variants() -> dict[str, dict[str, Any]]:
     }
 
 
-def run(
-    directory: str | os.PathLike[str],
-    quick: bool,
-    num_workers: int,
-    on_job: Callable[[str, int, int], None],
-) -> list[Path]:
+def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
     """Run the jobs without a result, write `results.md` and a picture, and return these files.
 
     Parameters
@@ -81,19 +74,16 @@ def report(directory: Path, num_functions: int, num_starts: int, num_iterations:
     for difference, panel in panels.items():
         text.append(f"## d_n = {difference:g}\n")
         head = ["variant", *(f"after {t}" for t in shown), f"summed regret over {num_iterations}", "minus ts"]
-        text.append("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+        rows = []
         for name, regret in panel.items():
             # functions are the clusters: (starts, functions, T + 1)
             mine, other = (np.swapaxes(r, 0, 1) for r in (regret, panel["ts"]))
             cells_ = [f"{e.mean:.4f} ± {e.stderr:.4f}" for e in (clustered(mine[:, :, t]) for t in shown)]
             total = clustered(mine.sum(axis=2))
             paired = "-" if name == "ts" else str(clustered((mine - other).sum(axis=2)))
-            row = [name, *cells_, f"{total.mean:.3f} ± {total.stderr:.3f}", paired]
-            text.append("| " + " | ".join(row) + " |")
-        text.append("")
-    results, picture = directory / "results.md", directory / "regret.png"
-    with atomic_file(results, text=True) as stream:
-        stream.write("\n".join(text))
+            rows.append([name, *cells_, f"{total.mean:.3f} ± {total.stderr:.3f}", paired])
+        text.append(table(head, rows))
+    results, picture = write_results(directory, text), directory / "regret.png"
     draw_regret(panels, picture)
     return [results, picture]
 
@@ -223,7 +213,6 @@ def _simulate(
     num_rounds: int,
     prior: Mapping[str, tuple[Array, Array]] | None = None,
 ) -> Study:
-    logging.getLogger("flwr").setLevel(logging.WARNING)
     alone = algorithm == "ts" and prior is not None  # the target tunes alone
     problem_options = {"difference": difference, "function_seed": function}
     problem = make_problem("gp-samples", 1 if alone else NUM_AGENTS, seed, problem_options)

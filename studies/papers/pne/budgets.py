@@ -5,7 +5,6 @@ Each function, budget and seed is one job, whose result is stored; the tables ar
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 
 from fbo_flower.simulation.problems import XArmed, make_problem
 from fbo_flower.storage import atomic_file
-from studies.jobs import Arrays, Job, has_result, load_job, open_directory, run_jobs
+from studies.jobs import Arrays, Directory, Job, OnJob, has_result, load_job, open_directory, run_jobs
 from studies.papers.pne import gp_reference, reference
 from studies.papers.pne.client import BanditRun, Shifted
 from studies.papers.pne.functions import CLASSICS
@@ -27,12 +26,7 @@ GP_BUDGET = 250  # larger budgets are left to the others: a pull of `gp` costs m
 Driver = Callable[..., BanditRun]
 
 
-def run(
-    directory: str | os.PathLike[str],
-    quick: bool,
-    num_workers: int,
-    on_job: Callable[[str, int, int], None],
-) -> list[Path]:
+def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
     """Run the jobs without a result, write `results.md` after every budget, and return this file.
 
     Parameters

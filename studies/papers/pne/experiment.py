@@ -6,8 +6,7 @@ All runs use the plain driver in `pne.reference`; algorithms with the same seed 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.storage import atomic_file
-from studies.jobs import Arrays, load_job, open_directory, run_jobs
+from studies.jobs import Arrays, Directory, OnJob, load_job, open_directory, run_jobs
 from studies.papers.compare import Estimate
 from studies.papers.pne import draw, work
 from studies.papers.pne.work import ALGORITHMS, QUICK, Size
+from studies.papers.tables import table, write_results
 
 SHOWN_DEPTHS = 10  # deeper cells are summed up
 SHOWN_STDDEV = 0.05
@@ -38,12 +37,7 @@ class RegretSetting:
         return np.array([run[f"{algorithm}/{what}"].mean() for run in self.runs])
 
 
-def run(
-    directory: str | os.PathLike[str],
-    quick: bool,
-    num_workers: int,
-    on_job: Callable[[str, int, int], None],
-) -> list[Path]:
+def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
     """Run the jobs without a result, write `results.md` and two pictures, and return these files.
 
     If the landmine data are missing, that part is left out, and `results.md` says so.
@@ -79,9 +73,7 @@ def report(directory: Path, size: Size) -> list[Path]:
             draw.regret(panels, pictures[0])
             draw.communication(panels, pictures[1])
     text += [_neural(directory, size), *_limits(directory, size)]
-    results = directory / "results.md"
-    with atomic_file(results, text=True) as stream:
-        stream.write("\n".join(text))
+    results = write_results(directory, text)
     return [results, *pictures]
 
 
@@ -120,12 +112,6 @@ def paired(values: Array, baseline: Array) -> str:
         return f"{difference.mean():+.0f}"
     estimate = Estimate(float(difference.mean()), float(difference.std(ddof=1) / np.sqrt(len(difference))))
     return f"{estimate.mean:+.0f} ± {estimate.stderr:.0f}"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 
 def depth_table(found: Sequence[RegretSetting]) -> str:

@@ -10,14 +10,13 @@ optimization over shifted distributions. IntelliSys 2019, sections 4 and 5.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from studies.jobs import has_result, load_job, open_directory, run_jobs
+from studies.jobs import Directory, OnJob, has_result, load_job, open_directory, run_jobs
 from studies.papers.rfms import draw as rfms_draw
 from studies.papers.rfms import outcomes as rfms_outcomes
 from studies.papers.rfms import replay as rfms_replay
@@ -99,12 +98,7 @@ def _keys(problem: str, options: Mapping[str, Any], seed: int, more: Mapping[str
     return rfms_tables.keys(problem, [seed], {**options, **more})
 
 
-def run(
-    directory: str | os.PathLike[str],
-    quick: bool,
-    num_workers: int,
-    on_job: Callable[[str, int, int], None],
-) -> list[Path]:
+def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
     """Run the jobs without a result, write `results.md` and pictures, and return these files."""
     path = open_directory(directory, {"experiment": "rfms", "quick": quick})
     plan = quick_plan() if quick else full_plan()

@@ -20,6 +20,7 @@ from studies.papers.compare import Estimate, clustered
 from studies.papers.rfms.outcomes import CHOICES, HINDSIGHT, OWN, Outcomes
 from studies.papers.rfms.replay import METHODS
 from studies.papers.rfms.tables import Key
+from studies.papers.tables import table
 
 NAMES = tuple(METHODS)
 COMPARED = ("fmo", "ehvi", "rand_mo")  # methods that choose by the mean of both losses
@@ -119,7 +120,7 @@ def volumes(outcomes: Sequence[Outcomes]) -> str:
             row.append("-" if name == "lso" else str(estimate(outcomes, mine, lso)))
         row += [f"{estimate(group, pick('volumes', m, 0)).mean:.3f}" for group in groups.values()]
         rows.append(row)
-    return markdown(head, rows)
+    return table(head, rows)
 
 
 def win_shares(outcomes: Sequence[Outcomes], protocol: int) -> tuple[Array, Array]:
@@ -137,7 +138,7 @@ def wins(outcomes: Sequence[Outcomes], protocol: int) -> str:
         [name, *("-" if i == j else f"{share[i, j]:.2f} ± {stderr[i, j]:.2f}" for j in range(len(NAMES)))]
         for i, name in enumerate(NAMES)
     ]
-    return markdown([f"{PROTOCOLS[protocol]} protocol", *NAMES], rows)
+    return table([f"{PROTOCOLS[protocol]} protocol", *NAMES], rows)
 
 
 def by_openbox(outcomes: Sequence[Outcomes]) -> str:
@@ -151,7 +152,7 @@ def by_openbox(outcomes: Sequence[Outcomes]) -> str:
         found = [estimate(group, pick("losses", m, own)) for m in range(len(NAMES))]
         best = estimate(group, pick("losses", COMPARED_INDEX, hindsight))
         rows.append([name, str(len(group)), *(_plain(e) for e in found), f"{best.mean:.3f}"])
-    return markdown(["openbox", "tables", *NAMES, HINDSIGHT], rows)
+    return table(["openbox", "tables", *NAMES, HINDSIGHT], rows)
 
 
 def criteria(outcomes: Sequence[Outcomes]) -> str:
@@ -174,7 +175,7 @@ def criteria(outcomes: Sequence[Outcomes]) -> str:
         for part in (outcomes, *parts.values()):
             row.append("-" if name == "mean" else str(estimate(part, loss, mean)))
         rows.append([*row, *(f"{estimate(group, loss).mean:.3f}" for group in groups.values())])
-    return markdown(head, rows)
+    return table(head, rows)
 
 
 def honest(outcomes: Sequence[Outcomes]) -> str:
@@ -185,7 +186,7 @@ def honest(outcomes: Sequence[Outcomes]) -> str:
         chosen = [estimate(group, value).mean for value in (by_mean, by_lockbox)]
         gain = estimate(group, by_lockbox, by_mean)
         rows.append([name, *(f"{loss:.3f}" for loss in chosen), str(gain)])
-    return markdown(["lockbox's outbag", "chosen by the mean", "by the lockbox's inbag", "difference"], rows)
+    return table(["lockbox's outbag", "chosen by the mean", "by the lockbox's inbag", "difference"], rows)
 
 
 def class_weight(draws: Mapping[str, Arrays], weighted: Iterable[Key]) -> str:
@@ -209,7 +210,7 @@ def class_weight(draws: Mapping[str, Arrays], weighted: Iterable[Key]) -> str:
             gains = [str(clustered(d[None])) for d in (old - base, new - base)]
             rows.append([name, str(len(group)), choice, *losses, *gains])
     head = ["data", "tables", "criterion", "without", "with"]
-    return markdown([*head, "without, minus `mean`", "with, minus `mean` without"], rows)
+    return table([*head, "without, minus `mean`", "with, minus `mean` without"], rows)
 
 
 def guarded_by_seed(draws: Mapping[str, Arrays], weighted: Iterable[Key]) -> str:
@@ -230,7 +231,7 @@ def guarded_by_seed(draws: Mapping[str, Arrays], weighted: Iterable[Key]) -> str
             gain = _shipped(group, 0, "guarded max") - _shipped(group, 1, "mean")
             row += [str(clustered(gain[None])) if group else "-"] + [str(len(group))] * (name is None)
         rows.append(row)
-    return markdown(["seeds", *names, "all", "tables"], rows)
+    return table(["seeds", *names, "all", "tables"], rows)
 
 
 Pair = tuple[Arrays, Arrays]  # the draws of a table with the weight, and of its partner without
@@ -249,12 +250,6 @@ def _shipped(pairs: Sequence[Pair], which: int, choice: str) -> Array:
 def unweighted(key: Key) -> Key:
     """Return the table of the same rows without a class weight."""
     return replace(key, options={k: v for k, v in key.options.items() if k != "class_weight"})
-
-
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return rows as a Markdown table."""
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 
 def _plain(found: Estimate) -> str:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from real_data import needs_data
 from fbo_flower.numerics.bandits import partition
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.problems import PROBLEMS, Garland, XArmed
+from studies.jobs import run_jobs
 from studies.papers.pne import draw as pne_draw
 from studies.papers.pne import experiment as pne
 from studies.papers.pne import reference
@@ -34,6 +36,8 @@ def test_regret_of_the_functions_is_known(name):
 @pytest.mark.slow
 def test_a_quick_run_writes_its_report_and_finds_its_results_again(tmp_path, monkeypatch):
     monkeypatch.delenv(DATA_VARIABLE, raising=False)
+    small = replace(pne.QUICK, budget=100, long_budget=200, num_long_seeds=1, neural_budget=8)
+    monkeypatch.setattr(pne, "QUICK", small)
     seen = {}
     files = pne.run(tmp_path, True, 2, lambda stage, done, of: seen.__setitem__(stage, (done, of)))
     assert [file.name for file in files] == ["results.md", "regret.png", "communication.png"]
@@ -52,10 +56,9 @@ def test_a_quick_run_writes_its_report_and_finds_its_results_again(tmp_path, mon
 def test_landmine_regret_is_to_the_best_value_that_any_run_saw(tmp_path):
     size = pne_cells.Size(40, 80, num_fields=2, table_depth=3, num_field_seeds=1)
     (tmp_path / "jobs").mkdir()
-    for cell in [
-        c for name, work in pne_cells.stages(tmp_path, size).items() if "land" in name for c in work
-    ]:
-        np.savez(tmp_path / "jobs" / f"{cell.name}.npz", **cell.function(**cell.arguments))
+    for name, work in pne_cells.stages(tmp_path, size).items():
+        if "land" in name:
+            run_jobs(work, tmp_path, 1)
     found = [s for t in (40, 80) for s in pne.settings(tmp_path, size, t, 0) if s.problem == "landmine-svm"]
     assert len(found) == 4
     for setting in found:

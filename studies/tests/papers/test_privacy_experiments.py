@@ -5,20 +5,15 @@ from __future__ import annotations
 import numpy as np
 from real_data import needs_data
 
-from studies.jobs import open_directory
+from studies.jobs import open_directory, run_jobs
 from studies.papers import warm_start
 from studies.papers.fts import private as dp_fts
-
-
-def compute(cells, directory):
-    for cell in cells:
-        np.savez(directory / "jobs" / f"{cell.name}.npz", **cell.function(**cell.arguments))
 
 
 @needs_data
 def test_differential_privacy_compares_all_noises_with_a_control(tmp_path):
     directory = open_directory(tmp_path, {})
-    compute(dp_fts.jobs(1, 2, 2), directory)
+    run_jobs(dp_fts.jobs(1, 2, 2), directory, 1)
     results, picture = dp_fts.report(directory, 1, 2, 2)
     rows = {line.split(" | ")[0].strip("| "): line for line in results.read_text().splitlines()[2:]}
     assert set(dp_fts.VARIANTS) <= set(rows)
@@ -46,7 +41,7 @@ def test_fields_that_are_held_out_never_tune_before(tmp_path, monkeypatch):
     directory = open_directory(tmp_path, {})
     for group, cell in enumerate(warm_start.jobs(2, 3, 2)):
         tuned.clear()
-        compute([cell], directory)
+        run_jobs([cell], directory, 1)
         earlier = {field for fields, field in tuned if len(fields) == 3}
         held_out = {field for fields, field in tuned if len(fields) == 5}
         assert held_out == set(groups[group])

@@ -9,7 +9,6 @@ from contract import MIXED, SQUARE, AlgorithmContract, Run
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients.guards import consented
-from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import simulate
 from studies.peers.flora import FLoRA
 from studies.peers.loss_surfaces import COMBINATIONS, combined, statistics
@@ -24,11 +23,9 @@ class TestContract(AlgorithmContract):
         return FLoRA(budget=7, **SMALL)
 
 
-class TestContractMaxMin(AlgorithmContract):
-    num_rounds = 6
-
-    def make(self):
-        return FLoRA(budget=7, combine="max-min", **SMALL)
+def study_of(agents, options):
+    algorithm = make_algorithm("flora", options)
+    return simulate("himmelblau", agents=agents, algorithm=algorithm, seed=1, engine="inline")
 
 
 def finish(run, most=30):
@@ -90,28 +87,13 @@ def test_without_consent_no_surface_leaves_and_without_any_the_study_ends():
 @pytest.mark.parametrize("combine", ["single", "uncertainty"])
 def test_secure_sums_give_the_same_configuration_as_surfaces_in_the_clear(combine):
     options = {"budget": 5, "num_features": 20, "num_candidates": 64, "combine": combine}
-    clear, secure = (
-        simulate(
-            "himmelblau",
-            agents=4,
-            algorithm=make_algorithm("flora", {**options, "secure_sums": k}),
-            seed=1,
-            engine="inline",
-        )
-        for k in (0, 3)
-    )
+    clear, secure = (study_of(4, {**options, "secure_sums": k}) for k in (0, 3))
     np.testing.assert_allclose(clear.trials["value"], secure.trials["value"], rtol=1e-4)
     assert len(secure.trials["value"]) == 4 * 5
 
 
 def test_too_few_agents_for_a_sum_end_without_a_shared_configuration():
-    study = simulate(
-        "himmelblau",
-        agents=2,
-        algorithm=make_algorithm("flora", {"budget": 4, "num_candidates": 64}),
-        seed=1,
-        engine="inline",
-    )
+    study = study_of(2, {"budget": 4, "num_candidates": 64})
     assert "found" not in study.settings["runs"][0]
     assert len(study.trials["value"]) == 2 * 3
 
@@ -143,18 +125,3 @@ def test_one_configuration_is_good_for_related_agents():
         run = finish(Run.begin(FLoRA(budget=10, combine=combine, secure_sums=0), objective=objective))
         values = np.array([history.values for history in run.histories().values()])
         assert values[:, -1].mean() > np.quantile(values[:, :-1], 0.6), combine
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"budget": 1}, "budget"),
-        ({"combine": "median"}, "combine"),
-        ({"combine": "average"}, "secure_sums=0"),
-        ({"secure_sums": 1}, "from 2 on"),
-        ({"ridge": 0}, "ridge"),
-    ],
-)
-def test_options_are_checked(options, text):
-    with pytest.raises(ConfigError, match=text):
-        FLoRA(**options)

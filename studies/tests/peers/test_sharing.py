@@ -11,7 +11,6 @@ from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import ExpectedImprovement, make_algorithm
 from fbo_flower.clients.guards import consented
-from fbo_flower.errors import ConfigError
 from fbo_flower.space import Float, SearchSpace
 from studies.peers.sharing import ShareBest, ShareRandom
 
@@ -19,18 +18,11 @@ SMALL = {"num_candidates": 64}
 CUBE = SearchSpace({f"x{i}": Float(0, 1) for i in range(4)})
 
 
-class TestBestContract(AlgorithmContract):
+class TestContract(AlgorithmContract):
     reports_values = True
 
     def make(self):
         return ShareBest(**SMALL)
-
-
-class TestRandomContract(AlgorithmContract):
-    reports_values = True
-
-    def make(self):
-        return ShareRandom(every=2, **SMALL)
 
 
 def bowl(config, context):
@@ -89,8 +81,3 @@ def test_agents_with_one_objective_are_ahead_of_agents_alone():
             for seed in range(8)
         ]  # fmt: skip
     assert ttest_rel(best["share-best"], best["ei"], alternative="greater").statistic > 3
-
-
-def test_options_are_checked():
-    with pytest.raises(ConfigError, match="every"):
-        ShareBest(every=0)

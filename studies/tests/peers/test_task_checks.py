@@ -1,4 +1,4 @@
-"""Tasks that an honest server does not send are refused before anything is evaluated."""
+"""Options that cannot be, and tasks that an honest server does not send, are refused."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from contract import SQUARE
 
 from fbo_flower.algorithms.records import AgentState, History, Phase, Task
 from fbo_flower.algorithms.run_task import run_task
-from fbo_flower.errors import WireError
+from fbo_flower.errors import ConfigError, WireError
+from studies.peers.consensus import Consensus
 from studies.peers.dp_vote import DPVote
 from studies.peers.flora import FLoRA
 from studies.peers.fmtbo import FMTBO
+from studies.peers.sharing import ShareBest
 
 FEATURES = {"frequencies": np.ones((5, 2)), "phases": np.ones(5)}
 CASES = [
@@ -47,3 +49,32 @@ def test_a_list_is_not_evaluated_beyond_its_end():
 def test_a_sum_of_an_incomplete_task_is_refused(algorithm, values):
     with pytest.raises(WireError):
         algorithm.sum_content(Task(Phase.TRAIN, 1, 0, 0, {}, values))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "text"),
+    [
+        (Consensus, {"transition": -1}, "transition"),
+        (Consensus, {"transition": 1.5}, "transition"),
+        (Consensus, {"num_initial": 0}, "num_initial"),
+        (DPVote, {"num_configs": 1}, "num_configs"),
+        (DPVote, {"num_votes": 0}, "num_votes"),
+        (DPVote, {"num_votes": 20}, "num_votes"),
+        (DPVote, {"noise_multiplier": -1}, "noise_multiplier"),
+        (DPVote, {"secure_sums": 1}, "secure_sums"),
+        (DPVote, {"delta": 0}, "delta"),
+        (DPVote, {"max_evaluations_per_round": 0}, "max_evaluations_per_round"),
+        (FLoRA, {"budget": 1}, "budget"),
+        (FLoRA, {"combine": "median"}, "combine"),
+        (FLoRA, {"combine": "average"}, "secure_sums=0"),
+        (FLoRA, {"secure_sums": 1}, "from 2 on"),
+        (FLoRA, {"ridge": 0}, "ridge"),
+        (FMTBO, {"num_points": 1}, "num_points"),
+        (FMTBO, {"global_weight": 1.5}, "global_weight"),
+        (FMTBO, {"num_candidates": 0}, "num_candidates"),
+        (ShareBest, {"every": 0}, "every"),
+    ],
+)
+def test_an_option_that_cannot_be_is_named(kind, options, text):
+    with pytest.raises(ConfigError, match=text):
+        kind(**options)

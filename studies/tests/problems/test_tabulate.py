@@ -21,22 +21,12 @@ class Context:
     rng: np.random.Generator
 
 
-def in_process(cells, directory, num_workers, on_job=None):
-    """`run_jobs` without its processes, which take seconds to begin."""
-    for cell in cells:
-        path = directory / "jobs" / f"{cell.name}.npz"
-        if not path.exists():
-            np.savez(path, **cell.function(**cell.arguments))
-
-
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
     """Himmelblau's function of three agents, shifted for each."""
     problem = make_problem("himmelblau", 3, 1, {})
     path = tmp_path_factory.mktemp("table") / "h.npz"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tabulating, "run_jobs", in_process)
-        return problem, tabulate(problem, path, 150, 100, 1)
+    return problem, tabulate(problem, path, 150, 100, 1)
 
 
 def test_a_table_is_near_the_objective_and_knows_how_near(table):
@@ -86,7 +76,6 @@ def test_a_stopped_run_goes_on_and_gives_the_same_file(table, tmp_path, monkeypa
         evaluated.append(len(points))
         return real(p, agent, points)
 
-    monkeypatch.setattr(tabulating, "run_jobs", in_process)
     monkeypatch.setattr(tabulating, "evaluate", stopping)
     with pytest.raises(KeyboardInterrupt):
         tabulate(problem, tmp_path / "h.npz", 150, 100, 1)

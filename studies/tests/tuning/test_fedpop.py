@@ -14,7 +14,7 @@ from fbo_flower import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.errors import ConfigError
 from fbo_flower.federated import Population, TunedFederation, cooled, exploit, perturbed
 from fbo_flower.federated.strategy_state import in_common, restore, state_of
-from fbo_flower.simulation import FIRST_NODE, Fault, InProcessGrid
+from fbo_flower.simulation import InProcessGrid
 from studies.tuning import FedPop
 
 MIXED = SearchSpace({
@@ -71,26 +71,6 @@ def test_the_width_falls_as_a_cosine() -> None:
 # FedPop-L
 
 
-def test_what_the_population_holds_is_what_the_clients_train_with() -> None:
-    seen: list[tuple[int, str, dict[str, Any]]] = []
-    strategy = fedpop()
-    held: list[dict[int, float]] = []
-    learn = strategy.learn
-
-    def noting(server_round: int, *answers: Any) -> None:
-        rates = [float(config["learning-rate"]) for config in strategy.configs]  # type: ignore[arg-type]
-        held.append({int(node) - FIRST_NODE: rates[place] for node, place in strategy.applied.items()})
-        learn(server_round, *answers)
-
-    strategy.learn = noting  # type: ignore[method-assign]
-    strategy.start(InProcessGrid(toy_app(seen), 6), toy_model(), num_rounds=7)
-    trained = [(node, config) for node, kind, config in seen if kind == "train"]
-    assert len(trained) == 7 * 6
-    for node, config in trained:
-        assert config["learning-rate"] == held[config["server-round"] - 1][node]
-    assert all(len(set(rates.values())) > 3 for rates in held)
-
-
 def test_the_population_moves_to_the_best_configuration() -> None:
     strategy = fedpop(every=1, width=0.2)
     before = np.mean(strategy.population["points"])
@@ -124,20 +104,6 @@ def test_with_fewer_clients_than_configurations_all_have_their_turn() -> None:
         strategy.choose(server_round, ["a", "b", "c"])
         used += list(strategy.applied.values())
     assert np.bincount(used).tolist() == [3] * 7
-
-
-def test_clients_that_fail_or_lie_cost_their_own_answers() -> None:
-    def lie(content: Any) -> Any:
-        for record in content.metric_records.values():
-            if "val-loss" in record:
-                record["val-loss"] = -1e9
-        return content
-
-    grid = toy_grid(6, {0: Fault("raising"), 1: Fault("malformed", change=lie)})
-    strategy = fedpop(bounds=(0.0, 10.0), every=1)
-    strategy.start(grid, toy_model(), num_rounds=6)
-    assert np.isfinite(strategy.population["points"]).all()
-    assert strategy.population["rounds"] == 6
 
 
 @pytest.mark.parametrize(

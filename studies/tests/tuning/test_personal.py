@@ -10,12 +10,12 @@ import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
-from toy_federation import SPACE, fedavg, toy_app, toy_grid, toy_model, tune_flat
+from toy_federation import SPACE, fedavg, toy_app, toy_model, tune_flat
 
 from fbo_flower import Float, Int, SearchSpace
 from fbo_flower.algorithms import find, make_algorithm
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import FIRST_NODE, Fault, InProcessGrid
+from fbo_flower.simulation import FIRST_NODE, InProcessGrid
 from studies.tuning import Personal
 from studies.tuning.personal import _Levels, expected
 from studies.tuning.personal_agents import PersonalAgents
@@ -58,30 +58,7 @@ def found_by(strategy: Personal, space: SearchSpace = OWN) -> dict[int, float]:
     return {int(c) - FIRST_NODE: float(v["step"]) for c, v in strategy.best_configs.items()}
 
 
-def test_what_an_agent_proposes_is_what_its_client_trains_with() -> None:
-    seen: list[tuple[int, str, dict[str, Any]]] = []
-    strategy = Personal(fedavg({}), SPACE, algorithm="random")
-    proposed: list[dict[int, float]] = []
-    learn = strategy.learn
-
-    def noting(server_round: int, *answers: Any) -> None:
-        proposed.append({
-            int(node) - FIRST_NODE: float(SPACE.decode(point)["learning-rate"])  # type: ignore[arg-type]
-            for node, point in strategy.applied.items()
-        })  # fmt: skip
-        learn(server_round, *answers)
-
-    strategy.learn = noting  # type: ignore[method-assign]
-    strategy.start(InProcessGrid(toy_app(seen), 6), toy_model(), num_rounds=3)
-    trained = [(node, config) for node, kind, config in seen if kind == "train"]
-    assert len(trained) == 3 * 6
-    for node, config in trained:
-        assert config["learning-rate"] == proposed[config["server-round"] - 1][node]
-    assert len({config["learning-rate"] for _, config in trained}) == 18
-    assert not any("learning-rate" in config for _, kind, config in seen if kind == "evaluate")
-
-
-@pytest.mark.parametrize("algorithm", ["fed-ei", "ei", "fts", "ts"])
+@pytest.mark.parametrize("algorithm", ["fed-ei", "fts"])
 def test_each_client_finds_its_own_value(algorithm: str) -> None:
     best = [0.2, 0.25, 0.2, 0.8, 0.75, 0.8]
     strategy = Personal(FedAvg(), OWN, algorithm=algorithm, seed=2)
@@ -96,7 +73,7 @@ def test_clients_that_are_not_sampled_wait_with_their_task() -> None:
     seen: list[Any] = []
     strategy = Personal(FedAvg(fraction_train=0.5, min_train_nodes=2), OWN, algorithm="ei")
     best = [0.3] * 8
-    strategy.start(InProcessGrid(own_app(best, seen=seen), 8), model(), num_rounds=24)
+    strategy.start(InProcessGrid(own_app(best, seen=seen), 8), model(), num_rounds=16)
     assert {me for me, _ in seen} == set(range(8))
     found = found_by(strategy)
     assert np.median([abs(value - 0.3) for value in found.values()]) < 0.2
@@ -177,26 +154,6 @@ def test_a_point_without_an_answer_is_tried_again_and_then_given_up() -> None:
     assert len(agents.ask(4, ["a", "b"])) == 2
 
 
-def not_finite(content: Any) -> Any:
-    for record in content.metric_records.values():
-        if "val-loss" in record:
-            record["val-loss"] = float("nan")
-    return content
-
-
-def test_a_client_that_fails_costs_its_own_answer() -> None:
-    strategy = Personal(fedavg({}), SPACE)
-    grid = toy_grid(6, {0: Fault("raising"), 1: Fault("malformed", change=not_finite)})
-    strategy.start(grid, toy_model(), num_rounds=4)
-    assert np.isfinite(strategy.answers[:, 2]).sum() >= 4 * 4
-    assert len(strategy.best_configs) == 4
-
-
-def test_clients_that_report_no_loss_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"'auc' in the metrics of @app\.train"):
-        Personal(fedavg({}), SPACE, loss="auc").start(toy_grid(3), toy_model(), num_rounds=1)
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -224,13 +181,7 @@ def test_trials_of_the_tuner_may_be_runs_with_personal_values() -> None:
     own = SearchSpace({"learning-rate": Float(0.01, 1.0)})
 
     def tune(**changes: Any) -> Any:
-        arguments: dict[str, Any] = {
-            "rounds": 4,
-            "eta": 2,
-            "num_trials": 4,
-            "num_initial": 4,
-            "number": 4,
-        }
+        arguments: dict[str, Any] = {"rounds": 4, "eta": 2, "num_trials": 4, "num_initial": 4, "number": 4}
         return tune_flat(
             InProcessGrid(toy_app(seen), 4),
             lambda config: Personal(FedAvg(), own, seed=1),

@@ -1,0 +1,93 @@
+"""FedEx, FedPop and Personal: clients train with what is drawn, and a bad client costs its own reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from absurd_replies import ABSURD, lying
+from toy_federation import fedavg, toy_app, toy_grid, toy_model
+
+from fbo_flower import Float, SearchSpace
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.grids import FIRST_NODE, Fault, InProcessGrid
+from studies.tuning import FedEx, FedPop, Personal
+
+CLIENTS = SearchSpace({"learning-rate": Float(0.01, 1.0)})
+NEAR: dict[str, Any] = {"center": {"learning-rate": 0.9}}
+STRATEGIES: dict[str, Callable[..., Any]] = {
+    "FedEx": lambda **given: FedEx(fedavg({}), CLIENTS, **NEAR, num_configs=5, **given),
+    "FedPop": lambda **given: FedPop(fedavg({}), CLIENTS, **NEAR, num_configs=4, every=2, **given),
+    "Personal": lambda **given: Personal(fedavg({}), CLIENTS, algorithm="random", **given),
+}
+
+
+HELD: dict[str, Callable[[Any, Any], Any]] = {  # the configuration that an entry of `applied` stands for
+    "FedEx": lambda strategy, place: strategy.configs[place],
+    "FedPop": lambda strategy, place: strategy.configs[place],
+    "Personal": lambda strategy, point: CLIENTS.decode(point),
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_what_is_drawn_for_a_client_is_what_it_trains_with(name: str) -> None:
+    seen: list[tuple[int, str, dict[str, Any]]] = []
+    drawn: list[dict[int, float]] = []
+    strategy = STRATEGIES[name]()
+    method = "_learn" if name == "FedEx" else "learn"
+    learn = getattr(strategy, method)
+
+    def noting(server_round: int, *answers: Any) -> None:
+        drawn.append({
+            int(node) - FIRST_NODE: HELD[name](strategy, held)["learning-rate"]
+            for node, held in strategy.applied.items()
+        })  # fmt: skip
+        learn(server_round, *answers)
+
+    setattr(strategy, method, noting)
+    strategy.start(InProcessGrid(toy_app(seen), 6), toy_model(), num_rounds=5)
+    trained = [(node, config) for node, kind, config in seen if kind == "train"]
+    assert len(trained) == 5 * 6
+    for node, config in trained:
+        assert config["learning-rate"] == pytest.approx(drawn[config["server-round"] - 1][node], rel=1e-12)
+    assert len({config["learning-rate"] for _, config in trained[:6]}) > 1  # not one for all
+    assert not any("learning-rate" in config for _, kind, config in seen if kind == "evaluate")
+
+
+@pytest.mark.parametrize("lie", ABSURD)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_an_absurd_reply_costs_its_own_contribution(name: str, lie: str, caplog: Any) -> None:
+    with caplog.at_level("WARNING", logger="flwr"):
+        result = STRATEGIES[name]().start(lying(lie), toy_model(), num_rounds=3)
+    model = result.arrays["w"].numpy()
+    assert model.dtype == np.float64
+    assert 0.0 < model[0] < 1.2
+    accuracies = [record["accuracy"] for record in result.evaluate_metrics_clientapp.values()]
+    assert len(accuracies) == 3
+    assert all(-1.0 < accuracy <= 1.0 for accuracy in accuracies)
+    lines = [record.getMessage() for record in caplog.records]
+    refused = [line for line in lines if "goes on without a reply" in line]
+    assert len(refused) >= 3
+    assert all(f"{name} goes on without a reply: client {FIRST_NODE + 4}: " in line for line in refused)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_client_that_raises_or_reports_no_number_costs_its_own_answer(name: str) -> None:
+    def not_finite(content: Any) -> Any:
+        for record in content.metric_records.values():
+            if "val-loss" in record:
+                record["val-loss"] = float("nan")
+        return content
+
+    grid = toy_grid(6, {0: Fault("raising"), 1: Fault("malformed", change=not_finite)})
+    result = STRATEGIES[name]().start(grid, toy_model(), num_rounds=3)
+    assert len(result.train_metrics_clientapp) == 3
+    assert 0.5 < result.arrays["w"].numpy()[0] < 1.2
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_clients_that_report_no_loss_are_named(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"'auc' in the metrics of @app\.train"):
+        STRATEGIES[name](loss="auc").start(toy_grid(3), toy_model(), num_rounds=1)
