@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fbo_flower.cli.own_function import own_problem
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.settings import Agents, Async, Clock, Start, Sync
 from fbo_flower.storage.files import atomic_file
@@ -64,9 +65,11 @@ class SimulationPlan:
     Parameters
     ----------
     given : the options of the command, as JSON values, which `save` writes
+    function : of one's own: "FILE.py:FUNCTION", pattern of the data, file of the space, whether to minimise
     """
 
     given: Mapping[str, Any]
+    function: tuple[str, str, str, bool] | None
     problem: str
     problem_options: dict[str, Any]
     num_agents: int | None
@@ -86,6 +89,9 @@ class SimulationPlan:
         Files have their absolute paths, so that the run can be resumed elsewhere.
         """
         given = {**given, "warm_start": _absolute(given["warm_start"]), "optuna": _storage(given["optuna"])}
+        own_function = _function(given)
+        if own_function is not None:
+            given |= dict(zip(("function", "data", "space", "minimize"), own_function, strict=True))
         if (given["durations"] or "").startswith("table:"):
             given["durations"] = f"table:{_absolute(given['durations'].removeprefix('table:'))}"
         sites = parse_options(given["site_option"] or (), "--site-option")
@@ -94,7 +100,8 @@ class SimulationPlan:
         start = Start((), given["prior_rounds"], given["prior_algorithm"], None, given["warm_start"])
         return SimulationPlan(
             given=given,
-            problem=given["problem"],
+            function=own_function,
+            problem=given["problem"] if own_function is None else own_function[0].rpartition(":")[2],
             problem_options=parse_options(given["problem_option"] or (), "--problem-option"),
             num_agents=given["agents"],
             seed=given["seed"],
@@ -125,7 +132,12 @@ class SimulationPlan:
             check_number("rounds", self.num_rounds, 1, integer=True)
         engine_name(self.engine)
         SimulatedClock(self.rounds.clock, self.seed, self.engine)  # checks its arguments
-        problem = make_problem(self.problem, self.num_agents, self.seed, self.problem_options)
+        problem: Problem
+        if self.function is None:
+            problem = make_problem(self.problem, self.num_agents, self.seed, self.problem_options)
+        else:
+            function, data, space, minimize = self.function
+            problem = own_problem(function, data, space, self.seed, minimize)
         problem.check_data()
         parallel = self.agents.num_parallel, self.agents.trial_timeout
         check_parallel(*parallel, problem, self.engine, self.rounds.clock is not None)
@@ -191,6 +203,25 @@ def read_plan(directory: Path, command: click.Command | None = None) -> Simulati
             f"--resume: expected the settings of a run in {path}, got {type(error).__name__}: {error}; "
             "restore a copy of the file, or start a new study with another --out"
         ) from error
+
+
+def _function(given: Mapping[str, Any]) -> tuple[str, str, str, bool] | None:
+    """Return a function of one's own with absolute paths; None: a bundled problem."""
+    function, data, space = given["function"], given["data"], given["space"]
+    if function is None:
+        if extra := [name for name in ("data", "space", "minimize") if given[name]]:
+            raise ConfigError(f"--{extra[0]}: expected FILE.py:FUNCTION as well, got a bundled problem")
+        return None
+    for name, value in {"--data": data, "--space": space}.items():
+        if value is None:
+            raise ConfigError(f"{name}: expected with {function}, got none; see fbo-flower simulate --help")
+    if given["agents"] is not None or given["problem_option"]:
+        raise ConfigError(
+            "--agents, --problem-option: expected with a bundled problem only; files are agents"
+        )
+    file, colon, name = function.rpartition(":")
+    function = f"{_absolute(file)}{colon}{name}" if file else function
+    return function, str(Path(data).expanduser().absolute()), str(_absolute(space)), bool(given["minimize"])
 
 
 def _rounds(given: Mapping[str, Any]) -> Sync | Async:

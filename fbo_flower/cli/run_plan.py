@@ -105,7 +105,10 @@ def _print_results(plan: SimulationPlan, study: Study, directory: Path, no_pictu
 
     print_table(summarise(study))
     print_selections(study)
-    typer.echo("Simulated agents disclosed their trials, because nobody owns the data of a bundled problem.")
+    if plan.function is None:
+        typer.echo(
+            "Simulated agents disclosed their trials, because nobody owns the data of a bundled problem."
+        )
     if no_picture:
         typer.echo(f"No picture: {no_picture}")
     typer.echo(f"Results: {directory}")

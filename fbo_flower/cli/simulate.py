@@ -22,6 +22,28 @@ _NOT_SAVED = {"address", "debug", "journal", "out", "overwrite", "quiet", "resum
 
 def simulate(
     context: typer.Context,
+    function: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FILE.py:FUNCTION]",
+            help="A function of your own, `f(config, path)`, instead of a bundled problem; with --data and "
+            "--space.",
+        ),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="Files of the agents, one each: 'sites/*.csv'.")
+    ] = None,
+    space: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="What FUNCTION's configurations may be: `C = {low = 0.1, high = 100.0, log = true}`, "
+            '`kernel = ["rbf", "poly"]`, `degree = {low = 2, high = 4, active_when = {kernel = "poly"}}`.',
+        ),
+    ] = None,
+    minimize: Annotated[
+        bool, typer.Option("--minimize", help="Smaller values of FUNCTION are better.")
+    ] = False,
     problem: Annotated[
         str,
         typer.Option(help="Problem, see `fbo-flower problems`; or table:FILE."),
@@ -123,7 +145,7 @@ def simulate(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Run algorithms on a bundled problem with simulated agents.
+    """Run algorithms on a bundled problem, or on a function of your own, with simulated agents.
 
     Prints a table and writes study.json, trials.csv, rounds.csv, best.json, report.png and traffic.png.
 
@@ -131,6 +153,8 @@ def simulate(
 
     Examples:
     fbo-flower simulate --compare ei --compare random
+
+    fbo-flower simulate score.py:score --data 'sites/*.csv' --space space.toml --compare ei
 
     fbo-flower simulate --problem gp-samples --agents 8 --engine inline
 

@@ -10,15 +10,14 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from glob import glob, has_magic
 from json import dumps
 from pathlib import Path
 from typing import Any
 
 from fbo_flower.cli.connection import Connection
+from fbo_flower.cli.own_function import data_files
 from fbo_flower.errors import ConfigError, did_you_mean
 from fbo_flower.study.directory import holds_study
-from fbo_flower.study.ranking import natural_order
 
 PATHS = ("out", "journal")  # keys of a run config that name files of the server
 DATA, NODES = "data", "num-supernodes"
@@ -208,16 +207,7 @@ def _files(
             "--data: expected a simulation on this computer, got a connection to another one; on real "
             'devices the operator sets data="PATH" in node_config'
         )
-    root = Path(pattern).expanduser()
-    if root.is_dir():
-        raise ConfigError(f"--data: expected a pattern of files, got a directory; try '{pattern}/*.csv'")
-    found = [Path(path) for path in glob(str(root)) if Path(path).is_file()]
-    if not found:
-        raise ConfigError(
-            f"--data: expected files, found none at {pattern!r}"
-            + ("" if has_magic(pattern) else "; quote a pattern, as in --data 'dir/*.csv'")
-        )
-    files = tuple(path.absolute() for path in sorted(found, key=lambda path: natural_order(str(path))))
+    files = data_files(pattern)
     wanted = nodes.get(NODES, len(files))
     if isinstance(wanted, int) and wanted > len(files):
         raise ConfigError(f"--data: expected a file for each of {wanted} nodes, got {len(files)} files")

@@ -280,7 +280,8 @@ class Recorder:
             }
             | self._counts
         )
-        counts = {name: int(self._counts[name]) for name in ("replies", "failures", "refused", "failed_trials")}
+        names = "replies", "failures", "refused", "failed_trials"
+        counts = {name: int(self._counts[name]) for name in names}
         return RoundProgress(
             server_round, num_rounds, top, mean, seconds=seconds, evaluations=self._evaluations,
             reason=self._reason, disclosed=self.disclosed, **counts,

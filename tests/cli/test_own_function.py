@@ -1,0 +1,116 @@
+"""`fbo-flower simulate FILE.py:FUNCTION`: a function, files and a search space of one's own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fbo_flower.cli.main import run
+from fbo_flower.cli.own_function import load_function, read_space
+from fbo_flower.errors import ConfigError
+from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
+from fbo_flower.study import Study
+
+CODE = """
+import neighbour
+
+def score(config, path):
+    return neighbour.distance(config["x"], float(path.read_text()))
+"""
+SPACE = 'x = {low = 0, high = 1.0}\nkind = ["a", "b"]\nn = {low = 1, high = 4, active_when = {kind = "a"}}\n'
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "score.py").write_text(CODE)
+    (tmp_path / "neighbour.py").write_text("def distance(x, centre):\n    return abs(x - centre)\n")
+    (tmp_path / "space.toml").write_text(SPACE)
+    for name, centre in {"site-2": 0.2, "site-10": 0.3}.items():
+        (tmp_path / f"{name}.csv").write_text(str(centre))
+    return tmp_path
+
+
+GIVEN = [
+    "simulate",
+    "score.py:score",
+    "--data",
+    "site-*.csv",
+    "--space",
+    "space.toml",
+    "--engine",
+    "inline",
+    "-q",
+]
+
+
+def test_a_function_is_minimised_on_files_and_resumed_elsewhere(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [*GIVEN, "--minimize", "--algorithm", "random", "--rounds", "3", "--journal", "--out", "study"]
+    assert run(given) == 0
+    study = Study.load(here / "study")
+    assert list(study.best) == ["site-2", "site-10"]
+    assert study.minimizes("random")
+    configs = study.trials["config"].tolist()
+    assert all(
+        set(config) == {"x", "kind"} | ({"n"} if config["kind"] == "a" else set()) for config in configs
+    )
+    monkeypatch.chdir(here.parent)
+    assert run(["simulate", "--resume", str(here / "study"), "-q"]) == 0
+    assert Study.load(here / "study").trials == study.trials
+
+
+def test_workers_get_the_function_itself(here: Path) -> None:
+    cloudpickle = pytest.importorskip("ray.cloudpickle", reason="needs the extra simulation")
+    data = cloudpickle.dumps(load_function(str(here / "score.py:score")))
+    code = (
+        "import sys; from ray import cloudpickle; print(cloudpickle.loads(sys.stdin.buffer.read()).__name__)"
+    )
+    where = {"cwd": "/", "env": {"PYTHONPATH": str(here)}}  # the neighbour has to be importable, the file not
+    done = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=False, **where)  # type: ignore[call-overload]
+    assert done.stdout == b"score\n", done.stderr
+
+
+def test_a_space_is_read_from_toml(tmp_path: Path) -> None:
+    (tmp_path / "space.toml").write_text(
+        SPACE + 'C = {low = 1e-3, high = 10, log = true}\nsize = {kind = "ordinal", choices = [1, 2, 8]}\n'
+    )
+    assert read_space(tmp_path / "space.toml") == SearchSpace(
+        {
+            "x": Float(0, 1),
+            "kind": Categorical(["a", "b"]),
+            "n": Int(1, 4, active_when={"kind": "a"}),
+            "C": Float(1e-3, 10, log=True),
+            "size": Ordinal([1, 2, 8]),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"score.py:score": "score.py"}, "function: expected FILE.py:FUNCTION"),
+        ({"score.py:score": "lost.py:score"}, "expected a file"),
+        ({"score.py:score": "score.py:scor"}, "did you mean score?"),
+        ({"site-*.csv": "nothing-*.csv"}, "--data: expected files, found none"),
+        ({"space.toml": "lost.toml"}, "--space: "),
+        ({"score.py:score": "--minimize"}, "expected FILE.py:FUNCTION as well"),
+        ({"inline": "inline", "-q": "--agents=3"}, "expected with a bundled problem only"),
+    ],
+)
+def test_what_is_missing_is_named(
+    here: Path, changes: dict[str, str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([changes.get(word, word) for word in GIVEN]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["x = 3", "x = {low = 2, high = 1}", "x = {lo = 1, high = 2}", "x ="])
+def test_a_space_that_is_none_is_refused_by_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / "space.toml").write_text(text)
+    with pytest.raises(ConfigError, match="--space: "):
+        read_space(tmp_path / "space.toml")
