@@ -211,8 +211,8 @@ def algorithm_page(record: AlgorithmRecord) -> str:
         "## What travels",
         f"The server sends: {record.server_sends}.",
         f"An agent sends: {record.agent_sends}.",
-        f"[The page on the algorithm](../../{record.page}) explains it and names its paper; `fbo-flower cite "
-        f"{record.name}` prints the BibTeX entries." if record.page else "",
+        f"[The page on the algorithm](../../{record.page}) explains it; `fbo-flower algorithms {record.name} "
+        "--cite` prints the BibTeX entries of its papers." if record.page else "",
     ]  # fmt: skip
     return "\n\n".join(filter(None, lines)) + "\n"
 

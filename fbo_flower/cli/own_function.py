@@ -15,8 +15,8 @@ from fbo_flower.errors import ConfigError, did_you_mean
 from fbo_flower.study.ranking import natural_order
 
 if TYPE_CHECKING:
+    from fbo_flower import SearchSpace
     from fbo_flower.simulation.own_objective import OwnObjective
-    from fbo_flower.space import SearchSpace
 
 
 def own_problem(function: str, data: str, space: str, seed: int, minimize: bool) -> OwnObjective:
@@ -92,7 +92,7 @@ def read_space(path: Path) -> SearchSpace:
     A parameter is a list of choices, or a table with `low` and `high` (`log`, `active_when`) or `choices`. It
     is an integer if both ends are; `kind` says otherwise: "float", "int", "categorical" or "ordinal".
     """
-    from fbo_flower.space import SearchSpace
+    from fbo_flower import SearchSpace
 
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))

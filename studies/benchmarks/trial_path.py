@@ -1,0 +1,91 @@
+"""Count what one steady trial runs: files, functions and calls of the package, and how deep they are nested.
+
+    python -m studies.benchmarks.trial_path random fts
+
+The engine is "inline", with 20 agents; only the rounds after the tenth are counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+from fbo_flower import Float, SearchSpace, simulate
+from fbo_flower.algorithms import make_algorithm
+
+AGENTS, STEADY, LAST = 20, 10, 14
+
+
+class Path:
+    """The calls of the package's functions while `on` is true."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[str, str, int]] = Counter()
+        self.depth = self.deepest = 0
+        self.on = False
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        if "/fbo_flower/" not in code.co_filename:
+            return
+        if event == "call":
+            self.depth += 1
+            if self.on:
+                self.calls[code.co_filename, code.co_qualname, code.co_firstlineno] += 1
+                self.deepest = max(self.deepest, self.depth)
+        elif event == "return":
+            self.depth -= 1
+
+    def per_trial(self) -> Mapping[str, float]:
+        """Return the numbers of files, functions, calls per trial, and the depth."""
+        files = {file for file, _, _ in self.calls}
+        calls = sum(self.calls.values()) / (AGENTS * (LAST - STEADY))
+        return {"files": len(files), "functions": len(self.calls), "calls": calls, "depth": self.deepest}
+
+
+def hill(config: Mapping[str, Any], centre: int) -> float:
+    """Return a value that is largest at a point of the agent's own."""
+    return -((config["x"] - centre / AGENTS) ** 2) - (config["y"] - 0.3) ** 2
+
+
+def trace(name: str) -> Path:
+    """Run a study and count the calls of its steady rounds."""
+    path = Path()
+
+    def note(progress: Any) -> None:
+        path.on = STEADY <= progress.server_round < LAST
+
+    space = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
+    sys.setprofile(path)
+    try:
+        algorithm = make_algorithm(name, {})
+        simulate(hill, space, AGENTS, algorithm, LAST, engine="inline", callbacks=[note])
+    finally:
+        sys.setprofile(None)
+    return path
+
+
+def main() -> None:
+    """Print a table, and with --all every function with its calls per trial."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("algorithms", nargs="*", default=["random", "fts"])
+    parser.add_argument("--all", action="store_true", help="list every function, the most called first")
+    given = parser.parse_args()
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    print("| algorithm | files | functions | calls | depth |\n|---|---:|---:|---:|---:|")
+    for name in given.algorithms:
+        path = trace(name)
+        print(f"| {name} | {' | '.join(f'{number:.0f}' for number in path.per_trial().values())} |")
+        if given.all:
+            for (file, function, _), calls in path.calls.most_common():
+                number = calls / (AGENTS * (LAST - STEADY))
+                print(f"{number:8.2f} {file.split('/fbo_flower/')[1]} {function}")
+
+
+if __name__ == "__main__":
+    main()
