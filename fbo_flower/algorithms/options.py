@@ -32,7 +32,8 @@ class Configurable:
 
     def options(self) -> dict[str, object]:
         """Return the options as JSON values."""
-        return {f.name: _jsonable(getattr(self, f.name)) for f in fields(self)}
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
     @classmethod
     def option_defaults(cls) -> dict[str, object]:
@@ -73,10 +74,6 @@ class Configurable:
                     f"options: {cls.name} has no option {name!r}"
                     f"{did_you_mean(name, known) or f'; it has {listing}'}"
                 )
-
-
-def _jsonable(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def canonical_json(value: object) -> str:

@@ -54,12 +54,7 @@ class Attendance:
 
     def tell(self, reports: Iterable[str]) -> Attendance:
         """Return the record after a half-round in which the agents `reports` answered."""
-        answered = set(reports)
-        missed = {agent: number for agent, number in self.missed.items() if agent not in answered}
-        for agent in self.asked:
-            if agent not in answered:
-                missed[agent] = missed.get(agent, 0) + 1
-        return Attendance((), missed)
+        return self.hear(reports).give_up(())
 
     def hear(self, reports: Iterable[str]) -> Attendance:
         """Return the record after the agents `reports` answered, while others are still at work."""

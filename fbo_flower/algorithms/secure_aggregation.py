@@ -183,23 +183,13 @@ class SecureAggregation(Algorithm[SecureState]):
         number = state.num_asked + 1
         open_sum = OpenSum(number, state.study, self.least, groups, cards, layouts[summing[0]], content)
         state = replace(state, num_asked=number, open_sum=open_sum, groups=groups)
-        return state, {**tasks, **self._masking_tasks(state, groups, tasks)}
-
-    def _masking_tasks(
-        self, state: SecureState, groups: Sequence[Sequence[str]], tasks: Mapping[str, Task]
-    ) -> dict[str, Task]:
-        """Return the tasks of all agents in groups, with the sum's number and the other members' cards."""
-        masking = {}
         for group in groups:
             for agent in group:
-                task, others = tasks[agent], [state.cards[other] for other in group if other != agent]
-                cards = secure_member.to_rows(others, members.CARD_BYTES)
-                masking[agent] = replace(
-                    task,
-                    arrays={**task.arrays, "secure.members": cards},
-                    values={**task.values, SUM: state.num_asked},
-                )
-        return masking
+                others = secure_member.to_rows([cards[a] for a in group if a != agent], members.CARD_BYTES)
+                task = tasks[agent]
+                arrays = {**task.arrays, "secure.members": others}
+                tasks[agent] = replace(task, arrays=arrays, values={**task.values, SUM: number})
+        return state, tasks
 
     def tell(self, state: SecureState, phase: Phase, reports: Mapping[str, Report]) -> SecureState:
         if phase is Phase.EVALUATE:
@@ -379,16 +369,11 @@ class SecureAggregation(Algorithm[SecureState]):
         return agent_state
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload | Steps[Payload]:
-        if task.phase in _UNMASKING:
-            return self._unmasking(task, agent_state)
-        return self.inner.summarise(task, agent_state, rng)
-
-    def _unmasking(self, task: Task, agent_state: AgentState) -> Payload:
-        """Return the report of an exchange that removes masks."""
-        member = Member.read(agent_state)
         if task.phase is Phase.EVALUATE:
-            return Payload(values={SIGNATURE: secure_member.signature(member)})
-        return Payload(values={REVEALED: secure_member.revealed(task, member)})
+            return Payload(values={SIGNATURE: secure_member.signature(Member.read(agent_state))})
+        if task.phase is Phase.REVEAL:
+            return Payload(values={REVEALED: secure_member.revealed(task, Member.read(agent_state))})
+        return self.inner.summarise(task, agent_state, rng)
 
     def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
         """Return the payload with masked words in place of the summands; masks never come from `uniform`."""

@@ -152,7 +152,7 @@ class InPlace(RandomSearch):
     ("kind", "test", "match"),
     [
         (Leaky, "test_no_report_repeats_the_history", r"agent 0, round 1.*reports_values"),
-        (Forgetful, "test_lost_reports_are_asked_for_again_and_nothing_is_done_twice", ""),
+        (Forgetful, "test_lost_reports_are_asked_for_again_and_nothing_is_done_twice", "trial"),
         (InPlace, "test_nothing_that_is_handed_in_is_changed", r"state\.next_trial: keys .* wrote into the"),
     ],
 )

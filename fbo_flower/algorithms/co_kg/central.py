@@ -320,41 +320,23 @@ def own_gains(
 
 
 def compare(options: Options, state: CoKGState) -> CoKGState:
-    """Test whether agents share one objective.
+    """Test whether agents share one objective; only those that report increments are compared.
 
-    The Bayes factor that "auto" needs is computed in every round, the test that names the agent that differs
-    whenever the number of rounds has doubled.
+    The least Bayes factor, which "auto" needs, is computed in every round, the test that names the agent that
+    differs whenever the number of rounds has doubled.
     """
-    if options.central == "barycenter":
-        return state
     known = state.known(options.stale)
-    if options.central == "auto" and (evidence := evidence_of(known)) is not None:
-        state = replace(state, evidence=(*_before(state, state.evidence), (state.round, evidence)))
-    if state.round & (state.round - 1):
+    found = {a: i for a in sorted(known, key=natural_key) if (i := known[a].increment) is not None}
+    if options.central == "barycenter" or len(found) < 2:
         return state
-    p_values = agreement_of(known)
-    if not p_values:
+    number, increments = state.round, list(found.values())
+    if options.central == "auto":
+        least = float(log_bayes_factors(increments).min())
+        state = replace(state, evidence=(*_before(state, state.evidence), (number, least)))
+    if number & (number - 1):
         return state
-    return replace(state, agreement=(*_before(state, state.agreement), (state.round, p_values)))
-
-
-def agreement_of(posteriors: Mapping[str, WhitenedPosterior]) -> dict[str, float]:
-    """Return a p-value per agent for the hypothesis that it shares the other agents' objective.
-
-    Only agents that report increments are tested; with fewer than two of them the result is empty.
-    """
-    agents = sorted((a for a, b in posteriors.items() if b.increment is not None), key=natural_key)
-    if len(agents) < 2:
-        return {}
-    increments = [i for a in agents if (i := posteriors[a].increment) is not None]
-    return dict(zip(agents, agreement(increments).p_value.tolist(), strict=True))
-
-
-def evidence_of(posteriors: Mapping[str, WhitenedPosterior]) -> float | None:
-    """Return the least log Bayes factor of an agent for sharing the others' objective; None for one agent."""
-    agents = sorted(posteriors, key=natural_key)
-    increments = [i for a in agents if (i := posteriors[a].increment) is not None]
-    return float(log_bayes_factors(increments).min()) if len(increments) > 1 else None
+    p_values = dict(zip(found, agreement(increments).p_value.tolist(), strict=True))
+    return replace(state, agreement=(*_before(state, state.agreement), (number, p_values)))
 
 
 def recommend(options: Options, state: CoKGState) -> CoKGState:
@@ -370,7 +352,9 @@ def recommend(options: Options, state: CoKGState) -> CoKGState:
     elif known or state.histories:
         grid = frame(options, state.space, state.setting, state.refined)
         if pools(options, state):
-            best = best_of_central(grid, central_model(options, state, grid).mean, state.round)
+            mean = central_model(options, state, grid).mean
+            place = int(np.argmax(mean))
+            best = Recommendation(state.round, "", grid.points[place], float(mean[place]))
         else:
             posteriors = [known[agent] for agent in sorted(known, key=natural_key)]
             weights = agent_weights(options, grid, posteriors)
@@ -422,9 +406,3 @@ def best_of_agents(
     means = np.array([frame.basis @ posteriors[agent].mean for agent in agents])
     row, column = np.unravel_index(int(np.argmax(means)), means.shape)
     return Recommendation(server_round, agents[row], frame.points[column], float(means[row, column]))
-
-
-def best_of_central(frame: Frame, mean: Array, server_round: int) -> Recommendation:
-    """Return the maximum of the central model's mean `(S,)`."""
-    best = int(np.argmax(mean))
-    return Recommendation(server_round, "", frame.points[best], float(mean[best]))

@@ -91,10 +91,11 @@ class CoKG(CoKGOptions[CoKGState]):
         if state.setting is not None and state.renewals > before and self.central != "barycenter":
             setting = central.with_pivots(self, state.space, state.setting, state.refined)
             state = replace(state, setting=setting, start=None)
+        content = Work(fit=True) if state.setting is None else state.setting.work(state.fitting)
         tasks = {}
         for agent in present:
             trial = state.progress.of(agent)
-            task = self._work(state).task(phase, server_round, trial, self.num_initial if trial == 0 else 1)
+            task = content.task(phase, server_round, trial, self.num_initial if trial == 0 else 1)
             if trial > 0 and agent in points:
                 task = replace(task, arrays={**task.arrays, "point": points[agent]})  # line 7
             tasks[agent] = task
@@ -108,7 +109,9 @@ class CoKG(CoKGOptions[CoKGState]):
 
     def tell(self, state: CoKGState, phase: Phase, reports: Mapping[str, Report]) -> CoKGState:
         if phase is Phase.FINISH:
-            return self._tell_recommendations(state, reports)
+            told = {agent: Found.of(report) for agent, report in reports.items()}
+            best = {a: self._recommended(state, sent) for a, sent in told.items() if sent.best is not None}
+            return replace(state, finished={**state.finished, **best})
         warm_ups, posteriors, histories = dict(state.warm_ups), dict(state.posteriors), dict(state.histories)
         finished = dict(state.finished)
         for agent, report in reports.items():
@@ -140,11 +143,6 @@ class CoKG(CoKGOptions[CoKGState]):
         return state if pooled is None else replace(state, warm_ups={"": pooled})
 
     # -- warm-up and setting -------------------------------------------------------------------
-
-    def _work(self, state: CoKGState) -> Work:
-        """Return what all agents are told."""
-        fit = state.fitting or state.setting is None
-        return Work(fit=fit) if state.setting is None else state.setting.work(fit)
 
     def _settle(self, state: CoKGState, server_round: int) -> CoKGState:
         """Set the shared prior after the warm-up, and renew it after agents have estimated it again."""
@@ -197,11 +195,6 @@ class CoKG(CoKGOptions[CoKGState]):
         if state.under_way is not None:
             finished = central.recommend_without_asking(self, state, tasks)
         return replace(state, asked_to_recommend=tuple(tasks), finished=finished), tasks
-
-    def _tell_recommendations(self, state: CoKGState, reports: Mapping[str, Report]) -> CoKGState:
-        told = {agent: Found.of(report) for agent, report in reports.items()}
-        maximisers = {a: self._recommended(state, sent) for a, sent in told.items() if sent.best is not None}
-        return replace(state, finished={**state.finished, **maximisers})
 
     def _recommended(self, state: CoKGState, sent: Found) -> tuple[Array, float]:
         """Return the maximiser `(D,)` of an agent's posterior mean, and the mean there, from its report."""

@@ -294,7 +294,9 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         if phase is not Phase.TRAIN or not present:
             return {}
         draws: dict[str, AnyArray] = {}
-        if state.collection is not None and not self._sum_failed(state.collection):
+        collection = state.collection
+        failed = self.secure_sums and collection is not None and collection.total is None
+        if collection is not None and not failed:
             draws["sums"] = self._noisy_sums(state, uniform)
         rate = Fraction(self.sampling_rate)  # q, exactly
         registered = self._assign_regions(state, present).regions
@@ -388,9 +390,6 @@ class DPFTS(LocalSurrogate[DPFTSState]):
                 "set num_regions as in the earlier study"
             )
         return replace(state, features=features, weights=weights)
-
-    def _sum_failed(self, collection: Collection) -> bool:
-        return bool(self.secure_sums) and collection.total is None
 
     def _noisy_sums(self, state: DPFTSState, uniform: Uniform) -> Array:
         """Return the sums of the collected messages with noise (R)."""

@@ -228,11 +228,6 @@ def most_rows(algorithm: Transfer, space: SearchSpace) -> int:
     return algorithm.max_members + 1
 
 
-def sends_incumbent(algorithm: Transfer) -> bool:
-    """Return whether best values travel with posteriors."""
-    return algorithm.sends_incumbent()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Posteriors(Content):
     """A task: the shared features, posteriors that are new to the agent, and which ones it is to use."""
@@ -242,7 +237,7 @@ class Posteriors(Content):
     members: Annotated[IntArray | None, whole(None, high=2**63 - 1, most="max_members")] = None
     means: Annotated[Array | None, real(None, "num_features", most=most_rows)] = None
     inverses: Annotated[Array | None, real(None, triangle, most=most_rows)] = None
-    incumbents: Annotated[Array | None, real(None, most=most_rows, only_if=sends_incumbent)] = None
+    incumbents: Annotated[Array | None, real(None, most=most_rows, only_if="sends_incumbent")] = None
     message: bool = False
 
 
@@ -252,7 +247,7 @@ class Posterior(Content):
 
     mean: Annotated[Array | None, real("num_features", low=-1e6, high=1e6)] = None
     inverse: Annotated[Array | None, real(triangle, low=-1e9, high=1e9)] = None
-    incumbent: Annotated[Array | None, real(1, low=-1e6, high=1e6, only_if=sends_incumbent)] = None
+    incumbent: Annotated[Array | None, real(1, low=-1e6, high=1e6, only_if="sends_incumbent")] = None
     missing: bool = False
 
 
@@ -292,8 +287,9 @@ class Transfer(MessageOptions[TransferState]):
     def check(self, space: SearchSpace) -> None:
         check_features(self.lengthscale, space)
 
+    @property
     def sends_incumbent(self) -> bool:
-        """Return whether an agent sends its best value with its posterior."""
+        """Whether an agent sends its best value with its posterior."""
         return False
 
     @abstractmethod
@@ -313,7 +309,7 @@ class Transfer(MessageOptions[TransferState]):
     ) -> tuple[TransferState, dict[str, Task]]:
         if phase is not Phase.TRAIN:
             return state, {}
-        outgoing = Outgoing(state.posteriors, self.max_members, self.sends_incumbent())
+        outgoing = Outgoing(state.posteriors, self.max_members, self.sends_incumbent)
         tasks: dict[str, Task] = {}
         sent = dict(state.sent)
         for agent in present:
@@ -383,7 +379,7 @@ class Transfer(MessageOptions[TransferState]):
         inverses, best = (floats(messages.get(name, np.empty(0))) for name in ("inverses", "incumbents"))
         for name, array, size in (
             ("inverses", inverses, packed),
-            ("incumbents", best, int(self.sends_incumbent())),
+            ("incumbents", best, int(self.sends_incumbent)),
         ):
             if array.shape != (len(means), size) or not np.isfinite(array).all():
                 raise ConfigError(
@@ -443,7 +439,7 @@ class Transfer(MessageOptions[TransferState]):
         if "means" not in source:
             return None
         arrays = {name: floats(source[name]) for name in STORED if name in source}
-        if not self.sends_incumbent() or "incumbents" not in arrays:
+        if not self.sends_incumbent or "incumbents" not in arrays:
             arrays["incumbents"] = NO_INCUMBENTS
         if "digests" in source:
             return _integers(source["digests"]), arrays
@@ -479,7 +475,7 @@ class Transfer(MessageOptions[TransferState]):
         # nu and Sigma^-1 [Dai2020, Eq. 2]
         nu, inverse = rff.weight_posterior(features(x), y, self.message_noise_variance)
         arrays: dict[str, AnyArray] = {"mean": nu, "inverse": pack_symmetric(inverse)}
-        if self.sends_incumbent():
+        if self.sends_incumbent:
             arrays["incumbent"] = np.array([y.max()])
         return Payload(arrays, values)
 

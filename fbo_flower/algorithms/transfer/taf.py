@@ -47,6 +47,7 @@ class TAF(Transfer):
         check_choice("improvement_over", self.improvement_over, BASES)
         check_number("bandwidth", self.bandwidth, 1e-6, 1e6)
 
+    @property
     def sends_incumbent(self) -> bool:
         return self.improvement_over == "incumbent"
 
@@ -59,6 +60,6 @@ class TAF(Transfer):
         # a ranking needs two different values; without them the other agents get no weight
         has_ranking = np.ptp(posterior.y) > 0.0
         weights = kernel_weights(losses, self.bandwidth) if has_ranking else np.zeros(len(losses))
-        bests = members.incumbents if self.sends_incumbent() else predictions.max(axis=1)
+        bests = members.incumbents if self.sends_incumbent else predictions.max(axis=1)
         own = LogImprovement(posterior, best)
         return LogTransferImprovement(own, TARGET_WEIGHT, members.features, members.means, bests, weights)
