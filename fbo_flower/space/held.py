@@ -113,13 +113,14 @@ def held_space(space: SearchSpace, fixed: Mapping[str, object] | str | None) -> 
     if not fixed:
         return space
     if isinstance(fixed, str):
-        return _of_text(space, fixed)
-    if not isinstance(fixed, Mapping):
-        raise ConfigError(f"fixed: expected a dict from parameters to values, got {kind_of(fixed)}")
-    return _of_values(space, tuple(fixed.items()))
+        fixed = _of_text(fixed)
+    try:
+        return _kept(space, tuple(fixed.items()), tuple(map(type, fixed.values())))
+    except (TypeError, AttributeError):  # a value that cannot be a key, which no parameter has; or no dict
+        return HeldSpace(space, fixed)
 
 
-def _of_text(space: SearchSpace, text: str) -> SearchSpace:
+def _of_text(text: str) -> dict[str, object]:
     fixed: dict[str, object] = {}
     for part in text.split(","):
         name, sign, value = (piece.strip() for piece in part.partition("="))
@@ -129,14 +130,7 @@ def _of_text(space: SearchSpace, text: str) -> SearchSpace:
             fixed[name] = json.loads(value)
         except ValueError:
             fixed[name] = value
-    return _of_values(space, tuple(fixed.items()))
-
-
-def _of_values(space: SearchSpace, items: tuple[tuple[str, object], ...]) -> SearchSpace:
-    try:
-        return _kept(space, items, tuple(type(value) for _, value in items))
-    except TypeError:  # a value that cannot be a key, which no parameter has
-        return HeldSpace(space, dict(items))
+    return fixed
 
 
 @lru_cache(maxsize=1024)

@@ -46,15 +46,6 @@ def test_a_space_goes_to_configspace_and_back():
     assert again.digest == back.digest
 
 
-def test_conditions_become_equals_in_and_conjunctions():
-    kinds = {}
-    for condition in to_configspace(SPACE).conditions:
-        conjunction = isinstance(condition, AndConjunction)
-        child = condition.components[0].child if conjunction else condition.child
-        kinds[child.name] = type(condition)
-    assert kinds == {"gamma": InCondition, "degree": EqualsCondition, "coef0": AndConjunction}
-
-
 def test_our_configurations_are_legal_in_configspace():
     cs = to_configspace(SPACE)
     for point in np.random.default_rng(0).random((100, SPACE.dimension)):

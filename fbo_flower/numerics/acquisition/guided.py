@@ -108,7 +108,23 @@ class GuidedImprovement(Stackable):
     @staticmethod
     def stacked(functions: Sequence[GuidedImprovement]) -> GuidedStack:
         """Stack functions of one shape."""
-        return GuidedStack.of(functions)
+        processes = [function.process for function in functions]
+        inverse_scales = 1.0 / np.array([p.hyperparameters.lengthscales for p in processes])
+        outputscale = np.array([p.hyperparameters.outputscale for p in processes])
+        x, best = np.array([p.x for p in processes]), np.array([f.best for f in functions])
+        own = Scaled(processes[0].hyperparameters.kernel, x * inverse_scales[:, None, :], inverse_scales)
+        shared = [function.shared for function in functions if function.shared is not None]
+        if not shared:
+            alpha = outputscale[:, None] * np.array([p.alpha for p in processes])
+            inverses = outputscale[:, None, None] * np.array([p.inverse for p in processes])
+            return GuidedStack(own, alpha, inverses, outputscale, best)
+        joint = [one.joint(process) for one, process in zip(shared, processes, strict=True)]
+        alpha, inverses = (np.array(parts) for parts in zip(*joint, strict=True))
+        scales = 1.0 / np.array([one.rows.lengthscales for one in shared])
+        points = np.concatenate([np.array([one.rows.x for one in shared]), x], axis=1)
+        common = Scaled(KERNEL, points * scales[:, None, :], scales)
+        share, tau = np.array([one.share for one in shared]), np.array([one.tau for one in shared])
+        return GuidedStack(own, alpha, inverses, outputscale, best, common, share, tau)
 
 
 @dataclass(frozen=True)
@@ -168,27 +184,6 @@ class GuidedStack:
     tau: Array | None = None
     exact_scores: bool = False
     value_tolerance: float = LEAST_GAIN
-
-    @staticmethod
-    def of(functions: Sequence[GuidedImprovement]) -> GuidedStack:
-        """Stack functions of one shape."""
-        processes = [function.process for function in functions]
-        inverse_scales = 1.0 / np.array([p.hyperparameters.lengthscales for p in processes])
-        outputscale = np.array([p.hyperparameters.outputscale for p in processes])
-        x, best = np.array([p.x for p in processes]), np.array([f.best for f in functions])
-        own = Scaled(processes[0].hyperparameters.kernel, x * inverse_scales[:, None, :], inverse_scales)
-        shared = [function.shared for function in functions if function.shared is not None]
-        if not shared:
-            alpha = outputscale[:, None] * np.array([p.alpha for p in processes])
-            inverses = outputscale[:, None, None] * np.array([p.inverse for p in processes])
-            return GuidedStack(own, alpha, inverses, outputscale, best)
-        joint = [one.joint(process) for one, process in zip(shared, processes, strict=True)]
-        alpha, inverses = (np.array(parts) for parts in zip(*joint, strict=True))
-        scales = 1.0 / np.array([one.rows.lengthscales for one in shared])
-        points = np.concatenate([np.array([one.rows.x for one in shared]), x], axis=1)
-        common = Scaled(KERNEL, points * scales[:, None, :], scales)
-        share, tau = np.array([one.share for one in shared]), np.array([one.tau for one in shared])
-        return GuidedStack(own, alpha, inverses, outputscale, best, common, share, tau)
 
     def scores(self, z: Array, /) -> Array:
         found = np.empty(z.shape[:2])

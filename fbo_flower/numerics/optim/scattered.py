@@ -7,7 +7,6 @@ to 3.
 
 from __future__ import annotations
 
-import functools
 import itertools
 
 import numpy as np
@@ -32,7 +31,9 @@ class DelaunayInterpolant:
         check_points(points, values)
         self.points, self.values = points, values
         if points.shape[1] > 1:
-            self._triangulation = _delaunay()(points)
+            from scipy.spatial import Delaunay
+
+            self._triangulation = Delaunay(points)
 
     @property
     def simplices(self) -> IntArray:
@@ -80,10 +81,3 @@ def check_points(points: Array, values: Array) -> None:
     for corner in corners:
         if not (points == corner).all(axis=1).any():
             raise ConfigError(f"points: expected all corners of the cube, {corner.tolist()} is missing")
-
-
-@functools.cache
-def _delaunay() -> type:
-    from scipy.spatial import Delaunay
-
-    return Delaunay

@@ -187,17 +187,9 @@ def weight_posterior(phi: Array, y: Array, noise_variance: float) -> tuple[Array
 
 
 def sample_weights(phi: Array, y: Array, noise_variance: float, rng: np.random.Generator) -> Array:
-    """Draw `omega ~ N(nu, noise_variance * Sigma^-1)` [Dai2020, Eqs. 2-3] by the cheaper of two methods.
+    """Draw `omega (M,) ~ N(nu, noise_variance * Sigma^-1)` [Dai2020, Eqs. 2-3] by the cheaper of two methods.
 
-    Parameters
-    ----------
-    phi : `(n, M)`, features of the query points; `n` may be 0
-    y : `(n,)`, standardised observations
-    noise_variance : positive, in squared units of `y`
-
-    Returns
-    -------
-    `(M,)`
+    Parameters: see `weight_posterior`.
 
     Raises
     ------
@@ -234,11 +226,7 @@ def sample_weights_dual(phi: Array, y: Array, noise_variance: float, rng: np.ran
 def log_marginal_likelihood(phi: Array, y: Array, noise_variance: float) -> float:
     """Return `log N(y; 0, Phi Phi^T + noise_variance I)`: the fit of shared features to an agent's data.
 
-    Parameters
-    ----------
-    phi : `(n, M)`, features of the query points; `n` may be 0
-    y : `(n,)`, standardised observations
-    noise_variance : positive, in squared units of `y`
+    Parameters: see `weight_posterior`.
     """
     _check_regression(phi, y, noise_variance)
     n, num_features = len(phi), phi.shape[1]

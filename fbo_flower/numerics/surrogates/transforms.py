@@ -74,16 +74,15 @@ def transform(y: Array, name: str) -> Array:
     ConfigError
         If `name` is unknown.
     """
-    if name == "standardise":
-        return standardise(y)
-    if name == "rank":
-        return standardise(rank_normal(y))
-    if name == "clip":
-        scores = rank_normal(y)
-        return standardise(np.maximum(scores, np.median(scores))) if len(y) else scores
+    if name not in Y_TRANSFORMS:
+        raise ConfigError(f"y_transform: expected one of {', '.join(Y_TRANSFORMS)}, got {name!r}")
     if name == "winsorise":
-        return standardise(winsorise(y))
-    raise ConfigError(f"y_transform: expected one of {', '.join(Y_TRANSFORMS)}, got {name!r}")
+        y = winsorise(y)
+    elif name != "standardise":
+        y = rank_normal(y)
+    if name == "clip" and len(y):
+        y = np.maximum(y, np.median(y))
+    return standardise(y)
 
 
 def compressed(values: Array, kind: str, scale: float) -> Array:

@@ -35,13 +35,6 @@ def test_the_front_and_the_hypervolume_are_those_of_moocore(losses):
         assert fronts.hypervolume(found, REFERENCE) == pytest.approx(area, abs=1e-14)
 
 
-def test_a_random_front_of_continuous_losses_has_moocores_area():
-    losses = rng().random((200, 2)) * 1.4
-    area = moocore.hypervolume(losses[(losses < 1).all(axis=1)], ref=REFERENCE)
-    assert pareto.hypervolume(losses, REFERENCE) == pytest.approx(area, abs=1e-14)
-    assert pareto.non_dominated(losses).sum() < 20
-
-
 # -- expected improvement -----------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ POINTS = mesh(8)
 H = gp.Hyperparameters("rbf", np.full(2, 0.4), 1.0, 0.02)
 CHOSEN = pivots.choose_pivots(POINTS, H, 1e-6)
 AT = POINTS[CHOSEN.index]
-RUNS = examples(200, 60)
+RUNS = examples(100, 60)
 
 
 def increments(seed, *, odd=None, num_agents=4, observations=10, scale=1.0):

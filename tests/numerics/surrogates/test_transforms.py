@@ -8,6 +8,8 @@ from scipy.stats import norm, rankdata
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.surrogates.transforms import (
     Y_TRANSFORMS,
+    compressed,
+    expanded,
     mean_ranks,
     rank_normal,
     standardise,
@@ -73,6 +75,16 @@ def test_degenerate_samples_become_zeros(name):
 def test_unknown_transform_lists_those_there_are():
     with pytest.raises(ConfigError, match="standardise, rank, clip, winsorise"):
         transform(np.zeros(2), "log")
+
+
+@pytest.mark.parametrize(
+    ("kind", "at_e"), [("log", np.log(1 + np.e)), ("asinh", np.arcsinh(np.e)), ("none", 6 * np.e)]
+)
+def test_compressed_values_are_symmetric_and_expand_to_what_they_were(kind, at_e):
+    values = 6.0 * np.array([-np.e, 0.0, np.e, 1e3])
+    found = compressed(values, kind, 6.0)
+    np.testing.assert_allclose(found[:3], [-at_e, 0.0, at_e])
+    np.testing.assert_allclose([expanded(v, kind, 6.0) for v in found], values)
 
 
 # -- winsorise ----------------------------------------------------------------------------------------
