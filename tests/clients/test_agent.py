@@ -1,93 +1,56 @@
+"""An agent: what it answers, what it discloses, what it refuses, and what it remembers."""
+
 import json
-import struct
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pytest
+from agents import SPACE, Objective, node, packed, task
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
-from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
 import fbo_flower
 from fbo_flower import wire
-from fbo_flower.algorithms import FTS, RandomSearch, ThompsonSampling
-from fbo_flower.algorithms.options import canonical_json
-from fbo_flower.algorithms.records import Phase, Task
+from fbo_flower.algorithms import FTS, RandomSearch
+from fbo_flower.algorithms.messages import Content, real, summable
+from fbo_flower.algorithms.records import Array, Phase, Task
 from fbo_flower.clients import TuningAgent, client_app
 from fbo_flower.errors import ConfigError, FBOError, JournalError, WireError
 from fbo_flower.numerics.surrogates import rff
-from fbo_flower.space import Float, Int, SearchSpace
-from fbo_flower.storage.serialization import loads
 from fbo_flower.wire.flower_records import from_lists, from_records, to_lists, to_records
 
-SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 CANARY = 0.7234567890123457  # a value that must not leave
 FEATURES = rff.draw_features(20, 0.5, 2, np.random.default_rng(0))
 MODEL = FTS(num_features=20, num_candidates=64, num_path_features=32)
+ARRAYS = {"frequencies": FEATURES.frequencies, "phases": FEATURES.phases}
 
 
-def node(state=None, **config):
-    return Context(1, 5, {"partition-id": 3, "num-partitions": 9, **config}, state or RecordDict(), {})
-
-
-class Objective:
-    """Counts its calls; its values are a canary plus something small."""
-
-    def __init__(self, value=None):
-        self.calls = []
-        self.value = value
-
-    def __call__(self, config, context):
-        self.calls.append((context.trial, dict(config), context))
-        return CANARY * (1 + context.trial) if self.value is None else self.value(config, context)
+def canary(function=None):
+    return Objective(function or (lambda config, context: CANARY * (1 + context.trial)))
 
 
 def agent(objective=None, context=None, **options):
-    options = {"seed": 4, **options}
-    return TuningAgent(objective or Objective(), SPACE, context or node(), **options)
+    return TuningAgent(objective or canary(), SPACE, context or node(), **{"seed": 4, **options})
 
 
-def task(trial=0, num_trials=3, *, algorithm=MODEL, message=True, arrays=None, **changes):
-    if arrays is None:
-        arrays = {"frequencies": FEATURES.frequencies, "phases": FEATURES.phases} if message else {}
-    envelope = {
-        "study": "s1",
-        "agent": "3",
-        "space": SPACE.digest,
-        "algorithm": algorithm.name,
-        "options": canonical_json(algorithm.options()),
+def asked(trial=0, num_trials=3, arrays=ARRAYS, **envelope):
+    """Return a task of FTS, with the features of its message."""
+    given = {"arrays": arrays, "values": {"message": True}}
+    return packed(MODEL, task(trial, num_trials, **given), **envelope)
+
+
+def simple(trial=0, num_trials=3, phase=Phase.TRAIN, **envelope):
+    return packed(RandomSearch(), task(trial, num_trials, phase), **envelope)
+
+
+def same(one, other):
+    assert one.config == other.config
+    assert {n: a.tobytes() for n, a in one.arrays.items()} == {
+        n: a.tobytes() for n, a in other.arrays.items()
     }
-    envelope |= {k: changes.pop(k) for k in list(changes) if k in envelope}
-    values = {"message": True} if message else {}
-    task = Task(changes.pop("phase", Phase.TRAIN), 1 + trial, trial, num_trials, arrays, values)
-    packed, config = to_lists(wire.encode_task(task, wire.Envelope(**envelope)))
-    return packed, config | changes
-
-
-def simple(trial=0, num_trials=3, **changes):
-    return task(trial, num_trials, algorithm=RandomSearch(), message=False, **changes)
-
-
-def all_bytes(arrays, config):
-    """The reply as it would travel, all of it in one text of bytes."""
-    content = to_records(from_lists(arrays, config))
-    found = [a.data for a in content["arrays"].values()]
-    for key, value in content["config"].items():
-        number = struct.pack("<d", value) if isinstance(value, float) else b""
-        found.append(f"{key}={value!r}".encode() + number)
-    return b"|".join(found)
-
-
-def secrets(objective, context):
-    """Every form in which the agent's points and values might stand in a message."""
-    arrays, _ = loads(context.state["fbo-flower.memory"]["data"])
-    numbers = [*arrays["history.points"].ravel(), *arrays["history.values"].ravel()]
-    assert len(numbers) >= 9
-    forms = []
-    for number in set(map(float, numbers)) - {0.0, 1.0}:  # a corner of the cube says nothing
-        forms += [struct.pack("<d", number), struct.pack(">d", number), struct.pack("<f", number)]
-        forms += [repr(number).encode(), f"{number:.8g}".encode()]
-    return forms
 
 
 # -- what it answers ---------------------------------------------------------------------------
@@ -100,153 +63,151 @@ def test_registration_says_who_and_what():
     assert {answer.pop(key) for key in ("version", "flwr", "python")} >= {fbo_flower.__version__}
     assert before <= answer.pop("time") <= time.time()
     assert answer == {
-        "journal": "none",
-        "schema": wire.SCHEMA_VERSION,
-        "agent": "3",
-        "space": SPACE.to_json(),
-        "digest": SPACE.digest,
-        "role": "lead",
-        "disclose": "incumbent",
-        "disclose_by": "operator",
-    }
+        "journal": "none", "schema": wire.SCHEMA_VERSION, "agent": "3", "space": SPACE.to_json(),
+        "digest": SPACE.digest, "role": "lead", "disclose": "incumbent", "disclose_by": "operator",
+    }  # fmt: skip
 
 
 def test_report_answers_the_task():
-    arrays, num_examples, config = agent().fit(*task())
+    arrays, num_examples, config = agent().fit(*to_lists(asked()))
     assert num_examples == 3
-    report, disclosure = wire.decode_report(
-        from_lists(arrays, config),
-        Task(Phase.TRAIN, 1, 0, 3, {}, {"message": True}),
-        wire.Envelope("s1", "3", SPACE.digest),
-        MODEL.report_schema(SPACE),
-        2,
-    )
+    envelope = wire.Envelope("s", "3", SPACE.digest)
+    sent = Task(Phase.TRAIN, 1, 0, 3, {}, {"message": True})
+    schema = MODEL.report_schema(SPACE)
+    report, disclosure = wire.decode_report(from_lists(arrays, config), sent, envelope, schema, 2)
     assert report.arrays["weights"].shape == (20,)
     assert disclosure == wire.Disclosure()
 
 
-def test_objective_is_told_where_it_is():
-    objective = Objective()
-    agent(objective, node(data="here.csv")).fit(*simple(0, 2))
-    (_, config, context) = objective.calls[1]
-    assert set(config) == {"x", "y"}
-    assert (context.agent, context.partition, context.trial, context.server_round) == ("3", 3, 1, 1)
-    assert context.node_config["data"] == "here.csv"
-
-
-def test_partition_is_minus_1_on_a_device_without_one():
-    context = Context(1, 5, {"agent": "pump-7"}, RecordDict(), {})
-    objective = Objective()
-    agent(objective, context).fit(*simple(agent="pump-7"))
-    assert objective.calls[0][2].partition == -1
-    assert agent(context=context).get_properties({})["agent"] == "pump-7"
+@pytest.mark.parametrize(("config", "name"), [({"partition-id": 3}, "3"), ({"agent": "pump-7"}, "pump-7")])
+def test_objective_is_told_where_it_is(config, name):
+    seen = []
+    objective = canary(lambda config, context: seen.append((config, context)) or 0.5)
+    context = Context(1, 5, {"data": "here.csv", **config}, RecordDict(), {})
+    agent(objective, context).answer(simple(0, 2, agent=name))
+    assert set(seen[1][0]) == {"x", "y"}
+    told = seen[1][1]
+    assert (told.agent, told.partition, told.trial, told.server_round) == (
+        name,
+        config.get("partition-id", -1),
+        1,
+        1,
+    )
+    assert told.node_config["data"] == "here.csv"
 
 
 def test_noise_of_a_trial_repeats_whenever_and_wherever_it_is_evaluated():
-    def noisy(config, context):
-        return float(context.rng.standard_normal())
+    def values(seed):
+        noisy = canary(lambda config, context: float(context.rng.standard_normal()))
+        return agent(noisy, seed=seed, disclose="trials").answer(simple()).arrays["disclosed.values"].tolist()
 
-    values = []
-    for _ in range(2):
-        objective = Objective(noisy)
-        arrays, _, config = agent(objective, disclose="trials").fit(*simple())
-        values.append(dict(zip(config["names"].split(","), arrays, strict=True))["disclosed.values"])
-    np.testing.assert_array_equal(*values)
-    other = agent(Objective(noisy), seed=5, disclose="trials").fit(*simple())[0][1]
-    assert not np.array_equal(other, values[0])
-
-
-def test_without_a_seed_nobody_can_repeat_the_draws():
-    sent = [agent(seed=None).fit(*task())[0][0] for _ in range(2)]
-    assert not np.array_equal(*sent)
+    assert values(4) == values(4) != values(5)
 
 
 def test_evaluate_returns_scalars_only():
-    loss, count, config = agent(disclose="incumbent").evaluate(*simple(phase=Phase.EVALUATE))
+    loss, count, config = agent(disclose="incumbent").evaluate(*to_lists(simple(phase=Phase.EVALUATE)))
     assert (loss, count) == (0.0, 3)
     assert config["disclosed.incumbent"] == pytest.approx(3 * CANARY)
-    _, _, everything = agent(disclose="trials").evaluate(*simple(phase=Phase.EVALUATE))
+    _, _, everything = agent(disclose="trials").evaluate(*to_lists(simple(phase=Phase.EVALUATE)))
     assert everything == config, "trials are arrays, which cannot travel"
+    given = {"arrays": ARRAYS, "values": {"message": True}}
     with pytest.raises(WireError, match="scalars"):
-        agent().evaluate(*task(phase=Phase.EVALUATE))
+        agent().evaluate(*to_lists(packed(MODEL, task(phase=Phase.EVALUATE, **given))))
 
 
-# -- what it does not disclose -----------------------------------------------------------------
+# -- what it discloses -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told(Content):
+    """A report: a sum, the best value and the best point."""
+
+    total: Annotated[Array | None, summable(1, bound=1e6)] = None
+    best: Annotated[Array | None, real(1)] = None
+    point: Annotated[Array | None, real("D", low=0.0, high=1.0)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Telling(RandomSearch):
+    """Random search whose agents tell the sum of their values; with consent their best value and point."""
+
+    name: ClassVar[str] = "telling"
+    report_content: ClassVar[type[Content]] = Told
+    consent: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "best": ("incumbent", "trials"), "point": ("trials",)
+    }  # fmt: skip
+
+    secure_sums: int = 0
+
+    def asks_for_sum(self, task):
+        return True
+
+    def summarise(self, task, agent_state, rng):
+        points, values = agent_state.history.points, agent_state.history.values
+        row = int(np.argmax(values))
+        return Told(total=values.sum(keepdims=True), best=values[[row]], point=points[row]).payload
+
+
+def telling(app, secure_sums=0, **operator):
+    one = agent(context=node(**operator), disclose=app, algorithms=[Telling])
+    return one.answer(packed(Telling(secure_sums=secure_sums), task()))
+
+
+def names(reply):
+    """Return the algorithm's own arrays of a reply, and what is disclosed in it."""
+    every = {*reply.arrays, *reply.config}
+    return {n for n in reply.arrays if "." not in n}, {n for n in every if n.startswith("disclosed.")}
+
+
+NOTHING = ({"total"}, set())
+BEST = ({"total", "best"}, {"disclosed.incumbent"})
+TRIALS = {
+    "disclosed.incumbent",
+    "disclosed.failures",
+    *(f"disclosed.{name}" for name in ("points", "values", "times")),
+}
 
 
 @pytest.mark.parametrize(
-    "algorithm", [RandomSearch(), ThompsonSampling(), MODEL, FTS(lengthscale="federated")]
-)
-def test_no_point_or_value_leaves_an_agent_that_discloses_nothing(algorithm):
-    context, objective = node(), Objective()
-    asked = isinstance(algorithm, FTS)
-    arrays = (
-        {}
-        if algorithm != FTS(lengthscale="federated")
-        else {"lengthscales": np.array((0.1, 0.2, 0.3, 0.5, 0.7, 1.0))}
-    )
-    given = None if algorithm is MODEL else arrays
-    one = agent(objective, context)
-    reply = b""
-    for trial, count in ((0, 3), (3, 1), (4, 1), (0, 3), (5, 0)):
-        answer, _, config = one.fit(*task(trial, count, algorithm=algorithm, message=asked, arrays=given))
-        reply += all_bytes(answer, config)
-    assert not [s for s in secrets(objective, context) if s in reply]
-    assert b"disclosed" not in reply
+    ("app", "operator", "expected"),
+    [
+        (None, {}, NOTHING), ("none", {}, NOTHING), ("incumbent", {}, BEST),
+        ("trials", {}, ({"total", "best", "point"}, TRIALS)),
+        ("trials", {"disclose": "none"}, NOTHING), ("trials", {"disclose": "incumbent"}, BEST),
+        ("none", {"disclose": "trials"}, ({"total", "best", "point"}, TRIALS)),
+    ],
+)  # fmt: skip
+def test_arrays_leave_only_with_consent_and_the_operator_overrides_the_app(app, operator, expected):
+    reply = telling(app, **operator)
+    assert names(reply) == expected
+    if "disclosed.incumbent" in expected[1]:
+        assert reply.config["disclosed.incumbent"] == 3 * CANARY
 
 
-def test_canary_is_found_where_trials_are_disclosed():
-    context, objective = node(), Objective()
-    answer, _, config = agent(objective, context, disclose="trials").fit(*simple())
-    found = [s for s in secrets(objective, context) if s in all_bytes(answer, config)]
-    assert len(found) >= 9, "six coordinates and three values in some form"
+def test_with_secure_sums_an_agent_outside_of_a_sum_sends_what_it_consents_to_alone():
+    sent = [names(telling(disclose, 3))[0] for disclose in ("none", "incumbent", "trials")]
+    assert sent == [set(), {"best"}, {"best", "point"}]
 
 
-def test_incumbent_discloses_the_best_value_and_nothing_else():
-    context, objective = node(), Objective()
-    answer, _, config = agent(objective, context, disclose="incumbent").fit(*simple())
-    assert config["disclosed.incumbent"] == 3 * CANARY
-    found = {s for s in secrets(objective, context) if s in all_bytes(answer, config)}
-    best = 3 * CANARY
-    assert found <= {struct.pack("<d", best), repr(best).encode(), f"{best:.8g}".encode()}
+@pytest.mark.parametrize("disclose", ["everything", "Trials", ""])
+def test_unknown_disclosure_is_a_config_error(disclose):
+    for given in ({"disclose": disclose}, {"context": node(disclose=disclose)}):
+        with pytest.raises(ConfigError, match="expected one of none, incumbent, trials"):
+            agent(**given)
 
 
-def test_reasons_of_failures_stay_at_home():
+def test_reasons_of_failures_stay_at_home_unless_trials_are_disclosed():
     def failing(config, context):
         raise ValueError(f"patient {CANARY} at {config['x']}")
 
-    context, objective = node(), Objective(failing)
-    answer, _, config = agent(objective, context).fit(*simple())
-    assert config["num-failed"] == 3
-    reply = all_bytes(answer, config)
-    assert b"patient" not in reply
-    assert str(CANARY).encode() not in reply
-
-
-@pytest.mark.parametrize(
-    ("operator", "app"), [("none", "trials"), ("incumbent", "trials"), ("trials", "none")]
-)
-def test_operators_word_comes_before_the_apps(operator, app):
-    one = agent(context=node(disclose=operator), disclose=app)
-    assert one.get_properties({})["disclose"] == operator
-    _, _, config = one.fit(*simple())
-    assert ("disclosed.incumbent" in config) == (operator != "none")
-    assert ("disclosed.points" in config["names"]) == (operator == "trials")
-
-
-def test_unknown_disclosure_is_a_config_error():
-    with pytest.raises(ConfigError, match="none, incumbent, trials"):
-        agent(disclose="everything")
-    with pytest.raises(ConfigError, match="disclose"):
-        agent(context=node(disclose="Trials"))
-
-
-def test_errors_of_refused_tasks_tell_nothing_of_the_data():
-    one = agent()
-    one.fit(*task())
-    with pytest.raises(WireError) as caught:
-        one.fit(*task(9, 1))
-    assert "0.72" not in str(caught.value)
+    context = node()
+    reply = agent(canary(failing), context).answer(simple())
+    assert reply.config["num-failed"] == 3
+    assert "patient" not in str(reply)
+    told = agent(canary(failing), context, disclose="trials").answer(simple())
+    failures = json.loads(told.config["disclosed.failures"])
+    assert list(failures) == ["0", "1", "2"]
+    assert failures["0"].startswith(f"ValueError: patient {CANARY}")
 
 
 # -- what it refuses ---------------------------------------------------------------------------
@@ -276,6 +237,7 @@ def test_errors_of_refused_tasks_tell_nothing_of_the_data():
         ({"trial": True}, "trial"),
         ({"num-trials": -1}, "num-trials"),
         ({"num-trials": 1.0}, "num-trials"),
+        ({"num-trials": wire.MAX_TASK + 1}, "num-trials: expected at most 10000000"),
         ({"round": None}, "round"),
         ({"names": "a"}, "names"),
         ({"values": '{"message":1}'}, "values"),
@@ -283,8 +245,8 @@ def test_errors_of_refused_tasks_tell_nothing_of_the_data():
     ],
 )
 def test_tasks_that_cannot_be_trusted_are_refused_before_anything_is_evaluated(changes, match):
-    objective, context = Objective(), node()
-    arrays, config = simple()
+    objective, context = canary(), node()
+    arrays, config = to_lists(simple())
     with pytest.raises(FBOError, match=match):
         agent(objective, context).fit(arrays, config | changes)
     assert not objective.calls
@@ -301,9 +263,9 @@ def test_tasks_that_cannot_be_trusted_are_refused_before_anything_is_evaluated(c
     ],
 )  # fmt: skip
 def test_hostile_options_are_config_errors(options):
-    objective = Objective()
+    objective = canary()
     with pytest.raises(ConfigError):
-        agent(objective).fit(*task(options=json.dumps(options)))
+        agent(objective).answer(asked(options=json.dumps(options)))
     assert not objective.calls
 
 
@@ -311,10 +273,7 @@ def test_hostile_options_are_config_errors(options):
     ("name", "array"),
     [
         ("point", np.array([0.5, 1.5])),
-        ("point", np.array([0.5, -1e-9])),
-        ("point", np.array([np.nan, 0.5])),
         ("point", np.array([0.5])),
-        ("point", np.array([0.5, 0.5], dtype=np.float32)),
         ("weights", np.full(20, np.inf)),
         ("weights", np.ones(21)),
         ("phases", np.full(20, 7.0)),
@@ -325,165 +284,96 @@ def test_hostile_options_are_config_errors(options):
     ],
 )
 def test_arrays_that_do_not_fit_the_schema_are_refused(name, array):
-    objective = Objective()
-    one = agent(objective)
-    one.fit(*task())
-    arrays = {"frequencies": FEATURES.frequencies, "phases": FEATURES.phases, name: array}
+    objective = canary()
     with pytest.raises(WireError, match=name):
-        one.fit(*task(3, 1, arrays=arrays))
-    assert len(objective.calls) == 3
+        agent(objective).answer(asked(arrays={**ARRAYS, name: array}))
+    assert not objective.calls
 
 
 @pytest.mark.parametrize(
     "config", [{}, {"agent": ""}, {"agent": "a,b"}, {"agent": "x\n"}, {"agent": "x" * 101}]
 )
 def test_nodes_without_a_usable_name_are_config_errors(config):
-    context = Context(1, 5, config, RecordDict(), {})
     with pytest.raises(ConfigError, match="agent"):
-        TuningAgent(Objective(), SPACE, context)
+        agent(context=Context(1, 5, config, RecordDict(), {}))
 
 
 # -- what it remembers -------------------------------------------------------------------------
 
 
 def test_a_task_that_comes_again_is_not_done_again():
-    objective, context = Objective(), node()
-    first = agent(objective, context).fit(*task())
-    again = agent(objective, context).fit(*task())  # a new process, the same state
-    assert all_bytes(first[0], first[2]) == all_bytes(again[0], again[2])
-    assert [trial for trial, _, _ in objective.calls] == [0, 1, 2]
-    agent(objective, context).fit(*task(3, 1))
-    agent(objective, context).fit(*task(0, 3))
-    assert [trial for trial, _, _ in objective.calls] == [0, 1, 2, 3]
+    objective, context = canary(), node()
+    first = agent(objective, context).answer(asked())
+    same(first, agent(objective, context).answer(asked()))  # a new process, the same state
+    agent(objective, context).answer(asked(3, 1))
+    agent(objective, context).answer(asked(0, 3))
+    assert objective.trials == [0, 1, 2, 3]
 
 
-def test_a_task_that_begins_with_a_trial_that_was_made_is_refused():
-    objective, context = Objective(), node()
-    agent(objective, context).fit(*simple(0, 3))
-    with pytest.raises(WireError, match="trial: expected 3"):
-        agent(objective, context, disclose="trials").fit(*simple(1, 4))
-    assert [trial for trial, _, _ in objective.calls] == [0, 1, 2]
-
-
-def test_memory_survives_bytes():
-    objective, context = Objective(), node()
-    whole = agent(objective, context)
-    whole.fit(*task())
-    memory = dict(context.state["fbo-flower.memory"])
-    later = node(RecordDict({"fbo-flower.memory": ConfigRecord(memory)}))
-    one, two = whole.fit(*task(3, 1)), agent(objective, later).fit(*task(3, 1))
-    assert all_bytes(one[0], one[2]) == all_bytes(two[0], two[2])
+def test_a_task_that_begins_with_a_trial_that_was_made_is_refused_and_tells_nothing():
+    objective, context = canary(), node()
+    agent(objective, context).answer(simple(0, 3))
+    for first in (1, 9):
+        with pytest.raises(WireError, match="trial: expected 3") as caught:
+            agent(objective, context, disclose="trials").answer(simple(first, 4))
+        assert "0.72" not in str(caught.value)
+    assert objective.trials == [0, 1, 2]
 
 
 def test_damaged_memory_is_a_journal_error_and_nothing_is_evaluated():
-    objective = Objective()
-    study = json.dumps({"study": "s1", "entropy": "4"})
-    later = node(RecordDict({"fbo-flower.memory": ConfigRecord({"data": b"\x00" * 40, "values": study})}))
+    objective = canary()
+    study = json.dumps({"study": "s", "entropy": "4"})
+    damaged = ConfigRecord({"data": b"\x00" * 40, "values": study})
     with pytest.raises(JournalError, match="stored state"):
-        agent(objective, later).fit(*task())
+        agent(objective, node(state=RecordDict({"fbo-flower.memory": damaged}))).answer(asked())
     assert not objective.calls
 
 
-def test_entropy_of_a_device_is_drawn_once_and_kept():
+def test_without_a_seed_a_device_draws_once_what_nobody_can_repeat():
     context = node()
-    agent(context=context, seed=None).fit(*task())
-    one = agent(context=context, seed=None).fit(*task())
-    two = agent(context=context, seed=None).fit(*task())
-    np.testing.assert_array_equal(one[0][0], two[0][0])
+    first = agent(context=context, seed=None).answer(asked())
+    same(first, agent(context=context, seed=None).answer(asked()))
+    other = agent(seed=None).answer(asked())
+    assert first.arrays["weights"].tolist() != other.arrays["weights"].tolist()
 
 
 def test_another_study_starts_from_nothing():
-    objective, context = Objective(), node()
-    one = agent(objective, context)
-    one.fit(*task(study="s1"))
-    one.fit(*task(3, 1, study="s1"))
-    one.fit(*task(study="s2"))
-    assert [trial for trial, _, _ in objective.calls] == [0, 1, 2, 3, 0, 1, 2]
+    objective = canary()
+    one = agent(objective)
+    for message in (asked(), asked(3, 1), asked(study="s2")):
+        one.answer(message)
+    assert objective.trials == [0, 1, 2, 3, 0, 1, 2]
     with pytest.raises(WireError, match="trial"):
-        one.fit(*task(9, 1, study="s2"))
+        one.answer(asked(9, 1, study="s2"))
 
 
-def test_failures_are_remembered_with_their_reasons():
-    def sometimes(config, context):
-        return 1 / 0 if context.trial == 1 else 0.5
-
-    context = node()
-    agent(Objective(sometimes), context).fit(*simple())
-    answer = agent(Objective(sometimes), context, disclose="trials").fit(*simple())
-    config = answer[2]
-    assert config["num-failed"] == 1
-    assert json.loads(config["disclosed.failures"]) == {"1": "ZeroDivisionError: division by zero"}
-
-
-def test_observations_from_before_make_the_first_message():
+def test_observations_from_before_make_the_first_message_and_are_not_disclosed():
     points = np.random.default_rng(0).random((8, 2))
-    values = points.sum(axis=1)
-    with_prior, without = (
-        agent(prior=p).fit(*task(0, 0)) for p in ({"3": (points, values)}, {"4": (points, values)})
-    )
-    assert with_prior[2]["names"] == "weights"
-    assert without[2]["names"] == ""
-    assert with_prior[1] == 0
-
-
-def test_observations_from_before_are_not_disclosed_as_trials():
-    prior = {"3": (np.full((2, 2), 0.25), np.array([99.0, 98.0]))}
-    arrays, _, config = agent(prior=prior, disclose="trials").fit(*simple())
-    named = dict(zip(config["names"].split(","), arrays, strict=True))
-    assert named["disclosed.points"].shape == (3, 2)
-    assert config["disclosed.incumbent"] == 3 * CANARY, "the best of this study"
-
-
-def test_work_in_mixed_spaces_is_decoded():
-    space = SearchSpace({"n": Int(1, 3), "x": Float(0.0, 1.0)})
-    objective = Objective()
-    TuningAgent(objective, space, node(), seed=1).fit(*simple(space=space.digest))
-    assert all(isinstance(config["n"], int) for _, config, _ in objective.calls)
+    prior = (points, 99 + points.sum(axis=1))
+    sent = [agent(prior={name: prior}).answer(asked(0, 0)).arrays for name in ("3", "4")]
+    assert list(map(list, sent)) == [["weights"], []]
+    reply = agent(prior={"3": prior}, disclose="trials").answer(simple())
+    assert reply.arrays["disclosed.points"].shape == (3, 2)
+    assert reply.config["disclosed.incumbent"] == 3 * CANARY, "the best of this study"
 
 
 # -- under Flower ------------------------------------------------------------------------------
 
 
-def message(packed, kind=MessageType.TRAIN):
+def message(content, kind=MessageType.TRAIN):
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 0
-    return Message(to_records(from_lists(*packed)), 5, kind)
+    return Message(to_records(content), 5, kind)
 
 
-def test_client_app_is_the_agent():
-    objective, context = Objective(), node()
-    app = client_app(objective, SPACE, seed=4)
-    reply = app(message(task()), context)
-    arrays, config = to_lists(from_records(reply.content))
-    direct = agent().fit(*task())
-    assert all_bytes(arrays, config) == all_bytes(direct[0], direct[2])
+def test_client_app_is_the_agent_and_refuses_what_the_agent_refuses():
+    context = node()
+    app = client_app(canary(), SPACE, seed=4)
+    reply = from_records(app(message(asked()), context).content)
+    same(reply, from_lists(*to_lists(agent().answer(asked()))))
     query = app(Message(RecordDict({"config": ConfigRecord()}), 7, MessageType.QUERY), context)
     assert query.content["config"]["agent"] == "3"
-    evaluating = simple(0, 0, phase=Phase.EVALUATE, study="s2")
+    evaluating = simple(0, 0, Phase.EVALUATE, study="s2")
     answer = app(message(evaluating, MessageType.EVALUATE), context)
     assert answer.content["config"]["phase"] == "evaluate"
-
-
-def test_client_app_refuses_what_the_agent_refuses():
     with pytest.raises(WireError, match="agent"):
-        client_app(Objective(), SPACE)(message(task(agent="9")), node())
-
-
-def test_agent_works_as_a_client_of_the_legacy_app():
-    from flwr.common import FitIns, ndarrays_to_parameters, parameters_to_ndarrays
-    from flwr.compat.common.recorddict_compat import fitins_to_recorddict, recorddict_to_fitres
-
-    objective = Objective()
-    app = ClientApp(client_fn=lambda context: agent(objective, context).to_client())
-    arrays, config = task()
-    ins = FitIns(ndarrays_to_parameters(arrays), config)
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 0
-    context = node()
-    reply = app(Message(fitins_to_recorddict(ins, keep_input=True), 5, MessageType.TRAIN), context)
-    result = recorddict_to_fitres(reply.content, keep_input=True)
-    direct = agent().fit(*task())
-    assert result.num_examples == 3
-    assert result.metrics == direct[2]
-    for got, expected in zip(parameters_to_ndarrays(result.parameters), direct[0], strict=True):
-        np.testing.assert_array_equal(got, expected)
-    assert len(objective.calls) == 3
-    assert "fbo-flower.memory" in context.state
+        app(message(asked(agent="9")), node())

@@ -10,11 +10,9 @@ from itertools import count
 
 import numpy as np
 import pytest
-from flwr.app import Context, RecordDict
+from agents import SPACE, Objective, node, packed, task
 
-from fbo_flower import wire
 from fbo_flower.algorithms import DPFTS, FTS, RandomSearch, make_algorithm
-from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.rfms.rfms import RFMS
 from fbo_flower.algorithms.rfms.site import digest
@@ -23,26 +21,14 @@ from fbo_flower.clients.site_agent import Shipment, SiteAgent
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.errors import ConfigError, FBOError, WireError
 from fbo_flower.numerics.surrogates import rff
-from fbo_flower.space import Float, SearchSpace
 
-SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 SMALL = {"num_features": 6, "num_candidates": 16, "num_path_features": 8}
 LOCAL = DPFTS(noise="local", sampling_rate=1.0, **SMALL)
 PLAIN = FTS(**SMALL)
 
 
-class Objective:
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __call__(self, config, context):
-        self.calls += 1
-        return -((config["x"] - 0.3) ** 2) - config["y"] ** 2
-
-
 def device(objective=None, seed=None, **node_config):
-    context = Context(1, 2, {"partition-id": 3, **node_config}, RecordDict(), {})
-    return TuningAgent(objective or Objective(), SPACE, context, seed=seed)
+    return TuningAgent(objective or Objective(), SPACE, node(**node_config), seed=seed)
 
 
 def message(algorithm, trial, num_trials=1, features=None, study="s", phase=Phase.TRAIN, **values):
@@ -50,9 +36,7 @@ def message(algorithm, trial, num_trials=1, features=None, study="s", phase=Phas
     if features is not None:
         arrays = {"frequencies": features.frequencies, "phases": features.phases}
         values = {"message": True, **values}
-    task = Task(phase, 1 + trial, trial, num_trials, arrays, values)
-    options = canonical_json(algorithm.options())
-    return wire.encode_task(task, wire.Envelope(study, "3", SPACE.digest, algorithm.name, options))
+    return packed(algorithm, task(trial, num_trials, phase, arrays=arrays, values=values), study=study)
 
 
 def features(seed):
@@ -102,19 +86,19 @@ def test_a_trial_is_answered_once_whatever_comes_with_the_second_request(algorit
 @pytest.mark.parametrize("algorithm", [LOCAL, PLAIN], ids=["dp-fts", "fts"])
 def test_the_agent_still_answers_after_its_process_was_restarted(algorithm, tmp_path):
     first, *others = requests(algorithm)
-    node = {"journal": str(tmp_path / "a.db")}
-    reply = device(**node).answer(first)
+    own = {"journal": str(tmp_path / "a.db")}
+    reply = device(**own).answer(first)
     for other in others:
-        again = weights(device(**node), other)
+        again = weights(device(**own), other)
         assert all(np.array_equal(found, reply.arrays["weights"]) for found in again)
-    same = device(**node).answer(message(algorithm, 0, 3, features(0)))
+    same = device(**own).answer(message(algorithm, 0, 3, features(0)))
     np.testing.assert_array_equal(same.arrays["weights"], reply.arrays["weights"])
 
 
 def test_a_change_of_disclose_does_not_draw_the_noise_again(tmp_path):
-    node, asked = {"journal": str(tmp_path / "a.db")}, message(LOCAL, 0, 3, features(0))
-    first = device(**node).answer(asked)
-    again = device(**node, disclose="incumbent").answer(asked)
+    own, asked = {"journal": str(tmp_path / "a.db")}, message(LOCAL, 0, 3, features(0))
+    first = device(**own).answer(asked)
+    again = device(**own, disclose="incumbent").answer(asked)
     np.testing.assert_array_equal(again.arrays["weights"], first.arrays["weights"])
 
 
@@ -219,15 +203,14 @@ class Site:
 
 
 def site(role, judge, seed=None, **node_config):
-    context = Context(1, 2, {"partition-id": 3, "role": role, **node_config}, RecordDict(), {})
+    context = node(role=role, **node_config)
     return SiteAgent(judge, SiteOptions.read(context.node_config, {}), SPACE, context, seed=seed)
 
 
 def last(models, number, study):
     manifest = np.array([digest(model) for model in models])
-    task = Task(Phase.FINISH, 1, number, 0, {"model": models[number], "manifest": manifest})
-    options = canonical_json(RFMS().options())
-    return wire.encode_task(task, wire.Envelope(study, "3", SPACE.digest, "rfms", options))
+    given = {"model": models[number], "manifest": manifest}
+    return packed(RFMS(), Task(Phase.FINISH, 1, number, 0, given), study=study)
 
 
 def models(seed, number=3):
@@ -237,12 +220,12 @@ def models(seed, number=3):
 @pytest.mark.parametrize("allowed", [1, 2])
 def test_a_lockbox_opens_once_in_its_life_unless_its_operator_allows_more(tmp_path, allowed):
     judge = Site()
-    node = {"journal": str(tmp_path / "a.db"), "lockbox_answers": allowed}
+    own = {"journal": str(tmp_path / "a.db"), "lockbox_answers": allowed}
     for study in range(5):
         for number in range(3):
-            site("lockbox", judge, **node).answer(last(models(study), number, f"study {study}"))
+            site("lockbox", judge, **own).answer(last(models(study), number, f"study {study}"))
     assert judge.judged == 3 * allowed
-    again = site("lockbox", judge, **node).answer(last(models(4), 0, "study 4"))
+    again = site("lockbox", judge, **own).answer(last(models(4), 0, "study 4"))
     assert "failed" in str(again.config)
     forgetful = Site()
     for study in range(5):
@@ -252,20 +235,18 @@ def test_a_lockbox_opens_once_in_its_life_unless_its_operator_allows_more(tmp_pa
 
 def test_the_same_models_under_another_study_are_another_list(tmp_path):
     """With noise, answers to the same list in many studies could be averaged."""
-    judge, node = Site(), {"journal": str(tmp_path / "a.db"), "answer_noise_epsilon": 1.0}
+    judge, own = Site(), {"journal": str(tmp_path / "a.db"), "answer_noise_epsilon": 1.0}
     for study in range(3):
-        site("lockbox", judge, **node).answer(last(models(0), 0, f"study {study}"))
+        site("lockbox", judge, **own).answer(last(models(0), 0, f"study {study}"))
     assert judge.judged == 1
 
 
 def test_questions_are_finite_by_default(tmp_path):
     judge = Site()
     curator = site("curator", judge, journal=str(tmp_path / "a.db"))
-    options, model = canonical_json(RFMS().options()), np.arange(40, dtype=np.uint8)
-    for trial in range(300):
-        arrays = {"point": np.full((1, 2), 0.5), "model": model}
-        task = Task(Phase.EVALUATE, 1, trial, 1, arrays)
-        curator.answer(wire.encode_task(task, wire.Envelope("s", "3", SPACE.digest, "rfms", options)))
+    arrays = {"point": np.full((1, 2), 0.5), "model": np.arange(40, dtype=np.uint8)}
+    for trial in range(220):
+        curator.answer(packed(RFMS(), Task(Phase.EVALUATE, 1, trial, 1, arrays)))
     assert judge.judged == SiteOptions().query_budget == 200
 
 

@@ -15,7 +15,7 @@ from fbo_flower.clients.model_site import ModelSite
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.site import Bag, SiteData, SiteObjective
 from fbo_flower.clients.site_options import SiteOptions
-from fbo_flower.errors import ConfigError, ModelError, ObjectiveError
+from fbo_flower.errors import ModelError, ObjectiveError
 from fbo_flower.models import pack
 from fbo_flower.models.jail import Confinement
 from fbo_flower.numerics.seeding import generator
@@ -41,17 +41,6 @@ def test_a_site_that_requires_confinement_judges_nothing_where_something_is_not_
     with pytest.raises(ModelError, match="network, writing, processes, as require_confinement"):
         site.judge(pack(tree()), "outbag", CONTEXT)
     assert model_site_of().judge(pack(tree()), "outbag", CONTEXT).num_rows == 30
-
-
-def test_what_the_child_is_denied_is_logged_once(monkeypatch):
-    lines = []
-    monkeypatch.setattr(model_site, "log", lambda level, text, *values: lines.append(text % values))
-    model_site._announce.cache_clear()
-    site = model_site_of()
-    for _ in range(2):
-        site.judge(pack(tree()), "inbag", CONTEXT)
-    assert len(lines) == 1
-    assert lines[0].startswith("models are judged in a child process; denied: ")
 
 
 def test_what_a_site_trains_it_can_judge():
@@ -89,11 +78,6 @@ def test_a_type_that_is_not_trusted_is_found_after_one_fit_and_the_needed_line_i
     assert Counted.num_fits == 1
 
 
-def test_the_line_holds_what_is_trusted_already(counted):
-    with pytest.raises(ModelError, match=rf'trusted = "a.B,{Counted.__module__}.Counted"'):
-        model_site_of(counted, trusted="a.B").train({}, CONTEXT)
-
-
 def test_the_line_that_is_named_is_enough(counted):
     site = model_site_of(counted, trusted=f"{Counted.__module__}.Counted")
     shipment = site.train({}, CONTEXT)
@@ -127,16 +111,6 @@ def test_a_refusal_that_another_configuration_may_avoid_does_not_end_the_study()
 
 
 # -- models of other libraries --------------------------------------------------------------------
-
-
-def test_formats_and_exports_that_do_not_fit_are_refused():
-    for options, match in (
-        ({"format": "pickle"}, "format: expected one of skops, onnx"),
-        ({"format": "onnx"}, "export: expected a function"),
-        ({"export": lambda model, x: b""}, "export: expected with another format"),
-    ):
-        with pytest.raises(ConfigError, match=match):
-            model_site_of(**options)
 
 
 def test_a_site_trains_and_judges_models_of_lightgbm():

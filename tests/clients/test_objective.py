@@ -4,8 +4,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fbo_flower.clients.objective import MAX_REASON, ObjectiveContext, evaluate
 from fbo_flower.errors import ObjectiveError
@@ -63,21 +61,21 @@ def test_anything_else_is_an_objective_error(value):
 
 @pytest.mark.parametrize(
     "error",
-    [ValueError("no"), KeyError("a"), MemoryError(), StopIteration(), AssertionError(), Unspeakable()],
+    [
+        ValueError("no"),
+        KeyError("a"),
+        MemoryError(),
+        StopIteration(),
+        AssertionError(),
+        RecursionError(),
+        Unspeakable(),
+    ],
 )
 def test_anything_raised_is_an_objective_error(error):
     def objective(config, context):
         raise error
 
     with pytest.raises(ObjectiveError, match=type(error).__name__):
-        evaluate(objective, {}, CONTEXT)
-
-
-def test_recursion_is_an_objective_error():
-    def objective(config, context):
-        return objective(config, context)
-
-    with pytest.raises(ObjectiveError, match="RecursionError"):
         evaluate(objective, {}, CONTEXT)
 
 
@@ -100,11 +98,3 @@ def test_an_interruption_is_no_failed_trial(error):
 
     with pytest.raises(error):
         evaluate(objective, {}, CONTEXT)
-
-
-@given(st.floats() | st.integers() | st.text(max_size=5) | st.none() | st.lists(st.floats(), max_size=2))
-def test_the_answer_is_a_finite_float_or_an_objective_error(value):
-    try:
-        assert math.isfinite(outcome(value))
-    except ObjectiveError:
-        return

@@ -9,23 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, RecordDict
+from agents import SPACE, node, packed, task
 
 from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.fed_ei import Pool
-from fbo_flower.algorithms.options import canonical_json
-from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Task
+from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase
 from fbo_flower.clients import Pruning, TuningAgent
 from fbo_flower.clients.agent_state_io import LiveState, agent_state_from_bytes, agent_state_to_bytes
 from fbo_flower.clients.own_answer import own_answer
 from fbo_flower.numerics.curve_forecast import forecast
 from fbo_flower.numerics.surrogates.trend import level_sums
-from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage.agent_journal import STOPPED_AT, AgentJournal
 from fbo_flower.storage.read_agent_journal import curve_from_bytes
 
-SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 NUM_STEPS, NUM_TRIALS = 6, 24
 
 
@@ -47,22 +44,15 @@ class Curved:
 
 
 def agent(objective: Any = None, journal: Path | None = None, **given: Any) -> TuningAgent:
-    config: dict[str, Any] = {"partition-id": 3, **({"journal": str(journal)} if journal else {})}
-    context = Context(1, 5, config, RecordDict(), {})
     given = {"disclose": "trials", "pruning": Pruning(), **given}
-    return TuningAgent(objective or Curved(), SPACE, context, seed=4, **given)
+    return TuningAgent(objective or Curved(), SPACE, node(journal), seed=4, **given)
 
 
 def answer(
-    tuned: TuningAgent,
-    num_trials: int = NUM_TRIALS,
-    algorithm: str = "ei",
-    task: Task | None = None,
-    **given: Any,
+    tuned: TuningAgent, num_trials: int = NUM_TRIALS, algorithm: str = "ei", **given: Any
 ) -> wire.Packed:
-    options = canonical_json(ALGORITHMS[algorithm](**given).options())
-    envelope = wire.Envelope("s1", "3", SPACE.digest, algorithm, options)
-    return tuned.answer(wire.encode_task(task or Task(Phase.TRAIN, 1, 0, num_trials), envelope))
+    asked = given.pop("task", None) or task(0, num_trials)
+    return tuned.answer(packed(ALGORITHMS[algorithm](**given), asked, study="s1"))
 
 
 def state_of(tuned: TuningAgent) -> AgentState:
@@ -162,9 +152,9 @@ def test_a_stopped_trial_is_never_the_best_whatever_is_predicted(
 
 def test_a_stopped_trial_is_no_row_of_the_pool_of_fed_ei() -> None:
     level = level_sums(np.array([0.2, 0.9])) + level_sums(np.array([0.4, 0.5]))
-    task = Pool(slots=1024, level=level).task(Phase.TRAIN, 1, 0, NUM_TRIALS)
+    asked = Pool(slots=1024, level=level).task(Phase.TRAIN, 1, 0, NUM_TRIALS)
     tuned = agent()
-    reply = answer(tuned, algorithm="fed-ei", task=task, secure_sums=0, trials_per_round=NUM_TRIALS)
+    reply = answer(tuned, algorithm="fed-ei", task=asked, secure_sums=0, trials_per_round=NUM_TRIALS)
     history = state_of(tuned).history
     completed = ~np.isin(history.trials, list(history.stopped))
     assert 0 < completed.sum() < NUM_TRIALS
@@ -172,15 +162,6 @@ def test_a_stopped_trial_is_no_row_of_the_pool_of_fed_ei() -> None:
     np.testing.assert_allclose(rows[:, :-1], history.points[completed], rtol=0, atol=1e-11)
     order, expected = np.argsort(rows[:, -1]), np.argsort(history.values[completed])
     np.testing.assert_array_equal(order, expected)
-
-
-def test_predictions_are_not_disclosed() -> None:
-    tuned = agent()
-    reply = answer(tuned)
-    history = state_of(tuned).history
-    np.testing.assert_array_equal(reply.arrays["disclosed.values"], history.values)
-    for predicted in history.predicted.values():
-        assert all(predicted not in np.asarray(array).ravel().tolist() for array in reply.arrays.values())
 
 
 # -- memory ----------------------------------------------------------------------------------------

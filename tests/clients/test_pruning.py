@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, RecordDict
+from agents import node, packed, task
 from typer.testing import CliRunner
 
 from fbo_flower import wire
 from fbo_flower.algorithms import RandomSearch
-from fbo_flower.algorithms.options import canonical_json
-from fbo_flower.algorithms.records import History, Phase, Task
+from fbo_flower.algorithms.records import History
 from fbo_flower.cli.main import app
 from fbo_flower.clients import ObjectiveContext, Pruning, TuningAgent, client_app
 from fbo_flower.clients.pruning import Curve, CurveBook, StopRule, curve_to_bytes
@@ -55,15 +53,12 @@ class Raising(Curved):
 
 
 def agent(objective: Any = None, journal: Path | None = None, **given: Any) -> TuningAgent:
-    config = {"partition-id": 3, **({"journal": str(journal)} if journal else {})}
-    context = Context(1, 5, {**config, **given.pop("node_config", {})}, RecordDict(), {})
+    context = node(journal, **given.pop("node_config", {}))
     return TuningAgent(objective or Curved(), SPACE, context, seed=4, disclose="trials", **given)
 
 
-def task(trial: int, num_trials: int = 10) -> wire.Packed:
-    options = canonical_json(RandomSearch().options())
-    envelope = wire.Envelope("s1", "3", SPACE.digest, "random", options)
-    return wire.encode_task(Task(Phase.TRAIN, 1 + trial, trial, num_trials), envelope)
+def asked(trial: int, num_trials: int = 10) -> wire.Packed:
+    return packed(RandomSearch(), task(trial, num_trials), study="s1", space=SPACE.digest)
 
 
 def steps_of(reply: wire.Packed) -> list[int]:
@@ -81,16 +76,11 @@ def completed(trial: int, *values: float) -> Evaluation:
     return Evaluation(trial, np.zeros(1), values[-1], artifact=curve_to_bytes(curve(*values)))
 
 
-def stopped_early(trial: int, *values: float) -> Evaluation:
-    measures = {STOPPED_AT: len(values) - 1.0}
-    return replace(completed(trial, *values), measures=measures)
-
-
 # -- the rule --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_trials_stop_where_optunas_median_pruner_stops_them(seed: int, direction: str) -> None:
     optuna = pytest.importorskip("optuna", reason="the oracle is Optuna")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -204,11 +194,6 @@ def test_a_reported_value_must_be_finite(value: Any) -> None:
         Curve().report(0, value)
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
-    made = curve(np.float32(0.5), np.array(0.25), steps=[np.int64(3), 4])  # type: ignore[arg-type]
-    assert (made.steps, made.values) == ([3, 4], [0.5, 0.25])
-
-
 def test_a_context_of_ones_own_can_report_without_an_agent() -> None:
     context = ObjectiveContext("a", 0, 0, 1, np.random.default_rng(0))
     context.report(0, 0.5)
@@ -239,7 +224,7 @@ def test_the_operator_names_the_rule() -> None:
 
 @pytest.mark.parametrize("objective", [Curved, Raising])
 def test_a_stopped_trial_has_the_last_value_that_it_reported(objective: Any) -> None:
-    reply = agent(objective()).answer(task(0, 30))
+    reply = agent(objective()).answer(asked(0, 30))
     stopped = np.array(steps_of(reply))
     points = np.asarray(reply.arrays["disclosed.points"])[:, 0]
     values = np.asarray(reply.arrays["disclosed.values"])
@@ -251,7 +236,7 @@ def test_a_stopped_trial_has_the_last_value_that_it_reported(objective: Any) -> 
 
 def test_a_loss_stops_where_its_negative_stops() -> None:
     gain, loss = Curved(), Curved(-1.0)
-    replies = [agent(gain).answer(task(0, 30)), agent(loss, minimize=True).answer(task(0, 30))]
+    replies = [agent(gain).answer(asked(0, 30)), agent(loss, minimize=True).answer(asked(0, 30))]
     assert gain.steps == loss.steps < 30 * NUM_STEPS
     assert steps_of(replies[0]) == steps_of(replies[1])
     np.testing.assert_array_equal(*(reply.arrays["disclosed.values"] for reply in replies))
@@ -268,7 +253,7 @@ def test_a_recommendation_is_a_completed_trial_if_there_is_one() -> None:
 
 
 def test_repeated_evaluations_of_a_point_do_not_stop_early() -> None:
-    from test_workers_evaluator import evaluate
+    from test_workers import evaluate
 
     from fbo_flower.algorithms.records import Query
     from fbo_flower.clients.workers_evaluator import Parallel
@@ -285,7 +270,7 @@ def test_repeated_evaluations_of_a_point_do_not_stop_early() -> None:
 
 def test_journals_hold_every_curve_and_a_command_writes_them_as_csv(tmp_path: Path) -> None:
     journal, out = tmp_path / "agent-3.db", tmp_path / "curves.csv"
-    reply = agent(Curved(-1.0), journal, minimize=True).answer(task(0))
+    reply = agent(Curved(-1.0), journal, minimize=True).answer(asked(0))
     answer = CliRunner().invoke(app, ["curves", str(journal), "--out", str(out)])
     assert answer.exit_code == 0
     assert answer.output.startswith("10 curves: ")
@@ -297,31 +282,16 @@ def test_journals_hold_every_curve_and_a_command_writes_them_as_csv(tmp_path: Pa
         assert all(float(row["value"]) <= 0 for row in mine)  # losses, as the objective measured them
 
 
-def test_an_agent_that_died_evaluates_the_trial_under_way_again_and_decides_the_same(tmp_path: Path) -> None:
-    whole = agent(Curved(), tmp_path / "whole.db").answer(task(0, 30))
-    completes = next(trial for trial, step in enumerate(steps_of(whole)) if step < 0 and trial > 10)
-    journal = tmp_path / "agent.db"
-    with pytest.raises(KeyboardInterrupt):
-        agent(Curved(die_at=completes), journal).answer(task(0, 30))
-    with AgentJournal(journal, "3") as found:
-        assert len(found.evaluations("s1")) == completes
-    resumed = Curved()
-    reply = agent(resumed, journal).answer(task(0, 30))
-    assert resumed.steps < 30 * NUM_STEPS - completes
-    for name in ("disclosed.values", "disclosed.stopped", "disclosed.points"):
-        np.testing.assert_array_equal(reply.arrays[name], whole.arrays[name])
-
-
 def test_later_tasks_know_the_curves_of_earlier_ones() -> None:
     one = agent()
-    first, second = one.answer(task(0, 8)), one.answer(task(8, 22))
-    whole = agent().answer(task(0, 30))
+    first, second = one.answer(asked(0, 8)), one.answer(asked(8, 22))
+    whole = agent().answer(asked(0, 30))
     assert steps_of(first) + steps_of(second) == steps_of(whole)
 
 
 def test_workers_stop_trials_by_what_had_ended_before_their_query(tmp_path: Path) -> None:
     mine = agent(Curved(), tmp_path / "agent.db", num_parallel=2, pruning=Pruning(margin=None))
-    before, after = mine.answer(task(0, 10)), mine.answer(task(10, 10))
+    before, after = mine.answer(asked(0, 10)), mine.answer(asked(10, 10))
     assert "disclosed.stopped" not in before.arrays  # random search asks for all of them in one query
     medians = np.median(before.arrays["disclosed.points"]) * (1 - 0.5 ** np.arange(1.0, NUM_STEPS + 1))
     points = np.asarray(after.arrays["disclosed.points"])[:, 0]

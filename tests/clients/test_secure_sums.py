@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agents import packed
 from flwr.app import Context, RecordDict
 
-from fbo_flower import wire
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.cli import main as cli
 from fbo_flower.clients import TuningAgent, client_app
-from fbo_flower.clients.guards import own_card, own_keys, public_identity
+from fbo_flower.clients.guards import public_identity
 from fbo_flower.clients.memory import open_memory
 from fbo_flower.clients.operator import Operator
 from fbo_flower.errors import ConfigError, WireError
@@ -51,10 +50,8 @@ def task(number: int, cards: list[bytes], trials: int = 1) -> Task:
 
 def answer(context: Context, task: Task, study: str = "s") -> set[str]:
     """Return the names of the arrays that an agent sends for a task."""
-    options = canonical_json(make_algorithm("fed-pne", OPTIONS).options())
-    envelope = wire.Envelope(study, "0", SPACE.digest, "fed-pne", options)
-    reply = TuningAgent(objective, SPACE, context, seed=1).answer(wire.encode_task(task, envelope))
-    return set(reply.arrays)
+    message = packed(make_algorithm("fed-pne", OPTIONS), task, study=study, agent="0", space=SPACE.digest)
+    return set(TuningAgent(objective, SPACE, context, seed=1).answer(message).arrays)
 
 
 def new_card() -> bytes:
@@ -62,18 +59,6 @@ def new_card() -> bytes:
 
 
 # -- keys ----------------------------------------------------------------------------------------------
-
-
-def test_keys_are_made_once_and_a_journal_from_before_gets_an_identity(tmp_path: Path) -> None:
-    private = keys.new_private_key()
-    with AgentJournal(tmp_path / "a.db", "0") as memory:
-        memory.put_note("secure-key", {"private": private.hex()})
-        identity, same = own_keys(memory)
-        assert same == private
-        assert members.is_card(own_card(memory))
-    with AgentJournal(tmp_path / "a.db", "0") as memory:
-        assert own_keys(memory) == (identity, private)
-        assert public_identity(memory) == keys.public_identity(identity)
 
 
 def test_the_command_prints_the_key_that_the_agent_registers(
@@ -117,6 +102,15 @@ def test_peers_that_are_no_keys_are_refused(content: str, tmp_path: Path) -> Non
         Operator.read({"secure_sums": 2, "secure_peers": str(tmp_path / "missing")}, "none")
     with pytest.raises(ConfigError, match="secure_sums: expected at least 2"):
         Operator.read({"secure_peers": "ab" * 32}, "none")
+
+
+def test_an_operator_refuses_smaller_sums_than_its_own() -> None:
+    operator = Operator.read({"secure_sums": 3}, "none")
+    operator.admit(make_algorithm("fed-pne", {"secure_sums": 3}))
+    operator.admit(make_algorithm("random", {}))
+    for least in (0, 2):
+        with pytest.raises(ConfigError, match="secure_sums: expected sums of at least 3 agents"):
+            operator.admit(make_algorithm("fed-pne", {"secure_sums": least}))
 
 
 def test_an_agent_with_peers_goes_into_no_sum_with_an_agent_that_the_server_made_up() -> None:
@@ -180,19 +174,6 @@ def test_an_agent_that_is_killed_masks_a_report_for_one_set_of_agents(
             answer(context(path), Task(Phase.EVALUATE, 1, 0, 0, {"secure.there": np.ones(2, np.uint8)},
                                        {"secure.sum": 1}))  # fmt: skip
         assert "secure.words" not in answer(context(path), task(3, first))
-
-
-def test_the_same_request_gets_the_same_masked_numbers(tmp_path: Path) -> None:
-    cards = [new_card() for _ in range(2)]
-    options = canonical_json(make_algorithm("fed-pne", OPTIONS).options())
-    envelope = wire.Envelope("s", "0", SPACE.digest, "fed-pne", options)
-    message = wire.encode_task(task(1, cards), envelope)
-    one, two = (
-        TuningAgent(objective, SPACE, context(tmp_path / "0.db"), seed=1).answer(message) for _ in range(2)
-    )
-    assert set(one.arrays) == {"secure.words", "secure.boxes", "secure.commitment"}
-    for name, array in one.arrays.items():
-        np.testing.assert_array_equal(array, two.arrays[name])
 
 
 def test_what_was_masked_is_remembered_in_flowers_state_too() -> None:

@@ -45,28 +45,16 @@ def site(make_model: Callable[[Any], Any] = logistic, data: SiteData = DATA, **o
 # training
 
 
-def test_the_local_loss_is_the_mean_of_scikit_learns_cross_validation_over_the_same_folds() -> None:
+def test_training_is_scikit_learns_cross_validation_over_seeded_folds_and_a_fit_on_the_whole_inbag() -> None:
     x, y = DATA.inbag
     expected = 1 - cross_val_score(logistic({"C": 0.3}), x, y, cv=splits(y, 10, 0)).mean()
-    loss, _, num_rows = site().train({"C": 0.3}, context())
-    assert loss == pytest.approx(expected, abs=1e-12)
-    assert num_rows == 80
-
-
-def test_the_model_is_fitted_on_the_whole_inbag() -> None:
-    x, y = DATA.inbag
-    model = site().train({"C": 0.3}, context()).model
+    for seed in (0, 1):  # of the trial, on which the folds do not depend
+        loss, model, num_rows = site().train({"C": 0.3}, context(seed))
+        assert loss == pytest.approx(expected, abs=1e-12)
+        assert num_rows == 80
     assert np.array_equal(model.predict_proba(x), logistic({"C": 0.3}).fit(x, y).predict_proba(x))
-
-
-def test_folds_do_not_depend_on_the_trials_generator_but_on_the_seed() -> None:
-    first, other = (site().train({"C": 0.3}, context(seed)).loss for seed in (0, 1))
-    assert first == other
-    assert splits(DATA.inbag.y, 10, 0)[0][1].tolist() != splits(DATA.inbag.y, 10, 1)[0][1].tolist()
-
-
-def test_as_an_objective_a_site_is_minus_its_own_loss() -> None:
-    assert site()({"C": 0.3}, context()) == -site().train({"C": 0.3}, context()).loss
+    assert site()({"C": 0.3}, context()) == -loss, "as an objective"
+    assert splits(y, 10, 0)[0][1].tolist() != splits(y, 10, 1)[0][1].tolist()
 
 
 def test_what_fit_returns_is_the_model() -> None:
@@ -109,6 +97,8 @@ def test_a_constant_model_is_judged_by_the_share_of_the_other_class(name: str, c
     judged = site().judge(lambda x: np.zeros(len(x), dtype=int), name, context())
     assert judged.num_rows == count
     assert judged.loss == pytest.approx(np.mean(y[name] == 1))
+    assert site().is_rate
+    assert not site(scorer="balanced-error").is_rate
 
 
 def test_balanced_error_and_regression_losses_are_scikit_learns() -> None:
@@ -117,11 +107,6 @@ def test_balanced_error_and_regression_losses_are_scikit_learns() -> None:
     real, estimate = rows(60, 2).x[:, 0], rows(60, 3).x[:, 0]
     assert SCORERS["squared-error"](real, estimate) == pytest.approx(mean_squared_error(real, estimate))
     assert SCORERS["absolute-error"](real, estimate) == pytest.approx(mean_absolute_error(real, estimate))
-
-
-def test_only_misclassification_counts_as_a_rate() -> None:
-    assert site().is_rate
-    assert not site(scorer="balanced-error").is_rate
 
 
 # folds
@@ -161,6 +146,10 @@ def raising(*_: Any) -> Any:
     raise KeyError("nothing here")
 
 
+def rows_of(count: int, targets: int) -> SiteObjective:
+    return site(data=SiteData(Bag(DATA.inbag.x[:count], DATA.inbag.y[:targets]), DATA.outbag))
+
+
 @pytest.mark.parametrize(
     ("objective", "message"),
     [
@@ -169,8 +158,8 @@ def raising(*_: Any) -> Any:
         (SiteObjective(logistic, lambda _: 3), "load_data: TypeError"),  # type: ignore[arg-type, return-value]
         (site(scorer=raising), "scorer: KeyError"),
         (site(scorer=lambda a, b: float("nan")), "scorer: expected a finite loss, got nan"),
-        (site(data=SiteData(Bag(DATA.inbag.x, DATA.inbag.y[:3]), DATA.outbag)), r"inbag: .* got 80 rows"),
-        (site(data=SiteData(Bag(DATA.inbag.x[:0], DATA.inbag.y[:0]), DATA.outbag)), r"inbag: .* got 0 rows"),
+        (rows_of(80, 3), r"inbag: .* got 80 rows"),
+        (rows_of(0, 0), r"inbag: .* got 0 rows"),
     ],
 )
 def test_whatever_fails_at_a_site_is_an_error_of_the_objective(
@@ -181,17 +170,16 @@ def test_whatever_fails_at_a_site_is_an_error_of_the_objective(
 
 
 @pytest.mark.parametrize(
-    ("predict", "message"),
-    [(raising, "predict: KeyError"), (lambda x: np.zeros((len(x), 2)), r"expected \(20,\) predictions, got")],
+    ("predict", "rows", "message"),
+    [
+        (raising, "outbag", "predict: KeyError"),
+        (lambda x: np.zeros((len(x), 2)), "outbag", r"expected \(20,\) predictions, got"),
+        (raising, "lockbox", "expected one of inbag, outbag, all, got 'lockbox'"),
+    ],
 )
-def test_predictions_that_fail_are_an_error_of_the_objective(predict: Any, message: str) -> None:
+def test_what_cannot_be_judged_is_an_error_of_the_objective(predict: Any, rows: str, message: str) -> None:
     with pytest.raises(ObjectiveError, match=message):
-        site().judge(predict, "outbag", context())
-
-
-def test_unknown_rows_are_refused() -> None:
-    with pytest.raises(ObjectiveError, match="expected one of inbag, outbag, all, got 'lockbox'"):
-        site().judge(raising, "lockbox", context())
+        site().judge(predict, rows, context())
 
 
 @pytest.mark.parametrize(
@@ -201,6 +189,9 @@ def test_unknown_rows_are_refused() -> None:
         ({"scorer": 3}, "scorer: expected a name or a function, got 3"),
         ({"folds": 1}, "folds: expected an integer of at least 2, got 1"),
         ({"folds": True}, "folds: expected an integer"),
+        ({"format": "pickle"}, "format: expected one of skops, onnx"),
+        ({"format": "onnx"}, "export: expected a function"),
+        ({"export": lambda model, x: b""}, "export: expected with another format"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(options: dict[str, Any], message: str) -> None:

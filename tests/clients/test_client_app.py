@@ -1,0 +1,229 @@
+"""What a study of `client_app` holds: losses as they are, known configurations, times, names of files."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from federation import agents
+from flwr.app import Context
+from flwr.clientapp import ClientApp
+
+from fbo_flower import Float, SearchSpace
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.cli.main import run
+from fbo_flower.clients import ObjectiveContext, OwnAnswer, TuningAgent, add_tuning, client_app, data_file
+from fbo_flower.clients.app import agent_app
+from fbo_flower.clients.node import names_of_files
+from fbo_flower.clients.task_context import disclosed_times
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation import simulate
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.strategies import FTS, HCT, RandomSearch
+from fbo_flower.study import Study
+
+SPACE = SearchSpace({"x": Float(0, 1)})
+KNOWN = [{"x": 0.75}, {"x": 0.25}]
+
+
+def loss(config: dict[str, Any], context: Any) -> float:
+    return 3.0 + (config["x"] - 0.3) ** 2
+
+
+def gain(config: dict[str, Any], context: Any) -> float:
+    return -loss(config, context)
+
+
+class RepeatableLoss:
+    def __call__(self, config: dict[str, Any], context: Any) -> float:
+        return loss(config, context)
+
+    def repeated(self, config: dict[str, Any], context: Any, repeats: int) -> Any:
+        return np.full(repeats, loss(config, context))
+
+
+def tune(objective: Any = loss, num_rounds: int | None = 4, kind: Any = FTS, **given: Any) -> Study:
+    """Return a study of two agents; `given` are arguments of `client_app`, and of the strategy."""
+    of_the_strategy = {n: given.pop(n) for n in ("num_initial", "budget", "callbacks") if n in given}
+    of_start = {n: given.pop(n) for n in ("journal", "resume") if n in given}
+    grid = agents(2, objective, **{"space": SPACE, "minimize": objective is not gain, **given})
+    return kind(seed=1, num_agents=2, **of_the_strategy).start(grid, num_rounds=num_rounds, **of_start).study
+
+
+# -- losses and known configurations -----------------------------------------------------------------
+
+
+def test_a_loss_gives_the_same_trials_as_its_gain_and_is_shown_as_it_is() -> None:
+    minimised, maximised = tune(loss), tune(gain)
+    assert minimised.trials["config"].tolist() == maximised.trials["config"].tolist()
+    np.testing.assert_array_equal(minimised.trials["value"], -maximised.trials["value"])
+    assert minimised.any_minimizes
+    assert not maximised.any_minimizes
+    assert minimised.best["0"]["value"] == -maximised.best["0"]["value"]
+    assert minimised.rounds["best"][-1] == min(best["value"] for best in minimised.best.values())
+
+
+def test_the_agent_keeps_its_loss_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answers: list[OwnAnswer] = []
+    tune(loss, journals=tmp_path, on_finish=lambda answer, context: answers.append(answer))
+    assert answers[0].minimize
+    assert answers[0].value == pytest.approx(loss(answers[0].config or {}, None))
+    assert run(["best", str(tmp_path), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [(a.value, a.config) for a in answers] == [(p["value"], p["config"]) for p in printed]
+
+
+def test_observations_from_before_the_study_are_losses_too() -> None:
+    x, y = np.array([[0.1], [0.9]]), np.array([3.04, 3.36])
+    minimised, maximised = (
+        tune(f, prior={"0": (x, sign * y), "1": (x, sign * y)}) for f, sign in ((loss, 1), (gain, -1))
+    )
+    assert minimised.trials["config"].tolist() == maximised.trials["config"].tolist()
+
+
+def test_known_configurations_are_evaluated_first() -> None:
+    app = ClientApp()
+    add_tuning(app, loss, SPACE, seed=1, disclose="trials", minimize=True, initial=KNOWN)
+    strategy = FTS(seed=1, num_agents=2, num_initial=5, action="tune")
+    study = strategy.start(InProcessGrid(app, 2), num_rounds=4).study
+    for agent in ("0", "1"):
+        trials = study.trials.where(agent=agent)
+        assert trials["config"][:2].tolist() == KNOWN
+        assert (trials["round"] == 1).sum() == 5
+    assert study.trials["config"][2:5].tolist() == tune(gain, num_initial=5).trials["config"][2:5].tolist()
+
+
+@pytest.mark.parametrize("objective", [loss, RepeatableLoss()])
+def test_a_bandit_minimises_too(objective: Any) -> None:
+    study = tune(objective, None, HCT, budget=40)
+    assert study.trials["value"].min() >= 3.0
+    assert study.best["0"]["value"] < 3.05
+    assert len(study.times) == len(study.trials) > 0
+
+
+def mixed(context: Context) -> TuningAgent:
+    minimize = context.node_config["partition-id"] == 1
+    return TuningAgent(loss if minimize else gain, SPACE, context, seed=1, minimize=minimize)
+
+
+def test_agents_that_differ_are_refused_and_a_late_one_does_not_take_part() -> None:
+    with pytest.raises(ConfigError, match="minimize: expected the same at every agent"):
+        FTS(num_agents=2).start(InProcessGrid(agent_app(mixed), 2), num_rounds=4)
+    late = {1: Fault("down", rounds=[0])}
+    grid = InProcessGrid(agent_app(mixed), 2, faults=late)
+    study = RandomSearch(seed=1, num_agents=1).start(grid, num_rounds=3).study
+    assert study.settings["runs"][0]["num_agents"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"minimize": "yes"}, "minimize: expected True or False, got the text 'yes'"),
+        ({"initial": {"x": 0.5}}, "initial: expected a list of configurations"),
+        ({"initial": "x"}, "initial: expected a list of configurations"),
+        ({"initial": [0.5]}, r"initial\[0\]: expected a dict, got 0.5"),
+        ({"initial": [{"x": 0.5}, {"y": 1}]}, r"initial\[1\]: "),
+    ],
+)
+def test_wrong_arguments_are_found_at_once(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        client_app(loss, SPACE, **change)
+
+
+# -- times -------------------------------------------------------------------------------------------
+
+
+def test_every_disclosed_trial_has_its_times(tmp_path: Path) -> None:
+    before = time.time()
+    study = tune()
+    after = time.time()
+    keys = [(row["agent"], row["trial"]) for row in study.trials]
+    assert [(row["agent"], row["trial"]) for row in study.times] == keys
+    started, ended = study.times["started"], study.times["ended"]
+    assert (before <= started).all()
+    assert (started <= ended).all()
+    assert (ended <= after + 1).all(), "two clocks measure an end"
+    study.save(tmp_path)
+    assert Study.load(tmp_path) == study
+    assert "started" not in (tmp_path / "trials.csv").read_text()
+
+
+def test_sites_that_train_have_times() -> None:
+    options = {"method": "rand_mo", "num_trials": 3, "num_initial": 2}
+    study = simulate("breast-cancer-5sites", algorithm=make_algorithm("rfms", options), engine="inline")
+    trained = study.times.where(agent=study.trials["agent"][0])
+    assert (trained["ended"] > trained["started"]).all()
+    assert len(study.times) == len(study.trials)
+
+
+def test_a_resumed_study_keeps_times_and_shows_losses(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def interrupt(progress: Any) -> None:
+        if progress.server_round == 2:
+            raise KeyboardInterrupt
+
+    given: dict[str, Any] = {"journals": tmp_path, "journal": tmp_path / "study.db"}
+    with pytest.raises(KeyboardInterrupt):
+        tune(callbacks=[interrupt], **given)
+    seen = [time.time()]
+    study = tune(resume=True, **given)
+    assert study.trials == tune().trials
+    assert study.any_minimizes
+    earlier = study.trials["round"] <= 2
+    assert ((study.times["ended"] <= seen[0]) == earlier).all()
+
+
+@pytest.mark.parametrize("started", [-1.0, 1e12, float("nan")])
+def test_a_clock_that_is_wrong_by_centuries_says_nothing(started: float) -> None:
+    assert disclosed_times({0: (started, started)}, [0]) is None
+
+
+# -- files and names ---------------------------------------------------------------------------------
+
+
+def size_of_file(config: dict[str, Any], context: ObjectiveContext) -> float:
+    file = data_file(context)
+    return 0.0 if file is None else float(file.read_text())
+
+
+def best_of(files: str, **given: Any) -> dict[str, float]:
+    grid = agents(2, size_of_file, space=SPACE, run_config={"data": files}, **given)
+    study = RandomSearch(seed=0, num_agents=2).start(grid, num_rounds=1).study
+    return {agent: best["value"] for agent, best in study.best.items()}
+
+
+def test_simulated_agents_are_named_after_their_files_unless_the_operator_names_them(tmp_path: Path) -> None:
+    files = [tmp_path / f"{name}.csv" for name in ("north", "south, old")]
+    for number, file in enumerate(files):
+        file.write_text(str(number))
+    assert best_of(json.dumps(list(map(str, files)))) == {"north": 0.0, "south_ old": 1.0}
+    same_file = json.dumps([str(files[1])] * 2)
+    assert best_of(same_file, node_configs={0: {"agent": "mine"}}) == {"1": 1.0, "mine": 1.0}
+
+
+@pytest.mark.parametrize("own", ["", "mnist", '"mnist"', "3", "{}", "[1]"])
+def test_an_app_with_a_key_data_of_its_own_keeps_numbers_as_names(own: str) -> None:
+    grid = agents(2, gain, space=SPACE, run_config={"data": own})
+    assert list(RandomSearch(seed=0, num_agents=2).start(grid, num_rounds=1).study.best) == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        (["data/site-1.csv", "data/site-2.csv"], ["site-1", "site-2"]),
+        (["data/a.csv", "data/a.txt"], ["a.csv", "a.txt"]),
+        (["north/data.csv", "south/data.csv"], ["north/data", "south/data"]),
+        (["x/1/a.csv", "y/1/a.csv", "y/1/b.csv"], ["x/1/a", "y/1/a", "y/1/b"]),
+        (["a.csv", "a.csv"], ["0", "1"]),
+        (["a,b.csv", "a_b.csv"], ["0", "1"]),
+        ([f"{'x' * 200}{end}.csv" for end in "ab"], [f"{'x' * 99}{end}" for end in "ab"]),
+        ([], []),
+    ],
+)
+def test_names_of_files_are_different_and_short(files: list[str], names: list[str]) -> None:
+    assert names_of_files(files) == names

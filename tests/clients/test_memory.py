@@ -1,0 +1,267 @@
+"""An agent that dies and comes back: nothing it evaluated is lost, repeated or answered differently."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from agents import SPACE, Objective, node, packed
+from amounts import examples
+from flwr.app import ConfigRecord, Context, RecordDict
+
+from fbo_flower import Float, SearchSpace, wire
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Task
+from fbo_flower.clients.agent import TuningAgent
+from fbo_flower.clients.agent_state_io import (
+    LiveReport,
+    LiveState,
+    agent_state_from_bytes,
+    agent_state_to_bytes,
+    live_record,
+    packed_to_bytes,
+    read_record,
+)
+from fbo_flower.clients.memory import MAX_STATE_REPORT, STATE_KEY, StateMemory, open_memory
+from fbo_flower.errors import JournalError, ObjectiveError
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.storage import AgentJournal
+from fbo_flower.storage.agent_journal import Evaluation, task_key
+from fbo_flower.wire.codec import Packed
+
+ALGORITHMS = {
+    "random": {"num_initial": 5},
+    "fts": {"num_initial": 5, "num_features": 10},
+    "pf-pne": {"budget": 30, "max_evaluations_per_round": 12},
+    "local-pne": {"budget": 30, "max_evaluations_per_round": 12, "deterministic": True},
+    "hct": {"budget": 20, "max_evaluations_per_round": 8},
+    "ts": {"num_initial": 2, "trials_per_round": 3, "num_candidates": 32, "num_path_features": 8},
+    "ei": {"num_initial": 2, "trials_per_round": 3, "num_candidates": 32},
+}
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+def noisy(config: dict[str, float], context: Any) -> float:
+    if context.trial == 3:
+        raise ObjectiveError("planted")
+    return -((config["x"] - 0.3) ** 2) - (config["y"] - 0.6) ** 2 + 0.1 * context.rng.standard_normal()
+
+
+def play(name: str, answer: Callable[[wire.Packed, Task], wire.Packed]) -> list[wire.Packed]:
+    """Play the server for three rounds, and return the agent's reports."""
+    algorithm = make_algorithm(name, ALGORITHMS[name])
+    state, reports = algorithm.init(Federation(SPACE, ("3",)), generator(0, "init")), []
+    envelope = wire.Envelope("s", "3", SPACE.digest)
+    for server_round in range(1, 4):
+        rng = generator(0, "ask", str(server_round))
+        state, asked = algorithm.ask(state, Phase.TRAIN, server_round, ["3"], rng)
+        task = asked["3"]
+        reports.append(answer(packed(algorithm, task), task))
+        report, _ = wire.decode_report(reports[-1], task, envelope, algorithm.report_schema(SPACE), 2)
+        state = algorithm.tell(state, Phase.TRAIN, {"3": report})
+    return reports
+
+
+def agent(objective: Objective, context: Context, seed: int | None = 7) -> TuningAgent:
+    return TuningAgent(objective, SPACE, context, seed=seed, disclose="trials")
+
+
+def content(reply: wire.Packed) -> Any:
+    """Return a reply without times, which differ between two runs, and without its round."""
+    arrays = {name: a.tobytes() for name, a in reply.arrays.items() if name != "disclosed.times"}
+    return arrays, {name: value for name, value in reply.config.items() if name != "round"}
+
+
+@contextmanager
+def slow_clock() -> Iterator[None]:
+    """Let every evaluation take two seconds as the journal sees it, so that each is committed."""
+    ticks = itertools.count(0, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        original = AgentJournal.__init__
+
+        def init(self: AgentJournal, path: str, agent: str, **rest: object) -> None:
+            original(self, path, agent, **rest | {"clock": lambda: float(next(ticks))})  # type: ignore[arg-type]
+
+        patch.setattr(AgentJournal, "__init__", init)
+        yield
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_killed_at_any_evaluation_it_goes_on_after_the_last_one(name: str, tmp_path: Path) -> None:
+    whole = Objective(noisy)
+    expected = play(name, lambda message, _: agent(whole, node(tmp_path / "whole.db")).answer(message))
+    assert whole.calls >= 7
+    for dies_at in range(0, whole.calls, examples(1, 1 + whole.calls // 8)):
+        path, made, fatal = tmp_path / f"{dies_at}.db", list[int](), [dies_at]
+
+        def dying(config: dict[str, float], context: Any, made: Any = made, fatal: Any = fatal) -> float:
+            if [len(made)] == fatal:
+                fatal.clear()
+                raise Killed
+            made.append(context.trial)
+            return noisy(config, context)
+
+        def answer(message: wire.Packed, _: Task, path: Path = path, dying: Any = dying) -> wire.Packed:
+            try:
+                return agent(dying, node(path)).answer(message)
+            except Killed:  # a new process, the same file
+                return agent(dying, node(path)).answer(message)
+
+        with slow_clock():
+            reports = play(name, answer)
+        assert list(map(content, reports)) == list(map(content, expected))
+        assert made == whole.trials, "nothing twice, nothing left out"
+
+
+@pytest.mark.parametrize(("name", "journal"), [("fts", True), ("hct", False)])
+def test_a_task_that_was_answered_is_answered_again_without_an_evaluation(
+    name: str, journal: bool, tmp_path: Path
+) -> None:
+    objective, context = Objective(noisy), node(tmp_path / "a.db" if journal else None)
+
+    def twice(message: wire.Packed, task: Task) -> wire.Packed:
+        first, before = agent(objective, context).answer(message), objective.calls
+        later = wire.Packed(message.arrays, message.config | {"round": task.round + 5})
+        again = agent(objective, context).answer(later)
+        assert objective.calls == before
+        assert again.config["round"] == task.round + 5
+        assert content(again) == content(first)
+        return first
+
+    play(name, twice)
+
+
+def test_the_entropy_of_a_device_is_kept_in_its_journal(tmp_path: Path) -> None:
+    def proposals(name: str) -> list[Any]:
+        one = agent(Objective(), node(tmp_path / name), seed=None)
+        reports = play("random", lambda message, _: one.answer(message))
+        return [report.arrays["disclosed.points"].tolist() for report in reports]
+
+    first = proposals("a.db")
+    with AgentJournal(tmp_path / "a.db", "3") as journal:
+        entropy, _ = journal.study("s") or (0, b"")
+    assert entropy > 2**64
+    assert proposals("a.db") == first != proposals("b.db")
+
+
+def test_incarnation_stays_with_the_memory_and_goes_with_it(tmp_path: Path) -> None:
+    def incarnation(context: Context) -> str:
+        return str(agent(Objective(), context).get_properties({})["incarnation"])
+
+    in_state, on_disk = node(), node(tmp_path / "a.db")
+    assert incarnation(in_state) == incarnation(in_state)
+    assert incarnation(on_disk) == incarnation(node(tmp_path / "a.db"))
+    assert incarnation(node()) != incarnation(in_state)
+    assert incarnation(node(tmp_path / "b.db")) != incarnation(on_disk)
+
+
+def test_a_directory_of_journals_serves_agents_whose_operator_names_none(tmp_path: Path) -> None:
+    open_memory(node(), "3/../x", tmp_path).close()
+    open_memory(node(tmp_path / "own.db"), "3", tmp_path).close()
+    assert sorted(p.name for p in tmp_path.glob("*.db")) == ["agent-3%2F..%2Fx.db", "own.db"]
+    assert isinstance(open_memory(node(), "3"), StateMemory)
+
+
+def test_a_journal_that_does_not_fit_the_algorithm_is_an_error(tmp_path: Path) -> None:
+    def answer(message: wire.Packed, task: Task) -> wire.Packed:
+        with AgentJournal(tmp_path / "a.db", "3") as journal:
+            journal.append("s", task_key(task), Evaluation(0, np.array([0.5, 0.5]), 1.0))
+        return agent(Objective(), node(tmp_path / "a.db")).answer(message)
+
+    with pytest.raises(JournalError, match="another version"):
+        play("random", answer)
+
+
+def test_notes_outlive_studies_in_both_memories(tmp_path: Path) -> None:
+    for context in (node(), node(tmp_path / "a.db")):
+        memory = open_memory(context, "3")
+        assert memory.note("account") == {}
+        memory.put_note("account", {"answers": {"inbag": 3}})
+        memory.begin("s2", 5, b"")
+        memory.close()
+        assert open_memory(context, "3").note("account") == {"answers": {"inbag": 3}}
+
+
+def a_state() -> AgentState:
+    points = np.asfortranarray(np.random.default_rng(0).random((5, 2)))
+    values = np.array([1.0, np.nan, 3.0, -0.0, 5.0])
+    history = History(points, values, np.arange(5), {1: "planted"})
+    return AgentState(SPACE, history, {"row": np.eye(3)[1], "number": np.array(2.0)}, passed=7)
+
+
+def a_report(length: int = 3) -> Packed:
+    return Packed({"weights": np.arange(float(length))}, {"round": 2, "values": "{}", "ok": True})
+
+
+def test_a_live_state_is_the_state_that_bytes_give_back() -> None:
+    live = agent_state_from_bytes(LiveState.of(a_state()), SPACE)
+    stored = agent_state_from_bytes(agent_state_to_bytes(a_state()), SPACE)
+    assert (live.passed, live.history.failures) == (stored.passed, stored.history.failures)
+    assert agent_state_to_bytes(live) == agent_state_to_bytes(stored) == bytes(LiveState.of(a_state()))
+    pairs = [(live.arrays[name], stored.arrays[name]) for name in ("row", "number")]
+    for ours, theirs in [*pairs, (live.history.points, stored.history.points)]:
+        np.testing.assert_array_equal(ours, theirs)
+        assert (ours.shape, ours.dtype, ours.strides) == (theirs.shape, theirs.dtype, theirs.strides)
+        assert not ours.flags.writeable
+
+
+def test_a_live_state_keeps_no_array_of_others() -> None:
+    state = a_state()
+    live = LiveState.of(state).agent_state
+    state.history.values[0] = 99.0  # the caller's own array, which it may still write
+    assert live.history.values[0] == 1.0
+    assert all(array.base is None for array in live.arrays.values())
+    assert LiveState.of(live).agent_state.history.points is live.history.points  # not copied twice
+
+
+def test_a_live_state_of_another_space_is_refused() -> None:
+    with pytest.raises(JournalError, match="space: expected digest"):
+        agent_state_from_bytes(LiveState.of(a_state()), SearchSpace({"x": Float(0.0, 2.0)}))
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda r: pickle.loads(pickle.dumps(r)), lambda r: r.copy()])
+def test_flower_pickle_and_copy_see_an_ordinary_record(way) -> None:
+    record = live_record(LiveState.of(a_state()), {"study": "s"})
+    plain = ConfigRecord({"data": agent_state_to_bytes(a_state()), "values": '{"study": "s"}'})
+    for seen in (record, way(record)):
+        assert seen == plain
+        assert plain == seen
+        assert dict(seen.items()) == dict(plain.items())
+        assert list(seen) == list(plain)
+        assert list(seen.values()) == list(plain.values())
+        assert seen["data"] == plain["data"]
+        assert seen.get("data") == plain["data"]
+        assert repr(seen) == repr(plain)
+        assert seen.count_bytes() == plain.count_bytes()
+        assert read_record(seen)[1] == {"study": "s"}
+    assert type(getattr(way(record).__dict__["_data"], "live", b"")) is bytes, "the objects stay here"
+
+
+def test_a_live_memory_is_the_memory_that_travelled() -> None:
+    state = RecordDict()
+    memory = StateMemory(state)
+    memory.begin("s", 3, agent_state_to_bytes(a_state()), "fts {}")
+    memory.finish("s", "task", 1, LiveState.of(a_state()), LiveReport.of(a_report()), (), ("work", "key"))
+    for kept in (state, pickle.loads(pickle.dumps(state))):
+        found = StateMemory(kept)
+        entropy, data = found.study("s") or (0, b"")
+        assert (entropy, bytes(data)) == (3, agent_state_to_bytes(a_state()))
+        assert bytes(found.report("s", "task") or b"") == packed_to_bytes(a_report())
+        assert (found.answered("s", "work"), found.algorithm("s")) == ("key", "fts {}")
+
+
+@pytest.mark.parametrize("length", [MAX_STATE_REPORT // 8 - 100, MAX_STATE_REPORT // 8 + 1])
+def test_a_report_that_is_too_large_is_not_kept(length: int) -> None:
+    state = RecordDict()
+    StateMemory(state).finish("s", "task", 1, b"", LiveReport.of(a_report(length)))
+    assert (f"{STATE_KEY}.report" in state) == (len(packed_to_bytes(a_report(length))) <= MAX_STATE_REPORT)
