@@ -1,4 +1,4 @@
-"""Flower's own loop runs every strategy, and makes the trials of ours."""
+"""Flower's own loop runs every strategy, and makes the trials of ours; see also `test_every_algorithm`."""
 
 from __future__ import annotations
 
@@ -6,56 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federation import agents
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result, Strategy
 
-from fbo_flower.algorithms import ALGORITHMS
-from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.agents import problem_app
-from fbo_flower.simulation.grids import Fault, InProcessGrid
-from fbo_flower.simulation.problems import make_problem
-from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import FTS, STRATEGIES
 
-SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
-SMALL = {"num_candidates": 32, "num_path_features": 16}
-BUDGET = {"budget": 40, "max_evaluations_per_round": 15}
-OPTIONS: dict[str, dict[str, Any]] = {
-    "ts": SMALL,
-    "fts": {**SMALL, "num_features": 12},
-    "dp-fts": {**SMALL, "num_features": 12, "sampling_rate": 1.0, "num_regions": 2},
-    "co-kg": {"num_points": 25, "num_initial": 3},
-    "fn-ucb": {"budget": 12},
-} | dict.fromkeys(["pf-pne", "fed-pne", "local-pne", "hct", "fed1-ucb"], BUDGET)
-SECURE = {
-    "fts": {**OPTIONS["fts"], "lengthscale": "federated"},
-    "dp-fts": OPTIONS["dp-fts"],
-    "fed-ei": {},
-    "pf-pne": BUDGET,
-    "fed-pne": BUDGET,
-}
-CASES = [
-    *(pytest.param(name, OPTIONS.get(name, {}), id=name) for name in ALGORITHMS),
-    *(pytest.param(n, {**o, "secure_sums": 3}, id=f"{n} with secure sums") for n, o in SECURE.items()),
-]
+SMALL = {"num_features": 12, "num_candidates": 32, "num_path_features": 16}
+SECURE = {"lengthscale": "federated", "secure_sums": 3, "num_candidates": 32, "num_path_features": 16}
+BOTH_LOOPS = pytest.mark.parametrize("start", [FTS.start, Strategy.start], ids=["ours", "theirs"])
 
 
-def hill(config: Any, context: Any) -> float:
-    return 1.0 - (config["x"] - 0.2 - 0.1 * context.partition) ** 2 - (config["y"] - 0.4) ** 2
-
-
-def grid(**faults: Any) -> InProcessGrid:
-    return InProcessGrid(client_app(hill, SPACE, seed=3, disclose="trials"), 4, **faults)
-
-
-def made(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
-    """Return a strategy, and a grid of agents or of sites for it."""
-    if not ALGORITHMS[name].roles:
-        return STRATEGIES[name](num_agents=4, seed=3, **options), grid()
-    strategy = STRATEGIES[name](num_agents=5, seed=3, num_initial=4, num_trials=5)
-    problem = make_problem("breast-cancer-5sites", 5, 0, {"learner": "elastic-net", "split": "srs"})
-    return strategy, InProcessGrid(problem_app(problem, strategy.algorithm, 3), 5)
+def fts(seed: int = 3, **options: Any) -> FTS:
+    return FTS(num_agents=4, seed=seed, **(options or SMALL))
 
 
 def rows(strategy: Any) -> list[list[Any]]:
@@ -63,71 +27,49 @@ def rows(strategy: Any) -> list[list[Any]]:
     return [study.trials[c].tolist() for c in ("agent", "round", "trial", "value", "config")]
 
 
-@pytest.mark.parametrize(("name", "options"), CASES)
-def test_flowers_own_loop_gives_the_trials_of_ours(name: str, options: dict[str, Any]) -> None:
-    ours, agents = made(name, options)
-    ours.start(agents, num_rounds=4)
-    theirs, agents = made(name, options)
-    result = Strategy.start(theirs, agents, ArrayRecord(), num_rounds=4)
-    finished = theirs.finish(agents)
-    assert rows(theirs) == rows(ours)
-    assert len(theirs.study.trials) > 0
-    assert theirs.study.recommendations == ours.study.recommendations
-    assert theirs.study.models == ours.study.models
-    assert theirs.study.settings["runs"][0]["status"] == "finished"
-    assert list(result.arrays) == list(finished.arrays)
-
-
 def test_the_positional_call_of_a_flower_user_is_understood() -> None:
-    named, positional = (STRATEGIES["fts"](num_agents=4, seed=3, **OPTIONS["fts"]) for _ in range(2))
-    named.start(grid(), num_rounds=3)
-    result = positional.start(grid(), ArrayRecord(), 3, 3600, ConfigRecord(), ConfigRecord(), None)
+    named, positional = fts(), fts()
+    named.start(agents(4), num_rounds=3)
+    result = positional.start(agents(4), ArrayRecord(), 3, 3600, ConfigRecord(), ConfigRecord(), None)
     assert isinstance(result, Result)
     assert rows(positional) == rows(named)
     assert result.study is positional.study
 
 
 def test_both_loops_return_the_same_arrays_and_metrics() -> None:
-    results = []
-    for start in (FTS.start, Strategy.start):
-        strategy = FTS(num_agents=4, seed=3, lengthscale="federated", secure_sums=3, **SMALL)
-        results.append(start(strategy, grid(), ArrayRecord(), 4))
-    ours, theirs = results
+    ours, theirs = (
+        start(fts(**SECURE), agents(4), ArrayRecord(), 4) for start in (FTS.start, Strategy.start)
+    )
     assert ours.train_metrics_clientapp == theirs.train_metrics_clientapp
     assert ours.evaluate_metrics_clientapp == theirs.evaluate_metrics_clientapp
     assert [m["evaluations"] for m in theirs.train_metrics_clientapp.values()] == [12, 4, 4, 4]
     assert theirs.train_metrics_clientapp[4]["best"] <= 1.0
     assert list(theirs.evaluate_metrics_clientapp) == [1], "the only sum, of the first round"
     assert theirs.evaluate_metrics_clientapp[1]["replies"] == 8
-    assert {n: a.numpy().tolist() for n, a in ours.arrays.items()} == {
-        n: a.numpy().tolist() for n, a in theirs.arrays.items()
-    }
+    arrays = [{n: a.numpy().tolist() for n, a in result.arrays.items()} for result in (ours, theirs)]
+    assert arrays[0] == arrays[1]
     assert ours.arrays["weights"].shape == (4, 100)
 
 
-@pytest.mark.parametrize("loop", ["ours", "theirs"])
-def test_the_arrays_of_a_study_are_the_start_of_another(loop: str) -> None:
-    earlier = FTS(num_agents=4, seed=3, **OPTIONS["fts"]).start(grid(), num_rounds=4)
-    strategy = FTS(num_agents=4, seed=4, **OPTIONS["fts"])
-    start = FTS.start if loop == "ours" else Strategy.start
-    start(strategy, grid(), earlier.arrays, 2)
+@BOTH_LOOPS
+def test_the_arrays_of_a_study_are_the_start_of_another(start: Any) -> None:
+    earlier = fts().start(agents(4), num_rounds=4)
+    strategy, fresh = fts(4), fts(4)
+    start(strategy, agents(4), earlier.arrays, 2)
     assert len(strategy._run.state.messages) == 8, "those of the earlier study, and those of this one"
-    fresh = FTS(num_agents=4, seed=4, **OPTIONS["fts"])
-    fresh.start(grid(), num_rounds=2)
+    fresh.start(agents(4), num_rounds=2)
     assert len(fresh._run.state.messages) == 4
 
 
-@pytest.mark.parametrize("loop", ["ours", "theirs"])
-def test_evaluate_fn_is_called_before_the_first_round_and_after_each(loop: str) -> None:
+@BOTH_LOOPS
+def test_evaluate_fn_is_called_before_the_first_round_and_after_each(start: Any) -> None:
     seen: list[tuple[int, list[str]]] = []
 
     def evaluate_fn(server_round: int, arrays: ArrayRecord) -> MetricRecord:
         seen.append((server_round, sorted(arrays)))
         return MetricRecord({"number": server_round})
 
-    strategy = FTS(num_agents=4, seed=3, **OPTIONS["fts"])
-    start = FTS.start if loop == "ours" else Strategy.start
-    result = start(strategy, grid(), ArrayRecord(), 2, evaluate_fn=evaluate_fn)
+    result = start(fts(), agents(4), ArrayRecord(), 2, evaluate_fn=evaluate_fn)
     names = ["frequencies", "phases", "weights"]
     assert seen == [(0, []), (1, names), (2, names)]
     assert [m["number"] for m in result.evaluate_metrics_serverapp.values()] == [0, 1, 2]
@@ -144,11 +86,11 @@ class Wrapping(Strategy):
         self.num_messages += len(messages)
         return messages
 
-    def aggregate_train(self, *given: Any) -> Any:
-        return self.inner.aggregate_train(*given)
-
     def configure_evaluate(self, *given: Any) -> Any:
         return self.inner.configure_evaluate(*given)
+
+    def aggregate_train(self, *given: Any) -> Any:
+        return self.inner.aggregate_train(*given)
 
     def aggregate_evaluate(self, *given: Any) -> Any:
         return self.inner.aggregate_evaluate(*given)
@@ -158,40 +100,29 @@ class Wrapping(Strategy):
 
 
 def test_a_strategy_that_wraps_ours_works() -> None:
-    inner = FTS(num_agents=4, seed=3, lengthscale="federated", secure_sums=3, **SMALL)
+    inner, plain = fts(**SECURE), fts(**SECURE)
     wrapping = Wrapping(inner)
-    wrapping.start(grid(), ArrayRecord(), num_rounds=3)
-    plain = FTS(num_agents=4, seed=3, lengthscale="federated", secure_sums=3, **SMALL)
-    plain.start(grid(), num_rounds=3)
+    wrapping.start(agents(4), ArrayRecord(), num_rounds=3)
+    plain.start(agents(4), num_rounds=3)
     assert rows(inner) == rows(plain)
     assert wrapping.num_messages == 12
 
 
-def test_an_agent_that_fails_within_flowers_loop_costs_its_own_contribution() -> None:
-    results = []
-    for start in (FTS.start, Strategy.start):
-        strategy = FTS(num_agents=4, seed=3, **OPTIONS["fts"])
-        start(strategy, grid(faults={1: Fault("raising", rounds=[2])}), ArrayRecord(), 4)
-        results.append((rows(strategy), strategy.study.rounds["replies"].tolist()))
-    assert results[0] == results[1]
-    assert results[0][1] == [4, 3, 4, 4]
-
-
 def test_a_second_start_within_flowers_loop_is_a_study_of_its_own() -> None:
-    strategy = FTS(num_agents=4, seed=3, **OPTIONS["fts"])
-    first = [Strategy.start(strategy, grid(), ArrayRecord(), num_rounds=2), rows(strategy)][1]
-    Strategy.start(strategy, grid(), ArrayRecord(), num_rounds=2)
-    assert rows(strategy) == first
+    strategy, found = fts(), []
+    for _ in range(2):
+        Strategy.start(strategy, agents(4), ArrayRecord(), num_rounds=2)
+        found.append(rows(strategy))
+    assert found[0] == found[1]
 
 
 def test_what_flower_passes_and_tuning_cannot_use_is_refused() -> None:
-    strategy = FTS(num_agents=4, seed=3, **OPTIONS["fts"])
     with pytest.raises(ConfigError, match="initial_arrays: expected an ArrayRecord, got 25"):
-        strategy.start(grid(), 25)
+        fts().start(agents(4), 25)
     with pytest.raises(ConfigError, match="train_config: expected none, got lr"):
-        Strategy.start(strategy, grid(), ArrayRecord(), 2, train_config=ConfigRecord({"lr": 0.1}))
+        Strategy.start(fts(), agents(4), ArrayRecord(), 2, train_config=ConfigRecord({"lr": 0.1}))
     model = ArrayRecord({"w": Array(np.zeros(3))})
     with pytest.raises(ConfigError, match="warm_start: expected an algorithm that keeps messages"):
-        STRATEGIES["random"](num_agents=4, seed=3).start(grid(), model, 2)
+        STRATEGIES["random"](num_agents=4, seed=3).start(agents(4), model, 2)
     with pytest.raises(ConfigError, match="expected a running study"):
-        FTS(num_agents=4).finish(grid())
+        fts().finish(agents(4))

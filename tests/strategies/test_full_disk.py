@@ -10,21 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from federation import agents
 
-from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
-from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import AgentJournal, Event, StudyJournal, store
 from fbo_flower.storage.agent_journal import Evaluation
 from fbo_flower.strategies import FTS, RandomSearch
-
-SPACE = SearchSpace({"x": Float(0.0, 1.0)})
-
-
-@pytest.fixture
-def _messages_of_flower(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
 
 
 def limit_pages(monkeypatch: pytest.MonkeyPatch, name: str, pages: int) -> None:
@@ -40,13 +31,12 @@ def limit_pages(monkeypatch: pytest.MonkeyPatch, name: str, pages: int) -> None:
     monkeypatch.setattr(store, "_connect", connect)
 
 
-@pytest.mark.usefixtures("_messages_of_flower")
 @pytest.mark.parametrize("how", ["no room for a page", "no room for a byte"])
 def test_an_agent_whose_disk_is_full_says_so_at_registration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
-    configs = {n: {"journal": str(tmp_path / f"agent-{n}.db")} for n in range(2)}
-    grid = InProcessGrid(client_app(lambda config, _: config["x"], SPACE, seed=1), 2, node_configs=configs)
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    grid = agents(2, journals=tmp_path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     if how == "no room for a page":
         limit_pages(monkeypatch, "agent-1.db", 1)
@@ -68,30 +58,31 @@ def test_an_agent_whose_disk_is_full_says_so_at_registration(
     assert time.monotonic() - started < 10.0
 
 
+def append(journal: AgentJournal, trials: range) -> None:
+    for trial in trials:
+        journal.append("s", "t", Evaluation(trial, np.zeros(1), 0.5))
+
+
 def test_the_evaluations_of_an_agent_whose_disk_is_full_are_kept_and_its_lock_is_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "agent-0.db"
     with AgentJournal(path, "0") as journal:
-        journal.append("s", "t", Evaluation(0, np.zeros(1), 0.5))
+        append(journal, range(1))
     pages = path.stat().st_size // 4096
     with monkeypatch.context() as full:
         limit_pages(full, path.name, pages)
         journal = AgentJournal(path, "0")
-        for trial in range(1, 400):
-            journal.append("s", "t", Evaluation(trial, np.zeros(1), 0.5))
+        append(journal, range(1, 400))
         with pytest.raises(JournalError, match="what was committed before is kept"):
             journal.close()
     with AgentJournal(path, "0", wait_seconds=0.1) as journal:
         assert [e.trial for e in journal.evaluations("s", "t")] == [0]
-    full_again = AgentJournal(path, "0")
-    full_again.connection.execute(f"PRAGMA max_page_count = {pages}")
-    for trial in range(1, 400):
-        full_again.append("s", "t", Evaluation(trial, np.zeros(1), 0.5))
-    with pytest.raises(JournalError, match="free some space"):
-        full_again.commit()
-    full_again.connection.execute("PRAGMA max_page_count = 100000")  # somebody has freed some
-    full_again.close()
+        journal.connection.execute(f"PRAGMA max_page_count = {pages}")
+        append(journal, range(1, 400))
+        with pytest.raises(JournalError, match="free some space"):
+            journal.commit()
+        journal.connection.execute("PRAGMA max_page_count = 100000")  # somebody has freed some
     with AgentJournal(path, "0") as journal:
         assert len(journal.evaluations("s", "t")) == 400
 
@@ -99,9 +90,6 @@ def test_the_evaluations_of_an_agent_whose_disk_is_full_are_kept_and_its_lock_is
 def test_a_server_whose_disk_is_full_keeps_the_results_so_far_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configs = {n: {"journal": str(tmp_path / f"agent-{n}.db")} for n in range(2)}
-    app = client_app(lambda config, _: -config["x"], SPACE, seed=1, disclose="trials")
-
     def strategy() -> FTS:
         return FTS(num_agents=2, seed=1, num_features=9, num_candidates=16, num_path_features=9)
 
@@ -109,15 +97,13 @@ def test_a_server_whose_disk_is_full_keeps_the_results_so_far_and_resumes(
         limit_pages(full, "study.db", 8)
         failed = strategy()
         with pytest.raises(JournalError, match=r"study\.db.*free some space"):
-            failed.start(
-                InProcessGrid(app, 2, node_configs=configs), num_rounds=20, journal=tmp_path / "study.db"
-            )
+            failed.start(agents(2, journals=tmp_path), num_rounds=20, journal=tmp_path / "study.db")
         assert failed.study is not None
         assert 0 < len(failed.study.rounds) < 20
         assert failed.study.settings["runs"][0]["status"] == "failed"
-    grid = InProcessGrid(app, 2, node_configs=configs)
-    study = strategy().start(grid, num_rounds=20, journal=tmp_path / "study.db", resume=True).study
-    whole = strategy().start(InProcessGrid(app, 2), num_rounds=20).study
+    resumed = {"num_rounds": 20, "journal": tmp_path / "study.db", "resume": True}
+    study = strategy().start(agents(2, journals=tmp_path), **resumed).study
+    whole = strategy().start(agents(2), num_rounds=20).study
     assert study.trials["value"].tolist() == whole.trials["value"].tolist()
     assert len(study.rounds) == 20
 

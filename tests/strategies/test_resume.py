@@ -21,60 +21,34 @@ from fbo_flower.strategies import STRATEGIES
 from fbo_flower.study import Study
 
 NUM_AGENTS = 3
+FTS = {"num_features": 20, "num_candidates": 32, "num_path_features": 16}
+DP = {"num_features": 6, "sampling_rate": 0.6, "schedule": 0.3}
+EI = {"num_candidates": 32}
+POOL = {**EI, "secure_sums": 0}
+CO_KG = {"num_initial": 3, "num_points": 16}
+# the problem, options of the algorithm, and the number of rounds
 CASES = {
-    "random": ("gp-samples", {}, {}, 3),
-    "fts": ("gp-samples", {}, {"num_features": 20}, 4),
-    "fts in threes": ("gp-samples", {}, {"num_features": 20, "trials_per_round": 3}, 3),
-    "dp-fts in threes": (
-        "gp-samples",
-        {},
-        {"num_features": 6, "sampling_rate": 0.6, "schedule": 0.3, "trials_per_round": 3},
-        3,
-    ),
-    "dp-fts": ("gp-samples", {}, {"num_features": 6, "sampling_rate": 0.6, "schedule": 0.3}, 4),
-    "dp-fts secure": (
-        "gp-samples",
-        {},
-        {"num_features": 6, "sampling_rate": 1.0, "schedule": 0.3, "secure_sums": 2},
-        4,
-    ),
-    "pf-pne": ("garland", {}, {"budget": 300, "max_evaluations_per_round": 100}, None),
-    "fed-pne": ("garland", {}, {"budget": 12, "secure_sums": 2}, None),
+    "random": ("gp-samples", {}, 3),
+    "fts": ("gp-samples", FTS, 4),
+    "dp-fts": ("gp-samples", DP, 4),
+    "dp-fts in threes": ("gp-samples", {**DP, "trials_per_round": 3}, 3),
+    "dp-fts secure": ("gp-samples", {**DP, "sampling_rate": 1.0, "secure_sums": 2}, 4),
+    "pf-pne": ("garland", {"budget": 300, "max_evaluations_per_round": 100}, None),
     "pf-pne racing async": (
-        "garland",
-        {},
-        {"variant": "racing", "budget": 40, "max_evaluations_per_round": 10},
-        None,
+        "garland", {"variant": "racing", "budget": 40, "max_evaluations_per_round": 10}, None,
     ),
-    "hct": ("garland", {}, {"budget": 60, "max_evaluations_per_round": 25}, None),
-    "co-kg": ("f1", {}, {"num_initial": 3, "num_points": 16}, 3),
-    "rfms": (
-        "breast-cancer-5sites",
-        {"learner": "elastic-net", "split": "srs", "openbox": 0, "lockbox": 1},
-        {"method": "rand_mo", "num_trials": 3, "num_initial": 3},
-        None,
-    ),
-    "ei": ("himmelblau", {}, {"num_candidates": 32}, 3),
-    "fed-ei": ("himmelblau", {}, {"num_candidates": 32, "secure_sums": 0}, 4),
-    "fed-ei secure": ("himmelblau", {}, {"num_candidates": 32}, 4),
-    "fed-ei secure in twos": ("himmelblau", {}, {"num_candidates": 32, "trials_per_round": 2}, 4),
-    "fts clocked": ("gp-samples", {}, {"num_features": 20}, 4),
-    "fts async": ("gp-samples", {}, {"num_features": 20}, 4),
-    "co-kg async": ("f1", {}, {"num_initial": 3, "num_points": 16}, 4),
-    "co-kg auto async": (
-        "f1",
-        {},
-        {"num_initial": 3, "num_points": 16, "central": "auto", "refit": 2, "refine_every": 1},
-        4,
-    ),
-    "fed-ei async": ("himmelblau", {}, {"num_candidates": 32, "secure_sums": 0}, 4),
-    "fed-ei async in twos": (
-        "himmelblau",
-        {},
-        {"num_candidates": 32, "secure_sums": 0, "trials_per_round": 2},
-        4,
-    ),
-}
+    "fed-pne": ("garland", {"budget": 12, "secure_sums": 2}, None),
+    "hct": ("garland", {"budget": 60, "max_evaluations_per_round": 25}, None),
+    "co-kg": ("f1", CO_KG, 3),
+    "co-kg auto async": ("f1", {**CO_KG, "central": "auto", "refit": 2, "refine_every": 1}, 4),
+    "rfms": ("breast-cancer-5sites", {"method": "rand_mo", "num_trials": 3, "num_initial": 3}, None),
+    "ei": ("himmelblau", EI, 3),
+    "fed-ei secure": ("himmelblau", EI, 4),
+    "fed-ei async in twos": ("himmelblau", {**POOL, "trials_per_round": 2}, 4),
+    "fts clocked": ("gp-samples", FTS, 4),
+    "fts async": ("gp-samples", FTS, 4),
+}  # fmt: skip
+SITES = {"learner": "elastic-net", "split": "srs", "openbox": 0, "lockbox": 1}
 
 
 class Killed(BaseException):
@@ -85,12 +59,12 @@ class Federation:
     """Agents that outlive the servers that ask them."""
 
     def __init__(self, case: str, faults: dict[int, Fault] | None = None) -> None:
-        problem_name, problem_options, self.options, self.num_rounds = CASES[case]
+        problem_name, self.options, self.num_rounds = CASES[case]
         self.algorithm = case.split(maxsplit=1)[0]
         self.mode = "async" if "async" in case else "sync"
         self.clocked = self.mode == "async" or "clocked" in case
         self.num_agents = 5 if case == "rfms" else NUM_AGENTS
-        problem = make_problem(problem_name, self.num_agents, 1, problem_options)
+        problem = make_problem(problem_name, self.num_agents, 1, SITES if case == "rfms" else {})
         self.evaluations = 0
 
         def objective(config, context):
@@ -152,8 +126,9 @@ def test_killed_at_any_write_it_comes_to_the_same_trials(
     with StudyJournal(tmp_path / "whole.db") as journal:
         num_events = len(journal)
     assert num_events > 10
-    steps = {"rfms": 7, "co-kg": 4}  # these take longer; `make kill` leaves none out
-    step = steps.get(case, 1 if num_events < 40 else 3) + examples(0, 6)  # odd and even numbers either way
+    # odd and even numbers either way; `make kill` leaves none out
+    step = max({"rfms": 7, "co-kg": 4}.get(case, 3), 1 + num_events // examples(16, 4))
+    step += step % 2 == 0
     for number in [*range(1, num_events + 1, step), num_events + 1]:
         federation, path = Federation(case), tmp_path / f"{number}.db"
         with monkeypatch.context() as patch:
@@ -215,31 +190,33 @@ def test_replies_that_failed_or_were_refused_count_the_same_after_a_resume(
     assert counts(study) == counts(expected)
 
 
-def test_a_finished_study_resumed_is_that_study(tmp_path: Path) -> None:
-    federation = Federation("fts")
-    first = federation.start(tmp_path / "j.db")
+def test_a_finished_study_resumed_is_that_study_or_a_longer_one(tmp_path: Path) -> None:
+    federation, path = Federation("random"), tmp_path / "j.db"
+    first = federation.start(path, seed=None)
     evaluations = federation.evaluations
-    again = federation.start(tmp_path / "j.db", resume=True)
+    again = federation.start(path, resume=True, seed=None)
     assert rows(first) == rows(again)
     assert federation.evaluations == evaluations
+    assert first.settings["runs"][0]["seed"] == again.settings["runs"][0]["seed"], "nobody gave one"
+    federation.num_rounds = 4
+    assert len(federation.start(path, resume=True, seed=None).rounds) == 4
 
 
 def test_other_settings_are_refused_with_the_differences(tmp_path: Path) -> None:
-    federation = Federation("fts")
-    federation.start(tmp_path / "j.db")
+    federation, path = Federation("fts"), tmp_path / "j.db"
+    federation.start(path)
     with pytest.raises(JournalError, match=r'seed was "5" and is "6"'):
-        federation.start(tmp_path / "j.db", resume=True, seed=6)
+        federation.start(path, resume=True, seed=6)
+    with pytest.raises(ConfigError, match="resume"):
+        federation.start(path)
+    with pytest.raises(ConfigError, match="journal"):
+        federation.start(None, resume=True)
+    federation.num_rounds = 2
+    with pytest.raises(JournalError, match="num_rounds was 4 and is 2"):
+        federation.start(path, resume=True)
     federation.options = {"num_features": 30}
     with pytest.raises(JournalError, match="options was"):
-        federation.start(tmp_path / "j.db", resume=True)
-
-
-def test_a_seed_that_nobody_gave_is_that_of_the_journal(tmp_path: Path) -> None:
-    federation = Federation("random")
-    first = federation.start(tmp_path / "j.db", seed=None)
-    again = federation.start(tmp_path / "j.db", resume=True, seed=None)
-    assert rows(first) == rows(again)
-    assert first.settings["runs"][0]["seed"] == again.settings["runs"][0]["seed"]
+        federation.start(path, resume=True)
 
 
 @pytest.mark.parametrize("case", ["dp-fts", "dp-fts secure"])
@@ -282,15 +259,6 @@ def test_a_dp_fts_journal_without_recorded_draws_is_refused_and_not_drawn_anew(t
         federation.start(tmp_path / "old.db", resume=True)
 
 
-def test_a_journal_with_a_study_is_not_overwritten(tmp_path: Path) -> None:
-    federation = Federation("random")
-    federation.start(tmp_path / "j.db")
-    with pytest.raises(ConfigError, match="resume"):
-        federation.start(tmp_path / "j.db")
-    with pytest.raises(ConfigError, match="journal"):
-        federation.start(None, resume=True)
-
-
 def test_an_agent_that_lost_its_memory_takes_part_as_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,17 +275,6 @@ def test_an_agent_that_lost_its_memory_takes_part_as_a_new_one(
     assert study.rounds["failures"].sum() <= 1, "at most the task that was on its way"
     trials = study.trials["trial"][study.trials["agent"] == "1~2"]
     assert trials.tolist() == list(range(len(trials)))
-
-
-def test_a_resumed_study_may_be_longer_and_not_shorter(tmp_path: Path) -> None:
-    federation = Federation("random")
-    federation.num_rounds = 3
-    federation.start(tmp_path / "j.db")
-    federation.num_rounds = 2
-    with pytest.raises(JournalError, match="num_rounds was 3 and is 2"):
-        federation.start(tmp_path / "j.db", resume=True)
-    federation.num_rounds = 4
-    assert len(federation.start(tmp_path / "j.db", resume=True).rounds) == 4
 
 
 def test_an_agent_that_fails_for_want_of_memory_is_asked_again_who_it_is() -> None:

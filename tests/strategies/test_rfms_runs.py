@@ -10,13 +10,12 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord
 from waiting import LATE
 
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.site_app import site_agent, site_app
 from fbo_flower.errors import ConfigError, ObjectiveError
-from fbo_flower.models import pack, unpack
+from fbo_flower.models import unpack
 from fbo_flower.reports.selection import selection_cells, selections
-from fbo_flower.simulation import Agents, Keep, Start, make_problem, simulate
+from fbo_flower.simulation import Agents, Start, make_problem, simulate
 from fbo_flower.simulation.agents import problem_app
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import RFMS
@@ -50,23 +49,24 @@ class Recording(InProcessGrid):
         return replies
 
 
-def run(made, faults=None, grid=InProcessGrid, options=None, node_configs=None, **settings):
+def run(made=None, faults=None, grid=InProcessGrid, options=None, node_configs=None, **settings):
+    made = made or problem()
     strategy = RFMS(**{"num_agents": 5, "seed": 3, "round_timeout": 0.2, **SMALL, **settings})
     app = problem_app(made, strategy.algorithm, 3, site_options=options)
     grid = grid(app, 5, faults=faults, node_configs=node_configs)
-    return strategy.start(grid, num_rounds=None).study, grid, strategy
+    return strategy.start(grid, num_rounds=None).study, grid
 
 
 @pytest.fixture(scope="module")
 def undisturbed():
-    return run(problem(), grid=Recording)
+    return run(grid=Recording)
 
 
 # -- a run ---------------------------------------------------------------------------------------
 
 
 def test_a_run_leaves_models_with_all_their_losses(undisturbed, tmp_path):
-    study, _, _ = undisturbed
+    study, _ = undisturbed
     models = study.models
     assert len(models) == 5
     assert not {"answers withheld", "epsilon spent"} & set(selection_cells(selections(study)))
@@ -82,34 +82,29 @@ def test_a_run_leaves_models_with_all_their_losses(undisturbed, tmp_path):
 
 
 def test_losses_are_those_of_the_models_on_the_rows(undisturbed):
-    study, grid, _ = undisturbed
+    study, grid = undisturbed
     made = problem()
     sent = {}
     for content in grid.contents:
         names, arrays = str(content.get("config", {}).get("names", "")), content.get("arrays", {})
         if "manifest" in names:
             sent[int(content["config"]["trial"])] = arrays["model"].numpy()
-    for row in study.models:
-        if not row["on_front"]:
-            continue
+    expected = {
+        "remote_loss": (CURATORS, ["inbag"]), "curators_outbag": (CURATORS, ["outbag"]),
+        "lockbox": ([LOCKBOX], ["inbag", "outbag"]), "openbox_outbag": ([OPENBOX], ["outbag"]),
+    }  # fmt: skip
+    on_front = [row for row in study.models if row["on_front"]]
+    assert on_front
+    for row in on_front:
         model = unpack(sent[row["trial"]])
-
-        def wrong(site, bag, model=model):
-            x, y = getattr(made.site(site), bag)
-            return float(np.sum(model.predict(x) != y)), len(y)
-
-        inbag = np.sum([wrong(site, "inbag") for site in CURATORS], axis=0)
-        assert row["remote_loss"] == pytest.approx(inbag[0] / inbag[1], abs=1e-12)
-        outbag = np.sum([wrong(site, "outbag") for site in CURATORS], axis=0)
-        assert row["curators_outbag"] == pytest.approx(outbag[0] / outbag[1], abs=1e-12)
-        everything = np.sum([wrong(LOCKBOX, "inbag"), wrong(LOCKBOX, "outbag")], axis=0)
-        assert row["lockbox"] == pytest.approx(everything[0] / everything[1], abs=1e-12)
-        own = wrong(OPENBOX, "outbag")
-        assert row["openbox_outbag"] == pytest.approx(own[0] / own[1], abs=1e-12)
+        for column, (sites, names) in expected.items():
+            bags = [getattr(made.site(site), name) for site in sites for name in names]
+            wrong = np.concatenate([model.predict(bag.x) != bag.y for bag in bags])
+            assert row[column] == pytest.approx(wrong.mean(), abs=1e-12)
 
 
 def test_lockbox_is_asked_at_the_end_only(undisturbed):
-    study, grid, _ = undisturbed
+    study, grid = undisturbed
     phases = [
         str(content["config"]["phase"])
         for content in grid.contents
@@ -171,15 +166,12 @@ def files_of(directory):
     return [piece for path in directory.rglob("*") if path.is_file() for piece in inflated(path.read_bytes())]
 
 
-@pytest.mark.parametrize("name", ["breast-cancer-5sites"])
-def test_no_row_stands_in_any_message_or_in_the_servers_files(name, tmp_path):
-    made = make_problem(name, None, 0, {})
-    made.check_data()
-    strategy = RFMS(num_agents=made.num_agents, seed=3, method="rand_mo", num_trials=3, num_initial=3)
-    grid = Recording(problem_app(made, strategy.algorithm, 3), made.num_agents)
-    study = strategy.start(grid, num_rounds=None).study
+def test_no_row_stands_in_any_message_or_in_the_servers_files(undisturbed, tmp_path):
+    study, grid = undisturbed
     study.save(tmp_path)
-    rows = secret_rows(made, range(made.num_agents))
+    made = problem()
+    made.check_data()
+    rows = secret_rows(made, range(5))
     pieces = [*everything_sent(grid.contents), *files_of(tmp_path)]
     assert len(pieces) > 30
     assert rows_in(pieces, rows) == 0
@@ -197,7 +189,7 @@ def test_support_vectors_are_rows_of_the_openbox_which_is_why_they_are_refused()
     assert rows_in(everything_sent(grid.contents), secret_rows(made, [OPENBOX])) == 0
     assert all("support_vectors_" in reason for reason in study.models["failure"])
     assert not any("model" in content.get("arrays", {}) for content in grid.contents)
-    _, grid, _ = run(made, grid=Recording, num_trials=3, options={"allow_models_with_data": True})
+    _, grid = run(made, grid=Recording, num_trials=3, options={"allow_models_with_data": True})
     assert rows_in(everything_sent(grid.contents), scaled(made, grid.contents)) > 20
 
 
@@ -238,12 +230,10 @@ def crafted(payload):
 
 def malicious():
     wild = crafted_models.with_tree_array(crafted_models.tree(), "nodes", crafted_models.wild_child)
-    good = pack(crafted_models.linear())
-    bomb = crafted_models.zipped({"schema.json": b"0" * 300_000_000})
-    return {"wild tree": wild, "truncated": good[:-200], "zip bomb": bomb, "noise": good[::-1].copy()}
+    return {"wild tree": wild, "zip bomb": crafted_models.zipped({"schema.json": b"0" * 300_000_000})}
 
 
-@pytest.mark.parametrize("kind", ["wild tree", "truncated", "zip bomb", "noise"])
+@pytest.mark.parametrize("kind", ["wild tree", "zip bomb"])
 def test_a_malicious_payload_costs_one_trial_and_no_curator(kind):
     strategy = RFMS(num_agents=5, seed=3, **SMALL)
     study = strategy.start(InProcessGrid(crafted(malicious()[kind]), 5), num_rounds=None).study
@@ -262,10 +252,10 @@ def test_a_malicious_payload_costs_one_trial_and_no_curator(kind):
 @pytest.mark.parametrize(
     ("kind", "answered"),
     # the grid is asked who is there for the round after the one that has begun
-    [("down", [3, 4]), ("silent", [0, 3, 4]), ("raising", [0, 3, 4])],
+    [("down", [3, 4]), ("raising", [0, 3, 4])],
 )
 def test_a_curator_that_is_away_is_left_out_and_comes_back(kind, answered, undisturbed):
-    study, _, _ = run(problem(), {2: Fault(kind, rounds=[2, 3])})
+    study, _ = run(faults={2: Fault(kind, rounds=[2, 3])})
     assert study.models["local_loss"].tolist() == undisturbed[0].models["local_loss"].tolist()
     inbag = study.judgements.where(agent="2", split="inbag")
     assert inbag["trial"].tolist() == answered
@@ -274,15 +264,15 @@ def test_a_curator_that_is_away_is_left_out_and_comes_back(kind, answered, undis
 
 
 def test_a_curator_that_is_late_still_enters_the_buffer(undisturbed):
-    study, _, _ = run(problem(), {2: Fault("slow", rounds=[2, 3], seconds=LATE)})
+    study, _ = run(faults={2: Fault("slow", rounds=[2, 3], seconds=LATE)})
     assert study.rounds["failures"].tolist() == [0, 1, 1, 0, 0]
     for column in ("local_loss", "remote_loss", "on_front", "shipped"):
         np.testing.assert_array_equal(study.models[column], undisturbed[0].models[column])
 
 
-@pytest.mark.parametrize("kind", ["silent", "raising", "slow"])
+@pytest.mark.parametrize("kind", ["raising", "slow"])
 def test_an_openbox_that_is_away_gets_the_same_configuration_again(kind, undisturbed):
-    study, _, _ = run(problem(), {OPENBOX: Fault(kind, rounds=[2, 3], seconds=LATE)})
+    study, _ = run(faults={OPENBOX: Fault(kind, rounds=[2, 3], seconds=LATE)})
     assert study.models["config"].tolist() == undisturbed[0].models["config"].tolist()
     np.testing.assert_array_equal(study.models["local_loss"], undisturbed[0].models["local_loss"])
     assert study.models["round"].tolist() == [1, 4, 5, 6, 7]
@@ -295,7 +285,7 @@ def lie(content):
 
 
 def test_an_answer_that_is_none_is_refused_and_counted():
-    study, _, _ = run(problem(), {3: Fault("malformed", rounds=[2], change=lie)})
+    study, _ = run(faults={3: Fault("malformed", rounds=[2], change=lie)})
     assert study.rounds["refused"].tolist() == [0, 1, 0, 0, 0]
     assert study.models["failure"].tolist() == [""] * 5
 
@@ -305,13 +295,13 @@ def withheld(study):
 
 
 def test_a_budget_ends_the_search_for_those_who_have_one_and_for_all_when_all_have():
-    study, _, _ = run(problem(), node_configs={2: {"query_budget": 2}})
+    study, _ = run(node_configs={2: {"query_budget": 2}})
     answers = study.judgements.where(agent="2", split="inbag")
     assert np.isfinite(answers["loss"]).tolist() == [True, True, False, False, False]
     assert all("query budget of 2" in reason for reason in answers["failure"][2:])
     assert study.models["failure"].tolist() == [""] * 5
     assert selection_cells(selections(study))["answers withheld"] == [str(withheld(study))]
-    study, _, _ = run(problem(), options={"query_budget": 2})
+    study, _ = run(options={"query_budget": 2})
     assert len(study.models) == 3, "the third found all curators closed"
     assert np.isnan(study.models["remote_loss"][2])
     assert (
@@ -321,7 +311,7 @@ def test_a_budget_ends_the_search_for_those_who_have_one_and_for_all_when_all_ha
 
 
 def test_epsilon_spent_is_in_the_study():
-    study, _, _ = run(problem(), node_configs={2: {"answer_noise_epsilon": 0.5}})
+    study, _ = run(node_configs={2: {"answer_noise_epsilon": 0.5}})
     spent = study.judgements.where(agent="2", split="inbag")
     assert spent["epsilon"].tolist() == [0.5, 1.0, 1.5, 2.0, 2.5]
     assert selection_cells(selections(study))["epsilon spent"] == ["2.5"]
@@ -335,47 +325,25 @@ def test_epsilon_spent_is_in_the_study():
 
 def test_roles_are_checked_at_registration():
     with pytest.raises(ConfigError, match=r"exactly one openbox, got agents \['0', '2'\]"):
-        run(problem(), node_configs={2: {"role": "openbox"}})
+        run(node_configs={2: {"role": "openbox"}})
 
 
-def test_rfms_needs_sites_and_says_so():
-    with pytest.raises(ConfigError, match="the agents of digits-svm have none"):
-        simulate("digits-svm", algorithm="rfms", engine="inline")
-    with pytest.raises(ConfigError, match="allow_models_with_data"):
-        simulate(
-            make_problem("breast-cancer-5sites", None, 0, {"learner": "svm"}),
-            algorithm="rfms",
-            engine="inline",
-        )
-    with pytest.raises(ConfigError, match="start: expected no observations"):
-        simulate("breast-cancer-5sites", algorithm="rfms", engine="inline", start=Start(prior_rounds=2))
-    with pytest.raises(ConfigError, match="query_budget=200"):
-        simulate(
-            "breast-cancer-5sites",
-            agents=Agents(site_options={"budget": 3}),
-            algorithm="rfms",
-            engine="inline",
-        )
+@pytest.mark.parametrize(
+    ("problem", "given", "message"),
+    [
+        ("digits-svm", {}, "the agents of digits-svm have none"),
+        (problem("svm"), {}, "allow_models_with_data"),
+        ("breast-cancer-5sites", {"start": Start(prior_rounds=2)}, "start: expected no observations"),
+        ("breast-cancer-5sites", {"agents": Agents(site_options={"budget": 3})}, "query_budget=200"),
+    ],
+    ids=["no sites", "models with rows", "earlier observations", "an unknown option"],
+)
+def test_rfms_needs_sites_and_says_so(problem, given, message):
+    with pytest.raises(ConfigError, match=message):
+        simulate(problem, algorithm="rfms", engine="inline", **given)
 
 
-def test_an_app_of_ones_own_takes_its_role_from_the_operator():
-    made = problem()
-    app = site_app(
-        made.make_learner().make_model, made.space, lambda context: made.site(context.partition), seed=3
-    )
-    roles = {site: {"role": made.role(site), "in_process": True} for site in range(5)}
-    study = (
-        RFMS(num_agents=5, seed=3, **SMALL)
-        .start(InProcessGrid(app, 5, node_configs=roles), num_rounds=None)
-        .study
-    )
-    assert len(study.trials) == 0, "nothing is disclosed"
-    assert np.isfinite(study.models["remote_loss"]).all()
-    with pytest.raises(ConfigError, match="role: expected one of"):
-        RFMS(num_agents=5, seed=3, wait_seconds=0.0, **SMALL).start(InProcessGrid(app, 5), num_rounds=None)
-
-
-def test_on_finish_is_called_once_at_every_site_with_its_own_best_configuration():
+def test_in_an_app_of_ones_own_the_operator_gives_roles_and_every_site_gets_its_answer_once():
     made, answers = problem(), {}
 
     def on_finish(answer, context):
@@ -392,6 +360,10 @@ def test_on_finish_is_called_once_at_every_site_with_its_own_best_configuration(
         .start(InProcessGrid(app, 5, node_configs=roles), num_rounds=None)
         .study
     )
+    assert len(study.trials) == 0, "nothing is disclosed"
+    assert np.isfinite(study.models["remote_loss"]).all()
+    with pytest.raises(ConfigError, match="role: expected one of"):
+        RFMS(num_agents=5, seed=3, wait_seconds=0.0, **SMALL).start(InProcessGrid(app, 5), num_rounds=None)
     assert sorted(answers) == ["0", "1", "2", "3", "4"]
     for agent, answer in answers.items():
         assert (answer.study, answer.algorithm) == (study.settings["runs"][0]["study"], "rfms")
@@ -403,44 +375,3 @@ def test_on_finish_is_called_once_at_every_site_with_its_own_best_configuration(
     num_judged = int((study.models["model"] != "").sum())
     assert answers[str(LOCKBOX)].num_evaluations == num_judged
     assert answers[str(OPENBOX)].num_evaluations == 5 + num_judged
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-def test_flowers_engine_gives_the_same_models(tmp_path):
-    studies = [
-        simulate(
-            "breast-cancer-5sites",
-            algorithm=make_algorithm("rfms", SMALL),
-            seed=3,
-            engine=engine,
-            keep=Keep(out=tmp_path / engine),
-        )
-        for engine in ("inline", "flower")
-    ]
-    assert studies[0].models == studies[1].models
-    names = [sorted(path.name for path in (tmp_path / e / "models").iterdir()) for e in ("inline", "flower")]
-    assert names[0] == names[1]
-    assert len(names[0]) == (studies[0].models["model"] != "").sum()
-
-
-@pytest.mark.parametrize("at", [1, 3])
-def test_a_resumed_run_equals_the_uninterrupted_one(at, undisturbed, tmp_path):
-    made = problem()
-
-    def interrupt(progress):
-        if progress.server_round == at:
-            raise KeyboardInterrupt
-
-    first = RFMS(num_agents=5, seed=3, callbacks=[interrupt], **SMALL)
-    grid = InProcessGrid(problem_app(made, first.algorithm, 3), 5)
-    with pytest.raises(KeyboardInterrupt):
-        first.start(grid, num_rounds=None, journal=tmp_path / "study.db")
-    assert len(first.study.models) == at
-    study = (
-        RFMS(num_agents=5, seed=3, **SMALL)
-        .start(grid, num_rounds=None, journal=tmp_path / "study.db", resume=True)
-        .study
-    )
-    assert study.models == undisturbed[0].models
-    assert study.judgements == undisturbed[0].judgements

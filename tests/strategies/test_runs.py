@@ -7,27 +7,21 @@ import weakref
 
 import numpy as np
 import pytest
+from federation import agents, hill
 from waiting import LIMIT
 
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
-from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import FTS, RandomSearch, ThompsonSampling
 from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.strategies.recorder import Recorder
 
-SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 SMALL = {"num_candidates": 64, "num_path_features": 32}
 
 
-def hill(config, context):
-    return -((config["x"] - 0.3) ** 2) - (config["y"] - 0.1 * int(context.agent)) ** 2
-
-
-def grid(objective=hill, num_nodes=3, disclose="trials", **options):
-    return InProcessGrid(client_app(objective, SPACE, seed=2, disclose=disclose), num_nodes, **options)
+def search(kind=RandomSearch, **settings):
+    return kind(**{"num_agents": 3, "seed": 1, **settings})
 
 
 # -- settings ----------------------------------------------------------------------------------
@@ -35,49 +29,42 @@ def grid(objective=hill, num_nodes=3, disclose="trials", **options):
 
 @pytest.mark.parametrize("num_rounds", [0, -1, 1.5, True])
 def test_number_of_rounds_must_be_positive(num_rounds):
-    strategy = RandomSearch(num_agents=3, seed=1)
+    strategy = search()
     with pytest.raises(ConfigError, match="num_rounds: expected an integer >= 1"):
-        strategy.start(grid(), num_rounds=num_rounds)
+        strategy.start(agents(), num_rounds=num_rounds)
     assert strategy.study is None
 
 
 def test_without_a_number_an_endless_algorithm_gets_the_default():
-    study = RandomSearch(num_agents=3, seed=1).start(grid()).study
+    study = search().start(agents()).study
     assert len(study.rounds) == DEFAULT_ROUNDS == study.settings["runs"][0]["num_rounds"]
 
 
 @pytest.mark.parametrize(
-    ("settings", "match"),
+    ("kind", "settings", "match"),
     [
-        ({"nope": 1}, "random has no option 'nope'; it has num_initial=3"),
-        ({"num_initial": 0}, "num_initial"),
-        ({"num_agents": 0}, "num_agents"),
-        ({"seed": -1}, "seed"),
-        ({"seed": 0.5}, "seed"),
-        ({"fraction": 0.0}, "fraction"),
-        ({"fraction": 1.1}, "fraction"),
-        ({"quorum": 0}, "quorum"),
-        ({"round_timeout": -1}, "round_timeout"),
-        ({"wait_seconds": float("nan")}, "wait_seconds"),
+        (RandomSearch, {"nope": 1}, "random has no option 'nope'; it has num_initial=3"),
+        (FTS, {"advise": "single"}, r"no option 'advise'; did you mean advice\?$"),
+        (FTS, {"nope": "single"}, r"advice='single'.*schedule='1-1/sqrt"),
+        *(
+            (RandomSearch, {name: value}, name)
+            for name, value in [
+                ("num_initial", 0), ("num_agents", 0), ("seed", -1), ("seed", 0.5), ("fraction", 0.0),
+                ("fraction", 1.1), ("quorum", 0), ("round_timeout", -1), ("wait_seconds", float("nan")),
+            ]
+        ),
     ],
-)
-def test_unusable_settings_are_config_errors(settings, match):
+)  # fmt: skip
+def test_unusable_settings_are_config_errors(kind, settings, match):
     with pytest.raises(ConfigError, match=match):
-        RandomSearch(**settings)
-
-
-def test_unknown_option_of_fts_names_the_nearest_or_lists_its_options():
-    with pytest.raises(ConfigError, match=r"no option 'advise'; did you mean advice\?$"):
-        FTS(advise="single")
-    with pytest.raises(ConfigError, match=r"advice='single'.*schedule='1-1/sqrt"):
-        FTS(nope="single")
+        kind(**settings)
 
 
 def test_options_that_do_not_fit_the_space_are_found_before_the_first_evaluation():
     calls = []
-    strategy = FTS(num_agents=3, seed=1, lengthscale=[0.1, 0.2, 0.3])
+    strategy = search(FTS, lengthscale=[0.1, 0.2, 0.3])
     with pytest.raises(ConfigError, match="expected 2 numbers"):
-        strategy.start(grid(lambda c, x: calls.append(1) or 0.0), num_rounds=3)
+        strategy.start(agents(3, lambda c, x: calls.append(1) or 0.0), num_rounds=3)
     assert not calls
     assert strategy.study is None
 
@@ -92,7 +79,7 @@ def test_help_shows_the_algorithms_options():
 
 
 def test_study_holds_every_trial_and_round():
-    study = FTS(num_agents=3, seed=1, num_features=24, **SMALL).start(grid(), num_rounds=4).study
+    study = search(FTS, num_features=24, **SMALL).start(agents(), num_rounds=4).study
     assert len(study.trials) == 3 * 6
     assert study.rounds["round"].tolist() == [1, 2, 3, 4]
     (run,) = study.settings["runs"]
@@ -105,29 +92,17 @@ def test_study_holds_every_trial_and_round():
     assert study.rounds["mean_incumbent"][-1] == pytest.approx(np.mean(per_agent))
 
 
-def test_bytes_are_counted_both_ways():
-    plain = RandomSearch(num_agents=3, seed=1).start(grid(disclose="none"), num_rounds=2).study
-    sent = (
-        FTS(num_agents=3, seed=1, num_features=100, schedule=0.0, **SMALL)
-        .start(grid(disclose="none"), num_rounds=2)
-        .study
-    )
-    # round 2: frequencies (100, 2), phases and weights (100,) down, weights up; with 128 bytes of header each
-    down = sent.rounds["bytes_down"][1] - plain.rounds["bytes_down"][1]
-    up = sent.rounds["bytes_up"][1] - plain.rounds["bytes_up"][1]
+def test_numbers_and_bytes_are_counted_both_ways():
+    model = {"num_features": 100, "schedule": 0.0, **SMALL}
+    sent = search(FTS, **model).start(agents(disclose="none"), num_rounds=2).study.rounds
+    plain = search().start(agents(disclose="none"), num_rounds=2).study.rounds
+    # round 2: frequencies (100, 2), phases and weights (100,) down, weights up
+    assert (sent["floats_down"][1], sent["floats_up"][1]) == (3 * 400, 3 * 100)
+    assert plain["floats_up"].tolist() == plain["floats_down"].tolist() == [0.0, 0.0]
+    # with 128 bytes of header each
+    down, up = (sent[column][1] - plain[column][1] for column in ("bytes_down", "bytes_up"))
     assert 3 * (400 * 8 + 3 * 128) < down < 3 * (400 * 8 + 3 * 128 + 600)
     assert 3 * (100 * 8 + 128) < up < 3 * (100 * 8 + 128 + 60)
-
-
-def test_floats_are_those_of_the_algorithms_own_arrays():
-    study = (
-        FTS(num_agents=3, seed=1, num_features=100, schedule=0.0, **SMALL).start(grid(), num_rounds=2).study
-    )
-    # frequencies (100, 2), phases (100,) and weights (100,) down, weights up; disclosed trials do not count
-    assert study.rounds["floats_down"][1] == 3 * 400
-    assert study.rounds["floats_up"][1] == 3 * 100
-    alone = RandomSearch(num_agents=3, seed=1).start(grid(), num_rounds=2).study
-    assert alone.rounds["floats_up"].tolist() == alone.rounds["floats_down"].tolist() == [0.0, 0.0]
 
 
 def test_the_last_exchange_counts_with_the_last_round():
@@ -142,52 +117,28 @@ def test_the_last_exchange_counts_with_the_last_round():
 
 
 def test_nothing_is_written_down_that_was_not_disclosed():
-    study = RandomSearch(num_agents=3, seed=1).start(grid(disclose="none"), num_rounds=3).study
+    study = search().start(agents(disclose="none"), num_rounds=3).study
     assert len(study.trials) == 0
     assert np.isnan(study.rounds["best"]).all()
     assert study.rounds["replies"].tolist() == [3, 3, 3]
-    only = RandomSearch(num_agents=3, seed=1).start(grid(disclose="incumbent"), num_rounds=3).study
+    only = search().start(agents(disclose="incumbent"), num_rounds=3).study
     assert len(only.trials) == 0
     assert np.isfinite(only.rounds["best"]).all()
 
 
-def test_operators_may_disclose_less_than_the_others():
-    study = (
-        RandomSearch(num_agents=3, seed=1)
-        .start(grid(node_configs={1: {"disclose": "none"}}), num_rounds=3)
-        .study
-    )
-    assert set(study.trials["agent"].tolist()) == {"0", "2"}
-
-
-def test_same_seed_same_trials_and_another_seed_other_ones():
-    one, two = (
-        FTS(num_agents=3, seed=1, num_features=24, schedule=0.3, **SMALL).start(grid(), num_rounds=5).study
-        for _ in range(2)
-    )
+def test_the_seed_decides_and_a_strategy_can_be_started_again():
+    strategy = search(FTS, label="control", num_features=24, schedule=0.3, **SMALL)
+    one, two = (strategy.start(agents(), num_rounds=5).study for _ in range(2))
     assert one.trials == two.trials
+    assert one.algorithms == ["control"]
     assert one.settings["runs"][0]["study"] != two.settings["runs"][0]["study"]
-    other = (
-        FTS(num_agents=3, seed=2, num_features=24, schedule=0.3, **SMALL).start(grid(), num_rounds=5).study
-    )
-    assert other.trials != one.trials
-
-
-def test_a_strategy_can_be_started_again():
-    strategy = RandomSearch(num_agents=3, seed=1)
-    one, two = strategy.start(grid(), num_rounds=2).study, strategy.start(grid(), num_rounds=2).study
-    assert one.trials == two.trials
-
-
-def test_label_names_the_run():
-    study = RandomSearch(num_agents=3, seed=1, label="control").start(grid(), num_rounds=1).study
-    assert set(study.trials["algorithm"].tolist()) == {"control"}
-    assert study.algorithms == ["control"]
+    other = FTS(num_agents=3, seed=2, num_features=24, schedule=0.3, **SMALL)
+    assert other.start(agents(), num_rounds=5).study.trials != one.trials
 
 
 def test_progress_is_told_after_every_round():
     told = []
-    study = RandomSearch(num_agents=3, seed=1, callbacks=[told.append]).start(grid(), num_rounds=4).study
+    study = search(callbacks=[told.append]).start(agents(), num_rounds=4).study
     assert [(p.server_round, p.num_rounds, p.replies) for p in told] == [(i, 4, 3) for i in range(1, 5)]
     assert [p.best for p in told] == study.rounds["best"].tolist()
 
@@ -195,37 +146,9 @@ def test_progress_is_told_after_every_round():
 # -- part of the agents ------------------------------------------------------------------------
 
 
-def test_fraction_draws_a_cohort_anew_each_round():
-    study = (
-        RandomSearch(num_agents=8, seed=1, fraction=0.5, num_initial=1)
-        .start(grid(num_nodes=8), num_rounds=30)
-        .study
-    )
-    assert study.rounds["tasks"].tolist() == [4] * 30
-    counts = [len(study.trials.where(agent=str(i))) for i in range(8)]
-    assert sum(counts) == 120
-    assert min(counts) >= 5
-    for i in range(8):
-        assert study.trials.where(agent=str(i))["trial"].tolist() == list(range(counts[i]))
-    again = (
-        RandomSearch(num_agents=8, seed=1, fraction=0.5, num_initial=1)
-        .start(grid(num_nodes=8), num_rounds=30)
-        .study
-    )
-    assert again.trials == study.trials
-
-
 def test_fraction_asks_one_agent_at_least():
-    study = RandomSearch(num_agents=3, seed=1, fraction=0.01).start(grid(), num_rounds=4).study
+    study = search(fraction=0.01).start(agents(), num_rounds=4).study
     assert study.rounds["tasks"].tolist() == [1] * 4
-
-
-def test_quorum_does_not_wait_for_the_slow():
-    slow = {2: Fault("slow", seconds=60.0, rounds=range(1, 99))}  # who waits for it gets its reply
-    study = RandomSearch(num_agents=3, seed=1, quorum=0.6).start(grid(faults=slow), num_rounds=4).study
-    assert study.rounds["replies"].tolist() == [2] * 4
-    assert study.rounds["failures"].tolist() == [1] * 4
-    assert set(study.trials["agent"].tolist()) == {"0", "1"}
 
 
 # -- interruptions -----------------------------------------------------------------------------
@@ -237,9 +160,9 @@ def test_keyboard_interrupt_keeps_what_was_done():
             raise KeyboardInterrupt
         return hill(config, context)
 
-    strategy = RandomSearch(num_agents=3, seed=1)
+    strategy = search()
     with pytest.raises(KeyboardInterrupt):
-        strategy.start(grid(interrupted), num_rounds=9)
+        strategy.start(agents(3, interrupted), num_rounds=9)
     assert strategy.study.settings["runs"][0]["status"] == "interrupted"
     assert strategy.study.rounds["round"].tolist() == [1, 2, 3]
     assert len(strategy.study.trials) == 3 * 5
@@ -276,14 +199,14 @@ def test_ctrl_c_ends_a_run_also_if_the_exception_gets_lost(losing, mode, tmp_pat
             losing()
         return hill(config, context)
 
-    before, strategy = signal.getsignal(signal.SIGINT), RandomSearch(num_agents=3, seed=1)
+    before, strategy = signal.getsignal(signal.SIGINT), search()
     with pytest.raises(KeyboardInterrupt):
-        strategy.start(grid(interrupted), num_rounds=20, journal=tmp_path / "study.db", mode=mode)
+        strategy.start(agents(3, interrupted), num_rounds=20, journal=tmp_path / "study.db", mode=mode)
     assert strategy.study.settings["runs"][0]["status"] == "interrupted"
     assert len(strategy.study.rounds) < 6
     assert signal.getsignal(signal.SIGINT) is before
-    again = RandomSearch(num_agents=3, seed=1)
-    study = again.start(grid(), num_rounds=20, journal=tmp_path / "study.db", resume=True, mode=mode).study
+    again = search()
+    study = again.start(agents(), num_rounds=20, journal=tmp_path / "study.db", resume=True, mode=mode).study
     assert len(study.rounds) == 20
 
 
@@ -295,11 +218,11 @@ def test_stop_from_another_thread_keeps_what_was_done_and_is_heard_once():
             second_round.set()
             assert told_to_stop.wait(LIMIT)
 
-    strategy = RandomSearch(num_agents=3, seed=1, callbacks=[pause])
+    strategy = search(callbacks=[pause])
 
     def work():
         try:
-            strategy.start(grid(), num_rounds=100)
+            strategy.start(agents(), num_rounds=100)
         except Stopped as stopped:
             caught.append(stopped)
 
@@ -312,7 +235,7 @@ def test_stop_from_another_thread_keeps_what_was_done_and_is_heard_once():
     assert caught
     assert strategy.study.settings["runs"][0]["status"] == "interrupted"
     assert strategy.study.rounds["round"].tolist() == [1, 2]
-    assert strategy.start(grid(), num_rounds=1).study.settings["runs"][0]["status"] == "finished"
+    assert strategy.start(agents(), num_rounds=1).study.settings["runs"][0]["status"] == "finished"
 
 
 def test_failure_of_a_callback_keeps_what_was_done():
@@ -320,16 +243,16 @@ def test_failure_of_a_callback_keeps_what_was_done():
         if progress.server_round == 2:
             raise RuntimeError("disk full")
 
-    strategy = ThompsonSampling(num_agents=3, seed=1, callbacks=[broken], **SMALL)
+    strategy = search(ThompsonSampling, callbacks=[broken], **SMALL)
     with pytest.raises(RuntimeError, match="disk full"):
-        strategy.start(grid(), num_rounds=5)
+        strategy.start(agents(), num_rounds=5)
     assert strategy.study.settings["runs"][0]["status"] == "failed"
     assert strategy.study.rounds["round"].tolist() == [1, 2]
 
 
 def test_failing_start_does_not_show_an_earlier_study():
-    strategy = RandomSearch(num_agents=3, seed=1, wait_seconds=0.1)
-    strategy.start(grid(), num_rounds=1)
+    strategy = search(wait_seconds=0.1)
+    strategy.start(agents(), num_rounds=1)
     with pytest.raises(ConfigError, match=r"expected 3, only 2 registered after 0.1 s"):
-        strategy.start(grid(num_nodes=2), num_rounds=1)
+        strategy.start(agents(2), num_rounds=1)
     assert strategy.study is None

@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import logging
-from collections.abc import Iterator
-from pathlib import Path
-
-import numpy as np
 import pytest
+from federation import agents, log_lines
 from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.clientapp import ClientApp
 
-from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.cli.main import run as command
-from fbo_flower.clients import TuningAgent, add_tuning, client_app
-from fbo_flower.clients.app import agent_app
+from fbo_flower.clients import TuningAgent, add_tuning
 from fbo_flower.errors import ObjectiveError
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.space import Float, Int, SearchSpace
-from fbo_flower.strategies import FTS, STRATEGIES, RandomSearch
+from fbo_flower.strategies import FTS, RandomSearch
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "n": Int(1, 9)})
-CUBE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
-SMALL = {"num_candidates": 32, "num_path_features": 16}
-BUDGET = {"budget": 40, "max_evaluations_per_round": 15}
-OPTIONS = {
-    "ts": SMALL,
-    "fts": {**SMALL, "num_features": 12},
-    "dp-fts": {**SMALL, "num_features": 12, "sampling_rate": 1.0, "num_regions": 2},
-    "rgpe": {"num_features": 12, "num_candidates": 64, "num_draws": 10},
-    "taf": {"num_features": 12, "num_candidates": 64},
-    "co-kg": {"num_points": 25, "num_initial": 3},
-    "pf-pne": BUDGET,
-    "fed-pne": BUDGET,
-    "local-pne": BUDGET,
-    "hct": BUDGET,
-    "fed1-ucb": {"budget": 40},
-    "fn-ucb": {"budget": 12},
-}
 
 
 def hill(config, context):
@@ -58,63 +35,30 @@ class Keeping:
 
 
 @pytest.fixture
-def log_lines() -> Iterator[list[str]]:
-    lines: list[str] = []
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record.getMessage())
-
-    logger, handler = logging.getLogger("flwr"), Handler(logging.INFO)
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield lines
-    logger.removeHandler(handler)
-    logger.setLevel(before)
+def lines():
+    with log_lines() as found:
+        yield found
 
 
-def journals(directory: Path, num_agents: int) -> dict[int, dict[str, str]]:
-    return {i: {"journal": str(directory / f"agent-{i}.db")} for i in range(num_agents)}
+def grid(objective=hill, count=2, **given):
+    return agents(count, objective, **{"space": SPACE, "seed": 3, "disclose": None, **given})
+
+
+def tune(agents, num_rounds=3, **given):
+    strategy = RandomSearch(num_agents=len(agents.get_node_ids()), seed=3)
+    return strategy.start(agents, num_rounds=num_rounds, **given).study
 
 
 # -- the agent's own answer --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if not kind.roles])
-def test_every_agent_gets_its_own_answer_once_and_can_read_it(name, tmp_path, capsys):
-    keeping = Keeping()
-    app = client_app(lambda c, _: 1.0 - (c["x"] - 0.3) ** 2, CUBE, seed=3, on_finish=keeping)
-    grid = InProcessGrid(app, 2, node_configs=journals(tmp_path, 2))
-    strategy = STRATEGIES[name](num_agents=2, seed=3, **OPTIONS.get(name, {}))
-    study = strategy.start(
-        grid, num_rounds=None if name in {*BUDGET, "hct"} or "budget" in OPTIONS.get(name, {}) else 4
-    ).study
-    assert name == "co-kg" or study.best == {}, "nothing is disclosed"  # co-kg's server recommends points
-    assert sorted(answer.agent for answer in keeping.answers) == ["0", "1"]
-    (settings,) = study.settings["runs"]
-    for answer in keeping.answers:
-        assert (answer.study, answer.algorithm) == (settings["study"], name)
-        assert answer.num_evaluations >= 4
-        assert hill(answer.config, None) == pytest.approx(answer.value)
-    capsys.readouterr()
-    assert command(["best", str(tmp_path), "--json"]) == 0
-    stored = json.loads(capsys.readouterr().out)
-    assert [row["config"] for row in stored] == [answer.config for answer in keeping.answers]
-    assert [row["value"] for row in stored] == [answer.value for answer in keeping.answers]
-    assert [row["evaluations"] for row in stored] == [answer.num_evaluations for answer in keeping.answers]
-
-
 def test_the_end_changes_no_trial_and_no_message_of_a_round():
-    quiet = (
-        FTS(num_agents=2, seed=3, **SMALL)
-        .start(InProcessGrid(client_app(hill, SPACE, seed=3, disclose="trials"), 2), num_rounds=4)
-        .study
-    )
-    keeping = Keeping()
-    app = client_app(hill, SPACE, seed=3, disclose="trials", on_finish=keeping)
-    told = FTS(num_agents=2, seed=3, **SMALL).start(InProcessGrid(app, 2), num_rounds=4).study
-    assert told.trials["value"].tolist() == quiet.trials["value"].tolist()
+    keeping, studies = Keeping(), []
+    for given in ({}, {"on_finish": keeping}):
+        strategy = FTS(num_agents=2, seed=3, num_candidates=32, num_path_features=16)
+        studies.append(strategy.start(grid(disclose="trials", **given), num_rounds=4).study)
+    quiet, told = studies
+    assert told.trials == quiet.trials
     for column in ("tasks", "replies", "bytes_down", "bytes_up"):
         assert told.rounds[column].tolist() == quiet.rounds[column].tolist()
     assert {a.agent: a.value for a in keeping.answers} == {a: b["value"] for a, b in told.best.items()}
@@ -122,18 +66,14 @@ def test_the_end_changes_no_trial_and_no_message_of_a_round():
 
 def test_an_answer_is_given_once_and_again_only_after_more_evaluations(tmp_path):
     keeping = Keeping()
-    app = client_app(hill, SPACE, seed=3, on_finish=keeping)
-    grid = InProcessGrid(app, 2, node_configs=journals(tmp_path, 2))
-    journal = tmp_path / "study.db"
+    asked = grid(journals=tmp_path, on_finish=keeping)
     for num_rounds, expected in ((3, 2), (3, 2), (5, 4)):
-        RandomSearch(num_agents=2, seed=3).start(grid, num_rounds=num_rounds, journal=journal, resume=True)
+        tune(asked, num_rounds, journal=tmp_path / "study.db", resume=True)
         assert len(keeping.answers) == expected
     assert keeping.answers[-1].num_evaluations == keeping.answers[0].num_evaluations + 2
 
 
-def test_a_lost_end_is_no_error_and_the_journal_has_the_answer(tmp_path, log_lines, capsys):
-    keeping = Keeping()
-
+def test_a_lost_end_is_no_error_and_the_journal_has_the_answer(tmp_path, lines, capsys):
     class Losing(InProcessGrid):
         def push_messages(self, messages):
             messages = list(messages)
@@ -141,15 +81,11 @@ def test_a_lost_end_is_no_error_and_the_journal_has_the_answer(tmp_path, log_lin
                 raise ConnectionError("the line is dead")
             return super().push_messages(messages)
 
-    app = client_app(hill, SPACE, seed=3, on_finish=keeping)
-    study = (
-        RandomSearch(num_agents=2, seed=3)
-        .start(Losing(app, 2, node_configs=journals(tmp_path, 2)), num_rounds=3)
-        .study
-    )
+    keeping = Keeping()
+    study = tune(grid(grid=Losing, journals=tmp_path, on_finish=keeping))
     assert study.settings["runs"][0]["status"] == "finished"
     assert not keeping.answers
-    assert any("could not be told" in line for line in log_lines)
+    assert any("could not be told" in line for line in lines)
     assert command(["best", str(tmp_path / "agent-1.db")]) == 0
     out = capsys.readouterr().out
     assert "best value: 0.9" in out
@@ -158,43 +94,26 @@ def test_a_lost_end_is_no_error_and_the_journal_has_the_answer(tmp_path, log_lin
 
 def test_an_agent_that_is_gone_at_the_end_does_not_hold_up_the_study():
     keeping = Keeping()
-    grid = InProcessGrid(
-        client_app(hill, SPACE, seed=3, on_finish=keeping), 2, faults={1: Fault("down", rounds=[3, 4])}
-    )
-    study = RandomSearch(num_agents=2, seed=3).start(grid, num_rounds=3).study
+    study = tune(grid(on_finish=keeping, faults={1: Fault("down", rounds=[3, 4])}))
     assert study.settings["runs"][0]["status"] == "finished"
     assert [answer.agent for answer in keeping.answers] == ["0"]
 
 
-def test_a_callback_that_raises_is_logged_and_changes_nothing(log_lines):
+def test_a_callback_that_raises_is_logged_and_changes_nothing(lines):
     def on_finish(answer, context):
         raise OSError("disk full")
 
-    study = (
-        RandomSearch(num_agents=2, seed=3)
-        .start(InProcessGrid(client_app(hill, SPACE, seed=3, on_finish=on_finish), 2), num_rounds=3)
-        .study
-    )
-    assert study.settings["runs"][0]["status"] == "finished"
-    assert sum("on_finish raised" in line for line in log_lines) == 2
-    assert not any("did not confirm" in line for line in log_lines)
+    assert tune(grid(on_finish=on_finish)).settings["runs"][0]["status"] == "finished"
+    assert sum("on_finish raised" in line for line in lines) == 2
+    assert not any("did not confirm" in line for line in lines)
 
 
 def test_the_app_finds_what_on_finish_left_in_its_state():
-    from flwr.clientapp import ClientApp
-
     app = ClientApp()
     add_tuning(app, hill, SPACE, seed=3, on_finish=Keeping())
-    grid = InProcessGrid(app, 2)
-    RandomSearch(num_agents=2, seed=3, action="tune").start(grid, num_rounds=3)
-    assert all(0 <= context.state["tuned"]["x"] <= 1 for context in grid.contexts.values())
-
-
-def test_a_device_logs_its_own_answer_without_a_callback(log_lines):
-    RandomSearch(num_agents=2, seed=3).start(InProcessGrid(client_app(hill, SPACE), 2), num_rounds=3)
-    own = [line for line in log_lines if "has ended: best value 0." in line]
-    assert [line.split(":")[0] for line in own] == ["agent 0", "agent 1"]
-    assert "after 5 evaluations" in own[0]
+    asked = InProcessGrid(app, 2)
+    RandomSearch(num_agents=2, seed=3, action="tune").start(asked, num_rounds=3)
+    assert all(0 <= context.state["tuned"]["x"] <= 1 for context in asked.contexts.values())
 
 
 def test_best_names_the_first_failure_and_refuses_what_is_no_journal(tmp_path, capsys):
@@ -203,30 +122,12 @@ def test_best_names_the_first_failure_and_refuses_what_is_no_journal(tmp_path, c
             raise OSError("no such table")
         return 0.25
 
-    RandomSearch(num_agents=1, seed=3).start(
-        InProcessGrid(client_app(fails_first, SPACE, seed=3), 1, node_configs=journals(tmp_path, 1)),
-        num_rounds=2,
-    )
-    capsys.readouterr()
+    tune(grid(fails_first, 1, journals=tmp_path), 2)
     assert command(["best", str(tmp_path / "agent-0.db")]) == 0
     assert "evaluations: 4, 2 failed, the first with: OSError: no such table" in capsys.readouterr().out
     (tmp_path / "notes.db").write_text("mine")
     assert command(["best", str(tmp_path / "notes.db")]) == 1
     assert "journal: expected an undamaged fbo-flower agent journal" in capsys.readouterr().err
-
-
-def test_agents_of_an_earlier_version_are_told_nothing():
-    class Earlier(TuningAgent):
-        def get_properties(self, config):
-            assert "end" not in config
-            properties = super().get_properties(config)
-            return {k: value for k, value in properties.items() if k not in {"end", "disclose_by"}}
-
-    app = agent_app(lambda context: Earlier(hill, SPACE, context))
-    strategy = RandomSearch(num_agents=2, seed=3)
-    study = strategy.start(InProcessGrid(app, 2), num_rounds=3).study
-    assert "disclosures" not in study.settings["runs"][0]
-    assert study.rounds["replies"].tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize("study", ["", "unknown", "x" * 10_000])
@@ -237,22 +138,20 @@ def test_the_end_of_a_study_that_an_agent_does_not_know_is_nothing(study, tmp_pa
     assert not keeping.answers
 
 
-# -- what the server says ------------------------------------------------------------------------
+# -- what server and agents say ------------------------------------------------------------------
 
 
-def test_the_server_says_that_values_are_not_disclosed_and_what_it_knows(log_lines):
-    app = client_app(hill, SPACE, seed=3)
-    grid = InProcessGrid(app, 2, node_configs={1: {"disclose": "none"}})
-    RandomSearch(num_agents=2, seed=3).start(grid, num_rounds=3)
-    text = "\n".join(log_lines)
+def test_the_server_says_that_values_are_not_disclosed_and_agents_log_their_own(lines):
+    tune(grid(seed=None, node_configs={1: {"disclose": "none"}}))
+    own = [line for line in lines if "has ended: best value 0." in line]
+    assert [line.split(":")[0] for line in own] == ["agent 0", "agent 1"]
+    assert "after 5 evaluations" in own[0]
+    text = "\n".join(line for line in lines if not line.startswith("agent"))
     assert "[round 1/3] values not disclosed, 2 replies, 0 lost, 0 refused" in text
     assert "3 rounds, 6 replies, 0 lost, 0 refused" in text
     assert "Values not disclosed (none, default: 1 agent; none, operator: 1 agent)" in text
     assert "fbo-flower best JOURNAL" in text
     assert "nan" not in text.lower()
-
-
-# -- failures --------------------------------------------------------------------------------------
 
 
 def without_torch(config, context):
@@ -261,34 +160,33 @@ def without_torch(config, context):
     return torch_is_missing
 
 
-def test_a_study_in_which_every_evaluation_failed_ends_as_failed(log_lines):
+def test_a_study_in_which_every_evaluation_failed_ends_as_failed(lines):
     strategy = RandomSearch(num_agents=2, seed=3)
     with pytest.raises(
         ObjectiveError, match="all of 6 evaluations failed, the reasons are in the agents' logs"
     ):
-        strategy.start(InProcessGrid(client_app(without_torch, SPACE, seed=3), 2), num_rounds=3)
+        strategy.start(grid(without_torch), num_rounds=3)
     assert strategy.study.settings["runs"][0]["status"] == "failed"
     assert strategy.study.rounds["failed_trials"].tolist() == [6], "there is no second round"
-    first = next(line for line in log_lines if "[round 1/3]" in line)
+    first = next(line for line in lines if "[round 1/3]" in line)
     assert first.endswith(
         "2 replies, 0 lost, 0 refused; 6 of 6 evaluations failed, the reason is in the log of the agent"
     )
 
 
-def test_a_round_says_the_reason_where_it_is_disclosed(log_lines):
+def test_a_round_says_the_reason_where_it_is_disclosed(lines):
     def sometimes(config, context):
         if context.trial % 2:
             raise MemoryError("too large")
         return 0.5
 
-    app = client_app(sometimes, SPACE, seed=3, disclose="trials")
-    RandomSearch(num_agents=2, seed=3).start(InProcessGrid(app, 2), num_rounds=1)
-    line = next(line for line in log_lines if "[round 1/1]" in line)
+    tune(grid(sometimes, disclose="trials"), 1)
+    line = next(line for line in lines if "[round 1/1]" in line)
     assert "2 of 6 evaluations failed, the first with: MemoryError: too large" in line
 
 
 @pytest.mark.parametrize("with_journal", [True, False])
-def test_an_agent_logs_the_traceback_of_each_distinct_error_once(with_journal, tmp_path, log_lines):
+def test_an_agent_logs_the_traceback_of_each_distinct_error_once(with_journal, tmp_path, lines):
     def fails(config, context):
         if context.trial == 0:
             return 1.0
@@ -296,10 +194,8 @@ def test_an_agent_logs_the_traceback_of_each_distinct_error_once(with_journal, t
             raise KeyError("another error")
         raise ValueError(f"trial {context.trial}")
 
-    configs = journals(tmp_path, 1) if with_journal else None
-    grid = InProcessGrid(client_app(fails, SPACE, seed=3), 1, node_configs=configs)
-    RandomSearch(num_agents=1, seed=3).start(grid, num_rounds=5)
-    failed = [line for line in log_lines if line.startswith("agent 0, trial")]
+    tune(grid(fails, 1, journals=tmp_path if with_journal else None), 5)
+    failed = [line for line in lines if line.startswith("agent 0, trial")]
     assert len(failed) == 6
     traced = [line for line in failed if "Traceback" in line]
     assert [line.splitlines()[0].split(": ")[1] for line in traced] == ["ValueError", "KeyError"]
@@ -308,17 +204,14 @@ def test_an_agent_logs_the_traceback_of_each_distinct_error_once(with_journal, t
 
 def test_simulate_raises_and_keeps_the_study_if_every_evaluation_failed(tmp_path, monkeypatch):
     problem = make_problem("himmelblau", 2, 0, {})
-    monkeypatch.setattr(type(problem), "__call__", without_torch_method)
+    monkeypatch.setattr(
+        type(problem), "__call__", lambda self, config, context: without_torch(config, context)
+    )
     with pytest.raises(ObjectiveError, match="the first with: ModuleNotFoundError"):
         simulate(problem, algorithm="random", num_rounds=2, engine="inline", keep=Keep(out=tmp_path))
     assert (tmp_path / "rounds.csv").exists()
 
 
-def without_torch_method(self, config, context):
-    return without_torch(config, context)
-
-
-def test_a_simulated_agent_says_that_the_simulation_chose_to_disclose(tmp_path):
+def test_a_simulated_agent_says_that_the_simulation_chose_to_disclose():
     study = simulate("himmelblau", agents=2, algorithm="random", num_rounds=2, engine="inline")
     assert study.settings["runs"][0]["disclosures"] == {"trials, simulation": 2}
-    assert np.isfinite(study.trials["value"]).all()

@@ -5,93 +5,84 @@ from __future__ import annotations
 import logging
 
 import pytest
+from federation import SPACE, agents, hill, log_lines
 from grouped import grouped
 
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.durations import log_normal
-from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import STRATEGIES, RandomSearch
 from fbo_flower.strategies.attendance import takes_part
 
-SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 BUDGETS = {"0": 2, "1": 7}
-FREE = ["random", "ts", "ei", "fts", "fed-ei", "rgpe", "taf"]
-OPTIONS = {name: {"num_features": 16} for name in ("fts", "rgpe", "taf")}
-OPTIONS["fed-ei"] = {"num_initial": 3, "secure_sums": 0}
+OPTIONS = {
+    "random": {}, "ei": {}, "fts": {"num_features": 16}, "fed-ei": {"num_initial": 3, "secure_sums": 0},
+    "rgpe": {"num_features": 16},
+}  # fmt: skip
+BOTH_MODES = pytest.mark.parametrize("mode", ["sync", "async"])
 
 
-def hill(config, context):
-    return 0.9 - (config["x"] - 0.3) ** 2 - config["y"] ** 2 + 0.01 * context.rng.standard_normal()
-
-
-def flat(config, data):
-    return 0.9 - (config["x"] - 0.3) ** 2 - config["y"] ** 2
-
-
-def run(algorithm="random", mode="sync", num_rounds=12, max_trials=None, options=None, **more):
-    options = OPTIONS.get(algorithm, {}) if options is None else options
+def run(algorithm="random", mode="sync", num_rounds=12, max_trials=None, **more):
+    more = {"options": OPTIONS.get(algorithm, {}), **more}
+    given = {"agents": 4, "algorithm": algorithm, "num_rounds": num_rounds, "max_trials": max_trials, **more}
     durations = log_normal() if mode == "async" else None
-    given = {"agents": 4, "algorithm": algorithm, "num_rounds": num_rounds, "options": options, **more}
-    given |= {"mode": mode, "durations": durations, "max_trials": max_trials}
-    return simulate(flat, SPACE, seed=1, engine="inline", **grouped(**given))
+    return simulate(hill, SPACE, seed=1, engine="inline", **grouped(**given, mode=mode, durations=durations))
 
 
-def done(study):
-    return {a: int(study.trials.where(agent=a)["pulls"].sum()) for a in "0123"}
+def done(study, names="0123"):
+    return [int(study.trials.where(agent=a)["pulls"].sum()) for a in names]
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-@pytest.mark.parametrize("algorithm", FREE)
+@BOTH_MODES
+@pytest.mark.parametrize("algorithm", OPTIONS)
 def test_an_agent_makes_its_budget_and_the_others_go_on(algorithm, mode):
     study = run(algorithm, mode, max_trials=BUDGETS)
     made = done(study)
-    assert (made["0"], made["1"]) == (2, 7)  # 2 of its 3 initial trials
+    assert made[:2] == [2, 7]  # 2 of its 3 initial trials
     if mode == "sync":
-        all_rounds = 13 if algorithm == "fed-ei" else 14  # it has an exchange without a trial
-        assert made["2"] == made["3"] == all_rounds
+        assert made[2:] == [13 if algorithm == "fed-ei" else 14] * 2  # it has an exchange without a trial
     assert study.rounds["failures"].sum() == study.rounds["refused"].sum() == 0
     assert len(study.rounds) == 12
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_the_study_ends_when_all_budgets_are_used_up(mode, caplog):
-    with caplog.at_level(logging.INFO, logger="flwr"):
-        logging.getLogger("flwr").propagate = True
+@BOTH_MODES
+def test_the_study_ends_when_all_budgets_are_used_up(mode):
+    with log_lines(logging.INFO) as lines:
         study = run(mode=mode, num_rounds=100, max_trials=[4, 5, 6, 7])
-    assert list(done(study).values()) == [4, 5, 6, 7]
+    assert done(study) == [4, 5, 6, 7]
     assert len(study.rounds) < 12
-    assert "4 agents have used up the budget of evaluations (max_trials)" in caplog.text
+    assert "4 agents have used up the budget of evaluations (max_trials)" in "\n".join(lines)
 
 
-@pytest.mark.parametrize("algorithm", sorted({"pf-pne", "fed-pne", "hct", "fed1-ucb", "fn-ucb"}))
-@pytest.mark.parametrize("num_rounds", [None, 60])
+@pytest.mark.parametrize(
+    ("algorithm", "num_rounds"),
+    [("pf-pne", None), ("fed-pne", 60), ("hct", None), ("fed1-ucb", None), ("fn-ucb", 60)],
+)
 def test_a_bandit_goes_on_without_an_agent_whose_budget_is_used_up(algorithm, num_rounds):
-    budget = 24 if algorithm == "fn-ucb" else 240
-    app = client_app(hill, SPACE, seed=3, disclose="trials")
-    grid = InProcessGrid(app, 4, node_configs={3: {"max_trials": 10}, 2: {"max_trials": budget // 2}})
+    budget = 12 if algorithm == "fn-ucb" else 120
+    grid = agents(4, node_configs={3: {"max_trials": 10}, 2: {"max_trials": budget // 2}})
     options = {"noise_stddev": 0.05} if algorithm == "fed1-ucb" else {}
     strategy = STRATEGIES[algorithm](num_agents=4, seed=3, budget=budget, round_timeout=5.0, **options)
     made = done(strategy.start(grid, num_rounds=num_rounds).study)
-    assert (made["0"], made["1"]) == (budget, budget)
-    assert made["3"] <= 10
-    assert made["2"] <= budget // 2
+    assert made[:2] == [budget, budget]
+    assert made[3] <= 10
+    assert made[2] <= budget // 2
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@BOTH_MODES
 def test_an_agent_takes_part_in_its_share_of_the_rounds(mode):
-    options = {"num_initial": 1}
-    study = run(mode=mode, num_rounds=20, participation={"0": 0.5, "1": 0.1}, options=options)
+    shares = {"0": 0.5, "1": 0.1}
+    study = run(mode=mode, num_rounds=20, participation=shares, options={"num_initial": 1})
     made = done(study)
-    assert made["2"] >= 20 if mode == "sync" else True
-    assert made["0"] == 10 if mode == "sync" else made["0"] >= 5
-    assert made["1"] == 2 if mode == "sync" else made["1"] >= 1
-    if mode == "async":
-        rounds = {a: len(set(study.trials.where(agent=a)["round"].tolist())) for a in "01"}
-        assert rounds["0"] <= 11
-        assert rounds["1"] <= 3
+    if mode == "sync":
+        assert made == [10, 2, 20, 20]
+    else:
+        rounds = [len(set(study.trials.where(agent=a)["round"].tolist())) for a in "01"]
+        assert made[0] >= 5
+        assert made[1] >= 1
+        assert rounds[0] <= 11
+        assert rounds[1] <= 3
 
 
 def test_shares_of_rounds_are_even_and_seeded():
@@ -102,44 +93,33 @@ def test_shares_of_rounds_are_even_and_seeded():
     assert len({takes_part(7, str(a), 1, 0.5) for a in range(20)}) == 2
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@BOTH_MODES
 def test_a_resumed_study_remembers_who_has_nothing_left(mode, tmp_path):
-    whole = run("ts", mode, 9, BUDGETS, participation={"2": 0.5})
-    journals = tmp_path / "journals"
-    run("ts", mode, 5, BUDGETS, participation={"2": 0.5}, keep=Keep(journals=journals))
-    keep = Keep(journals=journals, resume=True)
-    study = run("ts", mode, 9, BUDGETS, participation={"2": 0.5}, keep=keep)
+    def study(num_rounds, **keep):
+        keep = Keep(**keep) if keep else None
+        return run("ts", mode, num_rounds, BUDGETS, participation={"2": 0.5}, keep=keep)
+
+    whole = study(9)
+    study(5, journals=tmp_path)
+    resumed = study(9, journals=tmp_path, resume=True)
     for column in ("agent", "round", "trial", "value"):
-        assert study.trials[column].tolist() == whole.trials[column].tolist()
-    assert study.rounds["replies"].tolist() == whole.rounds["replies"].tolist()
+        assert resumed.trials[column].tolist() == whole.trials[column].tolist()
+    assert resumed.rounds["replies"].tolist() == whole.rounds["replies"].tolist()
 
 
 def test_an_operator_overrides_the_budget_of_the_app_and_may_raise_it(tmp_path):
-    app = client_app(hill, SPACE, seed=1, disclose="trials", max_trials=3)
-    journals = {i: {"journal": str(tmp_path / f"{i}.db")} for i in range(2)}
-    configs = {0: {**journals[0], "max_trials": 5}, 1: journals[1]}
-    study_journal = tmp_path / "study.db"
-    grid = InProcessGrid(app, 2, node_configs=configs)
-    first = (
-        RandomSearch(num_agents=2, seed=1, num_initial=1)
-        .start(grid, num_rounds=10, journal=study_journal)
-        .study
-    )
-    assert [len(first.trials.where(agent=a)) for a in "01"] == [5, 3]
-    configs[1]["max_trials"] = 6
-    grid = InProcessGrid(app, 2, node_configs=configs)
-    strategy = RandomSearch(num_agents=2, seed=1, num_initial=1)
-    study = strategy.start(grid, num_rounds=10, journal=study_journal, resume=True).study
-    assert [len(study.trials.where(agent=a)) for a in "01"] == [5, 6]
+    for own, expected in (({}, [5, 3]), ({"max_trials": 6}, [5, 6])):
+        grid = agents(2, max_trials=3, journals=tmp_path, node_configs={0: {"max_trials": 5}, 1: own})
+        strategy = RandomSearch(num_agents=2, seed=1, num_initial=1)
+        study = strategy.start(grid, num_rounds=10, journal=tmp_path / "study.db", resume=True).study
+        assert done(study, "01") == expected
 
 
 def test_an_agent_without_a_budget_left_is_told_apart_at_registration(tmp_path):
-    app = client_app(hill, SPACE, seed=1, disclose="trials")
-    config = {1: {"journal": str(tmp_path / "1.db"), "max_trials": 2}}
     for expected in ([6, 2], [6, 0]):  # a second study of the same devices
-        grid = InProcessGrid(app, 2, node_configs=config)
+        grid = agents(2, journals=tmp_path, node_configs={1: {"max_trials": 2}})
         study = RandomSearch(num_agents=2, seed=1, num_initial=1).start(grid, num_rounds=6).study
-        assert [len(study.trials.where(agent=a)) for a in "01"] == expected
+        assert done(study, "01") == expected
         assert study.rounds["failures"].sum() == 0
 
 
@@ -157,6 +137,6 @@ def test_an_agent_without_a_budget_left_is_told_apart_at_registration(tmp_path):
 def test_nonsense_is_refused(argument, message):
     with pytest.raises(ConfigError, match=message):
         run(**argument)
-    if isinstance(next(iter(argument.values())), float):
+    if "participation" in argument:
         with pytest.raises(ConfigError, match=message):
             client_app(hill, SPACE, **argument)

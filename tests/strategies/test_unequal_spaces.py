@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from amounts import slow
 from grouped import grouped
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Agents, simulate
-from fbo_flower.simulation.durations import log_normal
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
 from fbo_flower.strategies import PFPNE, RandomSearch
@@ -57,13 +57,8 @@ def test_fixed_parameters_keep_their_values_and_the_others_are_tuned(algorithm):
 
 
 def test_without_fixed_parameters_nothing_changes():
-    columns = [run("fed-ei", fixed).trials["value"].tolist() for fixed in (None, {}, [None] * 3)]
+    columns = [run("fed-ei", fixed, 3).trials["value"].tolist() for fixed in (None, {}, [None] * 3)]
     assert columns[0] == columns[1] == columns[2]
-
-
-def test_agents_that_wait_for_nobody_may_have_fixed_parameters():
-    study = run("fts", FIXED, mode="async", durations=log_normal())
-    assert {c["depth"] for c in study.trials.where(agent="2")["config"]} == {4}
 
 
 @pytest.mark.parametrize("algorithm", REFUSING)
@@ -126,6 +121,7 @@ def bowl(config, shift):
     return -sum(squares)
 
 
+@slow
 def test_agents_with_fixed_parameters_gain_from_similar_others_and_do_them_no_harm():
     """Mean best value after 5 evaluations, `fed-ei` against `ei` alone, from the same two random points."""
     fixed = {"0": {"z": 0.2}, "1": {"y": 0.6}}
