@@ -8,6 +8,7 @@ pairwise mask (it is out). The server has all shares and masks of the members th
 from itertools import combinations, product
 
 import pytest
+from amounts import slow
 
 from fbo_flower.secure import keys, members
 from fbo_flower.secure.members import CARD_BYTES, threshold
@@ -158,7 +159,10 @@ BELOW = [
 ]
 
 
-@pytest.mark.parametrize(("size", "helpers", "least"), BELOW)
+@pytest.mark.parametrize(
+    ("size", "helpers", "least"),
+    [pytest.param(*case, marks=slow if case[:2] == (6, 0) else ()) for case in BELOW],
+)
 def test_below_the_bound_the_server_learns_one_sum_of_enough_honest_agents(size, helpers, least):
     found = 0
     for t, speaks, known in attacks(size, helpers, least):

@@ -1,4 +1,4 @@
-"""The decoder under ten thousand messages that nobody should send: a WireError, or something that fits."""
+"""The decoder under thousands of messages that nobody should send: a WireError, or something that fits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fbo_flower.algorithms.records import Outcome, Phase, Report, Task
 from fbo_flower.errors import WireError
 from fbo_flower.wire.flower_records import MAX_BYTES, count_bytes, from_records, to_records
 
-NUM_CASES = examples(10_200, 6_800)
+NUM_CASES = examples(6_000, 2_400)
 PREFIXES = 3  # messages made of one example
 SCHEMA = Schema(
     {"weights": ArraySpec((4,), low=-100.0, high=100.0), "cells": ArraySpec((None,), "int64", 0, 99, 6)},
