@@ -320,7 +320,7 @@ class TuningAgent(NumPyClient):
         algorithm, task, study = request.algorithm, request.task, request.envelope.study
         entropy, agent_state = self._load_state(memory, study)
         work = work_of(algorithm, task, agent_state, request.key)
-        check_pinned(memory, algorithm, request.envelope)
+        check_pinned(memory, request.envelope)
         check_new(memory, study, work)
         check_trial(algorithm, task, agent_state, memory.answered(study, work.name) is not None)
         check_noise(algorithm, task, agent_state)
@@ -338,10 +338,10 @@ class TuningAgent(NumPyClient):
         self._operator.charge(memory, charge, task)
         budget, delta = float(self._operator.max_epsilon), float(self._operator.delta)
         spend(memory, budget, delta, f"{study} {request.key}", algorithm, task, self._space)
-        if self._minimize and memory.study(study) is None:
-            memory.put_note(minimize_note(study), {"minimize": True})
         if memory.study(study) is None:
-            pin, space = pinned(algorithm, request.envelope), self._space.to_json()
+            if self._minimize:
+                memory.put_note(minimize_note(study), {"minimize": True})
+            pin, space = pinned(request.envelope), self._space.to_json()
             memory.begin(study, entropy, agent_state_to_bytes(agent_state), pin, space)
         replay = EvaluationReplay(memory, study, work.key)
         at_once = self._parallel.batch_size(memory, study, replay.num_left > 0)
@@ -360,12 +360,10 @@ class TuningAgent(NumPyClient):
         )
         evaluate = self._evaluator(context, algorithm, accepted_state)
         noise = context.private_integers("noise", task.trial, task.num_trials)
-        draws, arrays = context.draws, evaluate.arrays
         result = yield from task_steps(
-            algorithm, task, accepted_state, evaluate, draws, arrays, noise, at_once
+            algorithm, task, accepted_state, evaluate, context.draws, evaluate.arrays, noise, at_once
         )
-        report = consented(algorithm, result.report, self._operator.disclose)
-        result = result if report is result.report else replace(result, report=report)
+        result = replace(result, report=consented(algorithm, result.report, self._operator.disclose))
         reply = self._reply(request, result, context)
         if task.num_trials and self._operator.is_spent(memory):
             reply = wire.mark_spent(reply)
@@ -379,8 +377,7 @@ class TuningAgent(NumPyClient):
         return reply
 
     def _report_key(self, request: Request) -> str:
-        core = request.algorithm.inner
-        if core.message_noise():
+        if request.algorithm.inner.message_noise():
             return request.key  # another answer would have other noise
         # the operator may have changed `disclose` since the task was answered
         curves = " curves" if self._operator.disclose_curves else ""
@@ -388,10 +385,9 @@ class TuningAgent(NumPyClient):
 
     def _require_journal(self, algorithm: Algorithm[Any]) -> None:
         """Raise ConfigError if the algorithm's protection needs a journal, and this agent keeps none."""
-        core = algorithm.inner
         if algorithm.sums_securely:
             check_journal(self._durable, "secure sums")
-        elif core.message_noise():
+        elif algorithm.inner.message_noise():
             check_journal(self._durable, "noise of the agent's own")
 
     @property
@@ -409,9 +405,7 @@ class TuningAgent(NumPyClient):
         self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
     ) -> Evaluator:
         """Return the function that evaluates the queries of a task."""
-        core = algorithm.inner
-        reuses = core.reuses_values()
-        cache = EvaluationCache.read(agent_state.arrays) if reuses else None
+        cache = EvaluationCache.read(agent_state.arrays) if algorithm.inner.reuses_values() else None
         evaluator = evaluator_of(self._parallel, self._objective, self._own_space, context, cache)
         return evaluator if self._initial is None else KnownConfigs(evaluator, self._initial)
 

@@ -19,7 +19,7 @@ from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, 
 from fbo_flower.errors import JournalError, WireError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.serialization import dumps, loads
-from fbo_flower.wire.flower_records import entries_of, from_lists, record_of, to_lists
+from fbo_flower.wire.flower_records import entries_of, record_of
 
 
 class LiveEntries(dict[str, Any]):
@@ -204,8 +204,7 @@ def _check_space(digest: str, space: SearchSpace) -> None:
 
 def packed_to_bytes(packed: wire.Packed) -> bytes:
     """Convert a packed report to bytes."""
-    arrays, config = to_lists(packed)  # older journals hold lists, too
-    return dumps({str(i): array for i, array in enumerate(arrays)}, dict(config))
+    return dumps(packed.arrays, dict(packed.config))
 
 
 def packed_from_bytes(data: SupportsBytes) -> wire.Packed:
@@ -213,4 +212,4 @@ def packed_from_bytes(data: SupportsBytes) -> wire.Packed:
     if isinstance(data, LiveReport):
         return data.packed
     arrays, config = loads(bytes(data))
-    return from_lists([arrays[str(i)] for i in range(len(arrays))], cast(Mapping[str, Scalar], config))
+    return wire.Packed(arrays, cast(dict[str, Scalar], config))

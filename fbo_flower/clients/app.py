@@ -65,7 +65,7 @@ def client_app(
     pruning: Pruning | str | None = None,
     disclose_curves: bool = False,
     algorithms: Sequence[type[Algorithm[Any]]] = (),
-) -> ClientApp:
+) -> TuningApp:
     """Return a ClientApp that tunes `objective` over `space`.
 
     Evaluations run with one BLAS and OpenMP thread, so that runs can be repeated exactly. An objective that
@@ -90,14 +90,30 @@ def client_app(
         If an argument has the wrong type, the objective does not take two arguments, or it cannot be pickled
         and has to be.
     """
-    own = {
-        "max_trials": max_trials, "participation": participation, "fixed": fixed, "pruning": pruning,
-        "disclose_curves": disclose_curves, "algorithms": algorithms,
-    }  # fmt: skip
-    parallel = Parallel(num_parallel, trial_timeout)
-    agent = _agent_factory(
-        objective, space, seed, disclose, prior, minimize, initial, on_finish, own, parallel
-    )
+    check_objective(objective, space, "context")
+    if seed is not None:
+        check_number("seed", seed, 0, integer=True)
+    check_minimize(minimize)
+    points = points_of(initial, space)
+    if Parallel(num_parallel, trial_timeout).needs_workers:
+        pickled(objective)  # an objective that cannot be pickled is refused here, not in the first task
+    limits = {"max_trials": max_trials, "participation": participation}
+    check_flag("disclose_curves", disclose_curves)
+    Operator.read({name: limit for name, limit in limits.items() if limit is not None}, disclose)
+    Pruning.read({}, pruning)
+    held_space(space, fixed)
+    for kind in algorithms:
+        register(kind)
+
+    def agent(context: Context) -> TuningAgent:
+        return TuningAgent(
+            objective, space, context,
+            seed=seed, disclose=disclose, prior=prior, minimize=minimize, initial=points, on_finish=on_finish,
+            num_parallel=num_parallel, trial_timeout=trial_timeout, max_trials=max_trials,
+            participation=participation, fixed=fixed, pruning=pruning, disclose_curves=disclose_curves,
+            algorithms=algorithms,
+        )  # fmt: skip
+
     return agent_app(agent)
 
 
@@ -142,18 +158,17 @@ def add_tuning(
         raise ConfigError(
             f"app: expected a ClientApp, got {kind_of(app)}; call add_tuning(app, objective, space)"
         )
-    own = {
-        "max_trials": max_trials, "participation": participation, "fixed": fixed, "pruning": pruning,
-        "disclose_curves": disclose_curves, "algorithms": algorithms,
-    }  # fmt: skip
-    parallel = Parallel(num_parallel, trial_timeout)
-    agent = _agent_factory(
-        objective, space, seed, disclose, prior, minimize, initial, on_finish, own, parallel
-    )
-    route(app, agent, action)
+    tuning = client_app(
+        objective, space,
+        seed=seed, disclose=disclose, prior=prior, minimize=minimize, initial=initial, on_finish=on_finish,
+        num_parallel=num_parallel, trial_timeout=trial_timeout, max_trials=max_trials,
+        participation=participation, fixed=fixed, pruning=pruning, disclose_curves=disclose_curves,
+        algorithms=algorithms,
+    )  # fmt: skip
+    route(app, tuning.agent, action)
 
 
-def agent_app(agent: Callable[[Context], TuningAgent]) -> ClientApp:
+def agent_app(agent: Callable[[Context], TuningAgent]) -> TuningApp:
     """Return a ClientApp in which `agent(context)` answers every message."""
     return TuningApp(agent)
 
@@ -166,7 +181,7 @@ class TuningApp(ClientApp):
 
     def __init__(self, agent: Callable[[Context], TuningAgent]) -> None:
         super().__init__()
-        self._agent = agent
+        self.agent = agent
         route(self, agent)
 
     def answer_together(
@@ -187,7 +202,7 @@ class TuningApp(ClientApp):
         with single_thread():
             for number, (message, context) in enumerate(batch):
                 try:
-                    agent = self._agent(context) if message.metadata.message_type == TRAIN else None
+                    agent = self.agent(context) if message.metadata.message_type == TRAIN else None
                     if agent is not None and agent.can_wait and type(agent).fit is TuningAgent.fit:
                         waiting[number] = agent.answering(from_records(message.content, seen))
                     else:
@@ -221,44 +236,6 @@ def route(app: ClientApp, agent: Callable[[Context], TuningAgent], action: str =
     def evaluate(message: Message, context: Context) -> Message:
         _, _, scalars = agent(context).evaluate(*to_lists(from_records(message.content)))
         return Message(to_records(from_lists([], scalars)), reply_to=message)
-
-
-def _agent_factory(
-    objective: Objective,
-    space: SearchSpace,
-    seed: int | None,
-    disclose: str | None,
-    prior: Prior | None,
-    minimize: bool,
-    initial: Sequence[Mapping[str, Any]],
-    on_finish: OnFinish | None,
-    own: Mapping[str, Any],
-    parallel: Parallel,
-) -> Callable[[Context], TuningAgent]:
-    check_objective(objective, space, "context")
-    if seed is not None:
-        check_number("seed", seed, 0, integer=True)
-    check_minimize(minimize)
-    points = points_of(initial, space)
-    if parallel.needs_workers:
-        pickled(objective)  # an objective that cannot be pickled is refused here, not in the first task
-    limits = {name: own[name] for name in ("max_trials", "participation") if own[name] is not None}
-    check_flag("disclose_curves", own["disclose_curves"])
-    Operator.read(limits, disclose)
-    Pruning.read({}, own["pruning"])
-    held_space(space, own["fixed"])
-    for kind in own["algorithms"]:
-        register(kind)
-
-    def agent(context: Context) -> TuningAgent:
-        return TuningAgent(
-            objective, space, context,
-            seed=seed, disclose=disclose, prior=prior, minimize=minimize, initial=points, on_finish=on_finish,
-            num_parallel=parallel.num_parallel, trial_timeout=parallel.trial_timeout,
-            **own,
-        )  # fmt: skip
-
-    return agent
 
 
 def message_api_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:

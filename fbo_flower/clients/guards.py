@@ -133,17 +133,17 @@ def check_noise(algorithm: Algorithm[Any], task: Task, agent_state: AgentState) 
         )
 
 
-def pinned(algorithm: Algorithm[Any], envelope: Envelope) -> str:
+def pinned(envelope: Envelope) -> str:
     """Return the algorithm and its options as text, to be stored with a new study."""
     return f"{envelope.algorithm} {envelope.options}"
 
 
-def check_pinned(memory: Memory, algorithm: Algorithm[Any], envelope: Envelope) -> None:
+def check_pinned(memory: Memory, envelope: Envelope) -> None:
     """Raise WireError if a task has another algorithm or other options than the study's first task."""
     text = memory.algorithm(envelope.study)
-    if text and text != pinned(algorithm, envelope):
+    if text and text != pinned(envelope):
         raise WireError(
-            f"options: expected those of the study's first task, {text}, got {pinned(algorithm, envelope)}; "
+            f"options: expected those of the study's first task, {text}, got {pinned(envelope)}; "
             "start a new study for other options",
             "options",
         )
@@ -163,18 +163,14 @@ _KEYS = "secure-key"
 
 
 def own_keys(memory: Memory) -> tuple[bytes, bytes]:
-    """Return the agent's private identity key (32 bytes) and private agreement key (48 bytes).
-
-    Missing keys are made and stored.
-    """
+    """Return the private identity key (32 bytes) and agreement key (48 bytes); the first call makes them."""
     from fbo_flower.secure import keys  # imported late: only secure sums need it
 
     note = memory.note(_KEYS)
-    identity, private = (bytes.fromhex(str(note.get(name, ""))) for name in ("identity", "private"))
-    if not identity or not private:  # a journal from before has no identity key
-        identity, private = identity or keys.new_identity(), private or keys.new_private_key()
-        memory.put_note(_KEYS, {"identity": identity.hex(), "private": private.hex()})
-    return identity, private
+    if not note:
+        note = {"identity": keys.new_identity().hex(), "private": keys.new_private_key().hex()}
+        memory.put_note(_KEYS, note)
+    return bytes.fromhex(str(note["identity"])), bytes.fromhex(str(note["private"]))
 
 
 def own_card(memory: Memory) -> bytes:

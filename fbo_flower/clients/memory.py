@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
-from typing import Protocol, SupportsBytes, cast
+from typing import SupportsBytes, cast
 from urllib.parse import quote
 
 from flwr.app import ConfigRecord, Context, RecordDict
@@ -27,79 +27,6 @@ STATE_KEY = "fbo-flower"
 MAX_STATE_REPORT = 2**16  # bytes; Flower sends the state with every simulated message
 MAX_STATE_ANSWERS = 8  # pieces of work; a journal remembers all
 JOURNAL_WAIT = 30.0  # seconds to wait until another process closes the journal
-
-
-class Memory(Protocol):
-    """What an agent stores between messages; it is opened for one message and closed after it."""
-
-    @property
-    def keeps_ledger(self) -> bool:
-        """Whether it stores what `finish`, `enter_sent` and `enter_registration` add to the ledger."""
-
-    @property
-    def incarnation(self) -> str:
-        """Random token of this memory; an agent that has lost its memory gets another one."""
-
-    def study(self, study: str) -> tuple[int, SupportsBytes] | None:
-        """Return the agent's seed and its state after the last finished task; None: a new study."""
-
-    def num_studies(self) -> int:
-        """Return the number of studies in this memory."""
-
-    def algorithm(self, study: str) -> str | None:
-        """Return the text that `begin` stored with a study; None for a new study, or if there is none."""
-
-    def begin(
-        self, study: str, entropy: int, agent_state: bytes, algorithm: str = "", space: str = ""
-    ) -> None:
-        """Store a new study and the agent's first state, before the first evaluation.
-
-        `algorithm` is a text that names the study's algorithm and its options, `space` the search space as
-        JSON. Only a journal stores the search space.
-        """
-
-    def answered(self, study: str, work: str) -> str | None:
-        """Return the key of the task with which a piece of work was answered; None if it was not."""
-
-    def report(self, study: str, task: str) -> SupportsBytes | None:
-        """Return the report that was sent for a task; None if it is not stored."""
-
-    def evaluations(self, study: str, task: str) -> list[Evaluation]:
-        """Return the evaluations that were made for a task before the agent was interrupted."""
-
-    def append(self, study: str, task: str, evaluation: Evaluation) -> None:
-        """Store an evaluation."""
-
-    def finish(
-        self,
-        study: str,
-        task: str,
-        server_round: int,
-        agent_state: SupportsBytes,
-        report: SupportsBytes,
-        sent: Sequence[LedgerEntry] = (),
-        answered: tuple[str, str] = ("", ""),
-    ) -> None:
-        """Store the state and the report after a task, and add the sent arrays and scalars to the ledger.
-
-        State and report are bytes, or `LiveState` and `LiveReport`, which a memory without a file keeps as
-        they are. `answered` is the name of the piece of work and its key; "" for none.
-        """
-
-    def enter_sent(self, sent: Sequence[LedgerEntry]) -> None:
-        """Add arrays and scalars that are sent a second time to the ledger."""
-
-    def enter_registration(self, names: Sequence[str], disclosure: str = "") -> None:
-        """Add the fields that the agent sends at registration to the ledger, and what it discloses."""
-
-    def note(self, name: str) -> Mapping[str, object]:
-        """Return the values last stored under a name; notes are shared by all studies."""
-
-    def put_note(self, name: str, values: Mapping[str, object]) -> None:
-        """Store values under a name, for all studies; they are on disk when this returns."""
-
-    def close(self) -> None:
-        """Close the journal and release its lock; a memory in Flower's state needs no closing."""
 
 
 def journal_path(context: Context, agent: str, directory: str | os.PathLike[str] | None = None) -> str | None:
@@ -145,7 +72,10 @@ def open_memory(context: Context, agent: str, directory: str | os.PathLike[str] 
 
 
 class StateMemory:
-    """Memory in the state of a Flower node: the last study, the agent's state in it, its last report."""
+    """Memory in the state of a Flower node: the last study, the agent's state in it, its last report.
+
+    It has the methods of an `AgentJournal`, where they are described. It keeps no ledger and no evaluations.
+    """
 
     keeps_ledger = False
 
@@ -257,5 +187,8 @@ class StateMemory:
         self._state[f"{STATE_KEY}.{name}"] = live_record(data, values)
         self._values.pop(name, None)
 
+
+# what an agent stores between messages: opened for one message and closed after it
+Memory = AgentJournal | StateMemory
 
 __all__ = ["Memory", "StateMemory", "check_journal", "journal_path", "open_memory"]

@@ -123,7 +123,10 @@ class ModelSite:
         try:
             got = self._predict(payload, rows)
         except ModelError as error:
-            raise next(iter(self._refusal_without_rows(payload, rows)), _fails_on_rows()) from error
+            fails_on_rows = ModelError(
+                f"{SETUP}the packed model fails on rows that the model itself predicts"
+            )
+            raise next(iter(self._refusal_without_rows(payload, rows)), fails_on_rows) from error
         expected = np.asarray(model.predict(some))
         if got.shape != expected.shape:
             differ = len(rows)
@@ -167,10 +170,6 @@ class ModelSite:
         except ModelError as error:
             return [error]
         return []
-
-
-def _fails_on_rows() -> ModelError:
-    return ModelError(f"{SETUP}the packed model fails on rows that the model itself predicts")
 
 
 @functools.cache  # once per process

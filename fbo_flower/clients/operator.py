@@ -96,7 +96,7 @@ class Operator:
             standard = _without_settings(disclose, chosen_by)
             disclose, chosen_by = standard.disclose, standard.chosen_by
         check_disclose(disclose)
-        numbers = {name: node_config.get(name, default) for name, default in _default_numbers().items()}
+        numbers = {f.name: node_config.get(f.name, f.default) for f in fields(Operator) if f.name in _NUMBERS}
         for name, value in numbers.items():
             if name == "delta":
                 check_number(name, value, 1e-15, 0.5)
@@ -211,10 +211,6 @@ def _without_settings(disclose: str | None, chosen_by: str, disclose_curves: boo
         return Operator("none", chosen_by=DEFAULT, disclose_curves=disclose_curves)
     check_disclose(disclose)
     return Operator(disclose, chosen_by=chosen_by, disclose_curves=disclose_curves)
-
-
-def _default_numbers() -> dict[str, Any]:
-    return {field.name: field.default for field in fields(Operator) if field.name in _NUMBERS}
 
 
 def _read_peers(setting: str) -> frozenset[str]:

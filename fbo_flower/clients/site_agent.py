@@ -26,7 +26,7 @@ from fbo_flower.algorithms.rfms.rfms import CURATOR, LOCKBOX, OPENBOX, ROLES
 from fbo_flower.algorithms.rfms.site import digest, num_final_judgements
 from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD
 from fbo_flower.clients.agent import TuningAgent
-from fbo_flower.clients.memory import Memory, check_journal
+from fbo_flower.clients.memory import check_journal
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.own_answer import OnFinish, answer_at_end, call_on_finish
 from fbo_flower.clients.site_options import Account, SiteOptions, noisy_rate
@@ -282,7 +282,7 @@ class SiteEvaluator:
         """Enter the manifest of the task in the lockbox's memory; ObjectiveError if it is one too many."""
         task, memory = self.context.task, self.context.memory
         manifest = digest(np.asarray(task.arrays["manifest"])).tobytes().hex()
-        known = _judged_manifests(memory)
+        known = cast(list[str], memory.note(_LOCKBOX_NOTE).get("manifests", []))  # study and digest of each
         if f"{self.context.study} {manifest}" in known:
             return
         if len(known) >= self.options.lockbox_answers:
@@ -300,11 +300,6 @@ class SiteEvaluator:
         with atomic_file(path, private=True) as file:
             file.write(content)
         log(INFO, "agent %s: saved %s", self.context.agent, path)
-
-
-def _judged_manifests(memory: Memory) -> list[str]:
-    """Return study and digest of every manifest whose models this lockbox has judged."""
-    return [str(text) for text in cast(list[object], memory.note(_LOCKBOX_NOTE).get("manifests", []))]
 
 
 def _as_objective_error(work: Callable[[], _T]) -> _T:

@@ -148,7 +148,8 @@ class Worker:
         values, error = tuple(map(float, answer.get("values", ()))), answer.get("error")
         texts = None if error is None else ErrorTexts(**error)
         started, seconds = float(answer["started"]), float(answer["seconds"])
-        curve = _curve_of(job, answer.get("curve"))
+        told = answer.get("curve")
+        curve = None if told is None else replace(job.context.curve, **told)
         return Ended(values, str(answer.get("failure", "")), started, seconds, texts, curve)
 
     def expire(self, timeout: float) -> Ended:
@@ -251,11 +252,6 @@ class WorkerPool:
                     return worker
                 worker.kill()
         return Worker(self.objective)
-
-
-def _curve_of(job: Job, told: dict[str, Any] | None) -> Curve | None:
-    """Return the curve that a worker has sent, with the rule of its trial."""
-    return None if told is None else replace(job.context.curve, **told)
 
 
 def _message(job: Job) -> bytes:

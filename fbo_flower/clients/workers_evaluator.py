@@ -139,16 +139,13 @@ class WorkersEvaluator(ObjectiveEvaluator):
         parts: dict[int, dict[int, Ended]] = {i: {} for i in owners}
         num_jobs = Counter(owners)
         pool = pool_of(self.objective) if jobs else None
-        for number, ended in pool.run(jobs, *self._limits) if pool is not None else ():
+        limits = self.parallel.num_parallel, float(self.parallel.trial_timeout)
+        for number, ended in pool.run(jobs, *limits) if pool is not None else ():
             i = owners[number]
             parts[i][number] = ended
             if len(parts[i]) == num_jobs[i]:
                 ends = [parts[i][n] for n in sorted(parts[i])]
                 yield i, self._joined(rows[i], ends, ends[0].curve if i in curves else None)
-
-    @property
-    def _limits(self) -> tuple[int, float]:
-        return self.parallel.num_parallel, float(self.parallel.trial_timeout)
 
     def _jobs(self, row: Row, curve: Curve | None) -> list[Job]:
         """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial."""

@@ -7,7 +7,7 @@ waits for a silent agent until its timeout, so silent agents are asked less ofte
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor
 
@@ -57,6 +57,8 @@ def takes_part(seed: int, agent: str, server_round: int, share: float) -> bool:
     Its rounds are spread evenly, from a random first one: of any `n` rounds in a row it takes part in
     `share n`, up to one round.
     """
+    if share == 1.0:
+        return True
     offset = float(generator(seed, "server", "participation", agent).random())
     return floor(server_round * share + offset) > floor((server_round - 1) * share + offset)
 
@@ -68,17 +70,12 @@ def willing(
 
     Agents without a budget are left out of TRAIN only: later exchanges of a round make no evaluations.
     """
-    shares: Mapping[str, float] = registry.participation
     spent = registry.spent if phase is Phase.TRAIN else set()
+    shares = {} if phase is Phase.FINISH else registry.participation
     return [
         agent
         for agent in agents
-        if agent not in spent
-        and (
-            phase is Phase.FINISH
-            or agent not in shares
-            or takes_part(seed, agent, server_round, shares[agent])
-        )
+        if agent not in spent and takes_part(seed, agent, server_round, shares.get(agent, 1.0))
     ]
 
 

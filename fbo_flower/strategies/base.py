@@ -61,14 +61,6 @@ from fbo_flower.study.study import Study
 from fbo_flower.trackers.callback import Callback
 
 
-def _as_it_is(study: Study) -> Study:
-    return study
-
-
-def _no_exchanges() -> Iterator[Exchange]:
-    yield from ()
-
-
 class TuningStrategy(Strategy):
     """Runs an algorithm; `strategies.FTS(num_agents=5, advice="portfolio")` makes its algorithm itself.
 
@@ -139,7 +131,8 @@ class TuningStrategy(Strategy):
             callbacks=tuple(callbacks),
             pool_curves=pool_curves,
         )
-        self.complete: Callable[[Study], Study] = _as_it_is  # a simulation adds regret and simulated times
+        # a simulation adds regret and simulated times
+        self.complete: Callable[[Study], Study] = lambda study: study
         self._seed = seed
         self._stop = threading.Event()
         self._run: StudyRun | None = None
@@ -149,7 +142,7 @@ class TuningStrategy(Strategy):
         self._result = TuningResult()
         self._evaluate_fn: EvaluateFn | None = None
         self._started = 0.0
-        self._exchanges: Iterator[Exchange] = _no_exchanges()
+        self._exchanges: Iterator[Exchange] = iter(())
         self._exchange: Exchange | None = None  # the open one
         self._rounds_of_hooks = 0
 
@@ -312,7 +305,7 @@ class TuningStrategy(Strategy):
         """Forget an earlier run."""
         self._run = self._study = self._notifier = self._exchange = None
         self._evaluate_fn = None
-        self._exchanges, self._rounds_of_hooks = _no_exchanges(), 0
+        self._exchanges, self._rounds_of_hooks = iter(()), 0
         self._result, self._started = TuningResult(), time.perf_counter()
 
     def _close(self, status: str, num_rounds: int | None) -> None:

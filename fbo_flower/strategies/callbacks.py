@@ -78,7 +78,8 @@ class Notifier:
         """Tell the trials and rounds that are new since the last call."""
         if not self._told:
             return
-        trials = self._new_trials()
+        trials = list(self.run.recorder.trials.since(self._num_trials))
+        self._num_trials += len(trials)
         for row in self.run.recorder.rounds[self._num_rounds :]:
             self._num_rounds += 1
             number = int(row["round"])
@@ -95,11 +96,6 @@ class Notifier:
         """Tell what is left, and that the run has ended."""
         self.round_ended()
         self._call("on_finish", study)
-
-    def _new_trials(self) -> list[Trial]:
-        trials = list(self.run.recorder.trials.since(self._num_trials))
-        self._num_trials += len(trials)
-        return trials
 
     def _call(self, method: str, event: Any) -> None:
         for callback in self._told:

@@ -280,12 +280,11 @@ class Recorder:
             }
             | self._counts
         )
-        replies, failures, refused, failed_trials = (
-            int(self._counts[name]) for name in ("replies", "failures", "refused", "failed_trials")
-        )
+        names = "replies", "failures", "refused", "failed_trials"
+        counts = {name: int(self._counts[name]) for name in names}
         return RoundProgress(
-            server_round, num_rounds, top, mean, replies, failures, refused, failed_trials, seconds,
-            self._evaluations, self._reason, self.disclosed,
+            server_round, num_rounds, top, mean, seconds=seconds, evaluations=self._evaluations,
+            reason=self._reason, disclosed=self.disclosed, **counts,
         )  # fmt: skip
 
     def study(self, run: Mapping[str, Any], results: ServerResults | None = None) -> Study:

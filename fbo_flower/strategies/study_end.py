@@ -32,8 +32,7 @@ def end_study(grid: Grid, run: StudyRun, settings: StrategySettings, stop: threa
         raise
     except Exception:  # the study is complete; the agents' answers are in their journals
         log(WARNING, "The agents could not be told that the study has ended", exc_info=True)
-    results = run.algorithm.results(run.state)
-    results = results or ServerResults()
+    results = run.algorithm.results(run.state) or ServerResults()
     if not run.recorder.totals.reason:  # sites that exchange models send the reason beside their report
         reasons = [printable(str(row["failure"])) for row in results.models if row.get("failure")]
         run.recorder.count_evaluations(0, 0, "".join(reasons[:1])[:MAX_REASON])

@@ -146,7 +146,9 @@ class StudyRun:
 
         The results of secret draws are in the same entry, so a draw is either recorded or nobody saw it.
         """
-        uniform = self._source_of_draws(phase, server_round)
+        uniform: Uniform = secrets.randbelow
+        if self.seeded:
+            uniform = uniform_from(generator(self.seed, "server", "secret", str(phase), server_round))
         draws = self.algorithm.secret_draws(self.state, phase, server_round, present, uniform)
         self._apply_draws(draws, self.seeded)
         tasks = self._make_tasks(phase, server_round, present)
@@ -199,7 +201,8 @@ class StudyRun:
             if report is None:
                 self.resting.add(sent.agent)
             else:
-                used = not sent.late and not self._too_old(sent, server_round)
+                limit = self.max_staleness if self.asynchronous else None
+                used = not sent.late and (limit is None or server_round - sent.made_in <= limit)
                 reports[sent.agent] = report if used else replace(report, arrays={}, values={})
                 if self._goes_on(phase):
                     answers = self.num_answers - sent.made_after + num_valid
@@ -234,10 +237,6 @@ class StudyRun:
     def _goes_on(self, phase: Phase) -> bool:
         """Whether tasks of a half-round stay under way when others of it are answered."""
         return self.asynchronous and phase is Phase.TRAIN
-
-    def _too_old(self, sent: SentTask, server_round: int) -> bool:
-        limit = self.max_staleness
-        return limit is not None and self.asynchronous and server_round - sent.made_in > limit
 
     # -- journal and resume ----------------------------------------------------------------------
 
@@ -322,11 +321,6 @@ class StudyRun:
         return self._times.note(self.recorder.clock(), asked) if self.clocked else {}
 
     # -- one half-round -----------------------------------------------------------------------
-
-    def _source_of_draws(self, phase: Phase, server_round: int) -> Uniform:
-        if self.seeded:
-            return uniform_from(generator(self.seed, "server", "secret", str(phase), server_round))
-        return secrets.randbelow
 
     def _apply_draws(self, draws: Mapping[str, AnyArray], seeded: bool) -> None:
         self.repeatable = self.repeatable or (seeded and bool(draws))

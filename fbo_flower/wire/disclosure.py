@@ -33,7 +33,7 @@ class Disclosure:
     recommendation : `(D,)`, the point that the agent would use, if that is not its best trial
     expected : the value that the agent's model expects at the recommendation; None: `incumbent`
     times : `(k, 2)`, start and end of the evaluation of every row of `trials`, in seconds since 1970; None:
-        unknown. Earlier versions do not send it
+        unknown
     curves : `(k, 3)`, medians of the agent's learning curves, see `wire.curves`; None: it sends none
     """
 
@@ -58,7 +58,8 @@ def encode_disclosure(disclosure: Disclosure) -> tuple[dict[str, AnyArray], dict
         if disclosure.times is not None:
             arrays["disclosed.times"] = disclosure.times
         if disclosure.trials.stopped:
-            arrays["disclosed.stopped"] = _stopped_column(disclosure.trials)
+            steps = [disclosure.trials.stopped.get(t, -1) for t in disclosure.trials.trials.tolist()]
+            arrays["disclosed.stopped"] = np.array(steps, dtype=np.int64)
         config["disclosed.failures"] = json.dumps(failures, separators=(",", ":"))
     if disclosure.recommendation is not None:
         arrays["disclosed.recommendation"] = disclosure.recommendation
@@ -165,11 +166,6 @@ def _disclosed_trials(
         raise WireError("disclosed.failures: expected texts of at most 1000 characters", "disclosed")
     reasons = {int(trial): cast(str, reason) for trial, reason in failures.items()}
     return Outcome(points, values, first, reasons, spans=spans, stopped=_stopped_trials(named, first, values))
-
-
-def _stopped_column(outcome: Outcome) -> AnyArray:
-    """Return the last step of each trial that was stopped early, -1 for others, `(n,)`."""
-    return np.array([outcome.stopped.get(trial, -1) for trial in outcome.trials.tolist()], dtype=np.int64)
 
 
 def _stopped_trials(named: Mapping[str, AnyArray], trials: AnyArray, values: Array) -> dict[int, int]:
