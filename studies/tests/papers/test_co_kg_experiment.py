@@ -29,6 +29,7 @@ def directory(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for module in (cokg_cells, cokg_odd, cokg_server):
             patch.setattr(module, "MESH", 8)
+        patch.setattr(cokg_cells, "SWEPT", ("f1",))
         patch.setattr(cokg_cells, "NETWORKS", cokg_cells.NETWORKS[:1])
         patch.setattr(cokg_cells, "FEWER", [name for name in cokg_cells.FUNCTIONS if name != "f1"])
         for stage in cokg_cells.stages(SMALL).values():
