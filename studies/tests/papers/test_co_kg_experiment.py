@@ -35,6 +35,7 @@ def directory(tmp_path_factory):
         patch.setattr(cokg_cells, "FUNCTIONS", few)
         patch.setattr(cokg, "DRAWN", drawn)
         patch.setattr(cokg_cells, "NETWORKS", cokg_cells.NETWORKS[:1])
+        patch.setattr(cokg_cells, "NETWORK_FRAMEWORKS", ("co-kg", "no-collaboration", "product"))
         patch.setattr(cokg_cells, "FEWER", [name for name in cokg_cells.FUNCTIONS if name != "f1"])
         for stage in cokg_cells.stages(SMALL).values():
             run_jobs(stage, path, 1)

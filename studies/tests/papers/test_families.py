@@ -104,6 +104,7 @@ def test_messages_compare_all_variants_from_the_same_starting_points(tmp_path, m
     monkeypatch.setattr(fts_messages, "NUM_FEATURES", (50, 100))
     monkeypatch.setattr(fts_messages_report, "NUM_FEATURES", (50, 100))
     monkeypatch.setattr(fts_landmine, "PRIOR_OBSERVATIONS", 6)
+    monkeypatch.setattr(fts_messages_report, "TIMED", (*fts_messages.GENERAL, "rgpe"))
     few = {name: fts_messages.VARIANTS[name] for name in fts_messages_report.TIMED}
     monkeypatch.setattr(fts_messages, "VARIANTS", few)
     directory = open_directory(tmp_path, {})
