@@ -12,8 +12,7 @@ EXAMPLE = "Example: python -m studies attack co-kg"
 
 def run_attack(
     name: Annotated[
-        str | None,
-        typer.Argument(help="An attack, or an algorithm to attack; without a name, list them."),
+        str | None, typer.Argument(help="An attack, or an algorithm to attack; without a name, list them.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of the simulated agents.")] = 0,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,

@@ -18,8 +18,7 @@ def run_landmine(
         Path, typer.Argument(help="The file LandmineData.mat, with the cell arrays feature and label.")
     ],
     out: Annotated[
-        Path | None,
-        typer.Option(help="Directory for the result; default: $FBO_FLOWER_DATA, or data."),
+        Path | None, typer.Option(help="Directory for the result; default: $FBO_FLOWER_DATA, or data.")
     ] = None,
     debug: Debug = False,
 ) -> None:

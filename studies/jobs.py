@@ -59,10 +59,7 @@ def open_directory(directory: Directory, settings: Mapping[str, Any]) -> Path:
 
 
 def run_jobs(
-    jobs: Sequence[Job],
-    directory: Path,
-    num_workers: int,
-    on_job: Callable[[int, int], None] | None = None,
+    jobs: Sequence[Job], directory: Path, num_workers: int, on_job: Callable[[int, int], None] | None = None
 ) -> None:
     """Run the jobs that have no result yet.
 

@@ -19,13 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, MetricRecord, RecordDict
-from flwr.common import (
-    EvaluateIns,
-    FitIns,
-    Parameters,
-    ndarrays_to_parameters,
-    parameters_to_ndarrays,
-)
+from flwr.common import EvaluateIns, FitIns, Parameters, ndarrays_to_parameters, parameters_to_ndarrays
 from flwr.common.typing import Code
 from flwr.compat.common import recorddict_compat
 from flwr.serverapp import Grid

@@ -191,11 +191,7 @@ class SuccessiveHalving(Hyperband):
         return self.most
 
 
-SCHEDULES: dict[str, type[Halving]] = {
-    "asha": ASHA,
-    "hyperband": Hyperband,
-    "halving": SuccessiveHalving,
-}
+SCHEDULES: dict[str, type[Halving]] = {"asha": ASHA, "hyperband": Hyperband, "halving": SuccessiveHalving}
 
 
 def make_schedule(name: str, rounds: int, eta: int, first_rung: int) -> Schedule:

@@ -5,9 +5,4 @@ from fbo_flower.study.ranking import incumbents
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table
 
-__all__ = [
-    "Study",
-    "Table",
-    "incumbents",
-    "study_directory",
-]
+__all__ = ["Study", "Table", "incumbents", "study_directory"]

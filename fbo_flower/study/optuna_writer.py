@@ -26,13 +26,7 @@ if TYPE_CHECKING:
     from fbo_flower.study.study import Study
 
 RUN, LABEL, NUMBER, AGENT = "fbo_flower:study", "fbo_flower:label", "fbo_flower:number", "agent"
-_SETTINGS = (
-    "algorithm",
-    "options",
-    "problem",
-    "metric",
-    "seed",
-)  # of a run, for its Optuna studies
+_SETTINGS = ("algorithm", "options", "problem", "metric", "seed")  # of a run, for its Optuna studies
 _WITH_VALUE = (SUCCEEDED, STOPPED_EARLY)
 
 

@@ -142,10 +142,7 @@ def _signed(member: Member, told: Sequence[bool]) -> Member:
 
 
 def _unmasked(
-    group: Group,
-    sent: Mapping[str, rounds.Masked],
-    revealed: Mapping[str, Mapping[str, bytes]],
-    needed: int,
+    group: Group, sent: Mapping[str, rounds.Masked], revealed: Mapping[str, Mapping[str, bytes]], needed: int
 ) -> Array:
     """Return the victim's numbers, from its own mask's shares and the seeds of all its pairwise masks."""
     helper = group.agents[HELPER]

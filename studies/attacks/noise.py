@@ -70,10 +70,7 @@ def _local_noise(seed: int) -> Iterator[AttackResult]:
         # w1 = m + z1 n, w2 = m + z2 n with z2 = 2 z1: m = 2 w1 - w2
         errors = [2 * first - second - message for message, first, second in pairs]
         yield _row(f"noise {name}: the message, from two noise multipliers", errors, pairs)
-    for name, device in (
-        ("from the seed of a simulated agent", False),
-        ("from the device", True),
-    ):
+    for name, device in (("from the seed of a simulated agent", False), ("from the device", True)):
         pairs = _answers(seed, device=device, without_features=True)
         errors = [first - second - message for message, first, second in pairs]  # w2 = n
         yield _row(f"noise {name}: the message, from a request with frequencies 0", errors, pairs)

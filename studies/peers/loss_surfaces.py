@@ -92,11 +92,7 @@ class LowerBound:
 
 
 def combined(
-    combine: str,
-    features: RandomFeatures,
-    sums: Sequence[tuple[Array, Array]],
-    ridge: float,
-    caution: float,
+    combine: str, features: RandomFeatures, sums: Sequence[tuple[Array, Array]], ridge: float, caution: float
 ) -> Differentiable:
     """Return the combined surface.
 

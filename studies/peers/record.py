@@ -23,9 +23,7 @@ RECORDS = (
         "their own (Yue et al. 2025)",
         server_sends="an average of the agents' next designs",
         agent_sends='its next design, only with `disclose = "trials"`',
-        meanings={
-            "design": Meaning("the point that it would evaluate next", ALL_OBSERVATIONS, POINTS),
-        },
+        meanings={"design": Meaning("the point that it would evaluate next", ALL_OBSERVATIONS, POINTS)},
         inference="The server knows every averaged point that it sends, so which points the agent evaluates. "
         "A design is near the agent's best point once its model is sure, and a design that changes little "
         "says that the last value there was good. With two agents each can compute the other's design.",
@@ -82,7 +80,7 @@ RECORDS = (
         meanings={
             "votes": Meaning(
                 "which configurations of a public list are its best, with the agent's noise", ALL_OBSERVATIONS
-            ),
+            )
         },
         inference="Which points an agent evaluates is public. Its votes carry all of the noise, and epsilon "
         "bounds what they tell. Noise that is drawn from a seed, as in simulations, bounds nothing.",

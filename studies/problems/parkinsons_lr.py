@@ -37,11 +37,7 @@ from studies.problems.data import PARKINSONS_FILE, data_file
 
 NUM_SUBJECTS = 42
 SPACE = SearchSpace(
-    {
-        "batch_size": Int(20, 60),
-        "l2": Float(1e-6, 1.0, log=True),
-        "learning_rate": Float(0.01, 0.1, log=True),
-    }
+    {"batch_size": Int(20, 60), "l2": Float(1e-6, 1.0, log=True), "learning_rate": Float(0.01, 0.1, log=True)}
 )
 NOT_FEATURES = ("subject#", "age", "sex", "motor_UPDRS", "total_UPDRS")
 

@@ -23,9 +23,7 @@ def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_help_lists_studies_beside_the_commands_of_the_package(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_help_lists_studies_beside_the_commands_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"], "python -m studies") == 0
     shown = capsys.readouterr().out
     assert "Usage: python -m studies" in shown
@@ -42,9 +40,7 @@ def test_comparators_and_problems_are_known_by_their_names(capsys: pytest.Captur
         assert ALGORITHMS[record.name].name == record.name
 
 
-def test_an_attack_of_another_package_is_found_by_the_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_attack_of_another_package_is_found_by_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_LOCAL", {})
     texts = dict.fromkeys(("summary", "server_sends", "agent_sends", "inference"), "")
     register(AlgorithmRecord(name="attacked", home="a:A", attack=f"{__name__}:attack", **texts))

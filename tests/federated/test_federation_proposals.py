@@ -62,6 +62,21 @@ def test_failed_trials_count_as_the_worst_one() -> None:
     assert observed[1][-1] == observed[1].min()
 
 
+def test_the_unit_of_the_metric_does_not_matter() -> None:
+    proposals = Proposals(SPACE, "ei", 2, 0)
+    known = parabola(8)
+    scaled = [
+        [trial(t.number, t.point.tolist(), unit * t.value, variance=unit**2 * 0.01) for t in known]
+        for unit in (1.0, 10.0)
+    ]
+    one, other = (proposals.observations(trials, (1,)) for trials in scaled)
+    assert one is not None
+    assert other is not None
+    assert (one[2] > 0.01).all()  # standardised values are wider
+    for mine, theirs in zip(one, other, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9)
+
+
 def test_as_long_as_all_have_failed_proposals_are_random() -> None:
     trials = [trial(i, [0.1 * i, 0.5], failure="x") for i in range(5)]
     proposals = Proposals(SPACE, "ei", 2, 0)

@@ -18,12 +18,7 @@ from fbo_flower.simulation.grids import Fault, InProcessGrid
 
 
 def tune(grid: Any = None, build: Any = fedavg, **changes: Any) -> TunedFederation:
-    arguments: dict[str, Any] = {
-        "rounds": 4,
-        "num_trials": 6,
-        "initial_arrays": toy_model(),
-        "number": 4,
-    }
+    arguments: dict[str, Any] = {"rounds": 4, "num_trials": 6, "initial_arrays": toy_model(), "number": 4}
     return tune_flat(
         toy_grid(4) if grid is None else grid, build, changes.pop("space", SPACE), **{**arguments, **changes}
     )
@@ -256,6 +251,7 @@ def test_if_every_trial_fails_the_error_says_why() -> None:
         ({"rounds": 0}, "rounds"),
         ({"budget": 0}, "budget"),
         ({"num_parallel": 0}, "num_parallel"),
+        ({"num_initial": 1.5}, "num_initial"),
         ({"schedule": "median"}, "schedule"),
         ({"proposals": "tpe"}, "proposals"),
         ({"evaluate_on": "some"}, "evaluate_on"),

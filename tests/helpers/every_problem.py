@@ -14,7 +14,6 @@ from dataclasses import FrozenInstanceError, dataclass
 
 import numpy as np
 import pytest
-from amounts import examples
 from real_data import needs_data
 
 from fbo_flower.errors import ConfigError, ObjectiveError
@@ -50,7 +49,7 @@ def some_config(problem: Problem, seed: int = 0) -> dict[str, object]:
 @pytest.mark.parametrize("name", ALL)
 def test_a_problem_evaluates_to_the_same_finite_number_again_and_after_pickling(name: str) -> None:
     problem = five_agents(name)
-    for partition in range(min(examples(5, 2), problem.num_agents)):
+    for partition in range(min(2, problem.num_agents)):
         config = some_config(problem, partition)
         value = problem(config, context(partition))
         assert type(value) is float

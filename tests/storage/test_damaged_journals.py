@@ -155,10 +155,7 @@ def test_commands_say_in_one_line_what_to_do_about_a_damaged_journal(
 
 
 def test_the_server_names_an_agent_whose_journal_is_damaged(
-    journals: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    journals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     directory = copy(journals, tmp_path / "damaged")

@@ -196,6 +196,11 @@ def test_a_name_that_is_not_there_is_refused_with_those_that_are(study: Study, t
         Study.from_optuna(tmp_path / "study.log", "mine")
 
 
+def test_a_storage_without_a_study_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.db: expected an Optuna study, found none"):
+        Study.from_optuna(tmp_path / "none.db")
+
+
 def test_several_objectives_are_refused(tmp_path: Path) -> None:
     optuna.create_study(storage=f"sqlite:///{tmp_path}/two.db", directions=["minimize", "maximize"])
     with pytest.raises(ConfigError, match="expected one objective, got 2"):

@@ -154,10 +154,7 @@ def test_a_locked_database_costs_a_warning_and_the_trials_come_later(
 
 @pytest.mark.parametrize("file", ["study.db", "study.log"])
 def test_a_full_disk_costs_a_warning_and_the_trials_come_later(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    warnings_of_flower: pytest.LogCaptureFixture,
-    file: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_of_flower: pytest.LogCaptureFixture, file: str
 ) -> None:
     from fbo_flower.study.optuna_writer import OptunaWriter
 

@@ -72,11 +72,7 @@ FROM_NOTHING: dict[str, Variant] = {
     "control clip": Variant("fts", _CLIP | {"advice": "random"}),
 }
 HIDDEN = ("random", "ts repeating", "fts single 1-1/t^2")  # shown in the table, not in the picture
-BASELINES = {
-    "fts portfolio clip": "ts clip",
-    "control portfolio clip": "ts clip",
-    "control clip": "ts clip",
-}
+BASELINES = {"fts portfolio clip": "ts clip", "control portfolio clip": "ts clip", "control clip": "ts clip"}
 
 
 def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:

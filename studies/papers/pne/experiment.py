@@ -83,10 +83,7 @@ def settings(directory: Path, size: Size, budget: int, num_seeds: int) -> list[R
         RegretSetting(
             problem,
             f"sd {stddev}",
-            _load(
-                directory,
-                (work.function_name(problem, stddev, budget, s) for s in work.seeds(num_seeds)),
-            ),
+            _load(directory, (work.function_name(problem, stddev, budget, s) for s in work.seeds(num_seeds))),
         )
         for problem in work.FUNCTIONS
         for stddev in sorted(size.stddevs)

@@ -198,11 +198,7 @@ def _search(client: Client, budget: int, options: hct.HCTOptions) -> float:
 
 
 def racing_pne(
-    surface: Surface,
-    budget: int,
-    seed: int,
-    options: RacingOptions | None = None,
-    share: bool = True,
+    surface: Surface, budget: int, seed: int, options: RacingOptions | None = None, share: bool = True
 ) -> BanditRun:
     """Run the racing variant; without `share`, stage 1 ends after the first cells and shares nothing."""
     options = options or RacingOptions(surface.dimension)

@@ -77,10 +77,7 @@ def stages(directory: Path, size: Size) -> dict[str, list[Job]]:
         for p in NEURAL
         for s in seeds(size.num_neural_seeds)
     ]
-    found = {
-        "functions": functions(size.budget, size.num_seeds, size.stddevs),
-        "limits": limits(size),
-    }
+    found = {"functions": functions(size.budget, size.num_seeds, size.stddevs), "limits": limits(size)}
     if has_landmine():
         depth, fields = size.table_depth, size.num_fields
         found["landmine table"] = [

@@ -176,13 +176,7 @@ def design(space: SearchSpace, num_configs: int) -> Array:
 
 
 def tabulate(
-    problem: str,
-    options: Mapping[str, Any],
-    seed: int,
-    openbox: int,
-    start: int,
-    stop: int,
-    num_configs: int,
+    problem: str, options: Mapping[str, Any], seed: int, openbox: int, start: int, stop: int, num_configs: int
 ) -> Arrays:
     """Evaluate configurations `start .. stop - 1` of the design with one openbox."""
     with single_thread():

@@ -19,9 +19,9 @@ def rms(error: Array) -> float:
 
 @pytest.mark.parametrize("central", ["barycenter", "product"])
 def test_the_server_recovers_every_value_at_a_point_that_it_chose(central):
-    seen = watch(central=central)
+    seen = watch(central=central, num_rounds=10)
     recovered = seen.each_round()
-    assert len(recovered) >= 20
+    assert len(recovered) >= 8
     assert np.abs(recovered - seen.values).max() < 1e-6
     assert np.abs(seen.whole_run() - seen.values).max() < 1e-5
 

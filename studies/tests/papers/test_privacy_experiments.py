@@ -39,7 +39,7 @@ def test_fields_that_are_held_out_never_tune_before(tmp_path, monkeypatch):
 
     monkeypatch.setattr(warm_start.SomeFields, "true_value", record)
     directory = open_directory(tmp_path, {})
-    for group, cell in enumerate(warm_start.jobs(2, 3, 2)):
+    for group, cell in enumerate(warm_start.jobs(1, 3, 2)):
         tuned.clear()
         run_jobs([cell], directory, 1)
         earlier = {field for fields, field in tuned if len(fields) == 3}
@@ -47,7 +47,7 @@ def test_fields_that_are_held_out_never_tune_before(tmp_path, monkeypatch):
         assert held_out == set(groups[group])
         assert earlier
         assert not earlier & held_out
-    results, picture = warm_start.report(directory, 2, 3, 2)
+    results, picture = warm_start.report(directory, 1, 3, 2)
     text = results.read_text()
     assert all(f"| {variant} |" in text for variant in warm_start.VARIANTS)
     assert picture.read_bytes()[:4] == b"\x89PNG"

@@ -17,15 +17,7 @@ from studies.papers.rfms import outcomes as rfms_outcomes
 from studies.papers.rfms import report as rfms_report
 from studies.papers.rfms.criteria import CRITERIA, ServerView, shrunken
 from studies.papers.rfms.outcomes import CHOICES, HINDSIGHT, OWN, Outcomes
-from studies.papers.rfms.replay import (
-    METHODS,
-    ReplayRun,
-    ReplaySetting,
-    Size,
-    one_by_one,
-    replay,
-    together,
-)
+from studies.papers.rfms.replay import METHODS, ReplayRun, ReplaySetting, Size, one_by_one, replay, together
 from studies.papers.rfms.tables import INBAG, Key, LossTable
 
 SPACE = make_learner("elastic-net").space

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from amounts import examples
 from every_problem import *  # noqa: F403
 from every_problem import NEED_DATA, context, some_config
 from hypothesis import given, settings
@@ -75,7 +76,7 @@ def test_without_data_the_evaluation_says_what_to_do(name: str, monkeypatch: pyt
     labels=st.lists(st.booleans(), min_size=2, max_size=40),
     scores=st.lists(st.integers(-3, 3), min_size=40, max_size=40),
 )
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=examples(80))
 def test_roc_auc_agrees_with_scikit_learn_with_and_without_ties(
     labels: list[bool], scores: list[int]
 ) -> None:
