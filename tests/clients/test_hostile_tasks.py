@@ -25,6 +25,7 @@ from fbo_flower.clients.site_agent import Shipment, SiteAgent
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
+from fbo_flower.wire.flower_records import to_lists
 
 SPACE = SearchSpace(
     {
