@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "fbo_flower"
+PUBLIC = Path(__file__).parent / "golden" / "public_names.txt"
 OUTSIDE = sys.stdlib_module_names | {"__future__"}
 
 # room -> what it may import: rooms, then libraries. A folder is a room with all that is in it.
@@ -263,3 +266,29 @@ def loaded_by(code: str) -> set[str]:
 def test_no_two_test_files_have_one_name():
     names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
     assert sorted(names) == sorted(set(names)), "pytest leaves the second one out"
+
+
+def public_names() -> str:
+    """Lines that say, for each room, what other rooms of the package import from it."""
+    names: dict[str, set[str]] = {}
+    for module, path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fbo_flower."):
+                room = room_of(node.module or "")
+                if room != room_of(module):
+                    names.setdefault(room, set()).update(alias.name for alias in node.names)
+    return "".join(
+        textwrap.fill(f"{room}: {' '.join(sorted(found))}", 110, subsequent_indent="    ") + "\n"
+        for room, found in sorted(names.items())
+    )
+
+
+def test_what_rooms_show_to_each_other_is_listed_and_grows_only_on_purpose() -> None:
+    """Renew the list with `python tests/test_layering.py`; the commit says why it grew."""
+    names = public_names()
+    assert names == PUBLIC.read_text(encoding="utf-8")
+    assert not re.search(r"\b_\w", names), "a private name is imported by another room"
+
+
+if __name__ == "__main__":
+    PUBLIC.write_text(public_names(), encoding="utf-8")
