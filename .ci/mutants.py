@@ -21,6 +21,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+COPIED = (
+    *("fbo_flower", "tests", "examples", "studies", "docs", ".ci"),
+    *("pyproject.toml", "README.md", "CITATION.cff", "Makefile"),
+)  # fmt: skip
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
@@ -76,7 +80,7 @@ def main() -> None:
     every = [s for path in sorted((ROOT / "fbo_flower" / given.room).rglob("*.py")) for s in sites(path)]
     found = 0
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("fbo_flower", "tests", "examples", "studies", "docs", "pyproject.toml", "README.md"):
+        for name in COPIED:
             source = ROOT / name
             (shutil.copytree if source.is_dir() else shutil.copy)(source, Path(folder, name))
         for path, *change in drawn.sample(every, given.count):

@@ -1,9 +1,9 @@
 """Summarise a study in one row per algorithm.
 
 The agents are the sample: means and standard errors are over agents, and differences to the reference are
-paired by agent. The reference is tuning alone (`ts` or `local-pne`), because the question is what federation
-adds. An agent that has made its last evaluation keeps its incumbent; a mean leaves out agents without a
-success so far. If a run has target agents, only they count.
+paired by agent. The reference is tuning alone (`ei`, `ts` or `local-pne`), because the question is what
+federation adds. An agent that has made its last evaluation keeps its incumbent; a mean leaves out agents
+without a success so far. If a run has target agents, only they count.
 
 Notation: n agents, curves `(n, max_evaluations)` of incumbents.
 """

@@ -17,7 +17,7 @@ from fbo_flower.cli.main import run
 from fbo_flower.cli.watch_source import WatchedRun
 from fbo_flower.cli.watch_state import RunState
 from fbo_flower.cli.watch_text import state_lines
-from fbo_flower.errors import ConfigError, JournalError
+from fbo_flower.errors import JournalError
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.study_journal import StudyJournalReader
@@ -230,36 +230,35 @@ def test_a_server_that_died_is_not_running(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("nothing", "does not exist"), ("empty", "holds neither"), ("other", "two.db")]
+    ("words", "status", "said"),
+    [
+        ("nothing", 2, "watch: expected the directory of a run or a server's journal, got"),
+        ("empty", 2, "holds neither"),
+        ("other", 2, "two.db"),
+        ("notes.txt --once", 1, "expected an undamaged fbo-flower study journal"),
+        ("notes.txt", 1, "expected an undamaged fbo-flower study journal"),
+        ("other --interval 0", 2, "--interval: expected"),
+    ],
 )
-def test_a_path_that_is_no_run_is_one_clear_error(
-    name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_what_is_no_run_is_one_clear_error(
+    words: str,
+    status: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(watch.time, "sleep", lambda seconds: None)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").write_text("not a database, but a text that is long enough to be one" * 20)
     for other in ("one.db", "two.db"):
         StudyJournal(tmp_path / "other" / other).close()
-    assert run(["watch", str(tmp_path / name)]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: watch: expected")
-    assert said in error
-    assert error.count("\n") == 1
-    with pytest.raises(ConfigError):
-        WatchedRun(tmp_path / name).look()
-
-
-def test_a_file_that_is_no_journal_is_one_clear_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "notes.txt").write_text("not a database, but a text that is long enough to be one" * 20)
-    assert run(["watch", str(tmp_path / "notes.txt"), "--once"]) == 1
-    assert "expected an undamaged fbo-flower study journal" in capsys.readouterr().err
-    monkeypatch.setattr(watch.time, "sleep", lambda seconds: None)
-    assert run(["watch", str(tmp_path / "notes.txt")]) == 1
+    assert run(["watch", *words.split()]) == status
     out, error = capsys.readouterr()
     assert out == "", "nothing is said about a run that was not read"
-    assert "expected an undamaged fbo-flower study journal" in error
-    assert run(["watch", str(tmp_path), "--interval", "0"]) == 2
-    assert "--interval: expected" in capsys.readouterr().err
+    assert said in error
+    assert (error[:7], error.count("\n")) == ("error: ", 1)
 
 
 @pytest.mark.parametrize("in_terminal", [False, True])

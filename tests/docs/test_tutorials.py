@@ -24,11 +24,9 @@ PRODUCTS = {
     "tune-an-existing-app": ("before-and-after.png",),
     "write-an-algorithm": ("meeting.png",),
 }
-ON_DEVICES = {"deploy-to-three-devices"}  # starts programs that listen; `make e2e` runs it
-RUN = [
-    pytest.param(notebook, marks=[pytest.mark.deployment] if notebook.stem in ON_DEVICES else [])
-    for notebook in NOTEBOOKS
-]
+# `make test` runs the first, `make e2e` the one that starts programs that listen, `make test-all` the others
+MARKS = {"first-study": (), "deploy-to-three-devices": pytest.mark.deployment}
+RUN = [pytest.param(notebook, marks=MARKS.get(notebook.stem, pytest.mark.slow)) for notebook in NOTEBOOKS]
 
 
 def cells(notebook: Path) -> list[dict[str, Any]]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,6 @@ from fbo_flower.simulation import Keep, Start, own_objective, simulate
 from fbo_flower.simulation.own_objective import OwnObjective
 from fbo_flower.study import Study
 
-ROOT = Path(__file__).parents[2]
 SPACE = SearchSpace(
     {
         "x": Float(0, 1),
@@ -45,20 +41,6 @@ def loss(config: dict[str, Any], centre: float) -> float:
 def tune(objective: Any = gain, **changes: Any) -> Study:
     settings = {"space": SPACE, "agents": CENTRES, "num_rounds": 4, "engine": "inline"}
     return simulate(**grouped(**{"objective": objective, **settings, **changes}))
-
-
-def test_the_first_example_of_the_readme_tunes_five_hospitals(tmp_path: Path) -> None:
-    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert block is not None
-    assert len(re.findall(r"^\s*\S", block[1], re.MULTILINE)) <= 10
-    (tmp_path / "first.py").write_text(block[1] + "assert len(study.best) == 5\n")
-    done = subprocess.run(
-        [sys.executable, "first.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    best = eval(done.stdout)  # what the last line prints
-    assert list(best) == list("ABCDE")
-    assert all(0.5 < row["value"] <= 1 and set(row["config"]) == {"C", "gamma"} for row in best.values())
 
 
 def test_every_agent_has_its_name_and_evaluates_its_own_data() -> None:
