@@ -19,6 +19,7 @@ from sklearn.preprocessing import PowerTransformer, QuantileTransformer
 
 from fbo_flower.models import confinement, jail, landlock, pack, predict, sandbox, seccomp
 
+pytestmark = pytest.mark.xdist_group("jail")  # one process starts the two children
 TRUSTED = ("attack_models.Attacker",)
 WITHOUT_LANDLOCK = sandbox.BOOT.rsplit(";", 1)[0] + (
     "; import functools; worker.confine = functools.partial(worker.confine, ('namespace', 'seccomp'))"

@@ -20,6 +20,7 @@ from waiting import wait_until
 from fbo_flower.errors import ConfigError, ModelError
 from fbo_flower.models import Limits, pack, predict, sandbox, worker
 
+pytestmark = pytest.mark.xdist_group("sandbox")  # one process starts the shared child
 BOOT = sandbox.BOOT.rsplit(";", 1)[0]
 UNCHECKED = (
     f"{BOOT}; from fbo_flower.models import schema; schema.check_tree = lambda **all: None; worker.main()"
