@@ -3,7 +3,7 @@
     python -m studies.benchmarks.first_example --seeds 12
 
 Runs the first Python block of the README up to its loop, so it measures what is printed there. Then each
-algorithm of `ROWS` tunes the same sites with each seed. Shown is the error of each site's best configuration
+algorithm of `ROWS` tunes the same sites with each seed. Shown is the loss of each site's best configuration
 so far, as a mean over the sites, and its difference from tuning alone; standard errors are over seeds. Writes
 `docs/results/first-study.png` and `studies/results/first-study.csv`.
 """
@@ -44,10 +44,10 @@ def first_block() -> dict[str, Any]:
     return names
 
 
-def best_errors(names: dict[str, Any], algorithm: str, seed: int) -> Array:
-    """Return the mean over the sites of the best error so far, after 1 to `BUDGET` evaluations."""
+def best_losses(names: dict[str, Any], algorithm: str, seed: int) -> Array:
+    """Return the mean over the sites of the best loss so far, after 1 to `BUDGET` evaluations."""
     study = simulate(
-        names["error"], names["space"], names["sites"],
+        names["loss"], names["space"], names["sites"],
         algorithm=algorithm, num_rounds=BUDGET, minimize=True, seed=seed, engine="inline",
     )  # fmt: skip
     return np.mean(
@@ -56,7 +56,7 @@ def best_errors(names: dict[str, Any], algorithm: str, seed: int) -> Array:
 
 
 def figure(found: dict[str, Array]) -> Any:
-    """Return a figure of mean errors with bands of one standard error."""
+    """Return a figure of mean losses with bands of one standard error."""
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(7.0, 3.6), layout="constrained")
@@ -67,7 +67,7 @@ def figure(found: dict[str, Array]) -> Any:
         ax.fill_between(evaluations, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
         ax.plot(evaluations, mean, color=colour, label=text)
     ax.set_xlabel("evaluations of each site")
-    ax.set_ylabel("Brier score of the best model so far")
+    ax.set_ylabel("log loss of the best model so far")
     ax.set_xticks([2, *range(3, BUDGET + 1, 2)])
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False)
@@ -90,7 +90,7 @@ def main() -> None:
     runs: dict[str, list[Array]] = {algorithm: [] for algorithm in ROWS}
     for seed in range(given.seeds):
         for algorithm, values in runs.items():
-            values.append(best_errors(names, algorithm, seed))
+            values.append(best_losses(names, algorithm, seed))
         print(
             f"seed {seed}",
             {a: values[-1][[4, 9]].round(4).tolist() for a, values in runs.items()},
