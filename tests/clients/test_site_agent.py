@@ -309,3 +309,4 @@ def test_models_are_saved_at_the_openbox_alone_and_under_a_name_of_its_own(tmp_p
     (file,) = tmp_path.iterdir()
     assert file.name == f"trial-000-{digest(MODEL).tobytes().hex()[:12]}.skops"
     assert file.read_bytes() == MODEL.tobytes()
+    assert file.stat().st_mode & 0o077 == 0, "only its owner may read it"
