@@ -94,7 +94,8 @@ def copy_pages(target: Path, run: bool = False) -> Path:
         _write(target / "docs" / "api" / f"{module}.md", api_page(module, names))
     for name in BUILT_IN:
         page = target / "docs" / "api" / f"{name}.md"
-        _write(page, site_text(ROOT / "docs" / "api" / page.name, algorithm_page(find(name))))
+        text = algorithm_page(find(name)).replace("](docs/", "](../")
+        _write(page, site_text(ROOT / "docs" / "api" / page.name, text))
     return target
 
 

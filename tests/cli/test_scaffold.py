@@ -110,7 +110,7 @@ def test_a_new_app_tunes_on_files_with_text_and_gaps_and_the_operators_comes_fir
     study = run_app(app, lambda n: {"disclose": "trials", **own.get(n, {})}, data=files)
     assert set(study.best) == {"rows-0", "clinic", "rows-2"}
     assert not any(study.trials["failure"].tolist())
-    assert all(best["value"] == 1.0 for best in study.best.values()), "the label is the dose"
+    assert min(best["value"] for best in study.best.values()) < 1, "the outcome follows the age"
     with pytest.raises(ConfigError, match="expected a JSON list with a file for partition 3"):
         client.rows(Node(partition=3, node_config={}))
 

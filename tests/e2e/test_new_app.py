@@ -33,7 +33,7 @@ def test_a_new_app_runs_in_simulation_and_a_run_that_fails_is_a_failure(tmp_path
         (results,) = re.findall(r"Results: (.*)", done.stderr)
         study = Study.load(results)
         assert Path(results).is_absolute()
-        assert study.rounds["replies"].sum() == 6
+        assert study.rounds["replies"].sum() == 18, "three exchanges a round"
         done = deployment.command(*words, *given)
         assert done.returncode == 2, "the same directory is refused before the run"
         assert "out: expected a directory without a study" in done.stderr

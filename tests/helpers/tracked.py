@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from flwr.serverapp import Grid
+
 from fbo_flower import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.clients import client_app
 from fbo_flower.simulation.grids import InProcessGrid
@@ -37,11 +39,12 @@ def tune(
     num_rounds: int = 3,
     journal: Path | None = None,
     resume: bool = False,
+    grid: Grid | None = None,
     **settings: Any,
 ) -> Study:
     """Run random search with three agents and two trials in a round."""
-    app = client_app(score, SPACE, seed=1, disclose=disclose)
+    grid = grid or InProcessGrid(client_app(score, SPACE, seed=1, disclose=disclose), 3)
     strategy = STRATEGIES["random"](
         seed=3, num_agents=3, trials_per_round=2, callbacks=callbacks, label="by chance", **settings
     )
-    return strategy.start(InProcessGrid(app, 3), num_rounds=num_rounds, journal=journal, resume=resume).study
+    return strategy.start(grid, num_rounds=num_rounds, journal=journal, resume=resume).study

@@ -16,7 +16,7 @@ from fbo_flower.algorithms.co_kg.central import central_barycenter, central_prod
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ObjectiveError
-from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient
+from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient_from_factor
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
@@ -129,9 +129,10 @@ def test_without_collaboration_every_agent_follows_its_own_exact_knowledge_gradi
         points = algorithm.points(BOARD)
         for name, agent in run.agents.items():
             posterior, features = exact(agent, setting), BOARD.features(points)
-            gain = knowledge_gradient(
+            variances, axes = np.linalg.eigh(posterior.covariance(features))
+            gain = knowledge_gradient_from_factor(
                 posterior.predict(features)[0],
-                posterior.covariance(features),
+                axes * np.sqrt(variances.clip(0)),
                 setting.hyperparameters.noise_variance,
             )
             expected[name] = points[np.argmax(gain)]
