@@ -137,7 +137,8 @@ def test_the_blocks_of_a_page_run_in_their_order(
         elif block.language == "bash" and not block.tag:
             for words in commands(block.text):
                 assert run(smaller(words)) == 0, f"{words}\n{capsys.readouterr()}"
-        assert list(names["study"].best) == list("ABCDE")
+    if page == "README.md":
+        assert capsys.readouterr().out.startswith("fed-ei 0.126\nei 0.169\n"), "what the page says it prints"
     assert len(submitted) == sum("fbo-flower run" in block.text for block in found if not block.tag)
 
 
