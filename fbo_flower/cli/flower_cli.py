@@ -19,6 +19,10 @@ from fbo_flower import __version__
 from fbo_flower.errors import ConfigError
 
 NO_INSTALLATION = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"
+_START_OF_FLOWER = re.compile(
+    r"(INFO|WARNING) : +(Starting logstream|Starting Flower Simulation|Since flwr |Federation `|"
+    r"To change federation size|\tflwr federation|$)|Successfully installed "
+)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # ANSI codes
 _CODE = "import sys; from flwr.cli.app import app; sys.argv[0] = 'flwr'; app()"
 
@@ -74,18 +78,20 @@ class FlowerCLI:
         words += [word for text in federation_config for word in ("--federation-config", text)]
         return str(self._json(*words)["run-id"])
 
-    def stream(self, run_id: str) -> None:
-        """Print the run's log until the run ends or the connection is lost; colours only in a terminal."""
+    def stream(self, run_id: str, everything: bool = False) -> None:
+        """Print the run's log until the run ends or the connection is lost; colours only in a terminal.
+
+        What Flower tells of its own start is left out, unless `everything` is wanted.
+        """
         command = self._command("log", run_id, *self._connection, "--stream")
-        if sys.stdout.isatty():
-            subprocess.run(command, env=self._environment, check=False)
-            return
         with subprocess.Popen(
             command, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
             assert process.stdout is not None
             for line in process.stdout:
-                print(_COLOURS.sub("", line), end="", flush=True)
+                text = _COLOURS.sub("", line)
+                if everything or not _START_OF_FLOWER.match(text):
+                    print(line if sys.stdout.isatty() else text, end="", flush=True)
 
     def log(self, run_id: str) -> str:
         """Return the run's log so far."""

@@ -75,11 +75,11 @@ def run_app(
         _announce(run_id, settings)
     try:
         if not quiet:
-            flower.stream(run_id)
+            flower.stream(run_id, everything=debug)
         while not (status := _status(flower, run_id, settings.journal)).is_over:
             time.sleep(_PAUSE)
             if not quiet:
-                flower.stream(run_id)
+                flower.stream(run_id, everything=debug)
     except KeyboardInterrupt as error:
         where = "" if connection is None else f" {connection}"
         raise Interrupted(f"run {run_id} is still running; flwr stop {run_id}{where} ends it") from error

@@ -99,6 +99,19 @@ def test_a_run_that_succeeds_is_streamed_and_ends_with_0(
     assert flower.calls[1][0] == ["log", "17", "deploy", "--stream"]
 
 
+def test_flowers_own_start_is_shown_only_with_debug(
+    flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    start = "\nINFO :      Starting Flower Simulation\nINFO :      Starting my study\nWARNING :   mine"
+    flower.answers(status="finished:completed", log=start)
+    for words, shown in (["run", str(app), "deploy"], False), (["run", str(app), "deploy", "--debug"], True):
+        (flower.home / "calls").unlink(missing_ok=True)
+        assert run(words) == 0
+        out, _ = capfd.readouterr()
+        assert ("Starting Flower Simulation" in out) == shown
+        assert "INFO :      Starting my study\nWARNING :   mine" in out
+
+
 TRACEBACK = "\nTraceback\nfbo_flower.errors.{}: space: expected a SearchSpace, got a dict\n more"
 FAILED = "finished:failed"
 
@@ -180,7 +193,7 @@ def test_a_directory_without_an_app_is_an_error(content: str | None, words: str,
 def test_ctrl_c_leaves_the_run_alone_and_says_how_to_stop_it(
     flower: Flower, app: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupt(self: FlowerCLI, run_id: str) -> None:
+    def interrupt(self: FlowerCLI, run_id: str, everything: bool) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(FlowerCLI, "stream", interrupt)

@@ -108,7 +108,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return RunStatus("finished:completed", "")
 
     monkeypatch.setattr(FlowerCLI, "submit", submit)
-    monkeypatch.setattr(FlowerCLI, "stream", lambda self, run_id: None)
+    monkeypatch.setattr(FlowerCLI, "stream", lambda self, run_id, everything: None)
     monkeypatch.setattr(FlowerCLI, "status", status)
     monkeypatch.setattr("fbo_flower.cli.run.check_simulation", lambda connection: None)
     monkeypatch.setattr("fbo_flower.clients.agent.in_simulation", lambda: True)
