@@ -41,7 +41,7 @@ def changes(node: ast.AST) -> Iterator[tuple[str, object]]:
         yield "op", SWAPS[type(node.op)]()
     elif isinstance(node, ast.Constant) and type(node.value) in (bool, int, float):
         yield "value", (not node.value) if isinstance(node.value, bool) else node.value + 1
-    elif isinstance(node, ast.Return) and node.value is not None:
+    elif isinstance(node, ast.Return) and ast.unparse(node) not in {"return", "return None"}:
         yield "value", ast.Constant(None)
     elif isinstance(node, ast.If) and isinstance(node.body[0], ast.Raise):
         yield "test", ast.Constant(False)
