@@ -31,7 +31,7 @@ def test_fast_devices_go_on_while_others_are_slow_or_dead_and_the_study_is_resum
 ) -> None:
     settings = {
         "journal": str(tmp_path / "study.db"), "out": str(tmp_path / "out"),
-        "num_rounds": 4, "mode": "async", "num_initial": 1,
+        "algorithm": "fts", "num_rounds": 4, "mode": "async", "num_initial": 1,
     }  # fmt: skip
     submit(deployment, **settings)
     deployment.wait_until(lambda: len(traces(deployment, 1)) >= 3, "the second evaluation of node 1")

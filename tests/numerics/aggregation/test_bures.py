@@ -214,6 +214,8 @@ def test_barycenter_turns_scales_and_permutes_with_its_covariances(num, size, se
     np.testing.assert_allclose(permuted, found, atol=1e-7 * scale)
     scaled = bures.barycenter(7.0 * k, 3.0 * weights, 1e-10).covariance
     np.testing.assert_allclose(scaled, 7.0 * found, atol=1e-6 * scale)
+    small = bures.barycenter(1e-14 * k, weights, 1e-10).covariance
+    np.testing.assert_allclose(1e14 * small, found, atol=1e-6 * scale)
     more, zero = np.concatenate([k, spd(1, size, seed + 1)]), np.append(weights, 0.0)
     without = bures.barycenter(more, zero, 1e-10).covariance  # a weight of 0 is as good as absence
     np.testing.assert_allclose(without, found, atol=1e-7 * scale)

@@ -56,6 +56,7 @@ def test_refined_points_stay_in_the_box_and_in_the_cube(dimension, num_points, w
 def test_a_box_in_the_corner_reaches_the_corner():
     points = point_sets.refined(np.ones(2), 0.1, 25, LIMIT, generator(0))
     assert [1.0, 1.0] in points.tolist()
+    assert len(np.unique(points, axis=0)) == len(points), "none is outside and cut off"
     assert points.min() == pytest.approx(0.9)
 
 
