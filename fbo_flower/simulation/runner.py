@@ -6,12 +6,13 @@ The strategy and the ClientApp are the same as on devices; only the grid between
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.registry import RECOMMENDED, register
 from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
-from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.errors import ConfigError, did_you_mean, kind_of
 from fbo_flower.simulation.agents import check_initial, check_parallel, check_roles, problem_app
 from fbo_flower.simulation.annotate import annotate
 from fbo_flower.simulation.clock import SimulatedClock
@@ -51,8 +52,41 @@ from fbo_flower.trackers import Callback
 
 OnRound = Callable[[RoundProgress], None]
 SYNC = Sync()
+P = ParamSpec("P")
+R = TypeVar("R")
+# what people type who come from Optuna, and what is meant here
+MEANT = {
+    "n_trials": "num_rounds",
+    "timeout": "trial_timeout of agents=Agents(...), or Ctrl-C",
+    "n_jobs": 'engine="ray", which uses all cores, or num_parallel of agents=Agents(...)',
+    "direction": "minimize=True for a loss",
+    "sampler": "algorithm",
+    "pruner": "pruning of agents=Agents(...)",
+    "storage": "keep=Keep(journals=DIRECTORY), or callbacks=[OptunaTracker(STORAGE)]",
+    "study_name": "keep=Keep(label=...)",
+    "num_agents": "agents",
+    "data": "agents",
+    "initial": "start=Start(initial=...)",
+    "out": "keep=Keep(out=...)",
+}
 
 
+def _explaining_names(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function name the argument that is meant if it is called with one that it does not have."""
+    known = inspect.signature(function).parameters
+
+    @wraps(function)
+    def checked(*args: P.args, **given: P.kwargs) -> R:
+        for name in given:
+            if name not in known:
+                hint = f"; here that is {MEANT[name]}" if name in MEANT else did_you_mean(name, known)
+                raise ConfigError(f"{name}: expected an argument of simulate, got an unknown one{hint}")
+        return function(*args, **given)
+
+    return checked
+
+
+@_explaining_names
 def simulate(
     objective: OwnFunction | str | Problem,
     space: SearchSpace | None = None,

@@ -207,6 +207,19 @@ def test_directory_that_cannot_be_written_is_found_before_anything_is_run(tmp_pa
 # -- interruptions -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("n_trials", "here that is num_rounds"),
+        ("num_round", "did you mean num_rounds"),
+        ("quux", "unknown one$"),
+    ],
+)
+def test_an_argument_of_another_library_or_misspelt_is_answered_by_what_is_meant(name, meant):
+    with pytest.raises(ConfigError, match=f"{name}: expected an argument of simulate, .*{meant}"):
+        simulate("gp-samples", **{name: 3})
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, Stopped, RuntimeError])
 def test_an_interrupted_run_leaves_its_files(tmp_path, error):
     def stop(progress):
