@@ -141,7 +141,7 @@ def test_the_commands_make_the_federation(deployment: Deployment) -> None:
     assert study.best == {}, "the operators disclose nothing"
     assert study.settings["runs"][0]["disclosures"] == {"none, default": 3}
     assert "values not disclosed" in outputs
-    assert "best value: 0." in outputs, "the operator of north reads it from the journal"
+    assert "best value: " in outputs, "the operator of north reads it from the journal"
     for agent in ("north", "south", "east"):
         (stored,) = read_answers(root / f"{agent}.db")
         assert stored.answer.num_evaluations == 6, "three initial trials and one for each of three rounds"
