@@ -144,8 +144,8 @@ def test_the_commands_make_the_federation(deployment: Deployment) -> None:
     assert "best value: " in outputs, "the operator of north reads it from the journal"
     for agent in ("north", "south", "east"):
         (stored,) = read_answers(root / f"{agent}.db")
-        assert stored.answer.num_evaluations == 6, "three initial trials and one for each of three rounds"
-        assert f"agent {agent}, round 2: sends weights (100,)\n" in deployment.log(agent)
+        assert stored.answer.num_evaluations == 4, "two at first, an exchange, one in each of two rounds"
+        assert f"agent {agent}, round 2: sends secure.words " in deployment.log(agent)
         ends = deployment.log(agent).count(
             f"agent {agent}: study {stored.answer.study} has ended: best value"
         )
