@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
@@ -42,9 +43,10 @@ def own_problem(function: str, data: str, space: str, seed: int, minimize: bool)
 
 
 def load_function(text: str) -> Callable[..., float]:
-    """Return the function that "FILE.py:FUNCTION" names; its file can import its neighbours.
+    """Return the function that "FILE.py:FUNCTION" names.
 
-    The module is not registered under a name, so that Ray sends the function itself to its workers.
+    The module is not registered under a name, so that Ray sends the function itself to its workers. Its folder
+    stays on the path of this process and of those that it starts, so that it can import its neighbours.
     """
     path, colon, name = text.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
@@ -56,13 +58,14 @@ def load_function(text: str) -> Callable[..., float]:
     if spec is None or spec.loader is None:
         raise ConfigError(f"function: expected a Python file, got {path}")
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(file.parent))
+    folder = str(file.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         raise ConfigError(f"function: {path} cannot be run ({type(error).__name__}: {error})") from error
-    finally:
-        sys.path.remove(str(file.parent))
     function = getattr(module, name, None)
     if not callable(function):
         known = [own for own, value in vars(module).items() if callable(value)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fbo_flower.cli.main import run
-from fbo_flower.cli.own_function import load_function, read_space
+from fbo_flower.cli.own_function import read_space
 from fbo_flower.errors import ConfigError
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.study import Study
@@ -26,6 +27,9 @@ SPACE = 'x = {low = 0, high = 1.0}\nkind = ["a", "b"]\nn = {low = 1, high = 4, a
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.delitem(sys.modules, "neighbour", raising=False)
     (tmp_path / "score.py").write_text(CODE)
     (tmp_path / "neighbour.py").write_text("def distance(x, centre):\n    return abs(x - centre)\n")
     (tmp_path / "space.toml").write_text(SPACE)
@@ -64,15 +68,18 @@ def test_a_function_is_minimised_on_files_and_resumed_elsewhere(
     assert Study.load(here / "study").trials == study.trials
 
 
-def test_workers_get_the_function_itself(here: Path) -> None:
-    cloudpickle = pytest.importorskip("ray.cloudpickle", reason="needs the extra simulation")
-    data = cloudpickle.dumps(load_function(str(here / "score.py:score")))
-    code = (
-        "import sys; from ray import cloudpickle; print(cloudpickle.loads(sys.stdin.buffer.read()).__name__)"
+@pytest.mark.ray
+def test_workers_find_the_neighbours_of_a_function_wherever_the_command_is_typed(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+    given = [str(here / word) if "." in word else word for word in GIVEN[:6]]
+    command = [*given, "--algorithm", "random", "--rounds", "1", "-q", "--out", str(here / "study")]
+    done = subprocess.run(
+        [sys.executable, "-m", "fbo_flower.cli", *command], capture_output=True, text=True, check=False
     )
-    where = {"cwd": "/", "env": {"PYTHONPATH": str(here)}}  # the neighbour has to be importable, the file not
-    done = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=False, **where)  # type: ignore[call-overload]
-    assert done.stdout == b"score\n", done.stderr
+    assert done.returncode == 0, done.stderr
+    assert not any(Study.load(here / "study").trials["failure"].tolist())
 
 
 def test_a_space_is_read_from_toml(tmp_path: Path) -> None:
