@@ -45,8 +45,8 @@ def own_problem(function: str, data: str, space: str, seed: int, minimize: bool)
 def load_function(text: str) -> Callable[..., float]:
     """Return the function that "FILE.py:FUNCTION" names.
 
-    The module is not registered under a name, so that Ray sends the function itself to its workers. Its folder
-    stays on the path of this process and of those that it starts, so that it can import its neighbours.
+    The module is not registered under a name, so that Ray sends the function itself to its workers. Its
+    folder stays on the path of this process and of those that it starts: it can import its neighbours.
     """
     path, colon, name = text.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
