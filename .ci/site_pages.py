@@ -7,8 +7,11 @@ folder of source code, becomes plain text on the site. The API reference gets a 
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import html
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -63,6 +66,9 @@ from fbo_flower.algorithms import {kind}
 study = simulate("breast-cancer-5sites", algorithm={kind}(), num_rounds=4, engine="inline")
 print(study.best)
 """
+MOST_ROWS = 130  # of a table that is drawn; a longer one is a link to its file
+TABLES = ROOT / "studies" / "results"
+_TABLE = re.compile(r"^## (.+)$|^- \[(\S+\.csv)\]\(\S+\)(?:: |, )?((?:.+\n(?:  .*\n)*)?)", re.MULTILINE)
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 
@@ -79,7 +85,7 @@ def copy_pages(target: Path, run: bool = False) -> Path:
     for pattern in PAGES:
         for page in set(ROOT.glob(pattern)) - _off_site():
             text = site_text(page, page.read_text(encoding="utf-8"))
-            _write(target / page.relative_to(ROOT), text)
+            _write(target / page.relative_to(ROOT), text + tables_of(page))
     for notebook in sorted(ROOT.glob(NOTEBOOKS)):
         page = (target / notebook.relative_to(ROOT)).with_suffix(".md")
         cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
@@ -109,6 +115,46 @@ def site_text(page: Path, text: str) -> str:
     return "".join([*parts, _LINK.sub(lambda link: _link(page, link), text[last:])])
 
 
+def tables_of(page: Path) -> str:
+    """Return the tables that belong to a page of results, folded, each with the words of its list."""
+    listed = TABLES / page.stem / "README.md"
+    if page.parent != ROOT / "docs" / "results" or not listed.exists():
+        return ""
+    parts = ["\n\n## Tables\n"]
+    for heading, name, words in _TABLE.findall(listed.read_text(encoding="utf-8")):
+        if heading:
+            parts.append(f"### {heading}\n")
+            continue
+        title = html.escape(" ".join(words.split()).replace("`", "")) or name
+        parts.append(f"<details><summary>{title}</summary>\n{table_of(listed.with_name(name))}</details>\n")
+    filled = [part for part, after in zip(parts, [*parts[1:], "#"], strict=True) if _has_table(part, after)]
+    return "\n".join(filled)
+
+
+def _has_table(part: str, after: str) -> bool:
+    return not part.startswith("###") or after.startswith("<details>")
+
+
+def table_of(file: Path) -> str:
+    """Return a CSV file as an HTML table; a column `x standard_error` joins `x`."""
+    with file.open(encoding="utf-8", newline="") as stream:
+        head, *rows = csv.reader(stream)
+    if len(rows) > MOST_ROWS:
+        return f"<p>{len(rows)} rows: <code>{file.relative_to(ROOT)}</code> of the repository.</p>\n"
+    errors = {i for i, name in enumerate(head) if i and name == f"{head[i - 1]} standard_error"}
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        shown = [
+            f"{cell} ± {cells[i + 1]}" if i + 1 in errors and tag == "td" and cells[i + 1] else cell
+            for i, cell in enumerate(cells)
+            if i not in errors
+        ]
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in shown) + "</tr>\n"
+
+    body = "".join(line("td", row) for row in rows)
+    return f"<table><thead>{line('th', head)}</thead><tbody>\n{body}</tbody></table>\n"
+
+
 def _off_site() -> set[Path]:
     return {page for pattern in OFF_SITE for page in ROOT.glob(pattern)}
 
@@ -118,6 +164,9 @@ def _link(page: Path, link: re.Match[str]) -> str:
     if "://" in address or address.startswith(("#", "mailto:")):
         return link[0]
     target = (page.parent / address.partition("#")[0]).resolve()
+    results = ROOT / "docs" / "results" / f"{target.parent.name}.md"
+    if target.parent.parent == TABLES and results.exists():
+        return f"[{words}]({os.path.relpath(results, page.parent)}#tables)"
     if target in ROOT.glob(NOTEBOOKS):
         return f"[{words}]({address.removesuffix('.ipynb')}.md)"
     if target.is_dir():

@@ -66,6 +66,17 @@ def test_a_link_is_kept_if_the_site_has_its_target(hook: ModuleType, link: str, 
     assert hook.site_text(ROOT / "docs" / "start.md", link) == shown
 
 
+def test_a_page_of_results_shows_the_tables_behind_it(pages: Path) -> None:
+    for listed in (ROOT / "studies" / "results").glob("*/README.md"):
+        page = pages / "docs" / "results" / f"{listed.parent.name}.md"
+        if page.exists():
+            text = page.read_text(encoding="utf-8")
+            assert text.count("<details>") == len(list(listed.parent.glob("*.csv"))), page.name
+    text = (pages / "docs" / "results" / "fts.md").read_text(encoding="utf-8")
+    assert "<td>rgpe</td><td>0.8244 ± 0.0191</td>" in text
+    assert "[tables](fts.md#tables)" in text
+
+
 def test_every_picture_is_shown_on_a_page() -> None:
     files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     pages = "".join(page.read_text(encoding="utf-8") for page in files)
