@@ -25,7 +25,7 @@ from fbo_flower.numerics.acquisition.normal import excess_ratios
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.optim.stacks import Stackable
 from fbo_flower.numerics.surrogates import kernels
-from fbo_flower.numerics.surrogates.gp_many import Conditioned
+from fbo_flower.numerics.surrogates.gp import Posterior
 from fbo_flower.numerics.surrogates.trend import KERNEL, Rows
 
 LEAST_VARIANCE = 1e-10  # relative to the outputscale: the variance at an observed point is rounding noise
@@ -53,7 +53,7 @@ class Shared:
         common = self.share * kernels.kernel(KERNEL, x, x, self.rows.lengthscales)
         return self.rows.mean(cross, self.share), common + self.tau - self.rows.reduction(cross, self.share)
 
-    def joint(self, process: Conditioned) -> tuple[Array, Array]:
+    def joint(self, process: Posterior) -> tuple[Array, Array]:
         """Return `K^-1 [z_o, y] (M + n,)` and `K^-1 (M + n, M + n)` of all observations.
 
         With the process conditioned on `y` minus the trend, its inverse is the lower right block.
@@ -80,7 +80,7 @@ class GuidedImprovement(Stackable):
     shared : what is known from others; None: nothing
     """
 
-    process: Conditioned
+    process: Posterior
     best: float
     shared: Shared | None = None
 

@@ -53,8 +53,8 @@ def test_the_global_maximum_of_three_bumps_is_found_to_five_digits_also_on_the_b
 def sample_path(seed):
     x = rng(seed).random((20, 2))
     y = np.sin(7.0 * x[:, 0]) * np.cos(5.0 * x[:, 1])
-    process = gp.posterior(x, y, gp.Hyperparameters("rbf", np.array([0.2, 0.3]), 1.0, 1e-3))
-    return process.sample_path(128, rng(seed + 1))
+    h = gp.Hyperparameters("rbf", np.array([0.2, 0.3]), 1.0, 1e-3)
+    return gp.sample_paths(x[None], y[None], [h], 128, [rng(seed + 1)])[0]
 
 
 @settings(max_examples=20)

@@ -20,7 +20,7 @@ def paths(kernel: str):
     for b in range(4):
         x, y = rng(0, b).random((8, 2)), rng(1, b).standard_normal(8)
         own = gp.Hyperparameters(kernel, np.array([0.15, 0.3 + 0.1 * b]), 1.2, 0.02)
-        found.append(gp.posterior(x, y, own).sample_path(64, rng(2, b)))
+        found += gp.sample_paths(x[None], y[None], [own], 64, [rng(2, b)])
     return found
 
 
