@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.algorithms.records import AgentState, Array, IntArray, Query
-from fbo_flower.numerics.optim.functions import Differentiable
-from fbo_flower.numerics.optim.maximise import maximise_many
-from fbo_flower.numerics.optim.stacks import shape_of, stack_of
+from fbo_flower.numerics.optim import functions
+from fbo_flower.numerics.optim.functions import Differentiable, shape_of, stack_of
+from fbo_flower.numerics.optim.maximise import maximise
 from fbo_flower.numerics.surrogates import fitting, gp, rff
 
 LARGEST = 2**17  # numbers in an array of requests that are computed at once
@@ -111,7 +111,7 @@ class Fit(Request):
 
 @dataclass(frozen=True)
 class DrawPath(Request):
-    """Draw a function from the posterior of a Gaussian process; the result is a `gp.SamplePath`."""
+    """Draw a function from the posterior of a Gaussian process; the result is a `functions.SamplePath`."""
 
     x: Array
     y: Array
@@ -129,9 +129,9 @@ class DrawPath(Request):
         return len(self.y) * max(len(self.y), self.num_features)
 
     @staticmethod
-    def compute(requests: Sequence[DrawPath]) -> list[gp.SamplePath]:
+    def compute(requests: Sequence[DrawPath]) -> list[functions.SamplePath]:
         """Draw all functions together."""
-        return gp.sample_paths(
+        return functions.sample_paths(
             np.array([request.x for request in requests]),
             np.array([request.y for request in requests]),
             [request.hyperparameters for request in requests],
@@ -215,7 +215,7 @@ class Maximise(Request):
         """Maximise all functions side by side."""
         first = requests[0]
         movable = [request.movable for request in requests if request.movable is not None]
-        return maximise_many(
+        return maximise(
             [request.function for request in requests],
             np.array([request.candidates for request in requests]),
             first.columns,

@@ -25,6 +25,7 @@ from fbo_flower.numerics.acquisition.normal import centred_draws
 from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.bandits import hct, partition
 from fbo_flower.numerics.linalg import Factor
+from fbo_flower.numerics.optim.functions import sample_paths
 from fbo_flower.numerics.optim.maximise import maximise
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
@@ -84,8 +85,8 @@ def test_thompson_ours(benchmark: Any) -> None:
         x, y = observations(number)
         y, rng = (y - y.mean()) / y.std(), generator(number, "peer")
         fitted = fitting.fit_one(x, y, "rbf")
-        (path,) = gp.sample_paths(x[None], y[None], [fitted], 256, [rng])
-        return maximise(path, sobol(512, 2, rng), np.arange(2), num_starts=4)
+        (path,) = sample_paths(x[None], y[None], [fitted], 256, [rng])
+        return maximise([path], sobol(512, 2, rng)[None], np.arange(2), num_starts=4)
 
     measure(benchmark, "fbo-flower", work)
 

@@ -179,7 +179,9 @@ def next_point(
     """
     dimension = x.shape[1]
     candidates = sobol(num_candidates, dimension, rng)
-    return maximise(function, candidates, np.arange(dimension), avoid=x, min_distance=min_distance)
+    return maximise(
+        [function], candidates[None], np.arange(dimension), avoid=x[None], min_distance=min_distance
+    )[0]
 
 
 def merge_equal(x: Array, losses: Array) -> tuple[Array, Array]:

@@ -1,15 +1,13 @@
-"""The exact Gaussian processes of agents: likelihoods, posteriors, drawn functions; many at once.
+"""The exact Gaussian processes of agents: their likelihoods and posteriors, of many at once.
 
 Functions of `B` processes compute each by itself: the number of processes is only ever a loop or an
 elementwise dimension, never one of BLAS. So each result is the same, bit for bit, whatever other processes
-are computed with it. `fitting` estimates hyperparameters.
+are computed with it. `fitting` estimates hyperparameters, `optim.functions` draws functions.
 
-Sources: [RW2006] Rasmussen and Williams, Gaussian processes for machine learning; [Wilson2020] Efficiently
-sampling functions from Gaussian process posteriors; [Dai2020] Federated Bayesian optimization via Thompson
-sampling. Notation: `X (n, F)`, `y (n,)` standardised, `C` the kernel matrix with unit outputscale,
-`K = outputscale C`, `s2` the noise variance, `theta (F + 2,)` the logarithms of the lengthscales, the
-outputscale and the noise variance; `B` processes; `P = n (n - 1) / 2` pairs of observations, those below the
-diagonal. The mean of the prior is 0.
+Source: [RW2006] Rasmussen and Williams, Gaussian processes for machine learning. Notation: `X (n, F)`, `y
+(n,)` standardised, `C` the kernel matrix with unit outputscale, `K = outputscale C`, `s2` the noise variance,
+`theta (F + 2,)` the logarithms of the lengthscales, the outputscale and the noise variance; `B` processes;
+`P = n (n - 1) / 2` pairs of observations, those below the diagonal. The mean of the prior is 0.
 """
 
 from __future__ import annotations
@@ -23,9 +21,8 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
-from fbo_flower.numerics.linalg import Factor, factors, invert_in_place, solve, solve_factored
+from fbo_flower.numerics.linalg import Factor, factors, invert_in_place, solve_factored
 from fbo_flower.numerics.surrogates import kernels
-from fbo_flower.numerics.surrogates.rff import RandomFeatures, cosine_in_place, draw_features
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,7 @@ def log_marginal_likelihoods(
 
 def log_marginal_likelihood(x: Array, y: Array, hyperparameters: Hyperparameters) -> tuple[float, Array]:
     """Return `log N(y; 0, K + s2 I)` and its gradient `(F + 2,)` in `theta` [RW2006, Eqs. 5.8-5.9]."""
-    _stacked(x[None], y[None], [hyperparameters])
+    _check_data(x[None], y[None], hyperparameters)
     values, gradients = log_marginal_likelihoods(
         pair_differences(x[None]), y[None], hyperparameters.kernel, hyperparameters.to_array()[None]
     )
@@ -214,8 +211,8 @@ def condition(
     added : `(B, n, n)`, covariances that are added to `K`; None: 0
     variances : `(B, n)`, known variances of the observations' noise, besides `s2`; None: 0
     """
-    scales, outputscale, noise_variance = _stacked(x, y, hyperparameters)
-    matrices = covariances(hyperparameters[0].kernel, x, scales, outputscale, noise_variance)
+    _check_data(x, y, hyperparameters[0])
+    matrices = covariances(x, hyperparameters)
     if added is not None:
         matrices += added
     if variances is not None:
@@ -225,125 +222,32 @@ def condition(
     lower = factors(matrices)
     alpha = solve_factored(lower, y)
     # K alpha = y - s2 alpha, because (K + s2 I) alpha = y, and K holds what was added, but for noise
-    means = y - noise_variance[:, None] * alpha
+    means = y - np.array([h.noise_variance for h in hyperparameters])[:, None] * alpha
     if variances is not None:
         means -= variances * alpha
     each = zip(x, y, hyperparameters, map(Factor, lower), alpha, means, strict=True)
     return [Posterior(*parts) for parts in each]
 
 
-def _stacked(x: Array, y: Array, hyperparameters: Sequence[Hyperparameters]) -> tuple[Array, Array, Array]:
-    """Return lengthscales `(B, F)`, outputscales and noise variances `(B,)` of processes whose data fit."""
-    scales = np.array([h.lengthscales for h in hyperparameters])
-    if x.ndim != 3 or x.shape[2] != scales.shape[1] or y.shape != x.shape[:2]:
-        raise ConfigError(
-            f"data: expected x (n, {scales.shape[1]}) and y (n,) of each process, got {x.shape[1:]} and "
-            f"{y.shape[1:]}"
-        )
+def covariances(x: Array, hyperparameters: Sequence[Hyperparameters]) -> Array:
+    """Return `K + s2 I`, `(B, n, n)`, of processes of one kernel, at `x (B, n, F)`."""
     outputscale = np.array([h.outputscale for h in hyperparameters])
-    return scales, outputscale, np.array([h.noise_variance for h in hyperparameters])
-
-
-def covariances(kernel: str, x: Array, scales: Array, outputscale: Array, noise_variance: Array) -> Array:
-    """Return `K + s2 I`, `(B, n, n)`, for `x (B, n, F)` and `scales (B, F)`."""
-    n = x.shape[1]
-    scaled = x / scales[:, None, :]
+    n, scaled = x.shape[1], x / np.array([h.lengthscales for h in hyperparameters])[:, None, :]
     r2 = np.zeros((len(x), n, n))
     for column in range(x.shape[2]):
         difference = scaled[:, :, None, column] - scaled[:, None, :, column]
         difference *= difference
         r2 += difference
-    matrices: Array = outputscale[:, None, None] * kernels.profile(kernel, r2)
-    matrices.reshape(len(x), -1)[:, :: n + 1] = (outputscale + noise_variance)[:, None]
+    matrices: Array = outputscale[:, None, None] * kernels.profile(hyperparameters[0].kernel, r2)
+    diagonal = outputscale + np.array([h.noise_variance for h in hyperparameters])
+    matrices.reshape(len(x), -1)[:, :: n + 1] = diagonal[:, None]
     return matrices
 
 
-@dataclass(frozen=True)
-class SamplePath:
-    """A function drawn from a posterior: `prior(z) + k(z, X) coefficients`.
-
-    Attributes
-    ----------
-    features : random features of the prior draw
-    weights : `(M,)`, weights of the cosines, including the factor `sqrt(2 outputscale / M)`
-    x : `(n, F)`, the observed points
-    coefficients : `(n,)`, including the factor outputscale
-    hyperparameters : hyperparameters of the posterior
-    """
-
-    features: RandomFeatures
-    weights: Array
-    x: Array
-    coefficients: Array
-    hyperparameters: Hyperparameters
-
-    def __call__(self, z: Array) -> Array:
-        """Return values `(m,)` at `z (m, F)`."""
-        values: Array = self.features.cosines(z) @ self.weights
-        if len(self.x):
-            scales = self.hyperparameters.lengthscales
-            values += kernels.weighted_sum(self.hyperparameters.kernel, z, self.x, scales, self.coefficients)
-        return values
-
-    def value_and_gradient(self, z: Array) -> tuple[Array, Array]:
-        """Return values `(m,)` and gradients `(m, F)` at `z (m, F)`."""
-        angles = self.features.angles(z)
-        values = np.cos(angles) @ self.weights
-        gradients = (np.sin(angles, out=angles) * -self.weights) @ self.features.frequencies
-        if len(self.x):
-            scales = self.hyperparameters.lengthscales
-            update, update_gradients = kernels.input_gradient(
-                self.hyperparameters.kernel, z, self.x, scales, self.coefficients
-            )
-            values += update
-            gradients += update_gradients
-        return values, gradients
-
-
-def sample_paths(
-    x: Array,
-    y: Array,
-    hyperparameters: Sequence[Hyperparameters],
-    num_features: int,
-    rngs: Sequence[np.random.Generator],
-    deviation_scale: float = 1.0,
-) -> list[SamplePath]:
-    """Draw one function from each posterior by pathwise conditioning [Wilson2020].
-
-    `f(z) = f_0(z) + k(z, X) (K + s2 I)^-1 (y - f_0(X) - e)` with `f_0` a draw of the prior by random features
-    and `e ~ N(0, s2 I)`. Mean and covariance are those of the posterior for any number of features, because
-    they are drawn anew. The law is normal only in the limit: if the posterior variance is small, its tails
-    are heavier (at 8 observations in 2-D, excess kurtosis up to .3 for "rbf" and .5 for "matern52" at 256
-    features, .8 and 1.9 at 64, below .2 at 1024).
-
-    Parameters
-    ----------
-    x : `(B, n, F)`
-    y : `(B, n)`, standardised observations
-    hyperparameters : one per process, all of one kernel
-    num_features : `M`, of the prior draws
-    rngs : one generator per process
-    deviation_scale : `beta`; a path has the law of `mean + beta (f - mean)` [Dai2020, Alg. 1]
-    """
-    scales, outputscale, noise_variance = _stacked(x, y, hyperparameters)
-    drawn = [
-        draw_features(num_features, h.lengthscales, len(h.lengthscales), rng, h.kernel)
-        for h, rng in zip(hyperparameters, rngs, strict=True)
-    ]
-    normals = np.array([rng.standard_normal(num_features + y.shape[1]) for rng in rngs])
-    weights = (deviation_scale * np.sqrt(2.0 * outputscale / num_features))[:, None] * normals[
-        :, :num_features
-    ]
-    noise = (deviation_scale * np.sqrt(noise_variance))[:, None] * normals[:, num_features:]
-
-    # f_0(X), then (K + s2 I)^-1 (y - f_0(X) - e)
-    angles = x @ np.array([features.frequencies for features in drawn]).transpose(0, 2, 1)
-    angles += np.array([features.phases for features in drawn])[:, None, :]
-    cosine_in_place(angles.reshape(-1))
-    prior = (angles @ weights[:, :, None])[:, :, 0]
-    coefficients = outputscale[:, None] * solve(
-        covariances(hyperparameters[0].kernel, x, scales, outputscale, noise_variance), y - prior - noise
-    )
-    return [
-        SamplePath(*parts) for parts in zip(drawn, weights, x, coefficients, hyperparameters, strict=True)
-    ]
+def _check_data(x: Array, y: Array, hyperparameters: Hyperparameters) -> None:
+    num_dims = len(hyperparameters.lengthscales)
+    if x.ndim != 3 or x.shape[2] != num_dims or y.shape != x.shape[:2]:
+        raise ConfigError(
+            f"data: expected x (n, {num_dims}) and y (n,) of each process, got {x.shape[1:]} and "
+            f"{y.shape[1:]}"
+        )

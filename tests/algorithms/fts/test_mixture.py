@@ -47,10 +47,10 @@ def test_trend_is_the_weighted_mean_of_standardised_messages(seed):
     trend = trend_of(x, y, messages, CUBE)
     np.testing.assert_allclose(trend(x), coefficient * m, atol=1e-10)
     value, gradient = trend.value_and_gradient(x)
-    np.testing.assert_allclose(value, trend(x), atol=1e-12)
+    np.testing.assert_allclose(value, trend(x), atol=2e-5)  # single precision
     step = 1e-6 * np.eye(2)
     numeric = np.stack([(trend(x + h) - trend(x - h)) / 2e-6 for h in step], axis=1)
-    np.testing.assert_allclose(gradient, numeric, atol=1e-6)
+    np.testing.assert_allclose(gradient, numeric, atol=2e-4)
 
 
 def test_messages_that_disagree_make_no_trend():

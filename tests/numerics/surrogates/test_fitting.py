@@ -8,6 +8,7 @@ from amounts import examples
 from scipy.optimize import minimize
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.optim.functions import sample_paths
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.kernels import KERNELS
 from fbo_flower.numerics.surrogates.transforms import standardise
@@ -21,7 +22,7 @@ def rng(*key):
 
 
 def path_of(x, y, h, num_features, generator):
-    return gp.sample_paths(x[None], y[None], [h], num_features, [generator])[0]
+    return sample_paths(x[None], y[None], [h], num_features, [generator])[0]
 
 
 def many(num_processes, n, num_dims=2):

@@ -11,6 +11,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.optim.functions import sample_paths
 from fbo_flower.numerics.surrogates import gp, rff
 from fbo_flower.numerics.surrogates.kernels import KERNELS
 from fbo_flower.numerics.surrogates.kernels import kernel as kernel_of
@@ -33,7 +34,7 @@ def data(n, num_dims=2, seed=0):
 
 
 def path_of(x, y, h, num_features, generator, scale=1.0):
-    return gp.sample_paths(x[None], y[None], [h], num_features, [generator], scale)[0]
+    return sample_paths(x[None], y[None], [h], num_features, [generator], scale)[0]
 
 
 def processes(kernel, n=9):
@@ -177,10 +178,10 @@ def test_the_gradient_of_a_path_agrees_with_finite_differences(name, n):
     path = path_of(*data(n), hyperparameters(name), 50, rng(2))
     z = rng(3).random((5, 2))
     values, gradients = path.value_and_gradient(z)
-    np.testing.assert_allclose(values, path(z), atol=1e-10)
+    np.testing.assert_allclose(values, path(z), atol=2e-5)  # single precision
     for row, gradient in zip(z, gradients, strict=True):
         numerical = approx_fprime(row, lambda v: path(v[None])[0], 1e-7)
-        np.testing.assert_allclose(gradient, numerical, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(gradient, numerical, rtol=1e-3, atol=5e-4)
 
 
 def plain_path(x, y, h, num_features, rng, scale):
@@ -197,7 +198,7 @@ def plain_path(x, y, h, num_features, rng, scale):
 def test_paths_are_drawn_by_the_formula(kernel, scale):
     x, y, drawn = processes(kernel)
     z = rng(4).random((20, 3))
-    for b, path in enumerate(gp.sample_paths(x, y, drawn, 32, [rng(3, b) for b in range(5)], scale)):
+    for b, path in enumerate(sample_paths(x, y, drawn, 32, [rng(3, b) for b in range(5)], scale)):
         expected = plain_path(x[b], y[b], drawn[b], 32, rng(3, b), scale)
         np.testing.assert_allclose(path(z), expected(z), rtol=0, atol=1e-9)
 
