@@ -42,9 +42,9 @@ from fbo_flower.algorithms.written import Written, num_columns, num_slots
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
-from fbo_flower.numerics.optim.starts import keeps_distance
+from fbo_flower.numerics.optim.maximise import keeps_distance
 from fbo_flower.numerics.surrogates import trend
-from fbo_flower.numerics.surrogates.gp_many import Known
+from fbo_flower.numerics.surrogates.fitting import Known
 from fbo_flower.numerics.surrogates.transforms import winsorise
 from fbo_flower.space.space import SearchSpace
 

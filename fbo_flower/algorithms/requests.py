@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.algorithms.records import AgentState, Array, IntArray, Query
-from fbo_flower.numerics.optim.functions import Differentiable
-from fbo_flower.numerics.optim.maximise import maximise_many
-from fbo_flower.numerics.optim.stacks import shape_of, stack_of
-from fbo_flower.numerics.surrogates import gp, gp_many, rff
+from fbo_flower.numerics.optim import functions
+from fbo_flower.numerics.optim.functions import Differentiable, shape_of, stack_of
+from fbo_flower.numerics.optim.maximise import maximise
+from fbo_flower.numerics.surrogates import fitting, gp, rff
 
 LARGEST = 2**17  # numbers in an array of requests that are computed at once
 T = TypeVar("T")
@@ -83,9 +83,9 @@ class Fit(Request):
     y: Array
     kernel: str
     start: gp.Hyperparameters | None
-    priors: gp.Priors = gp.DEFAULT_PRIORS
-    noisy: gp.Priors | None = None
-    known: gp_many.Known | None = None
+    priors: fitting.Priors = fitting.DEFAULT_PRIORS
+    noisy: fitting.Priors | None = None
+    known: fitting.Known | None = None
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -105,17 +105,13 @@ class Fit(Request):
         x, y = np.array([request.x for request in requests]), np.array([request.y for request in requests])
         start = np.array(starts) if starts else None
         known = [request.known for request in requests if request.known is not None]
-        common = x, y, first.kernel, start, first.priors
-        if first.noisy is None:
-            modes = gp_many.fit(*common, known)
-        else:
-            modes = gp_many.fit_with_or_without_noise(*common, first.noisy, known)
+        modes = fitting.fit(x, y, first.kernel, start, first.priors, known, first.noisy)
         return [gp.Hyperparameters.from_array(first.kernel, theta) for theta in modes.theta]
 
 
 @dataclass(frozen=True)
 class DrawPath(Request):
-    """Draw a function from the posterior of a Gaussian process; the result is a `gp.SamplePath`."""
+    """Draw a function from the posterior of a Gaussian process; the result is a `functions.SamplePath`."""
 
     x: Array
     y: Array
@@ -133,9 +129,9 @@ class DrawPath(Request):
         return len(self.y) * max(len(self.y), self.num_features)
 
     @staticmethod
-    def compute(requests: Sequence[DrawPath]) -> list[gp.SamplePath]:
+    def compute(requests: Sequence[DrawPath]) -> list[functions.SamplePath]:
         """Draw all functions together."""
-        return gp.sample_paths(
+        return functions.sample_paths(
             np.array([request.x for request in requests]),
             np.array([request.y for request in requests]),
             [request.hyperparameters for request in requests],
@@ -147,7 +143,7 @@ class DrawPath(Request):
 
 @dataclass(frozen=True)
 class Condition(Request):
-    """Condition a Gaussian process on observations; the result is `gp_many.Conditioned`.
+    """Condition a Gaussian process on observations; the result is `gp.Posterior`.
 
     Parameters
     ----------
@@ -168,9 +164,9 @@ class Condition(Request):
         return len(self.y) ** 2
 
     @staticmethod
-    def compute(requests: Sequence[Condition]) -> list[gp_many.Conditioned]:
+    def compute(requests: Sequence[Condition]) -> list[gp.Posterior]:
         """Condition all processes together."""
-        return gp_many.condition(
+        return gp.condition(
             np.array([request.x for request in requests]),
             np.array([request.y for request in requests]),
             [request.hyperparameters for request in requests],
@@ -219,7 +215,7 @@ class Maximise(Request):
         """Maximise all functions side by side."""
         first = requests[0]
         movable = [request.movable for request in requests if request.movable is not None]
-        return maximise_many(
+        return maximise(
             [request.function for request in requests],
             np.array([request.candidates for request in requests]),
             first.columns,
@@ -250,15 +246,12 @@ class DrawWeights(Request):
 
     @staticmethod
     def compute(requests: Sequence[DrawWeights]) -> Sequence[Array]:
-        """Draw all messages together; those of agents with many observations one by one."""
-        first = requests[0]
-        if len(first.y) >= first.features.num_features:
-            return [rff.sample_weights(r.features(r.x), r.y, r.noise_variance, r.rng) for r in requests]
-        drawn = gp_many.sample_weights_many(
+        """Draw all messages together."""
+        drawn = rff.sample_weights(
             [request.features for request in requests],
             np.array([request.x for request in requests]),
             np.array([request.y for request in requests]),
-            first.noise_variance,
+            requests[0].noise_variance,
             [request.rng for request in requests],
         )
         return list(drawn)

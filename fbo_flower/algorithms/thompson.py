@@ -122,12 +122,14 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
         if len(y) == 0:
             return uniform_point(agent_state, rng)
         own = yield from self._fitted(agent_state)
-        path = yield DrawPath(x, y, own, self.num_path_features, self.deviation_scale, rng)  # f_t
+        path = yield self.drawing(x, y, own, rng)  # f_t
         return (yield from self.maximising(path, agent_state, rng))  # x_t = argmax f_t
 
-    def draw_path(self, posterior: gp.Posterior, rng: np.random.Generator) -> gp.SamplePath:
-        """Draw `f_t ~ GP(mu, beta_t^2 sigma^2)` [Dai2020, Alg. 1, line 4]."""
-        return posterior.sample_path(self.num_path_features, rng, deviation_scale=self.deviation_scale)
+    def drawing(
+        self, x: Array, y: Array, hyperparameters: gp.Hyperparameters, rng: np.random.Generator
+    ) -> DrawPath:
+        """Return the draw of `f_t ~ GP(mu, beta_t^2 sigma^2)` [Dai2020, Alg. 1, line 4]."""
+        return DrawPath(x, y, hyperparameters, self.num_path_features, self.deviation_scale, rng)
 
     def distance(self, agent_state: AgentState) -> float:
         """Return the smallest distance between two evaluated points."""

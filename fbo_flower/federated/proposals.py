@@ -21,8 +21,7 @@ from fbo_flower.federated.records import Trial
 from fbo_flower.federated.values import final_values
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.numerics.surrogates import known_noise
-from fbo_flower.numerics.surrogates.gp_many import Conditioned
+from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.transforms import standardise, winsorise
 from fbo_flower.space.space import SearchSpace
 
@@ -101,17 +100,17 @@ class Proposals:
         scaled = variances / spread**2 if spread > 0.0 else np.zeros(len(trials))
         return self.space.features(np.array([trial.point for trial in trials])), y, scaled
 
-    def process(self, x: Array, y: Array, variances: Array) -> Conditioned:
+    def process(self, x: Array, y: Array, variances: Array) -> gp.Posterior:
         """Return the surrogate; values that are NaN are replaced by its own mean."""
         there = np.isfinite(y)
-        h = known_noise.fit(x[there], y[there], variances[there], KERNEL, PRIORS)
-        known = known_noise.condition(x[there], y[there], variances[there], h)
+        points, values, noise = x[there], y[there], variances[there]
+        h = fitting.fit_one(points, values, KERNEL, priors=PRIORS, known=fitting.Known(np.diag(noise)))
+        known = gp.posterior(points, values, h, noise)
         if there.all():
             return known
-        cross = known_noise.cross_covariance(x[~there], known)
         filled = y.copy()
-        filled[~there] = cross @ known.alpha
-        return known_noise.condition(x, filled, np.where(there, variances, 0.0), h)
+        filled[~there] = known.mean(x[~there])
+        return gp.posterior(x, filled, h, np.where(there, variances, 0.0))
 
 
 def ranking(

@@ -40,7 +40,7 @@ class Factor:
     """
 
     lower: Array
-    jitter: float
+    jitter: float = 0.0
 
     def solve(self, b: Array) -> Array:
         """Return `A^-1 b` for `b` of shape `(n,)` or `(n, k)`."""
@@ -91,7 +91,7 @@ def cholesky(matrix: Array) -> Factor:
     """
     n = len(matrix)
     if n == 0:
-        return Factor(np.zeros((0, 0)), 0.0)
+        return Factor(np.zeros((0, 0)))
     if not np.isfinite(matrix).all():
         count = int(np.count_nonzero(~np.isfinite(matrix)))
         raise NumericalError(
@@ -144,12 +144,10 @@ def solve_factored(lower: Array, b: Array) -> Array:
     return found
 
 
-def solve_and_invert(lower: Array, b: Array) -> Array:
-    """Return `A^-1 b`, `(B, n)`; the factors of `A` become `A^-1` on and below their diagonals."""
-    found = solve_factored(lower, b)
+def invert_in_place(lower: Array) -> None:
+    """Turn lower Cholesky factors `(B, n, n)` of `A` into `A^-1`, on and below their diagonals."""
     for factor in lower if lower.size else ():
         lapack().dpotri(factor.T, lower=0, overwrite_c=1)
-    return found
 
 
 def bfgs_update(h: Array, step: Array, change: Array, curvature: Array) -> Array:

@@ -65,7 +65,8 @@ def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackRe
             trial = NUM_INITIAL + number - 2
             followed = LinearFunction(features, np.atleast_2d(_float(task["weights"]))[0])
             avoid = np.array(found).reshape(-1, 2)
-            x = maximise(followed, corners, np.arange(2), avoid=avoid, min_distance=MIN_DISTANCE).x
+            axes, seen = np.arange(2), avoid[None]
+            x = maximise([followed], corners[None], axes, avoid=seen, min_distance=MIN_DISTANCE)[0].x
             found.append(x)
             distances.append(float(np.linalg.norm(x - points[trial])))
             uniform.append(float(np.linalg.norm(draws.random(2) - points[trial])))

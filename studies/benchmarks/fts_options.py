@@ -64,7 +64,7 @@ def _correlation(dimension: int, scale: float, seed: int) -> float:
     centre, x, test = rng.random(dimension), rng.random((30, dimension)), rng.random((1000, dimension))
     y = standardise(-((x - centre) ** 2).sum(axis=1))
     features = rff.draw_features(100, scale, dimension, rng)
-    message = rff.sample_weights(features(x), y, 1e-2, rng)
+    message = rff.sample_weights([features], x[None], y[None], 1e-2, [rng])[0]
     return float(spearmanr(features(test) @ message, -((test - centre) ** 2).sum(axis=1)).statistic)
 
 

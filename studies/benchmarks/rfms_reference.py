@@ -126,7 +126,7 @@ def propose(x: Array, losses: Array, parts: Parts, rng: np.random.Generator) -> 
     """Return the next point `(2,)`."""
     plan = proposals.plan_volume_improvement(x, losses, ONES if parts.corner == "ones" else None)
     if parts.fit == "mode":
-        function = plan.fitted(proposals.KERNEL, rng)
+        function = plan.fitted(proposals.KERNEL)
     else:
         function = plan.given([likelihood_fit(plan.x, y) for y in plan.targets])
     assert isinstance(function, proposals.LogVolumeImprovement)
@@ -195,7 +195,7 @@ def combined(best: str, truth: Callable[[Array], Array], noise: float, seed: int
     method = Method("fso", 0.5, incumbent=best)
 
     def choose(x: Array, losses: Array, rng: np.random.Generator) -> Array:
-        function = method.plan(x, losses, rng).fitted(proposals.KERNEL, rng)
+        function = method.plan(x, losses, rng).fitted(proposals.KERNEL)
         return proposals.next_point(function, x, rng).x
 
     found, observed = search(truth, noise, seed, (20, 60), choose)

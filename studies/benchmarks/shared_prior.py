@@ -11,6 +11,7 @@ import argparse
 
 import numpy as np
 from noisy_functions import FUNCTIONS, NOISE, lowest
+from scipy.optimize import minimize
 
 from fbo_flower.algorithms.co_kg.agent import first_points
 from fbo_flower.algorithms.co_kg.central import AGAINST, ENOUGH
@@ -19,8 +20,8 @@ from fbo_flower.numerics.aggregation.evidence import log_bayes_factors
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.point_sets import mesh
 from fbo_flower.numerics.optim.sobol import sobol
-from fbo_flower.numerics.surrogates import gp, pivots, pooling
-from fbo_flower.numerics.surrogates import likelihood_grid as grid
+from fbo_flower.numerics.surrogates import fitting, gp, pivots, pooling
+from fbo_flower.numerics.surrogates import shared_hyperparameters as grid
 from fbo_flower.numerics.threads import single_thread
 
 Data = list[tuple[Array, Array]]
@@ -59,14 +60,22 @@ def noise(num_federations: int) -> None:
                 total = estimated(data, dimension)[2] + float(np.mean(shares))
                 found["repeated" if repeated else "grid"].append(total)
                 if not repeated:
-                    fits = [gp.fit(x, y, "rbf", np.random.default_rng(0), isotropic=True) for x, y in data]
-                    own = [
-                        np.log(f.hyperparameters.noise_variance) + s
-                        for f, s in zip(fits, shares, strict=True)
-                    ]
+                    own = [own_noise(x, y) + s for (x, y), s in zip(data, shares, strict=True)]
                     found["own"].append(float(np.mean(own)))
         medians = " | ".join(f"{np.exp(np.median(values)):.4f}" for values in found.values())
         print(f"| {name} | {deviation} | {deviation**2 / variance:.3f} | {medians} |", flush=True)
+
+
+def own_noise(x: Array, y: Array) -> float:
+    """Return the log noise variance at an agent's own mode with one lengthscale, found by SciPy."""
+    mean, precision = (a[-3:] for a in fitting.prior(x.shape[1]))
+
+    def loss(theta: Array) -> float:
+        scales = np.full(x.shape[1], np.exp(theta[0]))
+        h = gp.Hyperparameters("rbf", scales, *np.exp(theta[1:]).tolist())
+        return 0.5 * float(precision @ (theta - mean) ** 2) - gp.log_marginal_likelihood(x, y, h)[0]
+
+    return float(minimize(loss, mean, method="L-BFGS-B", bounds=fitting.bounds(1)).x[2])
 
 
 def observed(seed: int, correlation: float, odd: bool, observations: int) -> Data:

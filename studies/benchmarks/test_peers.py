@@ -24,10 +24,12 @@ from fbo_flower.numerics.acquisition.joint_kg import BatchKnowledgeGradient
 from fbo_flower.numerics.acquisition.normal import centred_draws
 from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.bandits import hct, partition
+from fbo_flower.numerics.linalg import Factor
+from fbo_flower.numerics.optim.functions import sample_paths
 from fbo_flower.numerics.optim.maximise import maximise
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.numerics.surrogates import gp, pivots
+from fbo_flower.numerics.surrogates import fitting, gp, pivots
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.problems import Himmelblau
 from studies.benchmarks import bandits
@@ -82,9 +84,9 @@ def test_thompson_ours(benchmark: Any) -> None:
     def work(number: int) -> object:
         x, y = observations(number)
         y, rng = (y - y.mean()) / y.std(), generator(number, "peer")
-        fitted = gp.fit(x, y, "rbf", rng).hyperparameters
-        path = gp.posterior(x, y, fitted).sample_path(256, rng)
-        return maximise(path, sobol(512, 2, rng), np.arange(2), num_starts=4)
+        fitted = fitting.fit_one(x, y, "rbf")
+        (path,) = sample_paths(x[None], y[None], [fitted], 256, [rng])
+        return maximise([path], sobol(512, 2, rng)[None], np.arange(2), num_starts=4)
 
     measure(benchmark, "fbo-flower", work)
 
@@ -196,20 +198,20 @@ def test_hct(benchmark: Any, who: str) -> None:
 def test_barycenter(benchmark: Any, who: str) -> None:
     points, rng = bary.mesh(bary.SIDE), np.random.default_rng(0)
     chosen = pivots.choose_pivots(points, bary.HYPERPARAMETERS, 1e-8)
-    principal = pivots.principal(chosen.basis)
+    directions, scale = pivots.principal(chosen.basis)
     dense, whitened = [], []
     for _ in range(bary.AGENTS):
         x = points[rng.integers(0, len(points), bary.OBSERVATIONS)]
         posterior = gp.posterior(x, np.zeros(len(x)), bary.HYPERPARAMETERS)
         dense.append(posterior.covariance(points))
         at_pivots = posterior.covariance(points[chosen.index])
-        whitened.append(pivots.whiten(np.zeros(len(chosen.index)), at_pivots, chosen)[1])
+        whitened.append(pivots.whiten(np.zeros(len(chosen.index)), at_pivots, Factor(chosen.factor))[1])
     covariances, compact = np.array(dense), np.array(whitened)
 
     def by_pivots(number: int) -> object:
-        inner = principal.scale @ compact @ principal.scale.T
+        inner = scale @ compact @ scale.T
         found = bures.barycenter(inner, tolerance=1e-6)
-        return principal.directions @ found.covariance @ principal.directions.T
+        return directions @ found.covariance @ directions.T
 
     if who == "POT":
         ot = peer("ot")

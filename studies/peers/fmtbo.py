@@ -45,8 +45,7 @@ from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.numerics.surrogates import gp
-from fbo_flower.numerics.surrogates.gp_many import Conditioned
+from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.space import SearchSpace
 from studies.peers.mixture import LogMixtureImprovement
 from studies.peers.rank_sharing import dissimilarities, ranks_of, shared_hyperparameters
@@ -177,7 +176,7 @@ class FMTBO(LocalEI[FMTBOState]):
             else gp.Hyperparameters.from_array(KERNEL, floats(stored))
         )
         if "theta" in task.arrays and self.global_weight:
-            low, high = gp.bounds(space.num_features).T
+            low, high = fitting.bounds(space.num_features).T
             theta = np.clip(floats(task.arrays["theta"]), low, high)
             shared = gp.Hyperparameters.from_array(KERNEL, theta)
             posteriors = [gp.posterior(x, y, local), gp.posterior(x, y, shared)]
@@ -186,7 +185,7 @@ class FMTBO(LocalEI[FMTBOState]):
             incumbent = int(np.argmax(means))
             function: Differentiable = LogMixtureImprovement(posteriors, weights, float(means[incumbent]))
         else:
-            process: Conditioned = yield Condition(x, y, local)
+            process: gp.Posterior = yield Condition(x, y, local)
             incumbent = int(np.argmax(process.means))
             function = GuidedImprovement(process, float(process.means[incumbent]))
         centre = agent_state.history.observed()[0][incumbent : incumbent + 1]

@@ -22,8 +22,8 @@ from fbo_flower.errors import NumericalError
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.optim.sobol import sobol
-from fbo_flower.numerics.surrogates import gp, rff
-from fbo_flower.numerics.surrogates.gp_many import Known
+from fbo_flower.numerics.surrogates import fitting, gp, rff
+from fbo_flower.numerics.surrogates.fitting import Known
 from fbo_flower.numerics.surrogates.trend import Rows
 
 HYPERPARAMETERS = gp.Hyperparameters("rbf", np.array([0.3, 0.2]), 1.3, 0.02)
@@ -49,7 +49,7 @@ def matching(start: gp.Hyperparameters, agent: int) -> gp.Hyperparameters:
 
 
 def fit_with_priors(agent: int) -> Request:
-    return Fit(*data(agent), "matern52", None, gp.Priors(noise_centre=1e-4))
+    return Fit(*data(agent), "matern52", None, fitting.Priors(noise_centre=1e-4))
 
 
 def shared(agent: int) -> Shared:
@@ -66,8 +66,8 @@ def fit_over_a_trend(agent: int) -> Request:
     mean, covariance = shared(agent).prior(x)
     known = Known(covariance, np.array([0.3, 0.2 + 0.01 * agent]), 0.5 + 0.002 * agent, 1.0 - 0.006 * agent)
     start = matching(HYPERPARAMETERS, 1) if agent % 3 else None
-    noisy = gp.Priors(noise_centre=3e-2) if agent % 2 else None
-    return Fit(x, y - mean, "matern52", start, gp.Priors(noise_centre=1e-4), noisy, known)
+    noisy = fitting.Priors(noise_centre=3e-2) if agent % 2 else None
+    return Fit(x, y - mean, "matern52", start, fitting.Priors(noise_centre=1e-4), noisy, known)
 
 
 def condition(agent: int) -> Request:

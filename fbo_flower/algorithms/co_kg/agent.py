@@ -103,7 +103,6 @@ def warm_up(
     options: CoKGOptions[State],
     agent_state: AgentState,
     setting: SharedPrior | None,
-    rng: np.random.Generator,
 ) -> WarmUp | None:
     """Return moments of the agent's values and log likelihoods of the grid.
 
@@ -124,7 +123,7 @@ def warm_up(
     y = (options.transformed(values) - shift) / scale
     x = agent_state.space.features(points)
     log_likelihoods, theta = shared_hyperparameters.own(
-        x, y, options.kernel, scale, rng, isotropic=options.isotropic
+        x, y, options.kernel, scale, isotropic=options.isotropic
     )
     return WarmUp(own, theta, log_likelihoods)
 

@@ -34,9 +34,8 @@ from fbo_flower.numerics.aggregation.evidence import log_bayes_factors
 from fbo_flower.numerics.aggregation.reliability import reliability
 from fbo_flower.numerics.aggregation.units import bounded_moments, pooled_units
 from fbo_flower.numerics.linalg import cholesky, square_root
-from fbo_flower.numerics.surrogates import frames, gp, shared_hyperparameters
-from fbo_flower.numerics.surrogates.frames import Frame
-from fbo_flower.numerics.surrogates.pivots import choose_pivots
+from fbo_flower.numerics.surrogates import gp, shared_hyperparameters
+from fbo_flower.numerics.surrogates.pivots import Frame, choose_pivots
 from fbo_flower.numerics.surrogates.pooling import Increment, observe, pool, weighted
 from fbo_flower.space.space import SearchSpace
 
@@ -113,7 +112,7 @@ def with_pivots(
 def _base(options: CoKGOptions[State], space: SearchSpace, theta: bytes) -> Frame:
     points = options.points(space)
     hyperparameters = gp.Hyperparameters.from_array(options.kernel, np.frombuffer(theta))
-    return frames.with_best_pivots(points, space.features(points), hyperparameters, options.rank_cut)
+    return Frame.of(points, space.features(points), hyperparameters, options.rank_cut)
 
 
 @lru_cache(maxsize=4)
@@ -124,8 +123,8 @@ def _whole(
     hyperparameters = gp.Hyperparameters.from_array(options.kernel, np.frombuffer(theta))
     picked, more = (np.frombuffer(b).reshape(-1, space.dimension) for b in (pivots, added))
     points = options.points(space, more)
-    features = space.features(points), space.features(picked)
-    return frames.with_pivots(points, *features, hyperparameters, options.rank_cut)
+    features, picked = space.features(points), space.features(picked)
+    return Frame.of(points, features, hyperparameters, options.rank_cut, picked)
 
 
 def frame(

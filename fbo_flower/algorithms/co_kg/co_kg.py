@@ -54,7 +54,7 @@ from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
 from fbo_flower.numerics.linalg import Factor
 from fbo_flower.numerics.surrogates import gp
-from fbo_flower.numerics.surrogates.pivots import pivot_factor
+from fbo_flower.numerics.surrogates.pivots import pivot_factor, whiten
 from fbo_flower.numerics.surrogates.pooling import Increment, pool
 
 MOST_VALUES = 2**40  # largest number of values in an agent's moments
@@ -173,9 +173,8 @@ class CoKG(CoKGOptions[CoKGState]):
             return None
         h, features = setting.hyperparameters, state.space.features(setting.pivots)
         factor = _factor(h.kernel, h.to_array().tobytes(), features.tobytes(), features.shape[1])
-        half = factor.solve_lower(unpack_symmetric(sent.covariance, size))
-        whitened, mean = factor.solve_lower(half.T), factor.solve_lower(sent.mean)
-        return WhitenedPosterior(setting.version, state.round, mean, 0.5 * (whitened + whitened.T))
+        found = whiten(sent.mean, unpack_symmetric(sent.covariance, size), factor)
+        return WhitenedPosterior(setting.version, state.round, *found)
 
     # -- recommendations -----------------------------------------------------------------------
 
@@ -277,7 +276,7 @@ class CoKG(CoKGOptions[CoKGState]):
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         setting, content, draws = SharedPrior.read(task.arrays, self.kernel), Work.of(task), rng()
         sent = Found()
-        if content.fit and (own := agent_half.warm_up(self, agent_state, setting, draws)) is not None:
+        if content.fit and (own := agent_half.warm_up(self, agent_state, setting)) is not None:
             sent = own.to_sums() if self.secure_sums else Found(**vars(own))
         arrays = sent.arrays
         if self.framework == "data-communication" and task.phase is Phase.TRAIN:

@@ -25,8 +25,8 @@ from fbo_flower.numerics.optim import point_sets
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp, transforms
 from fbo_flower.numerics.surrogates.kernels import KERNELS
-from fbo_flower.numerics.surrogates.likelihood_grid import LOWEST, SIZE
 from fbo_flower.numerics.surrogates.pooling import Increment
+from fbo_flower.numerics.surrogates.shared_hyperparameters import LOWEST, SIZE
 from fbo_flower.space.space import SearchSpace
 
 State = TypeVar("State")
@@ -351,7 +351,7 @@ class WarmUp:
     ----------
     moments : `(3,)`, number, mean and standard deviation of its transformed values
     theta : `(F + 2,)`, logarithms of its hyperparameters, for transformed values; None if it has none
-    log_likelihoods : `(G,)`, on the grid of `surrogates.likelihood_grid`; None if it has none
+    log_likelihoods : `(G,)`, on the grid of `surrogates.shared_hyperparameters`; None if it has none
     """
 
     moments: Array

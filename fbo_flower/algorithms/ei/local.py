@@ -8,7 +8,7 @@ All values are transformed and standardised first, so steps do not depend on the
 The value to improve on is the largest posterior mean at the agent's points, which noise does not exaggerate.
 
 Values are taken as exact (`PRIORS`) unless noise explains them clearly better (`NOISY_PRIORS`), see
-`gp_many.fit_with_or_without_noise`. If noise is evident, the point to use is the evaluated one with the best
+`fitting.fit`. If noise is evident, the point to use is the evaluated one with the best
 posterior mean, not the one with the largest value.
 
 `fed-ei` replaces `model` by one that knows the others' rows.
@@ -36,14 +36,14 @@ from fbo_flower.algorithms.records import AgentState, Array, Query, Task, floats
 from fbo_flower.algorithms.requests import Condition, Draws, Fit, Session, Steps
 from fbo_flower.algorithms.several_at_once import believed
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
-from fbo_flower.numerics.surrogates import gp, gp_many
+from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, transform
 
 KERNEL = "matern52"
-PRIORS = gp.Priors(lengthscale_stddev=0.85, noise_centre=1e-4)  # measured, docs/papers/fed_ei.md
+PRIORS = fitting.Priors(lengthscale_stddev=0.85, noise_centre=1e-4)  # measured, docs/papers/fed_ei.md
 # 1.5e-3 to .6 of the values' variance within two s.d.; the centre is between the .018 of BoTorch, which has
 # LogNormal(-4, 1), and the mean .037 of Optuna's Gamma(1.1, 30). Both use one prior for all objectives.
-NOISY_PRIORS = gp.Priors(lengthscale_stddev=0.85, noise_centre=3e-2, noise_stddev=1.5)
+NOISY_PRIORS = fitting.Priors(lengthscale_stddev=0.85, noise_centre=3e-2, noise_stddev=1.5)
 EVIDENT_NOISE = 1e-2  # noise variance from which on the largest value is not taken for the best
 _KEPT: dict[int, tuple[weakref.ref[Array], dict[Hashable, Any]]] = {}
 State = TypeVar("State")
@@ -212,7 +212,7 @@ class LocalEI(EIOptions[State]):
         return super().recommend(agent_state) if found is None else found[0]
 
 
-def fit_of(agent_state: AgentState, x: Array, y: Array, known: gp_many.Known | None = None) -> Fit:
+def fit_of(agent_state: AgentState, x: Array, y: Array, known: fitting.Known | None = None) -> Fit:
     """Return the fit of the agent's model, which starts from the last one."""
     stored = agent_state.arrays.get("hyperparameters")
     start = None if stored is None else gp.Hyperparameters.from_array(KERNEL, floats(stored))

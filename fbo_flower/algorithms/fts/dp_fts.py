@@ -517,8 +517,8 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         weights = np.zeros(self.num_features)
         if agent_state.history.num_succeeded:
             x, y = self.observations(agent_state)
-            phi = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))(x)
-            weights = clip_norm(self._message(phi, y, rng()), bound)  # clip_C(omega_n)
+            features = rff.shared_features(task.arrays["frequencies"], task.arrays["phases"])
+            weights = clip_norm(self._message(features, x, y, rng()), bound)  # clip_C(omega_n)
         elif self.noise == "central":
             return Payload()  # with local noise zeros are sent: the message must not reveal this
         step = self._step(agent_state.space)
@@ -551,10 +551,12 @@ class DPFTS(LocalSurrogate[DPFTSState]):
     def message_noise(self) -> float:
         return self.noise_multiplier if self.noise == "local" else 0.0
 
-    def _message(self, phi: Array, y: Array, rng: Generator) -> Array:
+    def _message(self, features: rff.RandomFeatures, x: Array, y: Array, rng: Generator) -> Array:
         """Return a draw or the mean of the weight posterior, `(M,)`, before clipping [Dai2020, Eqs. 2-3]."""
         if self.message == "draw":
-            return rff.sample_weights(phi, y, self.message_noise_variance, rng)
+            drawn = rff.sample_weights([features], x[None], y[None], self.message_noise_variance, [rng])
+            return np.asarray(drawn[0])
+        phi = features(x)
         gram = phi @ phi.T + self.message_noise_variance * np.eye(len(phi))
         mean: Array = phi.T @ cholesky(gram).solve(y)  # nu, in the dual form
         return mean

@@ -19,6 +19,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from fbo_flower.algorithms import senders
+from fbo_flower.algorithms.fts import mixture
 from fbo_flower.algorithms.independent import uniform_point
 from fbo_flower.algorithms.messages import Content, real, rows_of, step_numbers, summable
 from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
@@ -41,8 +42,8 @@ from fbo_flower.algorithms.records import (
 from fbo_flower.algorithms.requests import DrawWeights, Rng, Steps
 from fbo_flower.algorithms.schedules import Schedule, check_schedule, own_probability
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.aggregation import mixture, portfolio
-from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction
+from fbo_flower.numerics.aggregation import portfolio
+from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction, Sum
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp, rff
@@ -317,7 +318,9 @@ class FTS(senders.MessageOptions[State]):
         x, y = self.observations(agent_state)
         if "lengthscales" in task.arrays:
             scales = floats(task.arrays["lengthscales"])
-            logs = gp.lengthscale_likelihoods(x, y, scales, self.message_noise_variance)
+            noise, ones = self.message_noise_variance, np.ones(x.shape[1])
+            grid = [gp.Hyperparameters("rbf", scale * ones, 1.0, noise) for scale in scales]
+            logs = np.array([gp.log_marginal_likelihood(x, y, point)[0] for point in grid])
             return Message(log_likelihoods=logs).payload
         features = rff.shared_features(task.arrays["frequencies"], task.arrays["phases"])
         omega = yield DrawWeights(features, x, y, self.message_noise_variance, rng())  # Eqs. 2-3
@@ -339,7 +342,9 @@ class FTS(senders.MessageOptions[State]):
         x, y = self.observations(agent_state)
         own = yield from self._fitted(agent_state)
         cube = agent_state.space.features(sobol(256, agent_state.space.dimension, rng))
-        return mixture.draw(x, y, own, messages, cube, self.draw_path, rng)
+        trend, values, fitted = yield from mixture.drawing(x, y, own, messages, cube, rng)
+        path = yield self.drawing(x, values, fitted, rng)
+        return path if trend is None else Sum(trend, path)
 
     def _advised_point(self, point: Array, agent_state: AgentState) -> Query | None:
         """Return an advised point `(D,)`, None if it is closer than `min_distance` to an evaluated one."""

@@ -100,7 +100,7 @@ class Method:
         if len(points) == 0:
             first: Array = state.space.snap(rng.random((1, state.space.dimension)))[0]
             return first
-        function = self.plan(state.space.features(points), losses, rng).fitted(proposals.KERNEL, rng)
+        function = self.plan(state.space.features(points), losses, rng).fitted(proposals.KERNEL)
         distance, count = proposals.MIN_DISTANCE, proposals.NUM_CANDIDATES
         point: Array = maximiser(function, state.space, state.points, count, distance, rng)[0]
         return point

@@ -34,7 +34,6 @@ from fbo_flower.algorithms.records import (
     Array,
     Federation,
     IntArray,
-    Outcome,
     Payload,
     Phase,
     Query,
@@ -44,7 +43,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Rng, Steps
+from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps
 from fbo_flower.algorithms.senders import (
     MessageOptions,
     check_features,
@@ -393,46 +392,37 @@ class Transfer(MessageOptions[TransferState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query]:
-        draws = rng()
-        if agent_state.next_trial < self.num_initial or not agent_state.history.num_succeeded:
-            return uniform_point(agent_state, draws)
-        x, y = self.observations(agent_state)
-        posterior = gp.posterior(x, y, (yield from self._fitted(agent_state)))
-        members = self._read_members(task, agent_state)
-        return (yield from self.maximising(self.acquisition(posterior, members, draws), agent_state, draws))
+    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+        """Store what the task brings, then do its trials."""
+        return (yield from super().session(task, self.absorbed(task, agent_state), draws))
 
-    def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
-        agent_state = yield from super().learn(task, agent_state, outcome, rng)
-        features = {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}
-        stored = self._stored(task, agent_state) if "members" in task.arrays else {}
-        return agent_state.write(**features, **stored)
-
-    def _stored(self, task: Task, agent_state: AgentState) -> dict[str, AnyArray]:
-        """Return the posteriors that a target stores after a task: those listed in it that are available.
+    def absorbed(self, task: Task, agent_state: AgentState) -> AgentState:
+        """Return the agent's state with a task's features, and with those posteriors that the task lists.
 
         Arrays that hold all of them are stored as they are, also if they hold others too.
         """
+        state = agent_state.write(
+            **{n: task.arrays[n] for n in ("frequencies", "phases") if n in task.arrays}
+        )
+        if "members" not in task.arrays:
+            return state
         wanted = _integers(task.arrays["members"])
         sources = [a for a in map(self._readable, (agent_state.arrays, task.arrays)) if a is not None]
         for digests, arrays in reversed(sources):
             if set(wanted) <= set(digests):
-                return {"digests": np.array(digests, dtype=np.int64), **arrays}
+                return state.write(digests=np.array(digests, dtype=np.int64), **arrays)
         found = {
             digest: [arrays[name][row : row + 1] for name in STORED]
             for digests, arrays in sources
             for row, digest in enumerate(digests)
         }
         chosen = [digest for digest in wanted if digest in found]
-        packed = self.num_features * (self.num_features + 1) // 2
-        nothing = np.empty((0, self.num_features)), np.empty((0, packed)), np.empty(0)
-        return {
-            "digests": np.array(chosen, dtype=np.int64),
-            **{
-                name: np.concatenate([none, *(found[digest][i] for digest in chosen)])
-                for i, (name, none) in enumerate(zip(STORED, nothing, strict=True))
-            },
+        nothing = np.empty((0, self.num_features)), np.empty((0, triangle(self, state.space))), np.empty(0)
+        parts = {
+            name: np.concatenate([none, *(found[digest][i] for digest in chosen)])
+            for i, (name, none) in enumerate(zip(STORED, nothing, strict=True))
         }
+        return state.write(digests=np.array(chosen, dtype=np.int64), **parts)
 
     def _readable(self, source: Mapping[str, AnyArray]) -> tuple[list[int], dict[str, Array]] | None:
         """Return digests and arrays of the posteriors in a task or in an agent's state, None without any."""
@@ -445,30 +435,38 @@ class Transfer(MessageOptions[TransferState]):
             return _integers(source["digests"]), arrays
         return received(arrays)
 
-    def _read_members(self, task: Task, agent_state: AgentState) -> Members:
-        """Return the posteriors that the task lists, else those stored in the agent's state, else none."""
-        stored: Mapping[str, AnyArray] = agent_state.arrays
+    def members(self, task: Task, agent_state: AgentState) -> Members:
+        """Return the stored posteriors that the task lists, or without a list all of them."""
+        features = stored_features(agent_state)
+        if features is None or "means" not in agent_state.arrays:
+            shape = self.num_features, agent_state.space.num_features
+            empty = np.empty((0, self.num_features)), np.empty((0, 0)), np.empty(0)
+            return Members(rff.RandomFeatures(np.zeros(shape), np.zeros(self.num_features)), *empty)
+        means, inverses, incumbents = (floats(agent_state.arrays[name]) for name in STORED)
         if "members" in task.arrays:
-            stored = self._stored(task, agent_state)
-        features = shared_features(task, agent_state)
-        if features is None or "means" not in stored:
-            empty = np.empty((0, self.num_features))
-            features = rff.RandomFeatures(
-                np.zeros((self.num_features, agent_state.space.num_features)), np.zeros(self.num_features)
-            )
-            return Members(features, empty, np.empty((0, 0)), np.empty(0))
-        means, inverses, incumbents = (floats(stored[name]) for name in STORED)
-        if "members" in task.arrays:
-            row_of = {digest: row for row, digest in enumerate(_integers(stored["digests"]))}
+            row_of = {digest: row for row, digest in enumerate(_integers(agent_state.arrays["digests"]))}
             rows = [row_of[digest] for digest in _integers(task.arrays["members"]) if digest in row_of]
             chosen = slice(len(rows)) if rows == list(range(len(rows))) else rows  # a slice copies nothing
             means, inverses = means[chosen], inverses[chosen]
             incumbents = incumbents[chosen] if len(incumbents) else incumbents
         return Members(features, means, inverses, incumbents)
 
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query]:
+        draws = rng()
+        if agent_state.next_trial < self.num_initial or not agent_state.history.num_succeeded:
+            return uniform_point(agent_state, draws)
+        x, y = self.observations(agent_state)
+        posterior = gp.posterior(x, y, (yield from self._fitted(agent_state)))
+        function = self.acquisition(posterior, self.members(task, agent_state), draws)
+        return (yield from self.maximising(function, agent_state, draws))
+
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        values = self._missing(task, agent_state)
-        features = shared_features(task, agent_state)
+        features = stored_features(agent_state)
+        values: dict[str, Scalar] = {}
+        if "members" in task.arrays:  # has the agent lost what the task does not carry?
+            stored = _integers(agent_state.arrays.get("digests", np.empty(0, dtype=np.int64)))
+            if features is None or not set(_integers(task.arrays["members"])) <= set(stored):
+                values["missing"] = True
         if not task.values.get("message") or not agent_state.history.num_succeeded or features is None:
             return Payload(values=values)
         x, y = self.observations(agent_state)
@@ -479,22 +477,12 @@ class Transfer(MessageOptions[TransferState]):
             arrays["incumbent"] = np.array([y.max()])
         return Payload(arrays, values)
 
-    def _missing(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
-        """Return `missing` if the agent has lost features or posteriors that the task does not carry."""
-        if "members" not in task.arrays:
-            return {}
-        stored = _integers(agent_state.arrays.get("digests", np.empty(0, dtype=np.int64)))
-        lost_features = shared_features(task, agent_state) is None
-        lost = not set(_integers(task.arrays["members"])) <= set(stored)
-        return {"missing": True} if lost_features or lost else {}
 
-
-def shared_features(task: Task, agent_state: AgentState) -> rff.RandomFeatures | None:
-    """Return the random features in the task, else those stored in the agent's state, else None."""
-    for arrays in (task.arrays, agent_state.arrays):
-        if "frequencies" in arrays and "phases" in arrays:
-            return rff.RandomFeatures(floats(arrays["frequencies"]), floats(arrays["phases"]))
-    return None
+def stored_features(agent_state: AgentState) -> rff.RandomFeatures | None:
+    """Return the shared random features that an agent stores, None without them."""
+    if "frequencies" not in agent_state.arrays or "phases" not in agent_state.arrays:
+        return None
+    return rff.shared_features(*(agent_state.arrays[name] for name in ("frequencies", "phases")))
 
 
 def _integers(array: AnyArray) -> list[int]:

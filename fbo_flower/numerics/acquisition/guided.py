@@ -1,7 +1,7 @@
 """`log EI` of an agent's process, alone or with what agents share, side by side for many agents.
 
-`log_ei.LogImprovement` has the formula for one agent. Notation: as there and in `numerics.optim.stacks`; `o`
-is the outputscale, `k` the kernel with outputscale 1, `A = o (K + s2 I)^-1`, `P = k A`. So the variance is
+`log_ei.LogImprovement` has the formula for one agent. Notation: as there and in `optim.functions`; `o` is
+the outputscale, `k` the kernel with outputscale 1, `A = o (K + s2 I)^-1`, `P = k A`. So the variance is
 `o (1 - k^T P)`, and
 
     d log EI = Phi / (h sigma) (d m + o alpha^T dk) - phi / (h sigma^2) o P^T dk.
@@ -18,14 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from fbo_flower.numerics.acquisition.normal import excess_ratios
 from fbo_flower.numerics.arrays import Array, IntArray
-from fbo_flower.numerics.optim.stacks import Stackable
+from fbo_flower.numerics.optim.functions import Stack, Stackable
 from fbo_flower.numerics.surrogates import kernels
-from fbo_flower.numerics.surrogates.gp_many import Conditioned
+from fbo_flower.numerics.surrogates.gp import Posterior
 from fbo_flower.numerics.surrogates.trend import KERNEL, Rows
 
 LEAST_VARIANCE = 1e-10  # relative to the outputscale: the variance at an observed point is rounding noise
@@ -53,7 +54,7 @@ class Shared:
         common = self.share * kernels.kernel(KERNEL, x, x, self.rows.lengthscales)
         return self.rows.mean(cross, self.share), common + self.tau - self.rows.reduction(cross, self.share)
 
-    def joint(self, process: Conditioned) -> tuple[Array, Array]:
+    def joint(self, process: Posterior) -> tuple[Array, Array]:
         """Return `K^-1 [z_o, y] (M + n,)` and `K^-1 (M + n, M + n)` of all observations.
 
         With the process conditioned on `y` minus the trend, its inverse is the lower right block.
@@ -80,19 +81,9 @@ class GuidedImprovement(Stackable):
     shared : what is known from others; None: nothing
     """
 
-    process: Conditioned
+    process: Posterior
     best: float
     shared: Shared | None = None
-
-    def __call__(self, z: Array, /) -> Array:
-        """Return values `(m,)` at `z (m, F)`."""
-        values: Array = self.stacked([self]).values(z[None])[0]
-        return values
-
-    def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(m,)` and gradients `(m, F)` at `z (m, F)`."""
-        values, gradients = self.stacked([self]).value_and_gradient(z[None])
-        return values[0], gradients[0]
 
     def mean(self, z: Array) -> Array:
         """Return the posterior mean `(m,)` at `z (m, F)`."""
@@ -161,7 +152,7 @@ class Scaled:
 
 
 @dataclass(frozen=True)
-class GuidedStack:
+class GuidedStack(Stack):
     """`GuidedImprovement`s of one shape.
 
     Parameters
@@ -182,8 +173,7 @@ class GuidedStack:
     common: Scaled | None = None
     share: Array | None = None
     tau: Array | None = None
-    exact_scores: bool = False
-    value_tolerance: float = LEAST_GAIN
+    value_tolerance: ClassVar[float] = LEAST_GAIN
 
     def scores(self, z: Array, /) -> Array:
         found = np.empty(z.shape[:2])
@@ -199,7 +189,6 @@ class GuidedStack:
         return np.asarray(np.log(stddev) + excess_ratios(mean / stddev)[0], dtype=np.float64)
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(B, m)` and gradients `(B, m, F)`."""
         k, parts = self.covariances(z, slopes=True)
         projected = k @ self.inverses
         mean = (k @ self.alpha[:, :, None])[:, :, 0] - self.best[:, None]

@@ -28,7 +28,7 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.optim.maximise import Maximum, maximise
 from fbo_flower.numerics.optim.sobol import sobol
-from fbo_flower.numerics.surrogates import gp
+from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.transforms import standardise
 
 KERNEL = "matern52"
@@ -81,7 +81,7 @@ class LogVolumeImprovement:
 class ProposalPlan:
     """Data of surrogates that are not fitted yet, and a function that builds their acquisition.
 
-    A caller with many plans can fit the hyperparameters of all of them together (`surrogates.gp_many`).
+    A caller with many plans can fit the hyperparameters of all of them together (`surrogates.fitting`).
 
     Parameters
     ----------
@@ -94,9 +94,9 @@ class ProposalPlan:
     targets: tuple[Array, ...]
     build: Callable[[Sequence[gp.Posterior]], Differentiable]
 
-    def fitted(self, kernel: str, rng: np.random.Generator) -> Differentiable:
+    def fitted(self, kernel: str) -> Differentiable:
         """Fit every surrogate by itself and return the acquisition."""
-        return self.given([gp.fit(self.x, y, kernel, rng).hyperparameters for y in self.targets])
+        return self.given([fitting.fit_one(self.x, y, kernel) for y in self.targets])
 
     def given(self, hyperparameters: Sequence[gp.Hyperparameters]) -> Differentiable:
         """Return the acquisition with these hyperparameters, one set per target."""
@@ -172,14 +172,16 @@ def next_point(
 
     Parameters
     ----------
-    function : acquisition, e.g. of `plan_improvement(x, losses).fitted(kernel, rng)`
+    function : acquisition, e.g. of `plan_improvement(x, losses).fitted(kernel)`
     x : `(n, D)`, observed points
     num_candidates : number of Sobol points among which the maximisation starts
     min_distance : least Euclidean distance to every observed point
     """
     dimension = x.shape[1]
     candidates = sobol(num_candidates, dimension, rng)
-    return maximise(function, candidates, np.arange(dimension), avoid=x, min_distance=min_distance)
+    return maximise(
+        [function], candidates[None], np.arange(dimension), avoid=x[None], min_distance=min_distance
+    )[0]
 
 
 def merge_equal(x: Array, losses: Array) -> tuple[Array, Array]:

@@ -98,7 +98,7 @@ def leave_one_out_gaps(posterior: Posterior, num_draws: int, rng: np.random.Gene
     h, x = posterior.hyperparameters, posterior.x
     n = len(x)
     k = h.outputscale * kernels.kernel(h.kernel, x, x, h.lengthscales)
-    inverse = posterior.factor.inverse()
+    inverse = posterior.inverse
     if num_draws:
         prior = rng.standard_normal((num_draws, n)) @ cholesky(k + 1e-9 * h.outputscale * np.eye(n)).lower.T
         noise = np.sqrt(h.noise_variance) * rng.standard_normal((num_draws, n))

@@ -5,8 +5,8 @@ runs a quasi-Newton method from each start; all starts share each evaluation, be
 costs little more than one. (A single L-BFGS-B run on the sum of the values is as fast, but it may lower one
 start's value if the others gain more. Here no start ends lower than it began.)
 
-`maximise_many` does this for the functions of many agents side by side; `maximise` is its case of one. Every
-function is treated by itself (`stacks.py` has the rule), so its maximum does not depend on the others.
+The functions of many agents are maximised side by side. Every function is treated by itself (`functions` has
+the rule), so its maximum does not depend on the others.
 Notation: `B` functions, `S` candidates, `s` starts, `F` columns, `c` of them polished, `k` points to avoid.
 """
 
@@ -21,15 +21,14 @@ import numpy.typing as npt
 from fbo_flower.errors import ConfigError, NumericalError
 from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 from fbo_flower.numerics.linalg import bfgs_update
-from fbo_flower.numerics.optim.functions import Differentiable
-from fbo_flower.numerics.optim.stacks import Stack, stack_of
-from fbo_flower.numerics.optim.starts import keeps_distance, pick_starts
+from fbo_flower.numerics.optim.functions import Differentiable, Stack, stack_of
 
 FIRST_STEP, LONGEST_STEP, SHORTEST_STEP = 0.03, 0.3, 1e-6  # the last is relative to the first trial step
 GRADIENT_TOLERANCE = 1e-4
 ARMIJO = 1e-4
 TINY = 1e-300
 SEPARATION = 0.1  # least distance of two starts, divided by sqrt(number of polished columns)
+REJECTIONS = 4  # candidates that are too close to a point to avoid, before all of a function are examined
 WORTH_A_COPY = 0.7  # the polish drops finished functions when fewer than this share is left
 
 
@@ -52,50 +51,6 @@ class Maximum:
 
 
 def maximise(
-    function: Differentiable,
-    candidates: Array,
-    columns: npt.NDArray[np.intp],
-    *,
-    num_starts: int = 4,
-    avoid: Array | None = None,
-    min_distance: float = 0.0,
-    max_iterations: int = 30,
-    movable: BoolArray | None = None,
-) -> Maximum:
-    """Return the best point among the candidates and the polished starts.
-
-    Parameters
-    ----------
-    function : to maximise
-    candidates : `(S, F)`, in `[0, 1]` in the columns to polish
-    columns : `(c,)`, the columns to polish within `[0, 1]`; the others keep the candidate's values; `c` may
-        be 0
-    num_starts : number of candidates to polish
-    avoid : `(k, F)`, points to keep away from, e.g. those already evaluated
-    min_distance : least Euclidean distance, over all columns, from every row of `avoid`; ignored if no
-        candidate satisfies it
-    max_iterations : number of polishing steps, each of which evaluates a batch of `num_starts` points
-    movable : `(S, c)`, whether a column may move from this candidate, e.g. not that of an inactive
-        parameter; None: all may
-
-    Raises
-    ------
-    NumericalError
-        If the function is not finite at a candidate.
-    """
-    if candidates.ndim != 2 or len(candidates) == 0 or num_starts < 1:
-        raise ConfigError(
-            f"maximise: expected candidates (n, F), n > 0, a start, got {candidates.shape} and {num_starts}"
-        )
-    avoids = None if avoid is None else avoid[None]
-    return maximise_many(
-        [function], candidates[None], columns,
-        num_starts=num_starts, avoid=avoids, min_distance=min_distance, max_iterations=max_iterations,
-        movable=None if movable is None else movable[None],
-    )[0]  # fmt: skip
-
-
-def maximise_many(
     functions: Sequence[Differentiable],
     candidates: Array,
     columns: npt.NDArray[np.intp],
@@ -106,21 +61,32 @@ def maximise_many(
     max_iterations: int = 30,
     movable: BoolArray | None = None,
 ) -> list[Maximum]:
-    """Return `maximise` of each function, computed side by side.
+    """Return the best point of every function among its candidates and the polished starts.
 
     Parameters
     ----------
-    functions : `B` functions of one `stacks.shape_of`
-    candidates : `(B, S, F)`
-    avoid : `(B, k, F)`
-    movable : `(B, S, c)`
-    columns, num_starts, min_distance, max_iterations : see `maximise`
+    functions : `B` functions of one `shape_of`, to maximise
+    candidates : `(B, S, F)`, in `[0, 1]` in the columns to polish
+    columns : `(c,)`, the columns to polish within `[0, 1]`; the others keep the candidate's values; `c` may
+        be 0
+    num_starts : number of candidates to polish
+    avoid : `(B, k, F)`, points to keep away from, e.g. those already evaluated
+    min_distance : least Euclidean distance, over all columns, from every row of `avoid`; ignored if no
+        candidate satisfies it
+    max_iterations : number of polishing steps, each of which evaluates a batch of `num_starts` points
+    movable : `(B, S, c)`, whether a column may move from this candidate, e.g. not that of an inactive
+        parameter; None: all may
 
     Raises
     ------
     NumericalError
         If a function is not finite at a candidate.
     """
+    if candidates.ndim != 3 or candidates.shape[1] == 0 or num_starts < 1:
+        raise ConfigError(
+            f"maximise: expected candidates (B, S, F), S > 0, and a start, got {candidates.shape} and "
+            f"{num_starts}"
+        )
     stack = stack_of(functions)
     scores = stack.scores(candidates)
     if not np.isfinite(scores).all():
@@ -225,3 +191,105 @@ def _write_columns(found: Array, which: IntArray, x: Array, columns: npt.NDArray
     part = found[which]
     part[:, :, columns] = x.reshape(len(which), -1, len(columns))
     found[which] = part
+
+
+# -- the starts: good, allowed, and apart from each other ----------------------------------------------
+
+
+def pick_starts(
+    scores: Array,
+    candidates: Array,
+    avoid: Array | None,
+    min_distance: float,
+    num_starts: int,
+    separation: float,
+) -> tuple[IntArray, BoolArray]:
+    """Return the starts of every function, chosen greedily by score and `separation` apart if possible.
+
+    Only candidates that would be chosen are compared with the points to avoid. Most functions need no more.
+
+    Parameters
+    ----------
+    scores : `(B, S)`
+    candidates : `(B, S, F)`
+    avoid : `(B, k, F)`, points to keep `min_distance` away from, unless no candidate does
+
+    Returns
+    -------
+    Indices of candidates `(B, s)` with `s = min(num_starts, S)`, where the best one is repeated if fewer are
+    allowed; and whether the candidates chosen keep the distance, `(B,)`.
+    """
+    num_picks = min(num_starts, scores.shape[1])
+    avoided = np.ones(len(scores), dtype=np.bool_)
+    picked = np.empty((len(scores), num_picks), dtype=np.int64)
+    apart = scores.copy()  # -inf: not allowed, or too close to another start
+    rows = np.arange(len(scores))
+    found = np.ones(len(scores), dtype=np.bool_)
+    for pick in range(num_picks):
+        picked[:, pick] = best = _best_allowed(apart, candidates, avoid, min_distance)
+        found &= apart[rows, best] > -np.inf
+        if pick + 1 < num_picks:
+            apart[_squares(candidates, candidates[rows, best][:, None, :]) < separation**2] = -np.inf
+            apart[rows, best] = -np.inf
+    for b in np.flatnonzero(~found):  # too few are allowed and apart
+        own = None if avoid is None else avoid[b : b + 1]
+        free = keeps_distance(candidates[b : b + 1], own, min_distance)[0]
+        avoided[b] = free.any()
+        free = free if avoided[b] else np.ones_like(free)
+        some = pick_from_all(scores[b], candidates[b], free, num_picks, separation)
+        picked[b] = np.resize(some, num_picks) if len(some) < num_picks else some
+    return picked, avoided
+
+
+def _best_allowed(apart: Array, candidates: Array, avoid: Array | None, min_distance: float) -> IntArray:
+    """Return the best candidate of every function, `(B,)`; those found too close are set to -inf."""
+    best: IntArray = np.argmax(apart, axis=1)
+    if avoid is None or avoid.shape[1] == 0 or min_distance <= 0.0:
+        return best
+    rows = np.arange(len(apart))
+    for _ in range(REJECTIONS):
+        close = ~keeps_distance(candidates[rows, best[rows]][:, None, :], avoid[rows], min_distance)[:, 0]
+        rows = rows[close & (apart[rows, best[rows]] > -np.inf)]
+        if len(rows) == 0:
+            return best
+        apart[rows, best[rows]] = -np.inf
+        best[rows] = np.argmax(apart[rows], axis=1)
+    apart[rows] = np.where(keeps_distance(candidates[rows], avoid[rows], min_distance), apart[rows], -np.inf)
+    best[rows] = np.argmax(apart[rows], axis=1)
+    return best
+
+
+def pick_from_all(
+    scores: Array, candidates: Array, allowed: BoolArray, num_starts: int, separation: float
+) -> IntArray:
+    """Return the best allowed candidates of one function, chosen greedily and apart if possible."""
+    picked: list[int] = []
+    apart = np.where(allowed, scores, -np.inf)
+    remaining = apart.copy()
+    for _ in range(min(num_starts, int(allowed.sum()))):
+        best = int(np.argmax(apart))
+        if apart[best] == -np.inf:
+            best = int(np.argmax(remaining))
+        picked.append(best)
+        difference = candidates - candidates[best]
+        apart[(difference * difference).sum(axis=1) < separation**2] = -np.inf
+        apart[best] = remaining[best] = -np.inf
+    return np.array(picked, dtype=np.int64)
+
+
+def keeps_distance(points: Array, avoid: Array | None, min_distance: float) -> BoolArray:
+    """Return which `points (B, m, F)` are at least `min_distance` from every row of `avoid (B, k, F)`."""
+    if avoid is None or avoid.shape[1] == 0 or min_distance <= 0.0:
+        return np.ones(points.shape[:2], dtype=np.bool_)
+    squares = _squares(points[:, :, None, :], avoid[:, None, :, :])
+    return np.asarray(np.sqrt(squares.min(axis=2)) >= min_distance, dtype=np.bool_)
+
+
+def _squares(first: Array, second: Array) -> Array:
+    """Return the squared distances of rows, column by column: NumPy's sums over few columns are slow."""
+    squares: Array = np.square(first[..., 0] - second[..., 0])
+    for column in range(1, first.shape[-1]):
+        difference = first[..., column] - second[..., column]
+        difference *= difference
+        squares += difference
+    return squares

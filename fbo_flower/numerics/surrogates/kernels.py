@@ -66,22 +66,3 @@ def kernel(name: str, x1: Array, x2: Array, lengthscales: Array) -> Array:
     """
     check_kernel(name)
     return profile(name, squared_distances(x1, x2, lengthscales))
-
-
-def weighted_sum(name: str, z: Array, x: Array, lengthscales: Array, weights: Array) -> Array:
-    """Return `k(z, x) weights`, `(m,)`, for `z (m, F)`, `x (n, F)` and `weights (n,)`."""
-    return profile(name, squared_distances(z, x, lengthscales)) @ weights
-
-
-def input_gradient(name: str, z: Array, x: Array, lengthscales: Array, weights: Array) -> tuple[Array, Array]:
-    """Return `k(z, x) weights`, `(m,)`, and its gradient in `z`, `(m, F)`.
-
-    `d/dz_d sum_i w_i k(z, x_i) = (sum_i w_i slope_i x_id - z_d sum_i w_i slope_i) / l_d^2`: two matrix
-    products.
-    """
-    k, slope = profile_and_slope(name, squared_distances(z, x, lengthscales))
-    weighted = slope * weights
-    gradient = weighted @ x
-    gradient -= z * weighted.sum(axis=1)[:, None]
-    gradient /= lengthscales * lengthscales
-    return k @ weights, gradient

@@ -53,17 +53,54 @@ class Pivots:
 
 
 @dataclass(frozen=True)
-class Principal:
-    """Orthonormal coordinates `u = scale v`, `f_S = directions u`, in which distances equal those of `f_S`.
+class Frame:
+    """A point set in the coordinates of a prior, in which the server of several agents compares functions.
+
+    In whitened coordinates `v (r,)` a function's values are `basis v`. In the coordinates `u = scale v (k,)`
+    the distance of two functions equals their distance on the point set.
 
     Attributes
     ----------
-    directions : `(S, k)`, orthonormal columns
-    scale : `(k, r)`
+    points : `(S, D)`
+    basis : `(S, r)`; the function's values at the points are `basis v`
+    lift : `(S, k)`, orthonormal columns; they are also `lift u`
+    scale : `(k, r)`, `u = scale v`
     """
 
-    directions: Array
+    points: Array
+    basis: Array
+    lift: Array
     scale: Array
+
+    @staticmethod
+    def of(
+        points: Array,
+        features: Array,
+        hyperparameters: Hyperparameters,
+        rank_cut: float,
+        pivots: Array | None = None,
+    ) -> Frame:
+        """Return the frame of points `(S, D)` with features `(S, F)`.
+
+        Parameters
+        ----------
+        rank_cut : directions with variances below this share of the largest are left out of `u`
+        pivots : `(r, F)`, features of the pivots; None: they are chosen among the points
+        """
+        if pivots is None:
+            basis = choose_pivots(features, hyperparameters, rank_cut).basis
+        else:
+            basis = extend(features, pivots, hyperparameters)
+        return Frame(points, basis, *principal(basis, rank_cut))
+
+    def extended(
+        self, added: Array, features: Array, pivots: Array, hyperparameters: Hyperparameters
+    ) -> Frame:
+        """Return the frame with points `(K, D)` appended, given their features and those of the pivots."""
+        rows = extend(features, pivots, hyperparameters)
+        back = np.linalg.pinv(self.scale)  # (r, k)
+        points, basis = np.concatenate([self.points, added]), np.vstack([self.basis, rows])
+        return Frame(points, basis, np.vstack([self.lift, rows @ back]), self.scale)
 
 
 def choose_pivots(
@@ -141,8 +178,8 @@ def pivot_factor(pivot_points: Array, hyperparameters: Hyperparameters) -> Facto
     return cholesky(prior_covariance(pivot_points, pivot_points, hyperparameters))
 
 
-def whiten(mean: Array, covariance: Array, pivots: Pivots) -> tuple[Array, Array]:
-    """Return mean `(r,)` and covariance `(r, r)` of `v = L^-1 f_P`, given those of `f_P`.
+def whiten(mean: Array, covariance: Array, factor: Factor) -> tuple[Array, Array]:
+    """Return mean `(r,)` and covariance `(r, r)` of `v = L^-1 f_P`, given those of `f_P` and `L`.
 
     Then `f_S ~ N(basis m, basis C basis^T)`. There are two errors, for observations `(x, y)` with posterior
     weights `alpha = (K + s2 I)^-1 y`, the largest prior variance being 1:
@@ -153,21 +190,25 @@ def whiten(mean: Array, covariance: Array, pivots: Pivots) -> tuple[Array, Array
     - from rounding: 1e-16 / `cut` in `C`, but along directions of `v` that the basis scales down, so that the
       error of `basis C basis^T` is 1e-15.
     """
-    factor = Factor(pivots.factor, 0.0)
     half = factor.solve_lower(covariance)
     whitened = factor.solve_lower(half.T)
     return factor.solve_lower(mean), 0.5 * (whitened + whitened.T)
 
 
-def principal(basis: Array, rank_cut: float = 1e-8) -> Principal:
+def principal(basis: Array, rank_cut: float = 1e-8) -> tuple[Array, Array]:
     """Return the principal directions of a basis `(S, r)` with variances above `rank_cut` times the largest.
 
     For use on the server only: agents send whitened or pivot coordinates, and the server passes
     `scale C_n scale^T` to `bures.barycenter`. Keeps 131 of 165 pivots at 1e-8 on the mesh of `choose_pivots`.
+
+    Returns
+    -------
+    Orthonormal directions `(S, k)` and `scale (k, r)`: `f_S = directions u`, `u = scale v`, and distances of
+    `u` equal those of `f_S`.
     """
     directions, deviations, rotation = np.linalg.svd(basis, full_matrices=False)
     keep = deviations * deviations > rank_cut * deviations[0] * deviations[0]
-    return Principal(directions[:, keep], deviations[keep, np.newaxis] * rotation[keep])
+    return directions[:, keep], deviations[keep, np.newaxis] * rotation[keep]
 
 
 def extend(features: Array, pivots: Array, hyperparameters: Hyperparameters) -> Array:

@@ -12,7 +12,7 @@ Gaussian process posteriors (Matheron's rule). Notation: `n` query points, `M` f
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.linalg import cholesky
+from fbo_flower.numerics.linalg import cholesky, solve
 from fbo_flower.numerics.surrogates.kernels import check_kernel
 
 # -sin(2 pi u) = u P(u^2) on |u| <= 1/4: Chebyshev interpolation with 8 nodes, error 2e-16; constant term
@@ -186,70 +186,57 @@ def weight_posterior(phi: Array, y: Array, noise_variance: float) -> tuple[Array
     return inverse @ (phi.T @ y), inverse
 
 
-def sample_weights(phi: Array, y: Array, noise_variance: float, rng: np.random.Generator) -> Array:
-    """Draw `omega (M,) ~ N(nu, noise_variance * Sigma^-1)` [Dai2020, Eqs. 2-3] by the cheaper of two methods.
+def sample_weights(
+    features: Sequence[RandomFeatures],
+    x: Array,
+    y: Array,
+    noise_variance: float,
+    rngs: Sequence[np.random.Generator],
+) -> Array:
+    """Draw `omega (B, M)` of agents, each `~ N(nu, noise_variance * Sigma^-1)` [Dai2020, Eqs. 2-3].
 
-    Parameters: see `weight_posterior`.
+    With fewer points than features by Matheron's rule [Wilson2020], in `O(n^2 M + n^3)`: `omega = w_0 +
+    Phi^T (Phi Phi^T + sigma^2 I)^-1 (y - Phi w_0 - e)` with `w_0 ~ N(0, I)`, `e ~ N(0, sigma^2 I)`. Else with
+    the Cholesky factor of `Sigma`, in `O(n M^2 + M^3)`. Every agent's draw is computed by itself.
+
+    Parameters
+    ----------
+    features : one per agent, all with `M` features
+    x, y : `(B, n, F)` and `(B, n)`, points and standardised observations; `n` may be 0
+    noise_variance : positive, in squared units of `y`
+    rngs : one per agent
 
     Raises
     ------
     NumericalError
-        If the matrix to factorise is not positive definite after the largest jitter.
+        If a matrix to factorise is not positive definite after the largest jitter.
     """
-    n, num_features = phi.shape
-    draw = sample_weights_primal if n >= num_features else sample_weights_dual
-    return draw(phi, y, noise_variance, rng)
-
-
-def sample_weights_primal(phi: Array, y: Array, noise_variance: float, rng: np.random.Generator) -> Array:
-    """Return `sample_weights` computed with a Cholesky factor of `Sigma (M, M)`: `O(n M^2 + M^3)`."""
-    _check_regression(phi, y, noise_variance)
-    factor = cholesky(_precision(phi, noise_variance))  # Sigma = L L^T
-    nu = factor.solve(phi.T @ y)
-    return nu + math.sqrt(noise_variance) * factor.solve_upper(rng.standard_normal(phi.shape[1:]))
-
-
-def sample_weights_dual(phi: Array, y: Array, noise_variance: float, rng: np.random.Generator) -> Array:
-    """Return `sample_weights` computed by Matheron's rule [Wilson2020]: `O(n^2 M + n^3)`.
-
-    `omega = w_0 + Phi^T (Phi Phi^T + sigma^2 I)^-1 (y - Phi w_0 - e)` with `w_0 ~ N(0, I)`,
-    `e ~ N(0, sigma^2 I)`.
-    """
-    _check_regression(phi, y, noise_variance)
-    w0 = rng.standard_normal(phi.shape[1])
-    e = math.sqrt(noise_variance) * rng.standard_normal(len(phi))
-    # omega = w_0 + Phi^T (Phi Phi^T + sigma^2 I)^-1 (y - Phi w_0 - e)
-    update: Array = phi.T @ cholesky(_gram(phi, noise_variance)).solve(y - phi @ w0 - e)
+    _check_regression(x, y, noise_variance)
+    stddev, num_features = math.sqrt(noise_variance), features[0].num_features
+    if y.shape[1] >= num_features:
+        drawn = []
+        for phi_of, points, values, rng in zip(features, x, y, rngs, strict=True):
+            phi = phi_of(points)
+            factor = cholesky(_precision(phi, noise_variance))  # Sigma = L L^T
+            nu = factor.solve(phi.T @ values)
+            drawn.append(nu + stddev * factor.solve_upper(rng.standard_normal(num_features)))
+        return np.array(drawn)
+    phi = x @ np.array([f.frequencies for f in features]).transpose(0, 2, 1)
+    phi += np.array([f.phases for f in features])[:, None, :]
+    cosine_in_place(phi.reshape(-1))
+    phi /= np.maximum(np.sqrt(np.square(phi).sum(axis=2)), np.finfo(np.float64).tiny)[:, :, None]
+    normals = np.array([rng.standard_normal(num_features + y.shape[1]) for rng in rngs])
+    w0, e = normals[:, :num_features], stddev * normals[:, num_features:]
+    gram = phi @ phi.transpose(0, 2, 1)
+    gram.reshape(len(gram), -1)[:, :: y.shape[1] + 1] += noise_variance
+    residual = solve(gram, y - (phi @ w0[:, :, None])[:, :, 0] - e)
+    update: Array = (phi.transpose(0, 2, 1) @ residual[:, :, None])[:, :, 0]
     return w0 + update
-
-
-def log_marginal_likelihood(phi: Array, y: Array, noise_variance: float) -> float:
-    """Return `log N(y; 0, Phi Phi^T + noise_variance I)`: the fit of shared features to an agent's data.
-
-    Parameters: see `weight_posterior`.
-    """
-    _check_regression(phi, y, noise_variance)
-    n, num_features = len(phi), phi.shape[1]
-    if n >= num_features:  # by the matrix determinant and inversion lemmas, with (M, M) matrices
-        factor = cholesky(_precision(phi, noise_variance))
-        target = phi.T @ y
-        quadratic = (float(y @ y) - float(target @ factor.solve(target))) / noise_variance
-        log_determinant = factor.log_determinant() + float(n - num_features) * math.log(noise_variance)
-    else:
-        factor = cholesky(_gram(phi, noise_variance))
-        quadratic = float(y @ factor.solve(y))
-        log_determinant = factor.log_determinant()
-    return -0.5 * (quadratic + log_determinant + n * math.log(2.0 * math.pi))
 
 
 def _precision(phi: Array, noise_variance: float) -> Array:
     """Return `Sigma = Phi^T Phi + sigma^2 I`, `(M, M)`."""
     return phi.T @ phi + noise_variance * np.eye(phi.shape[1])
-
-
-def _gram(phi: Array, noise_variance: float) -> Array:
-    """Return `Phi Phi^T + sigma^2 I`, `(n, n)`."""
-    return phi @ phi.T + noise_variance * np.eye(len(phi))
 
 
 def cosine_in_place(angles: Array) -> None:
@@ -282,8 +269,8 @@ def _norms(phi: Array) -> Array:
     return np.maximum(norms, np.finfo(np.float64).tiny)
 
 
-def _check_regression(phi: Array, y: Array, noise_variance: float) -> None:
-    if phi.ndim != 2 or y.shape != (len(phi),):
-        raise ConfigError(f"regression: expected phi (n, M) and y (n,), got {phi.shape} and {y.shape}")
+def _check_regression(x: Array, y: Array, noise_variance: float) -> None:
+    if x.ndim < 2 or y.shape != x.shape[:-1]:
+        raise ConfigError(f"regression: expected a row of x for each of y, got {x.shape} and {y.shape}")
     if not (math.isfinite(noise_variance) and noise_variance > 0.0):
         raise ConfigError(f"noise_variance: expected a positive number, got {noise_variance}")

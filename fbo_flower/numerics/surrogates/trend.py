@@ -26,7 +26,7 @@ import numpy as np
 from fbo_flower.errors import NumericalError
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.linalg import cholesky
-from fbo_flower.numerics.surrogates import gp, gp_many, kernels
+from fbo_flower.numerics.surrogates import fitting, kernels
 
 KERNEL = "matern52"
 SHARES = np.array([0.0, 0.15, 0.4, 0.65, 0.85, 0.95])  # rho
@@ -203,7 +203,7 @@ class Level:
         lengthscales : `(F,)`, of `k_F`; None: not known yet
         """
         if lengthscales is None:
-            lengthscales = np.full(x.shape[1], gp.LENGTHSCALE_CENTRE * math.sqrt(x.shape[1]))
+            lengthscales = np.full(x.shape[1], fitting.LENGTHSCALE_CENTRE * math.sqrt(x.shape[1]))
         known = self.tau < OWN_LEVEL / 2
         tau = self.tau if known else OWN_LEVEL
         if not len(y):
@@ -237,10 +237,9 @@ def most_useful(z: Array, most: int) -> IntArray:
 
 def fitted_lengthscales(x: Array, z: Array, start: Array | None) -> Array:
     """Return `log l_F` and the other hyperparameters `(F + 2,)` that fit the rows best."""
-    priors = gp.Priors(lengthscale_stddev=0.6, noise_centre=math.exp(-1.0), noise_stddev=1.5)
-    found: Array = gp_many.fit(
-        x[None], z[None], KERNEL, None if start is None else start[None], priors
-    ).theta[0]
+    priors = fitting.Priors(lengthscale_stddev=0.6, noise_centre=math.exp(-1.0), noise_stddev=1.5)
+    begin = None if start is None else start[None]
+    found: Array = fitting.fit(x[None], z[None], KERNEL, begin, priors).theta[0]
     if not np.isfinite(found).all():
         raise NumericalError("trend: expected finite lengthscales, got others")
     return found

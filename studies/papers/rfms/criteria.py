@@ -16,8 +16,7 @@ import numpy as np
 from fbo_flower.algorithms.rfms.methods import GUESSING
 from fbo_flower.numerics.acquisition.proposals import KERNEL
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.seeding import generator
-from fbo_flower.numerics.surrogates import gp
+from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.transforms import standardise
 
 
@@ -64,7 +63,7 @@ def shrunken(features: Array, losses: Array) -> Array:
     if np.ptp(losses) <= 1e-12:
         return losses
     y = standardise(-losses)
-    fitted = gp.fit(features, y, KERNEL, generator(0, "shrunken")).hyperparameters
+    fitted = fitting.fit_one(features, y, KERNEL)
     mean, _ = gp.posterior(features, y, fitted).predict(features)
     return np.asarray(losses.mean() - losses.std() * mean)
 

@@ -5,14 +5,14 @@ the shipped configuration are the algorithm's code; only the acquisition is maxi
 that have not been taken instead of the cube. All methods of a replication start from the same configurations,
 except random search, which draws others.
 
-All replays of a table advance together, so that their surrogates can be fitted in one batch (`gp_many`),
-which takes less than half of the time. Fitted one by one, they equal the algorithm's surrogates bit for bit.
+All replays of a table advance together, so that their surrogates can be fitted in one batch, which takes less
+than half of the time. Each equals the algorithm's surrogate bit for bit.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from fbo_flower.algorithms.rfms.state import RFMSState, SiteReply, Trial
 from fbo_flower.numerics.acquisition.proposals import KERNEL, ProposalPlan
 from fbo_flower.numerics.arrays import Array, BoolArray
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.numerics.surrogates import gp, gp_many
+from fbo_flower.numerics.surrogates import fitting
 from fbo_flower.numerics.surrogates.gp import Hyperparameters
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space import SearchSpace
@@ -127,21 +127,12 @@ class ReplayRun:
         return self.method.plan(self.setting.features[chosen][kept], losses, rng) if kept.any() else None
 
 
-Fitter = Callable[[Sequence[ProposalPlan]], list[list[Hyperparameters]]]
-
-
-def one_by_one(plans: Sequence[ProposalPlan]) -> list[list[Hyperparameters]]:
-    """Fit the surrogates of all plans one by one, as the algorithm does."""
-    rng = generator(0, "one start, nothing is drawn")
-    return [[gp.fit(plan.x, y, KERNEL, rng).hyperparameters for y in plan.targets] for plan in plans]
-
-
 def together(plans: Sequence[ProposalPlan]) -> list[list[Hyperparameters]]:
     """Fit the surrogates of all plans together; those with equally many points form a batch."""
     found: list[list[Hyperparameters]] = [[] for _ in plans]
     for size in sorted({plan.x.shape for plan in plans}):
         places = [(i, y) for i, plan in enumerate(plans) if plan.x.shape == size for y in plan.targets]
-        modes = gp_many.fit(
+        modes = fitting.fit(
             np.stack([plans[i].x for i, _ in places]), np.stack([y for _, y in places]), KERNEL
         )
         for (i, _), theta in zip(places, modes.theta, strict=True):
@@ -149,7 +140,7 @@ def together(plans: Sequence[ProposalPlan]) -> list[list[Hyperparameters]]:
     return found
 
 
-def replay(runs: Sequence[ReplayRun], num_trials: int, fitter: Fitter = together) -> list[Indices]:
+def replay(runs: Sequence[ReplayRun], num_trials: int) -> list[Indices]:
     """Return the configurations that every run evaluates, in order, `(num_trials,)` each.
 
     Parameters
@@ -167,7 +158,7 @@ def replay(runs: Sequence[ReplayRun], num_trials: int, fitter: Fitter = together
     for trial in range(len(searches[0][0].start) if searches else num_trials, num_trials):
         rngs = [generator(run.seed, *run.keys, trial) for run, _ in searches]
         plans = [run.plan(mine[:trial], g) for (run, mine), g in zip(searches, rngs, strict=True)]
-        fitted = iter(fitter([plan for plan in plans if plan is not None]))
+        fitted = iter(together([plan for plan in plans if plan is not None]))
         for (run, mine), plan, rng in zip(searches, plans, rngs, strict=True):
             free = np.delete(np.arange(len(run.setting.table.points)), mine[:trial])
             if plan is None:

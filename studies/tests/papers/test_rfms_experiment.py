@@ -17,7 +17,7 @@ from studies.papers.rfms import outcomes as rfms_outcomes
 from studies.papers.rfms import report as rfms_report
 from studies.papers.rfms.criteria import CRITERIA, ServerView, shrunken
 from studies.papers.rfms.outcomes import CHOICES, HINDSIGHT, OWN, Outcomes
-from studies.papers.rfms.replay import METHODS, ReplayRun, ReplaySetting, Size, one_by_one, replay, together
+from studies.papers.rfms.replay import METHODS, ReplayRun, ReplaySetting, Size, replay
 from studies.papers.rfms.tables import INBAG, Key, LossTable
 
 SPACE = make_learner("elastic-net").space
@@ -87,7 +87,7 @@ def strategy(setting: ReplaySetting, monkeypatch, **options):
 def test_a_replay_evaluates_what_the_algorithm_does_with_the_table_for_a_cube(name, failed, monkeypatch):
     setting, method = ReplaySetting(table(failed=failed), SPACE, 1, 3), METHODS[name]
     chosen, state = strategy(setting, monkeypatch, method=method.name, alpha=method.alpha)
-    (replayed,) = replay([ReplayRun(setting, method, START, 5, ("a", "b"))], 12, one_by_one)
+    (replayed,) = replay([ReplayRun(setting, method, START, 5, ("a", "b"))], 12)
     assert replayed.tolist() == chosen
     assert len(set(chosen)) == 12
     ours = setting.state(chosen)
@@ -115,17 +115,6 @@ def test_where_one_site_is_beyond_help_the_guard_falls_back_on_the_mean():
     assert shipped["guarded"] == shipped["mean"] == 1
     assert shipped["max"] != 1
     assert int(np.argmin(CRITERIA["guarded max"](rfms_outcomes.seen(setting, np.array(taken))))) == 1
-
-
-def test_surrogates_fitted_in_step_lead_to_about_the_configurations_of_those_fitted_one_by_one():
-    same = []
-    for seed in range(3):
-        setting = ReplaySetting(table(seed), SPACE, 1, 3)
-        runs = [ReplayRun(setting, m, START, 5, ("a", n)) for n, m in METHODS.items() if n != "rand_mo"]
-        both = (replay(runs, 15, fitter) for fitter in (together, one_by_one))
-        same += [len(np.intersect1d(*pair)) for pair in zip(*both, strict=True)]
-    assert np.mean(same) > 14
-    assert min(same) > len(START) + 5
 
 
 def test_random_search_draws_its_own_configurations_each_once():

@@ -12,7 +12,7 @@ from fbo_flower.algorithms.co_kg.central import fitted as shared_hyperparameters
 from fbo_flower.algorithms.co_kg.state import WarmUp, Work
 from fbo_flower.algorithms.messages import Summand
 from fbo_flower.algorithms.records import Phase
-from fbo_flower.numerics.surrogates import likelihood_grid as grid
+from fbo_flower.numerics.surrogates import shared_hyperparameters as grid
 from fbo_flower.numerics.surrogates.shared_hyperparameters import own
 
 SMALL = {"num_points": 49, "num_draws": 16, "num_starts": 1}
@@ -38,8 +38,7 @@ def data(agent, num_points=8):
 
 def warm_up(options, agent, factor=1.0):
     x, y = data(agent)
-    rng = np.random.default_rng(0)
-    log_likelihoods, theta = own(x, factor * y, options.kernel, 1.0, rng, isotropic=options.isotropic)
+    log_likelihoods, theta = own(x, factor * y, options.kernel, 1.0, isotropic=options.isotropic)
     return WarmUp(np.array([8.0, 0.0, 1.0]), theta, log_likelihoods)
 
 

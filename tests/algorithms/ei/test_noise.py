@@ -13,7 +13,7 @@ from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.ei import local
 from fbo_flower.algorithms.records import AgentState, History
 from fbo_flower.clients.own_answer import own_answer
-from fbo_flower.numerics.surrogates import gp, gp_many
+from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.transforms import standardise
 from fbo_flower.simulation import simulate
 from fbo_flower.space import Float, SearchSpace
@@ -54,8 +54,8 @@ def run(objective: Any = noisy, algorithm: str = "ei", seed: int = 0, **given: A
     )
 
 
-def modes(x: np.ndarray, y: np.ndarray, start: np.ndarray | None = None) -> gp_many.Modes:
-    return gp_many.fit_with_or_without_noise(x, y, local.KERNEL, start, local.PRIORS, local.NOISY_PRIORS)
+def modes(x: np.ndarray, y: np.ndarray, start: np.ndarray | None = None) -> fitting.Modes:
+    return fitting.fit(x, y, local.KERNEL, start, local.PRIORS, noisy=local.NOISY_PRIORS)
 
 
 def test_the_fit_finds_the_noise_and_keeps_the_fit_of_exact_values() -> None:
@@ -64,13 +64,13 @@ def test_the_fit_finds_the_noise_and_keeps_the_fit_of_exact_values() -> None:
     smooth = np.array([standardise(np.sin(4 * a[:, 0]) + a[:, 1]) for a in x])
     rough = np.array([standardise(y + 0.5 * rng.standard_normal(25)) for y in smooth])
     share = 0.25 / 1.25  # of the noise in the variance
-    before = gp_many.fit(x, rough, local.KERNEL, None, local.PRIORS)
+    before = fitting.fit(x, rough, local.KERNEL, None, local.PRIORS)
     found = modes(x, rough)
     assert np.median(np.exp(found.theta[:, -1])) == pytest.approx(share, rel=0.5)
     assert (found.values >= before.values).all()
     start = before.theta
     for begin in (None, start):
-        plain = gp_many.fit(x, smooth, local.KERNEL, begin, local.PRIORS)
+        plain = fitting.fit(x, smooth, local.KERNEL, begin, local.PRIORS)
         np.testing.assert_array_equal(modes(x, smooth, begin).theta, plain.theta)
     alone = np.concatenate([modes(x[b : b + 1], rough[b : b + 1]).theta for b in range(8)])
     np.testing.assert_array_equal(found.theta, alone)

@@ -387,7 +387,8 @@ def test_server_can_reconstruct_points_and_values_of_foreign_rounds():
             sent, received = exchange.task.arrays, exchange.report.arrays
             if "weights" in sent:  # what the server sees ...
                 features = rff.RandomFeatures(sent["frequencies"], sent["phases"])
-                x = maximise(LinearFunction(features, sent["weights"]), grid, np.arange(2)).x
+                function = LinearFunction(features, sent["weights"])
+                x = maximise([function], grid[None], np.arange(2))[0].x
                 guesses.append((features(x[None]) @ received["weights"])[0])
                 # ... and what it must not know
                 distances.append(np.linalg.norm(x - exchange.history.points[-1]))

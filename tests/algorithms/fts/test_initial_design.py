@@ -6,8 +6,8 @@ from contract import SQUARE, Run
 from test_fts import AGENTS, SMALL, sender_of, told
 
 from fbo_flower.algorithms import FTS
+from fbo_flower.algorithms.fts.mixture import Messages, mean_message
 from fbo_flower.algorithms.records import Federation, Phase, Report
-from fbo_flower.numerics.aggregation.mixture import Messages, mean_message
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
 

@@ -237,7 +237,7 @@ def test_a_method_passes_its_reference_point_and_incumbent_on():
     losses = 0.3 + 0.1 * rng.standard_normal((20, 2))
 
     def surface(name, **options):
-        return Method(name, 0.5, **options).plan(x, losses, generator(1)).fitted("matern52", generator(2))
+        return Method(name, 0.5, **options).plan(x, losses, generator(1)).fitted("matern52")
 
     ones = surface("ehvi", reference="ones").reference
     np.testing.assert_allclose(ones, (1.0 - losses.mean(axis=0)) / losses.std(axis=0))

@@ -95,7 +95,7 @@ def test_targets_of_a_group_share_the_arrays_of_their_tasks_and_keep_one_copy(al
     assert len({id(arrays["inverses"]) for arrays in tasks.values()}) == 3
     target = algorithm(max_members=20, **SMALL)
     states = [
-        target._stored(Task(Phase.TRAIN, 1, 0, 1, arrays), AgentState(SQUARE, History.empty(2)))
+        target.absorbed(Task(Phase.TRAIN, 1, 0, 1, arrays), AgentState(SQUARE, History.empty(2))).arrays
         for arrays in tasks.values()
     ]
     assert len({id(state["inverses"]) for state in states}) == 3
@@ -117,7 +117,7 @@ def test_a_target_uses_the_listed_posteriors_in_their_order_and_not_its_own():
         assert len(arrays["means"]) == 21
         shared = {"frequencies": np.zeros((12, 2)), "phases": np.zeros(12)}
         task = Task(Phase.TRAIN, 1, 0, 1, {**arrays, **shared})
-        members = target._read_members(task, AgentState(SQUARE, History.empty(2)))
+        members = target.members(task, target.absorbed(task, AgentState(SQUARE, History.empty(2))))
         others = [p for name, p in posteriors.items() if name != agent]
         np.testing.assert_array_equal(members.means, [p.mean for p in others])
         np.testing.assert_array_equal(members.incumbents, np.concatenate([p.incumbent for p in others]))
@@ -128,11 +128,11 @@ def test_new_posteriors_are_merged_with_those_that_a_target_stores():
     posteriors = {str(i): WeightPosterior(*map(rng.random, (12, 78, 1))) for i in range(5)}
     target, agent_state = TAF(**SMALL), AgentState(SQUARE, History.empty(2))
     first = Outgoing(posteriors, 64, True).arrays("0", {})
-    agent_state = agent_state.write(**target._stored(Task(Phase.TRAIN, 1, 0, 1, first), agent_state))
+    agent_state = target.absorbed(Task(Phase.TRAIN, 1, 0, 1, first), agent_state)
     posteriors["3"] = WeightPosterior(*map(rng.random, (12, 78, 1)))
     second = Outgoing(posteriors, 64, True).arrays("0", {"0": frozenset(first["members"].tolist())})
     assert len(second["means"]) == 1
-    stored = target._stored(Task(Phase.TRAIN, 2, 1, 1, second), agent_state)
+    stored = target.absorbed(Task(Phase.TRAIN, 2, 1, 1, second), agent_state).arrays
     assert stored["digests"].tolist() == [posteriors[a].digest for a in "1234"]
     np.testing.assert_array_equal(stored["inverses"], [posteriors[a].inverse for a in "1234"])
     np.testing.assert_array_equal(stored["incumbents"], [posteriors[a].incumbent[0] for a in "1234"])
@@ -143,9 +143,9 @@ def test_message_is_the_posterior_of_the_paper():
     features = rff.draw_features(12, 0.5, 2, np.random.default_rng(1))
     points = np.random.default_rng(0).random((7, 2))
     values = np.sin(5 * points.sum(axis=1))
-    agent_state = AgentState(SQUARE, History.prior(points, values))
     arrays = {"frequencies": features.frequencies, "phases": features.phases}
     task = Task(Phase.TRAIN, 1, 0, 0, arrays, {"message": True})
+    agent_state = algorithm.absorbed(task, AgentState(SQUARE, History.prior(points, values)))
     sent = step(algorithm.summarise, task, agent_state, np.random.default_rng(0)).arrays
     phi, y = features(points), standardise(values)
     inverse = np.linalg.inv(phi.T @ phi + 0.01 * np.eye(12))

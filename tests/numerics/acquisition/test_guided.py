@@ -8,9 +8,9 @@ import pytest
 from fbo_flower.numerics.acquisition.expected_improvement import expected_improvement
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
 from fbo_flower.numerics.acquisition.log_ei import LogImprovement
-from fbo_flower.numerics.optim.stacks import shape_of, stack_of
+from fbo_flower.numerics.optim.functions import shape_of, stack_of
 from fbo_flower.numerics.surrogates import gp, kernels
-from fbo_flower.numerics.surrogates.gp_many import condition
+from fbo_flower.numerics.surrogates.gp import condition
 from fbo_flower.numerics.surrogates.trend import KERNEL, LEAST_NOISE, Rows
 
 BEST, NUM_ROWS = 0.4, 7

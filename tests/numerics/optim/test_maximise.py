@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from fbo_flower.errors import ConfigError, NumericalError
-from fbo_flower.numerics.optim.maximise import maximise
+from fbo_flower.numerics.optim.functions import sample_paths
+from fbo_flower.numerics.optim.maximise import keeps_distance, maximise, pick_from_all, pick_starts
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import gp
 
@@ -33,6 +34,13 @@ def rng(seed=0):
     return np.random.default_rng(seed)
 
 
+def maximum(function, candidates, columns, **more):
+    for name in ("avoid", "movable"):
+        if name in more:
+            more[name] = more[name][None]
+    return maximise([function], candidates[None], columns, **more)[0]
+
+
 COLUMNS = np.arange(2)
 CENTRES = np.array([[0.2, 0.2], [0.8, 0.7], [0.25, 0.8]])
 TWO_AND_A_HALF_TOPS = Bumps(CENTRES, np.array([1.0, 1.1, 0.7]))
@@ -41,27 +49,27 @@ TWO_AND_A_HALF_TOPS = Bumps(CENTRES, np.array([1.0, 1.1, 0.7]))
 def test_the_global_maximum_of_three_bumps_is_found_to_five_digits_also_on_the_border():
     candidates = sobol(64, 2, rng())
     before = candidates.copy()
-    found = maximise(TWO_AND_A_HALF_TOPS, candidates, COLUMNS, avoid=np.zeros((0, 2)), min_distance=0.1)
+    found = maximum(TWO_AND_A_HALF_TOPS, candidates, COLUMNS, avoid=np.zeros((0, 2)), min_distance=0.1)
     np.testing.assert_allclose(found.x, CENTRES[1], atol=1e-4)
     assert found.value == pytest.approx(1.1, abs=1e-6)
     assert found.avoided, "an empty list avoids nothing"
     np.testing.assert_array_equal(candidates, before)
-    found = maximise(Bumps(np.array([[1.2, -0.1]]), np.ones(1), width=0.5), candidates, COLUMNS)
+    found = maximum(Bumps(np.array([[1.2, -0.1]]), np.ones(1), width=0.5), candidates, COLUMNS)
     np.testing.assert_allclose(found.x, [1.0, 0.0], atol=1e-6)
 
 
 def sample_path(seed):
     x = rng(seed).random((20, 2))
     y = np.sin(7.0 * x[:, 0]) * np.cos(5.0 * x[:, 1])
-    process = gp.posterior(x, y, gp.Hyperparameters("rbf", np.array([0.2, 0.3]), 1.0, 1e-3))
-    return process.sample_path(128, rng(seed + 1))
+    h = gp.Hyperparameters("rbf", np.array([0.2, 0.3]), 1.0, 1e-3)
+    return sample_paths(x[None], y[None], [h], 128, [rng(seed + 1)])[0]
 
 
 @settings(max_examples=20)
 @given(st.integers(0, 2**32))
 def test_the_polish_ends_at_a_local_maximum_no_lower_than_the_best_candidate(seed):
     path, candidates = sample_path(seed), sobol(128, 2, rng(seed))
-    found = maximise(path, candidates, COLUMNS, max_iterations=60)
+    found = maximum(path, candidates, COLUMNS, max_iterations=60)
     assert found.value >= path(candidates).max() - 1e-12
     _, gradient = path.value_and_gradient(found.x[None])
     inward = np.clip(found.x + gradient[0], 0.0, 1.0) - found.x  # zero where the border holds it back
@@ -74,7 +82,7 @@ def test_the_shared_polish_is_as_good_as_a_separate_l_bfgs_b_from_every_start():
     ours, theirs = [], []
     for seed in range(12):
         path, candidates = sample_path(seed), sobol(128, 2, rng(seed))
-        ours.append(maximise(path, candidates, COLUMNS).value)
+        ours.append(maximum(path, candidates, COLUMNS).value)
 
         def loss(v, path=path):
             value, gradient = path.value_and_gradient(v[None])
@@ -98,7 +106,7 @@ def test_a_narrow_curved_ridge_is_climbed_to_its_end():
             gradient = np.stack([2 * a + 400 * b * z[:, 0], -200 * b], axis=1)
             return -(a**2) - 100 * b**2, gradient
 
-    found = maximise(Ridge(), sobol(16, 2, rng()), COLUMNS, max_iterations=200)
+    found = maximum(Ridge(), sobol(16, 2, rng()), COLUMNS, max_iterations=200)
     np.testing.assert_allclose(found.x, [0.75, 0.5625], atol=1e-3)
 
 
@@ -106,7 +114,7 @@ def test_fixed_columns_keep_the_values_of_the_candidate_it_grew_from():
     function = Bumps(np.array([[0.5, 1.0, 0.5], [0.5, 0.0, 0.5]]), np.array([1.0, 0.9]), width=0.3)
     candidates = sobol(32, 3, rng())
     candidates[:, 1] = np.arange(32) % 2
-    found = maximise(function, candidates, np.array([0, 2]))
+    found = maximum(function, candidates, np.array([0, 2]))
     assert found.x[1] == candidates[found.start, 1] == 1.0
     np.testing.assert_allclose(found.x, [0.5, 1.0, 0.5], atol=1e-4)
 
@@ -115,7 +123,7 @@ def test_fixed_columns_keep_the_values_of_the_candidate_it_grew_from():
 def test_the_answer_keeps_its_distance_whenever_a_candidate_does(seed, min_distance):
     avoid = np.concatenate([CENTRES, rng(seed).random((3, 2))])
     candidates = sobol(32, 2, rng(seed))
-    found = maximise(TWO_AND_A_HALF_TOPS, candidates, COLUMNS, avoid=avoid, min_distance=min_distance)
+    found = maximum(TWO_AND_A_HALF_TOPS, candidates, COLUMNS, avoid=avoid, min_distance=min_distance)
     distances = np.linalg.norm(candidates[:, None] - avoid, axis=2).min(axis=1)
     assert found.avoided == bool((distances >= min_distance).any())
     if found.avoided:
@@ -123,38 +131,62 @@ def test_the_answer_keeps_its_distance_whenever_a_candidate_does(seed, min_dista
 
 
 def test_avoiding_the_highest_top_leads_to_the_second():
-    found = maximise(TWO_AND_A_HALF_TOPS, sobol(256, 2, rng()), COLUMNS, avoid=CENTRES[1:2], min_distance=0.4)
+    found = maximum(TWO_AND_A_HALF_TOPS, sobol(256, 2, rng()), COLUMNS, avoid=CENTRES[1:2], min_distance=0.4)
     np.testing.assert_allclose(found.x, CENTRES[0], atol=1e-3)
 
 
 def test_a_distance_that_nobody_keeps_is_dropped_and_said():
-    found = maximise(TWO_AND_A_HALF_TOPS, sobol(64, 2, rng()), COLUMNS, avoid=CENTRES, min_distance=2.0)
+    found = maximum(TWO_AND_A_HALF_TOPS, sobol(64, 2, rng()), COLUMNS, avoid=CENTRES, min_distance=2.0)
     np.testing.assert_allclose(found.x, CENTRES[1], atol=1e-4)
     assert not found.avoided
 
 
 def test_without_columns_the_best_candidate_is_the_answer_and_one_candidate_is_enough():
     candidates = sobol(32, 2, rng())
-    found = maximise(TWO_AND_A_HALF_TOPS, candidates, np.array([], dtype=np.intp))
+    found = maximum(TWO_AND_A_HALF_TOPS, candidates, np.array([], dtype=np.intp))
     assert found.start == int(np.argmax(TWO_AND_A_HALF_TOPS(candidates)))
     np.testing.assert_array_equal(found.x, candidates[found.start])
-    assert maximise(TWO_AND_A_HALF_TOPS, candidates[:1], COLUMNS, num_starts=5).start == 0
+    assert maximum(TWO_AND_A_HALF_TOPS, candidates[:1], COLUMNS, num_starts=5).start == 0
 
 
 def test_no_candidates_and_a_function_that_is_not_finite_are_refused():
     with pytest.raises(ConfigError, match="candidates"):
-        maximise(TWO_AND_A_HALF_TOPS, np.zeros((0, 2)), COLUMNS)
+        maximum(TWO_AND_A_HALF_TOPS, np.zeros((0, 2)), COLUMNS)
+    with pytest.raises(ConfigError, match="candidates"):
+        maximise([TWO_AND_A_HALF_TOPS], np.zeros((3, 2)), COLUMNS)
     with pytest.raises(NumericalError, match="finite"):
-        maximise(Bumps(CENTRES, np.array([1.0, np.nan, 1.0])), sobol(8, 2, rng()), COLUMNS)
+        maximum(Bumps(CENTRES, np.array([1.0, np.nan, 1.0])), sobol(8, 2, rng()), COLUMNS)
 
 
-def test_columns_that_may_not_move_keep_the_value_of_their_candidate() -> None:
+def test_columns_that_may_not_move_keep_the_value_of_their_candidate():
     candidates = np.array([[0.3, 0.3], [0.7, 0.6], [0.35, 0.7]])
     for movable in ([False, True], [True, False], [False, False]):
         moves = np.tile(movable, (3, 1))
-        best = maximise(TWO_AND_A_HALF_TOPS, candidates, COLUMNS, movable=moves)
+        best = maximum(TWO_AND_A_HALF_TOPS, candidates, COLUMNS, movable=moves)
         still = ~np.array(movable)
         np.testing.assert_array_equal(best.x[still], candidates[best.start][still])
         assert best.value >= TWO_AND_A_HALF_TOPS(candidates).max()
-    free = maximise(TWO_AND_A_HALF_TOPS, candidates, COLUMNS, movable=np.ones((3, 2), dtype=np.bool_))
-    np.testing.assert_array_equal(free.x, maximise(TWO_AND_A_HALF_TOPS, candidates, COLUMNS).x)
+    free = maximum(TWO_AND_A_HALF_TOPS, candidates, COLUMNS, movable=np.ones((3, 2), dtype=np.bool_))
+    np.testing.assert_array_equal(free.x, maximum(TWO_AND_A_HALF_TOPS, candidates, COLUMNS).x)
+
+
+@pytest.mark.parametrize("num_avoid", [0, 1, 40, 1000])
+def test_starts_picked_from_the_best_few_are_those_picked_from_all(num_avoid):
+    candidates, scores = rng().random((12, 300, 2)), rng(1).standard_normal((12, 300))
+    scores += 3.0 * candidates[:, :, 0]
+    avoid = rng(2).random((12, num_avoid, 2))
+    picked, avoided = pick_starts(scores, candidates, avoid, 0.08, 4, 0.14)
+    for b in range(12):
+        allowed = keeps_distance(candidates[b : b + 1], avoid[b : b + 1], 0.08)[0]
+        assert avoided[b] == allowed.any()
+        free = allowed if allowed.any() else np.ones_like(allowed)
+        expected = pick_from_all(scores[b], candidates[b], free, 4, 0.14)
+        assert set(picked[b]) == set(expected)
+        assert picked[b][: len(expected)].tolist() == expected.tolist()
+
+
+def test_a_distance_is_kept_exactly():
+    points, avoid = np.array([[[0.5, 0.5], [0.5, 0.6]]]), np.array([[[0.5, 0.25]]])
+    assert keeps_distance(points, avoid, 0.25).tolist() == [[True, True]]
+    assert keeps_distance(points, avoid, 0.25 + 1e-9).tolist() == [[False, True]]
+    assert keeps_distance(points, avoid[:, :0], 0.25).all()

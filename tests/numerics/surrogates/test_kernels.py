@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import approx_fprime
 from sklearn.gaussian_process.kernels import RBF, Matern
 
 from fbo_flower.errors import ConfigError
@@ -26,20 +25,6 @@ def test_kernels_and_slopes_are_those_of_scikit_learn(name, oracle):
     scaled = (x1 / LENGTHSCALES).T
     ours = slope * (scaled[:, :, None] - scaled[:, None, :]) ** 2  # dk / d log l
     np.testing.assert_allclose(ours, np.moveaxis(gradient, -1, 0), atol=1e-13)
-
-
-@pytest.mark.parametrize("name", kernels.KERNELS)
-def test_the_gradient_in_the_inputs_is_that_of_finite_differences_also_at_a_point_itself(name):
-    x, z = points(6), np.vstack([points(4, seed=1), points(1)])
-    weights = np.random.default_rng(2).standard_normal(6)
-    values, gradients = kernels.input_gradient(name, z, x, LENGTHSCALES, weights)
-    np.testing.assert_allclose(values, kernels.kernel(name, z, x, LENGTHSCALES) @ weights)
-    np.testing.assert_allclose(values, kernels.weighted_sum(name, z, x, LENGTHSCALES, weights))
-    for row, gradient in zip(z, gradients, strict=True):
-        numerical = approx_fprime(
-            row, lambda v: kernels.weighted_sum(name, v[None], x, LENGTHSCALES, weights)[0]
-        )
-        np.testing.assert_allclose(gradient, numerical, atol=1e-6)
 
 
 @given(st.sampled_from(kernels.KERNELS), st.integers(0, 2**32), st.floats(0.01, 10.0))

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation import bures
+from fbo_flower.numerics.linalg import Factor
 from fbo_flower.numerics.surrogates import gp, kernels, pivots
 
 H = gp.Hyperparameters("rbf", np.full(2, 0.2), 1.3, 0.02)
@@ -48,7 +49,7 @@ def test_the_factor_is_the_cholesky_factor_at_the_pivots_of_which_there_are_no_m
 def test_counts_on_the_mesh_of_the_paper(cut, count, dimensions):
     chosen = pivots.choose_pivots(mesh(20), H, cut)
     assert len(chosen.index) == count
-    assert len(pivots.principal(chosen.basis, cut).scale) == dimensions
+    assert len(pivots.principal(chosen.basis, cut)[1]) == dimensions
     eigenvalues = np.linalg.eigvalsh(prior(mesh(20)))
     assert (eigenvalues > cut * eigenvalues[-1]).sum() == dimensions
 
@@ -87,7 +88,7 @@ def test_a_posterior_at_the_pivots_determines_it_on_all_points(cut, tolerance):
     points = mesh(15)
     chosen, belief = pivots.choose_pivots(points, H, cut), posterior(points)
     at = points[chosen.index]
-    mean, covariance = pivots.whiten(belief.predict(at)[0], belief.covariance(at), chosen)
+    mean, covariance = pivots.whiten(belief.predict(at)[0], belief.covariance(at), Factor(chosen.factor))
     error = np.abs(chosen.basis @ mean - belief.predict(points)[0]).max()
     assert error <= np.abs(belief.alpha).sum() * cut * H.outputscale + 1e-12, "the bound of the docstring"
     found = chosen.basis @ covariance @ chosen.basis.T
@@ -97,28 +98,30 @@ def test_a_posterior_at_the_pivots_determines_it_on_all_points(cut, tolerance):
 def test_principal_coordinates_keep_distances():
     points = mesh(9)
     chosen = pivots.choose_pivots(points, H, 1e-10)
-    principal, at = pivots.principal(chosen.basis, 1e-12), points[chosen.index]
-    identity = principal.directions.T @ principal.directions
+    (directions, scale), at = pivots.principal(chosen.basis, 1e-12), points[chosen.index]
+    identity = directions.T @ directions
     np.testing.assert_allclose(identity, np.eye(len(identity)), atol=1e-12)
-    np.testing.assert_allclose(principal.directions @ principal.scale, chosen.basis, atol=1e-5)
+    np.testing.assert_allclose(directions @ scale, chosen.basis, atol=1e-5)
     dense, inner = [], []
     for belief in (posterior(points, seed=1), posterior(points, seed=2)):
         dense += [belief.predict(points)[0], belief.covariance(points)]
-        mean, covariance = pivots.whiten(belief.predict(at)[0], belief.covariance(at), chosen)
-        inner += [principal.scale @ mean, principal.scale @ covariance @ principal.scale.T]
+        mean, covariance = pivots.whiten(belief.predict(at)[0], belief.covariance(at), Factor(chosen.factor))
+        inner += [scale @ mean, scale @ covariance @ scale.T]
     assert bures.distance(*inner) == pytest.approx(bures.distance(*dense), rel=1e-6)
 
 
 def test_the_barycenter_by_pivots_is_the_dense_one():
     points = mesh(6)
     chosen = pivots.choose_pivots(points, H, 1e-10)
-    principal, at = pivots.principal(chosen.basis, 1e-10), points[chosen.index]
+    (directions, scale), at = pivots.principal(chosen.basis, 1e-10), points[chosen.index]
     beliefs = [posterior(points, seed=seed) for seed in range(4)]
     dense = bures.barycenter(np.array([belief.covariance(points) for belief in beliefs]), tolerance=1e-9)
     zero = np.zeros(len(at))
-    whitened = np.array([pivots.whiten(zero, belief.covariance(at), chosen)[1] for belief in beliefs])
-    found = bures.barycenter(principal.scale @ whitened @ principal.scale.T, tolerance=1e-9)
-    lifted = principal.directions @ found.covariance @ principal.directions.T
+    whitened = np.array(
+        [pivots.whiten(zero, belief.covariance(at), Factor(chosen.factor))[1] for belief in beliefs]
+    )
+    found = bures.barycenter(scale @ whitened @ scale.T, tolerance=1e-9)
+    lifted = directions @ found.covariance @ directions.T
     np.testing.assert_allclose(lifted, dense.covariance, atol=1e-6)
     assert found.spread == pytest.approx(dense.spread, rel=1e-6)
 

@@ -9,16 +9,15 @@ fitted `a`), then draws a function from it. This is our addition, not part of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fbo_flower.algorithms.records import AnyArray, Array
+from fbo_flower.algorithms.requests import Fit, Steps
 from fbo_flower.numerics.aggregation.portfolio import rank_agreement
-from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction, Sum
+from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.surrogates import gp, rff
 
 NAMES = "frequencies", "phases", "messages"
@@ -32,7 +31,7 @@ class Messages:
     weights: Array
 
     @staticmethod
-    def of(*sources: Mapping[str, npt.NDArray[Any]]) -> Messages | None:
+    def of(*sources: Mapping[str, AnyArray]) -> Messages | None:
         """Return the messages of a task, or else those of the agent's state; None if there are none."""
         arrays = next((arrays for arrays in sources if "messages" in arrays), None)
         if arrays is None:
@@ -42,16 +41,10 @@ class Messages:
         return Messages(rff.RandomFeatures(frequencies, phases), weights)
 
 
-def draw(
-    x: Array,
-    y: Array,
-    own: gp.Hyperparameters,
-    messages: Messages,
-    cube: Array,
-    draw_path: Callable[[gp.Posterior, np.random.Generator], gp.SamplePath],
-    rng: np.random.Generator,
-) -> Differentiable:
-    """Draw one of the two models by marginal likelihood, then a function from its posterior.
+def drawing(
+    x: Array, y: Array, own: gp.Hyperparameters, messages: Messages, cube: Array, rng: np.random.Generator
+) -> Steps[tuple[LinearFunction | None, Array, gp.Hyperparameters]]:
+    """Draw one of the two models by marginal likelihood: its trend, its values `(n,)`, its hyperparameters.
 
     Parameters
     ----------
@@ -59,18 +52,15 @@ def draw(
     own : hyperparameters of the agent's last fit. Both models are fitted from there to the same values: an
         older fit of one of them would lose against a fresh one of the other
     cube : `(S, F)`, points over which messages are standardised
-    draw_path : draws a function from a posterior
     """
-    own = gp.fit(x, y, own.kernel, rng, start=own).hyperparameters
+    own = yield Fit(x, y, own.kernel, own)
     trend = trend_of(x, y, messages, cube)
     residual = y - trend(x)
-    fitted = gp.fit(x, residual, own.kernel, rng, start=own).hyperparameters
+    fitted: gp.Hyperparameters = yield Fit(x, residual, own.kernel, own)
     evidence_own = gp.log_marginal_likelihood(x, y, own)[0]
     evidence_trend = gp.log_marginal_likelihood(x, residual, fitted)[0] - 0.5 * np.log(len(y))
     probability_own = 1 / (1 + np.exp(np.clip(evidence_trend - evidence_own, -50, 50)))
-    if rng.random() <= probability_own:
-        return draw_path(gp.posterior(x, y, own), rng)
-    return Sum(trend, draw_path(gp.posterior(x, residual, fitted), rng))
+    return (None, y, own) if rng.random() <= probability_own else (trend, residual, fitted)
 
 
 def mean_message(messages: Messages, cube: Array) -> LinearFunction:

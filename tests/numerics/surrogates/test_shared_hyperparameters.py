@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.surrogates import gp, kernels
-from fbo_flower.numerics.surrogates import likelihood_grid as grid
+from fbo_flower.numerics.surrogates import fitting, gp, kernels
+from fbo_flower.numerics.surrogates import shared_hyperparameters as grid
 
 
 def draw(n, lengthscale, noise_variance, rng):
@@ -41,7 +41,7 @@ def test_four_agents_with_five_points_and_one_of_them_twice_find_the_noise_to_a_
         data = [draw(5, 0.3, noise_variance, np.random.default_rng([seed, agent])) for agent in range(4)]
         total = sum(grid.log_likelihoods(x, y, "rbf", np.ones(2)) for x, y in data)
         errors.append(grid.estimate(total)[2] - np.log(noise_variance))
-        alone = gp.fit(*data[0], "rbf", np.random.default_rng(0), isotropic=True).hyperparameters
+        alone = fitting.fit_one(*data[0], "rbf")
         own.append(np.log(alone.noise_variance / noise_variance))
     assert abs(np.median(errors)) < np.log(2.0)
     assert np.quantile(np.abs(errors), 0.9) < np.log(10.0)

@@ -1,14 +1,18 @@
-"""Fit and condition many Gaussian processes at once.
+"""Estimate the hyperparameters of Gaussian processes by the mode of their posterior, of many at once.
 
-Every process is computed by itself: the number of processes is only ever a loop or an elementwise dimension,
-never one of BLAS. So each result is the same, bit for bit, whatever other processes are fitted with it.
+The priors over `theta` are independent normals (mean, s.d.):
+
+- `log lengthscale ~ N(log(0.3 sqrt F), 0.75)`: distances in the unit cube grow like `sqrt F`; two
+  s.d. cover .07 to 1.3 `sqrt F`, which is narrow enough to regularise fits of three points
+- `log outputscale ~ N(0, 0.5)`: `y` is standardised
+- `log noise_variance ~ N(log 3e-3, 1.5)`: 1.5e-4 to .06 within two s.d., with a floor of 1e-6
 
 A fit of forty observations spends most of its time on the overhead of small NumPy calls. Here the kernel
-matrices of B processes with equally many observations are one array, and the optimisations run in parallel: a
-projected quasi-Newton method [Bertsekas1982] with Armijo's rule for each process, which starts at the mode of
-the prior with the prior's covariance as inverse Hessian. A process that has converged is not evaluated again.
-`gp.fit` is the reference version. It uses L-BFGS-B, so if a posterior has two modes (one in twelve fits of
-small sites' losses) the two may find different ones.
+matrices of `B` processes with equally many observations are one array, and the optimisations run in parallel:
+a projected quasi-Newton method [Bertsekas1982] with Armijo's rule for each process, which starts at the mode
+of the prior with the prior's covariance as inverse Hessian. A process that has converged is not evaluated
+again, and none depends on the others. (With L-BFGS-B, the oracle of the tests, one in twelve fits of small
+sites' losses ends in another mode, better or worse.)
 
 Notation: as in `gp`.
 
@@ -19,6 +23,7 @@ Control and Optimization 20 (1982).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,11 +32,36 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
-from fbo_flower.numerics.linalg import bfgs_update, factors, solve, solve_and_invert
-from fbo_flower.numerics.surrogates import gp, kernels, rff
+from fbo_flower.numerics.linalg import bfgs_update
+from fbo_flower.numerics.surrogates import kernels
+from fbo_flower.numerics.surrogates.gp import Hyperparameters, log_marginal_likelihoods, pair_differences
 
+LENGTHSCALE_CENTRE, LENGTHSCALE_STDDEV = 0.3, 0.75
+OUTPUTSCALE_CENTRE, OUTPUTSCALE_STDDEV = 1.0, 0.5
+NOISE_CENTRE, NOISE_STDDEV = 3e-3, 1.5
+LENGTHSCALE_BOUNDS = (0.01, 30.0)
+OUTPUTSCALE_BOUNDS = (0.05, 20.0)
+NOISE_BOUNDS = (1e-6, 2.0)
+
+
+@dataclass(frozen=True)
+class Priors:
+    """Centres of the priors, and standard deviations of their logarithms; reasons are above.
+
+    Parameters
+    ----------
+    lengthscale_centre : in units of `sqrt F`
+    """
+
+    lengthscale_centre: float = LENGTHSCALE_CENTRE
+    lengthscale_stddev: float = LENGTHSCALE_STDDEV
+    noise_centre: float = NOISE_CENTRE
+    noise_stddev: float = NOISE_STDDEV
+
+
+DEFAULT_PRIORS = Priors()
 LONGEST_STEP = 2.0  # in units of theta
-GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-3, 2e-7  # as in `gp.fit`; the second is relative
+GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-3, 2e-7  # the second is relative
 ARMIJO, SHORTEST_STEP = 1e-4, 1e-6
 MAX_EVALUATIONS = 100
 TINY = 1e-300
@@ -44,36 +74,17 @@ class Known:
 
     Attributes
     ----------
-    covariance : `(n, n)`, added to the kernel matrix: of the prior mean, which others' observations gave
-    lengthscales : `(F,)`, centres of their priors
+    covariance : `(n, n)`, added to the kernel matrix: of the prior mean, which others' observations gave, or
+        known variances of the noise
+    lengthscales : `(F,)`, centres of their priors; None: those of `Priors`, with the outputscale's
     lengthscale_stddev : standard deviation of the logarithms of lengthscales
     outputscale : centre of its prior
     """
 
     covariance: Array
-    lengthscales: Array
-    lengthscale_stddev: float
-    outputscale: float
-
-
-@dataclass(frozen=True)
-class Conditioned:
-    """A Gaussian process conditioned on observations, with the inverse of their covariance.
-
-    Attributes
-    ----------
-    x : `(n, F)`
-    hyperparameters : as given
-    alpha : `(K + s2 I)^-1 y`, `(n,)`
-    inverse : `(K + s2 I)^-1`, `(n, n)`
-    means : posterior means at the observed points, `(n,)`
-    """
-
-    x: Array
-    hyperparameters: gp.Hyperparameters
-    alpha: Array
-    inverse: Array
-    means: Array
+    lengthscales: Array | None = None
+    lengthscale_stddev: float = LENGTHSCALE_STDDEV
+    outputscale: float = OUTPUTSCALE_CENTRE
 
 
 @dataclass(frozen=True)
@@ -97,74 +108,35 @@ def fit(
     y: Array,
     kernel: str,
     start: Array | None = None,
-    priors: gp.Priors = gp.DEFAULT_PRIORS,
+    priors: Priors = DEFAULT_PRIORS,
     known: Sequence[Known] = (),
+    noisy: Priors | None = None,
 ) -> Modes:
     """Return the mode of the hyperparameters' posterior of every process.
 
+    The posterior of few observations often has two modes: a rough function without noise, and a smooth one
+    with noise. A climb finds the one on its side, so with `noisy` each side has a climb. The heights of the
+    modes stand for the evidence, and the noisy one must be higher by `NOISE_MARGIN`. Otherwise the result is
+    that without `noisy`, bit for bit.
+
     Parameters
     ----------
-    x : `(B, n, F)`, features of the query points
+    x : `(B, n, F)`, features of the query points; `n` may be 0
     y : `(B, n)`, standardised observations
     kernel : one of `kernels.KERNELS`
     start : `(B, F + 2)`, e.g. the last modes; None: the mode of the prior
     priors : of the hyperparameters
     known : of every process, what replaces the priors of lengthscales and outputscale; (): nothing
+    noisy : priors for noisy values, which are used if they explain the values clearly better; None: none. The
+        climb on this side begins at their centre of the noise, or above
     """
-    kernels.check_kernel(kernel)
-    if x.ndim != 3 or y.shape != x.shape[:2]:
-        raise ConfigError(f"data: expected x (B, n, F) and y (B, n), got {x.shape} and {y.shape}")
-    mean, precision = gp.prior(x.shape[2], priors)
-    # what is known moves the priors: the climb is in the differences from their centres
-    shift, precisions = np.zeros((len(x), len(mean))), np.tile(precision, (len(x), 1))
-    for b, one in enumerate(known):
-        shift[b, :-1] = np.log([*one.lengthscales, one.outputscale]) - mean[:-1]
-        precisions[b, :-2] = one.lengthscale_stddev**-2
-    if x.shape[1] == 0:  # nothing but the prior
-        nothing = np.zeros(len(x))
-        return Modes(mean + shift, nothing, nothing.astype(np.int64))
-    differences = gp.pair_differences(x)
-    covariances = np.array([one.covariance for one in known]) if known else None
-
-    def evaluate(which: IntArray, moved: Array) -> tuple[Array, Array]:
-        added = None if covariances is None else covariances[which]
-        theta = moved + shift[which]
-        values, gradients = gp.log_marginal_likelihoods(differences[which], y[which], kernel, theta, added)
-        pull = (mean - moved) * precisions[which]
-        return values + 0.5 * (pull * (moved - mean)).sum(axis=1), gradients + pull
-
-    begin = np.tile(mean, (len(x), 1)) if start is None else start - shift
-    metrics = np.array([np.diag(1.0 / row) for row in precisions])
-    modes = _climb(evaluate, begin, gp.bounds(x.shape[2]), metrics)
-    return Modes(modes.theta + shift, modes.values, modes.evaluations)
-
-
-def fit_with_or_without_noise(
-    x: Array,
-    y: Array,
-    kernel: str,
-    start: Array | None,
-    exact: gp.Priors,
-    noisy: gp.Priors,
-    known: Sequence[Known] = (),
-) -> Modes:
-    """Return the mode under priors for exact or for noisy values, whichever is better, of every process.
-
-    The posterior of few observations often has two modes: a rough function without noise, and a smooth one
-    with noise. A climb finds the one on its side, so each side has a climb. The heights of the modes stand
-    for the evidence, and the noisy one must be higher by `NOISE_MARGIN`. Otherwise the result is the one of
-    `fit` with the priors `exact`, bit for bit.
-
-    Parameters
-    ----------
-    start, known : as in `fit`; the climb of the noisy side begins at its prior's centre of the noise, or
-        above
-    """
-    quiet = fit(x, y, kernel, start, exact, known)
+    quiet = _modes(x, y, kernel, start, priors, known)
+    if noisy is None:
+        return quiet
     if start is not None:
         least = math.log(noisy.noise_centre)
         start = np.column_stack([start[:, :-1], np.maximum(start[:, -1], least)])
-    loud = fit(x, y, kernel, start, noisy, known)
+    loud = _modes(x, y, kernel, start, noisy, known)
     takes = loud.values > quiet.values + NOISE_MARGIN
     return Modes(
         np.where(takes[:, None], loud.theta, quiet.theta),
@@ -173,62 +145,67 @@ def fit_with_or_without_noise(
     )
 
 
-def condition(
-    x: Array, y: Array, hyperparameters: Sequence[gp.Hyperparameters], added: Array | None = None
-) -> list[Conditioned]:
-    """Condition each process on its observations.
+def _modes(
+    x: Array, y: Array, kernel: str, start: Array | None, priors: Priors, known: Sequence[Known]
+) -> Modes:
+    """Return the modes under one set of priors."""
+    kernels.check_kernel(kernel)
+    if x.ndim != 3 or y.shape != x.shape[:2]:
+        raise ConfigError(f"data: expected x (B, n, F) and y (B, n), got {x.shape} and {y.shape}")
+    mean, precision = prior(x.shape[2], priors)
+    # what is known moves the priors: the climb is in the differences from their centres
+    shift, precisions = np.zeros((len(x), len(mean))), np.tile(precision, (len(x), 1))
+    for b, one in enumerate(known):
+        if one.lengthscales is None:
+            continue
+        shift[b, :-1] = np.log([*one.lengthscales, one.outputscale]) - mean[:-1]
+        precisions[b, :-2] = one.lengthscale_stddev**-2
+    if x.shape[1] == 0:  # nothing but the prior
+        nothing = np.zeros(len(x))
+        return Modes(mean + shift, nothing, nothing.astype(np.int64))
+    differences = pair_differences(x)
+    covariances = np.array([one.covariance for one in known]) if known else None
 
-    Parameters
-    ----------
-    x, y : `(B, n, F)` and `(B, n)`; `n` may be 0
-    hyperparameters : one per process, all of one kernel
-    added : `(B, n, n)`, covariances that are added to `K`; None: 0
-    """
-    n = x.shape[1]
-    scales = np.array([h.lengthscales for h in hyperparameters])
-    outputscale = np.array([h.outputscale for h in hyperparameters])
-    noise_variance = np.array([h.noise_variance for h in hyperparameters])
-    if n == 0:
-        return [Conditioned(x[b], h, y[b], np.empty((0, 0)), y[b]) for b, h in enumerate(hyperparameters)]
-    matrices = gp.covariances(hyperparameters[0].kernel, x, scales, outputscale, noise_variance)
-    if added is not None:
-        matrices = matrices + added
-    lower = factors(matrices)
-    alpha = solve_and_invert(lower, y)
-    below = np.tril(lower, -1)  # potri leaves the zeros above the diagonal
-    inverses = lower + below.transpose(0, 2, 1)
-    # K alpha = y - s2 alpha, because (K + s2 I) alpha = y, and K holds what was added
-    means = y - noise_variance[:, None] * alpha
-    return [Conditioned(*parts) for parts in zip(x, hyperparameters, alpha, inverses, means, strict=True)]
+    def evaluate(which: IntArray, moved: Array) -> tuple[Array, Array]:
+        added = None if covariances is None else covariances[which]
+        theta = moved + shift[which]
+        values, gradients = log_marginal_likelihoods(differences[which], y[which], kernel, theta, added)
+        pull = (mean - moved) * precisions[which]
+        return values + 0.5 * (pull * (moved - mean)).sum(axis=1), gradients + pull
+
+    begin = np.tile(mean, (len(x), 1)) if start is None else start - shift
+    metrics = np.array([np.diag(1.0 / row) for row in precisions])
+    modes = _climb(evaluate, begin, bounds(x.shape[2]), metrics)
+    return Modes(modes.theta + shift, modes.values, modes.evaluations)
 
 
-def sample_weights_many(
-    features: Sequence[rff.RandomFeatures],
+def fit_one(
     x: Array,
     y: Array,
-    noise_variance: float,
-    rngs: Sequence[np.random.Generator],
-) -> Array:
-    """Draw `omega (B, M)` of every agent, as `rff.sample_weights_dual` does for one.
+    kernel: str,
+    start: Hyperparameters | None = None,
+    priors: Priors = DEFAULT_PRIORS,
+    known: Known | None = None,
+) -> Hyperparameters:
+    """Return `fit` of one process with `x (n, F)` and `y (n,)`."""
+    begin = None if start is None else start.to_array()[None]
+    modes = fit(x[None], y[None], kernel, begin, priors, () if known is None else [known])
+    return Hyperparameters.from_array(kernel, modes.theta[0])
 
-    Parameters
-    ----------
-    features : one per agent, all with `M` features
-    x, y : `(B, n, F)` and `(B, n)`
-    """
-    phi = x @ np.array([f.frequencies for f in features]).transpose(0, 2, 1)
-    phi += np.array([f.phases for f in features])[:, None, :]
-    rff.cosine_in_place(phi.reshape(-1))
-    phi /= np.maximum(np.sqrt(np.square(phi).sum(axis=2)), np.finfo(np.float64).tiny)[:, :, None]
-    num_features = phi.shape[2]
-    normals = np.array([rng.standard_normal(num_features + y.shape[1]) for rng in rngs])
-    w0, e = normals[:, :num_features], math.sqrt(noise_variance) * normals[:, num_features:]
-    gram = phi @ phi.transpose(0, 2, 1)
-    gram.reshape(len(gram), -1)[:, :: y.shape[1] + 1] += noise_variance
-    # omega = w_0 + Phi^T (Phi Phi^T + sigma^2 I)^-1 (y - Phi w_0 - e)
-    residual = solve(gram, y - (phi @ w0[:, :, None])[:, :, 0] - e)
-    update: Array = (phi.transpose(0, 2, 1) @ residual[:, :, None])[:, :, 0]
-    return w0 + update
+
+def bounds(num_scales: int) -> Array:
+    """Return lower and upper bounds of `theta`, `(num_scales + 2, 2)`."""
+    return np.log([LENGTHSCALE_BOUNDS] * num_scales + [OUTPUTSCALE_BOUNDS, NOISE_BOUNDS])
+
+
+@functools.cache
+def prior(num_dims: int, priors: Priors = DEFAULT_PRIORS) -> tuple[Array, Array]:
+    """Return means and precisions `(F + 2,)` of the priors over `theta`."""
+    centre = priors.lengthscale_centre * math.sqrt(num_dims)
+    mean = np.log([*[centre] * num_dims, OUTPUTSCALE_CENTRE, priors.noise_centre])
+    stddev = np.array([*[priors.lengthscale_stddev] * num_dims, OUTPUTSCALE_STDDEV, priors.noise_stddev])
+    mean.setflags(write=False)
+    return mean, stddev**-2
 
 
 Evaluate = Callable[[IntArray, Array], tuple[Array, Array]]
