@@ -22,8 +22,7 @@ from fbo_flower.secure.fixed_point import Words
 
 Bytes = npt.NDArray[np.uint8]
 _TRIES = 200  # combinations of shares to try if some shares are wrong
-_SHARE_BYTES = 52  # size of a share of a seed: an index and three blocks, padded
-BOX_BYTES = 164  # size of a sealed share
+BOX_BYTES = 140  # size of a sealed share
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def unmask(
 
 def _seed(shares: Sequence[bytes], needed: int, commitment: bytes) -> bytes | None:
     """Return the seed that matches the commitment, trying up to `_TRIES` subsets of the shares; else None."""
-    usable = [share for share in shares if len(share) == _SHARE_BYTES]
+    usable = [share for share in shares if len(share) == shamir.SHARE_BYTES]
     for chosen in itertools.islice(itertools.combinations(usable, needed), _TRIES):
         with suppress(ValueError):  # shares that do not belong together
             if keys.commit(seed := shamir.join(chosen)) == commitment:

@@ -173,7 +173,7 @@ def sending(name, draw):
 lie = sending("secure.words", lambda rng, shape: rng.integers(-(2**62), 2**62, shape))
 lock = sending("secure.boxes", lambda rng, shape: rng.integers(0, 256, shape).astype(np.uint8))
 forge = saying("secure.signature", "ab" * 64)  # not a valid one
-babble = saying("secure.revealed", ",".join(["cd" * 52] * 8))  # shares of other masks
+babble = saying("secure.revealed", ",".join(["cd" * 37] * 8))  # shares of other masks
 
 
 @pytest.fixture
