@@ -14,7 +14,8 @@ from fbo_flower.algorithms.secure_aggregation import PATIENCE, SecureAggregation
 from fbo_flower.algorithms.secure_member import Member, identity_arrays
 from fbo_flower.clients import client_app
 from fbo_flower.errors import WireError
-from fbo_flower.numerics.bandits import elimination
+from fbo_flower.numerics.bandits import elimination, partition
+from fbo_flower.numerics.bandits.pulls import CellPulls
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.secure import fixed_point, keys, members
 from fbo_flower.secure.rounds import BOX_BYTES
@@ -454,9 +455,9 @@ def test_a_report_is_masked_once_whoever_asks_for_it_again(secured, agent):
 
 def pulled(agent_state):
     """Return the state of an agent that has pulled the first cells of depths 0 and 1."""
-    cells = {n: np.zeros(2, dtype=np.int64) for n in ("index", "failed")}
-    cells |= {"depth": np.arange(2), "count": np.ones(2, dtype=np.int64)}
-    return agent_state.write(**{f"cells.{n}": a for n, a in cells.items()}, **{"cells.total": np.ones(2)})
+    ones = np.ones(2, dtype=np.int64)
+    pulls = CellPulls(partition.number([0, 1], [0, 0]), ones, np.ones(2), np.zeros(2), 0 * ones)
+    return agent_state.write(**pulls.arrays("cells."))
 
 
 @pytest.mark.parametrize(
