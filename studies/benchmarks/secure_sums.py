@@ -14,7 +14,7 @@ import numpy as np
 from fbo_flower.algorithms import make_algorithm, secure_member
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.secure_member import SUM, Member
-from fbo_flower.secure import fixed_point, keys, members, rounds
+from fbo_flower.secure import fixed_point, keys, rounds
 from fbo_flower.simulation import simulate
 from fbo_flower.study import Study
 
@@ -35,7 +35,7 @@ def one_sum(num_agents: int, size: int) -> tuple[float, float, int, int]:
     others = {n: [o for o in names if o != n] for n in names}
     cards = {n: agents[n].card() for n in names}
     words = fixed_point.encode(np.random.default_rng(0).standard_normal(size), 1e6)
-    needed = members.threshold(num_agents, LEAST) - 1
+    needed = keys.threshold(num_agents, LEAST) - 1
     tasks = {}
 
     def task(phase: Phase, **arrays: np.ndarray) -> Task:
@@ -45,7 +45,7 @@ def one_sum(num_agents: int, size: int) -> tuple[float, float, int, int]:
     begin = time.process_time()
     sent, signatures, revealed = {}, {}, {}
     for n in names:  # first exchange
-        rows = secure_member.to_rows([cards[o] for o in others[n]], members.CARD_BYTES)
+        rows = secure_member.to_rows([cards[o] for o in others[n]], keys.CARD_BYTES)
         asked = task(Phase.TRAIN, members=rows)
         agents[n] = secure_member.accept_masking(asked, agents[n], LEAST, "work", {}, repeats=False)
         arrays = secure_member.masked_arrays(words, agents[n], LEAST)
@@ -68,9 +68,9 @@ def one_sum(num_agents: int, size: int) -> tuple[float, float, int, int]:
         revealed[n] = secure_member.revealed(tasks[n], agents[n])
     agent = 1e3 * (time.process_time() - begin) / num_agents
     begin = time.process_time()
-    public = {n: members.agreement_of(card) for n, card in cards.items()}
+    public = {n: keys.agreement_of(card) for n, card in cards.items()}
     statement = agents[names[0]].statement()
-    assert all(keys.is_signed(members.identity_of(cards[n]), statement, signatures[n]) for n in names)
+    assert all(keys.is_signed(keys.identity_of(cards[n]), statement, signatures[n]) for n in names)
     parts = {n: map(bytes.fromhex, text.split(",")) for n, text in revealed.items()}
     found = {n: dict(zip(others[n], shares, strict=True)) for n, shares in parts.items()}
     total = rounds.unmask(sent, public, found, needed)
@@ -78,7 +78,7 @@ def one_sum(num_agents: int, size: int) -> tuple[float, float, int, int]:
     assert total is not None
     up = sent["0"].words.nbytes + sent["0"].boxes.nbytes + keys.SEED_BYTES
     up += 2 * keys.SIGNATURE_BYTES + len(revealed["0"])
-    down = (num_agents - 1) * (members.CARD_BYTES + 1 + rounds.BOX_BYTES + keys.SIGNATURE_BYTES)
+    down = (num_agents - 1) * (keys.CARD_BYTES + 1 + rounds.BOX_BYTES + keys.SIGNATURE_BYTES)
     return agent, server, up, down
 
 
@@ -93,7 +93,7 @@ def row(study: Study) -> tuple[int, float, float, float, float]:
 def main() -> None:
     """Print two tables."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    print(f"One group, sums of at least {LEAST}; a group has at most {members.largest_group(LEAST)}.\n")
+    print(f"One group, sums of at least {LEAST}; a group has at most {keys.largest_group(LEAST)}.\n")
     print("| group | numbers | agent, ms | server per agent, ms | bytes up | bytes down |")
     print("|---:|---:|---:|---:|---:|---:|")
     for num_agents, size in ((4, 100), (6, 100), (10, 100), (12, 100), (12, 10_000)):

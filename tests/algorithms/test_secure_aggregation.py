@@ -17,7 +17,7 @@ from fbo_flower.errors import WireError
 from fbo_flower.numerics.bandits import elimination, partition
 from fbo_flower.numerics.bandits.pulls import CellPulls
 from fbo_flower.numerics.discrete_noise import uniform_from
-from fbo_flower.secure import fixed_point, keys, members
+from fbo_flower.secure import fixed_point, keys
 from fbo_flower.secure.rounds import BOX_BYTES
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
@@ -315,7 +315,7 @@ class Agent:
         self.state = AgentState(
             SPACE, History.empty(2), identity_arrays(self.private, self.identity, "study")
         )
-        self.card = members.make_card(self.identity, self.private)
+        self.card = keys.make_card(self.identity, self.private)
 
 
 @pytest.fixture
@@ -380,7 +380,7 @@ def test_an_agent_takes_part_in_a_sum_once_and_signs_once(secured, agent):
 def test_an_agent_reveals_once_and_only_if_enough_members_signed_what_it_signed(secured, agent):
     others = [Agent() for _ in range(4)]
     group = [agent, *others]  # threshold of five agents: four
-    assert members.threshold(5, 3) == 4
+    assert keys.threshold(5, 3) == 4
     lists = [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 1, 1]]
     states, made = [], []
     for member, there in zip(group, lists, strict=True):
@@ -416,8 +416,8 @@ def test_signatures_of_members_that_are_not_in_do_not_count(secured, agent):
     masked = secured.accept(asked, agent.state)
     signed = secured.accept(signing(1, [1, 1, 1, 0]), masked)
     content = secure_member.digest_of(secured.sum_content(asked))
-    statement = members.statement(
-        members.label(b"study", 1, [agent.card, *(o.card for o in others)], content),
+    statement = keys.statement(
+        keys.label(b"study", 1, [agent.card, *(o.card for o in others)], content),
         [agent.card, *(o.card for o in others[:3])],
     )
     made = [keys.sign(o.identity, statement) for o in others]
@@ -483,7 +483,7 @@ def test_the_same_observations_have_the_same_name_whatever_the_task_says(name, o
 def test_an_agent_does_not_go_into_sums_of_too_few_nor_of_too_many(secured, agent):
     for count in (0, 1, 12):
         with pytest.raises(WireError, match="2 to 11 other members"):
-            secured.accept(summing(1, cards(count).reshape(count, members.CARD_BYTES)), agent.state)
+            secured.accept(summing(1, cards(count).reshape(count, keys.CARD_BYTES)), agent.state)
     for other, needed in ((2, 2), (3, 2), (5, 4)):
         there = [1] * (needed - 1) + [0] * (other - needed + 1)
         with pytest.raises(WireError, match=f"at least {needed} other members"):
