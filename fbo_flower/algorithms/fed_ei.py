@@ -37,8 +37,8 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Condition, Draws, Rng, Session, Steps
+from fbo_flower.algorithms.secure_member import Written, num_columns, num_slots
 from fbo_flower.algorithms.trials_per_round import TrialsPerRound
-from fbo_flower.algorithms.written import Written, num_columns, num_slots
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared

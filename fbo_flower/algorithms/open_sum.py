@@ -14,7 +14,7 @@ from fbo_flower.algorithms import secure_member
 from fbo_flower.algorithms.messages import Summand
 from fbo_flower.algorithms.records import AnyArray, Array, Report, natural_key
 from fbo_flower.algorithms.secure_member import MASKED
-from fbo_flower.secure import fixed_point, keys, members, rounds
+from fbo_flower.secure import fixed_point, keys, rounds
 
 SIGNATURE, REVEALED = "secure.signature", "secure.revealed"  # values of a report
 
@@ -79,13 +79,13 @@ class OpenSum:
         signatures: dict[str, bytes] = {}
         for group in self.groups:
             cards = {agent: self.cards[agent] for agent in group}
-            label = members.label(self.study.encode(), self.number, cards.values(), self.content)
+            label = keys.label(self.study.encode(), self.number, cards.values(), self.content)
             there = self.there(group)
-            statement = members.statement(label, [cards[agent] for agent in there])
+            statement = keys.statement(label, [cards[agent] for agent in there])
             for agent in there:
                 if agent in reports:
                     signature = _hexadecimal(str(reports[agent].values.get(SIGNATURE, "")))[0]
-                    if keys.is_signed(members.identity_of(cards[agent]), statement, signature):
+                    if keys.is_signed(keys.identity_of(cards[agent]), statement, signature):
                         signatures[agent] = signature
         return signatures
 
@@ -101,11 +101,11 @@ class OpenSum:
             if agent in reports and agent in self.signatures
         }
         there = sorted(self.there(group), key=natural_key)
-        needed = members.threshold(len(group), self.least)
+        needed = keys.threshold(len(group), self.least)
         if len(revealed) < needed - 1 or len(there) < needed:
             return None
         sent = {agent: self.sent[agent] for agent in there}
-        public = {agent: members.agreement_of(self.cards[agent]) for agent in group}
+        public = {agent: keys.agreement_of(self.cards[agent]) for agent in group}
         words = rounds.unmask(sent, public, revealed, needed - 1)
         if words is None:
             return None

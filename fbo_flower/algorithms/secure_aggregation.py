@@ -40,11 +40,10 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps
-from fbo_flower.algorithms.secure_member import MASKED, SUM, Member
-from fbo_flower.algorithms.written import Written
+from fbo_flower.algorithms.secure_member import MASKED, SUM, Member, Written
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform
-from fbo_flower.secure import fixed_point, keys, members, rounds
+from fbo_flower.secure import fixed_point, keys, rounds
 from fbo_flower.space.space import SearchSpace
 
 PATIENCE = 5  # the study ends after this many failed sums in a row, if the algorithm needs them
@@ -155,8 +154,8 @@ class SecureAggregation(Algorithm[SecureState]):
         used: set[bytes] = set()
         for agent in sorted(cards, key=natural_key):
             card = cards[agent]
-            own = {members.identity_of(card), members.agreement_of(card)}
-            is_known = state.cards.get(agent) == card or members.is_card(card)
+            own = {keys.identity_of(card), keys.agreement_of(card)}
+            is_known = state.cards.get(agent) == card or keys.is_card(card)
             if is_known and used.isdisjoint(own):  # of agents with a copied key only the first takes part
                 valid[agent] = card
                 used |= own
@@ -185,7 +184,7 @@ class SecureAggregation(Algorithm[SecureState]):
         state = replace(state, num_asked=number, open_sum=open_sum, groups=groups)
         for group in groups:
             for agent in group:
-                others = secure_member.to_rows([cards[a] for a in group if a != agent], members.CARD_BYTES)
+                others = secure_member.to_rows([cards[a] for a in group if a != agent], keys.CARD_BYTES)
                 task = tasks[agent]
                 arrays = {**task.arrays, "secure.members": others}
                 tasks[agent] = replace(task, arrays=arrays, values={**task.values, SUM: number})
@@ -236,7 +235,7 @@ class SecureAggregation(Algorithm[SecureState]):
         """Divide candidates that are not bound."""
         if len(candidates) < max(self.least, 2):
             return ()
-        fewest = -(-len(candidates) // members.largest_group(self.least))  # rounded up
+        fewest = -(-len(candidates) // keys.largest_group(self.least))  # rounded up
         most = len(candidates) // (self.least + max(1, self.least // 2))
         number = max(1, min(fewest * 2**state.failures, most))
         groups = tuple(group for group in state.groups if group not in state.bound)
@@ -256,7 +255,7 @@ class SecureAggregation(Algorithm[SecureState]):
         if open_sum is None:
             return state, tasks
         for group in open_sum.groups:
-            there, needed = open_sum.there(group), members.threshold(len(group), self.least)
+            there, needed = open_sum.there(group), keys.threshold(len(group), self.least)
             speakers = [agent for agent in there if agent in open_sum.signatures]
             if self.inner.sends_rows_once:  # its members reveal nothing unless all have signed
                 needed = max(needed, len(there))
@@ -330,7 +329,7 @@ class SecureAggregation(Algorithm[SecureState]):
 
     def members(self, task: Task) -> list[bytes]:
         cards = np.asarray(task.arrays.get("secure.members", ()), dtype=np.uint8)
-        return [members.identity_of(card.tobytes()) for card in cards]
+        return [keys.identity_of(card.tobytes()) for card in cards]
 
     def accept(self, task: Task, agent_state: AgentState) -> AgentState:
         member = Member.read(agent_state)
@@ -409,9 +408,9 @@ class SecureAggregation(Algorithm[SecureState]):
     # -- what may cross the wire ---------------------------------------------------------------
 
     def task_schema(self, space: SearchSpace) -> Schema:
-        most = members.largest_group(self.least) - 1
+        most = keys.largest_group(self.least) - 1
         own = {
-            "secure.members": ArraySpec((None, members.CARD_BYTES), "uint8", max_length=most),
+            "secure.members": ArraySpec((None, keys.CARD_BYTES), "uint8", max_length=most),
             "secure.there": ArraySpec((None,), "uint8", max_length=most),
             "secure.boxes": ArraySpec((None, rounds.BOX_BYTES), "uint8", max_length=most),
             "secure.signatures": ArraySpec((None, keys.SIGNATURE_BYTES), "uint8", max_length=most),
@@ -420,7 +419,7 @@ class SecureAggregation(Algorithm[SecureState]):
         return Schema({**inner.arrays, **own}, {**inner.values, SUM: int})
 
     def report_schema(self, space: SearchSpace) -> Schema:
-        most = members.largest_group(self.least) - 1
+        most = keys.largest_group(self.least) - 1
         own = {
             "secure.words": ArraySpec((None, 2), "int64", -np.inf, np.inf, MAX_NUMBERS),
             "secure.boxes": ArraySpec((None, rounds.BOX_BYTES), "uint8", max_length=most),

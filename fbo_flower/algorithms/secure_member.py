@@ -7,6 +7,13 @@ the books, so they survive wherever the agent's journal does.
 Some algorithms sum reports that are made anew from all observations. If an agent is in one of two such sums
 and not in the other, their difference holds all its observations: it is not asked about the second sum, so
 the others protect it. A member takes part in such sums with the same members only, once it has signed one.
+
+Others, with `sends_rows_once`, fill tables of slots (`Written`): each item enters at most one sum that the
+agent has signed. They offer their items in their order: numbers that are sent once in a study come first,
+then a row for each observation. What a report holds is offered; when the agent has signed the report's sum,
+it is spent, with all that was offered before. Nobody can open a sum that this agent has not signed, so its
+items come again in the next report. Nobody can know that a signed sum stayed closed, so its items never do.
+A row that is withheld never enters a sum; its entries are NaN.
 """
 
 from __future__ import annotations
@@ -14,13 +21,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from fbo_flower.algorithms.records import AgentState, AnyArray, Task
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Task, floats
 from fbo_flower.errors import WireError
-from fbo_flower.secure import keys, members, rounds
+from fbo_flower.numerics import slots
+from fbo_flower.secure import keys, rounds
 from fbo_flower.secure.fixed_point import Words
+from fbo_flower.space.space import SearchSpace
 
 SUM = "secure.sum"  # value of a task: the number of the sum
 MASKED = ("secure.words", "secure.boxes", "secure.commitment")  # arrays of a report
@@ -74,7 +85,7 @@ class Member:
             signed=signed,
             revealed=revealed,
             masks=bool(masks),
-            cards=_rows(arrays.get("secure.members", np.empty((0, members.CARD_BYTES)))),
+            cards=_rows(arrays.get("secure.members", np.empty((0, keys.CARD_BYTES)))),
             there=tuple(np.asarray(arrays.get("secure.there", np.empty(0)), dtype=np.bool_).tolist()),
             content=np.asarray(arrays.get("secure.content", np.empty(0)), dtype=np.uint8).tobytes(),
             works=_digests(arrays, "works"),
@@ -86,7 +97,7 @@ class Member:
         return agent_state.write(
             **{
                 "secure.numbers": np.array([self.masked, self.signed, self.revealed, self.masks], np.int64),
-                "secure.members": to_rows(self.cards, members.CARD_BYTES),
+                "secure.members": to_rows(self.cards, keys.CARD_BYTES),
                 "secure.there": np.array(self.there, dtype=np.uint8),
                 "secure.content": np.frombuffer(self.content, dtype=np.uint8),
                 "secure.works": to_rows(sorted(self.works), _DIGEST_BYTES),
@@ -102,20 +113,20 @@ class Member:
     @property
     def public(self) -> list[bytes]:
         """Public agreement keys of the other members."""
-        return [members.agreement_of(card) for card in self.cards]
+        return [keys.agreement_of(card) for card in self.cards]
 
     def card(self) -> bytes:
         """Return this member's card."""
-        return members.make_card(self.identity, self.private)
+        return keys.make_card(self.identity, self.private)
 
     def label(self) -> bytes:
         """Return the label of the last sum."""
-        return members.label(self.study, self.masked, (*self.cards, self.card()), self.content)
+        return keys.label(self.study, self.masked, (*self.cards, self.card()), self.content)
 
     def statement(self) -> bytes:
         """Return the statement about who has sent numbers for the last sum."""
         there = [card for card, is_there in zip(self.cards, self.there, strict=True) if is_there]
-        return members.statement(self.label(), (*there, self.card()))
+        return keys.statement(self.label(), (*there, self.card()))
 
 
 def identity_arrays(private: bytes, identity: bytes, study: str) -> dict[str, AnyArray]:
@@ -151,17 +162,17 @@ def accept_masking(
     content : parts of the task that must be the same for all members
     repeats : whether the report may be made from observations that an earlier sum held
     """
-    cards = _rows(task.arrays.get("secure.members", np.empty((0, members.CARD_BYTES))))
+    cards = _rows(task.arrays.get("secure.members", np.empty((0, keys.CARD_BYTES))))
     number = int(task.values[SUM])
-    if not max(least - 1, 1) <= len(cards) < members.largest_group(least):
+    if not max(least - 1, 1) <= len(cards) < keys.largest_group(least):
         raise WireError(
-            f"secure.members: expected {max(least - 1, 1)} to {members.largest_group(least) - 1} other "
+            f"secure.members: expected {max(least - 1, 1)} to {keys.largest_group(least) - 1} other "
             f"members, got {len(cards)}",
             "shape",
         )
-    if not all(map(members.is_card, cards)):
+    if not all(map(keys.is_card, cards)):
         raise WireError("secure.members: expected keys that their agents signed, got others", "content")
-    if not members.are_distinct((*cards, member.card())):
+    if not keys.are_distinct((*cards, member.card())):
         raise WireError(
             "secure.members: expected one of every other agent, got a key twice or the agent's own", "content"
         )
@@ -192,7 +203,7 @@ def accept_signing(task: Task, member: Member, least: int, repeats: bool) -> Mem
     """
     number = _number(task)
     there = tuple(np.asarray(task.arrays.get("secure.there", np.empty(0)), dtype=np.bool_).tolist())
-    needed = members.threshold(member.size, least) - 1
+    needed = keys.threshold(member.size, least) - 1
     if number != member.masked or number <= member.signed:
         raise WireError(f"secure.sum: expected {member.masked}, once, got {number}", "values")
     if len(there) != len(member.cards):
@@ -237,10 +248,10 @@ def accept_reveal(task: Task, member: Member, least: int, every: bool) -> Member
             f"{len(signatures)}",
             "shape",
         )
-    statement, needed = member.statement(), members.threshold(member.size, least)
+    statement, needed = member.statement(), keys.threshold(member.size, least)
     needed = max(needed, 1 + sum(member.there)) if every else needed
     valid = 1 + sum(
-        is_there and keys.is_signed(members.identity_of(card), statement, signature)
+        is_there and keys.is_signed(keys.identity_of(card), statement, signature)
         for card, is_there, signature in zip(member.cards, member.there, signatures, strict=True)
     )
     if valid < needed:
@@ -256,7 +267,7 @@ def accept_reveal(task: Task, member: Member, least: int, every: bool) -> Member
 
 def masked_arrays(words: Words, member: Member, least: int) -> dict[str, AnyArray]:
     """Return the arrays of a report with masked numbers `(size, 2)`."""
-    needed = members.threshold(member.size, least) - 1
+    needed = keys.threshold(member.size, least) - 1
     masked = rounds.mask(words, member.private, member.public, member.label(), needed)
     commitment = np.frombuffer(masked.commitment, dtype=np.uint8)
     return dict(zip(MASKED, (masked.words.view(np.int64), masked.boxes, commitment), strict=True))
@@ -298,3 +309,105 @@ def _number(task: Task) -> int:
 
 def _bytes(arrays: Mapping[str, AnyArray], name: str) -> bytes:
     return np.asarray(arrays[f"secure.{name}"], dtype=np.uint8).tobytes()
+
+
+# -- rows that enter one sum at most --------------------------------------------------------------------
+
+
+def num_columns(algorithm: Any, space: SearchSpace) -> int:
+    """Return the length of a row: a point and a value."""
+    return space.dimension + 1
+
+
+def num_slots(task: Task) -> int:
+    """Return the number of slots of the table that a task asks for; 0 for none.
+
+    Raises
+    ------
+    WireError
+        If there cannot be such a table, or too few slots for the members of the sum.
+    """
+    size, members = int(task.values.get("slots", 0)), 1 + len(task.arrays.get("secure.members", ()))
+    if size and (not slots.is_size(size) or size < slots.LOAD * members):
+        raise WireError(
+            f"slots: expected a power of two from {slots.FEWEST} on, {slots.LOAD} for each of {members} "
+            f"members, got {size}",
+            "values",
+        )
+    return size
+
+
+@dataclass(frozen=True)
+class Written:
+    """The agent's items.
+
+    Parameters
+    ----------
+    rows : `(k, C)`, as they were written or will be
+    spent, offered : how many items are in signed sums, and in these or in the last report; the first item is
+        what is sent once in a study, the others are rows
+    since, content : the first trial of the agent under what tasks now tell it, and the digest of this
+    """
+
+    rows: Array
+    spent: int = 0
+    offered: int = 0
+    since: int = 0
+    content: bytes = bytes(32)
+
+    @staticmethod
+    def of(agent_state: AgentState) -> Written:
+        """Return what `write` stored."""
+        rows = floats(agent_state.arrays.get("written.rows", np.empty((0, agent_state.space.dimension + 1))))
+        items = np.asarray(agent_state.arrays.get("written.items", np.zeros(3)), dtype=np.int64)
+        content = agent_state.arrays.get("written.content", np.zeros(32, dtype=np.uint8)).tobytes()
+        return Written(rows, int(items[0]), int(items[1]), int(items[2]), content)
+
+    def write(self, agent_state: AgentState) -> AgentState:
+        """Return the agent's state with this."""
+        items = np.array([self.spent, self.offered, self.since], dtype=np.int64)
+        content: AnyArray = np.frombuffer(self.content, dtype=np.uint8)
+        return agent_state.write(
+            **{"written.rows": self.rows, "written.items": items, "written.content": content}
+        )
+
+    def told(self, content: Mapping[str, AnyArray], trial: int) -> Written:
+        """Return this with what a task tells the agent, whose next trial is `trial`."""
+        digest = digest_of(content)
+        return self if digest == self.content else replace(self, since=trial, content=digest)
+
+    @property
+    def offers_first(self) -> bool:
+        """Whether the report holds the first item."""
+        return self.spent == 0 < self.offered
+
+    @property
+    def new_rows(self) -> Array:
+        """The rows `(r, C)` of the report."""
+        new = self.rows[max(self.spent - 1, 0) : max(self.offered - 1, 0)]
+        return new[~np.isnan(new[:, -1])]
+
+    @property
+    def own_rows(self) -> Array:
+        """All rows `(k, C)` that may be in a sum."""
+        return self.rows[~np.isnan(self.rows[:, -1])]
+
+    def offer(self, rows: Array, withheld: npt.NDArray[np.bool_], most: int) -> Written:
+        """Return this with rows offered in their order; those that are spent stay as they are.
+
+        Parameters
+        ----------
+        rows : `(k, C)`, of all observations
+        withheld : `(k,)`, which of them must not enter a sum from now on
+        most : the largest number of rows in a report
+        """
+        kept = self.rows[: max(self.spent - 1, 0)]
+        held = withheld[len(kept) :]
+        new = np.where(held[:, None], np.nan, rows[len(kept) :])
+        end = int(np.searchsorted(np.cumsum(~held), most, side="right"))
+        every = np.concatenate([kept, new[:end]])
+        return replace(self, rows=every, offered=max(self.offered, 1 + len(every)))
+
+    def signed(self) -> Written:
+        """Return this after the agent has signed the sum that its last report is in."""
+        return replace(self, spent=self.offered)

@@ -97,7 +97,7 @@ def problems(debug: Debug = False) -> None:
 
 
 def _details(record: AlgorithmRecord) -> Iterator[str]:
-    from fbo_flower.algorithms.disclosure import inference
+    from fbo_flower.algorithms.registry import inference
 
     kind: Any = record.load()
     yield f"class: {record.home}"

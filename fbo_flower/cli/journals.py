@@ -193,7 +193,7 @@ def describe(ledger: Ledger, rounds: bool = False) -> Iterator[str]:
 
 
 def _one_name(name: str, rows: Sequence[LedgerEntry]) -> Iterator[str]:
-    from fbo_flower.algorithms.disclosure import meaning
+    from fbo_flower.algorithms.registry import meaning
 
     what = meaning(rows[0].algorithm, name)
     shapes = list(dict.fromkeys(row.shape for row in rows))
@@ -225,7 +225,7 @@ def _by_round(rows: Sequence[LedgerEntry]) -> Iterator[str]:
 def _by_design(rows: Sequence[LedgerEntry]) -> Iterator[str]:
     """Yield, for points, values and rows of data, a line that names the messages which disclosed them."""
     from fbo_flower.algorithms.algorithm_record import BOTH, POINTS, ROWS, UNKNOWN, VALUES
-    from fbo_flower.algorithms.disclosure import inference, meaning
+    from fbo_flower.algorithms.registry import inference, meaning
 
     said = {row.name: meaning(row.algorithm, row.name).discloses for row in rows}
     for thing, kinds in (("Points", (POINTS, BOTH)), ("Values", (VALUES, BOTH)), ("Rows of data", (ROWS,))):

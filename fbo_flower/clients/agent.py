@@ -21,9 +21,8 @@ from flwr.common.logger import FLOWER_LOGGER, log
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.disclosure import APP
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Scalar, Task
-from fbo_flower.algorithms.registry import register
+from fbo_flower.algorithms.registry import APP, register
 from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, seen_by, task_steps
 from fbo_flower.algorithms.trials_per_round import answers_in_part
@@ -66,7 +65,7 @@ from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
 from fbo_flower.storage.agent_journal import minimize_note, task_key
 from fbo_flower.wire.checks import show
-from fbo_flower.wire.curves import split_pooled
+from fbo_flower.wire.codec import split_pooled
 from fbo_flower.wire.flower_records import from_lists, to_lists
 
 Prior = Mapping[str, tuple[Array, Array]]

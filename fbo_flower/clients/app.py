@@ -26,8 +26,7 @@ from flwr.compat.common import recorddict_compat as compat
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.registry import register
-from fbo_flower.algorithms.requests import Steps
-from fbo_flower.algorithms.side_by_side import Failed, side_by_side
+from fbo_flower.algorithms.requests import Failed, Steps, side_by_side
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.evaluator import points_of
 from fbo_flower.clients.objective import Objective, check_minimize, check_objective

@@ -175,14 +175,14 @@ def own_keys(memory: Memory) -> tuple[bytes, bytes]:
 
 def own_card(memory: Memory) -> bytes:
     """Return the agent's public keys as it sends them at registration: `CARD_BYTES` bytes."""
-    from fbo_flower.secure.members import make_card
+    from fbo_flower.secure.keys import make_card
 
     return make_card(*own_keys(memory))
 
 
 def public_identity(memory: Memory) -> bytes:
     """Return the agent's public identity key (32 bytes), which other operators list in `secure_peers`."""
-    from fbo_flower.secure.members import identity_of
+    from fbo_flower.secure.keys import identity_of
 
     return identity_of(own_card(memory))
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.disclosure import APP, DEFAULT, DISCLOSURES, OPERATOR
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import Task
+from fbo_flower.algorithms.registry import APP, DEFAULT, DISCLOSURES, OPERATOR
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import ConfigError, WireError
 

@@ -9,7 +9,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.clientapp import ClientApp
 
-from fbo_flower.algorithms.disclosure import APP
+from fbo_flower.algorithms.registry import APP
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.model_site import ModelSite
 from fbo_flower.clients.objective import ObjectiveContext

@@ -19,7 +19,7 @@ from fbo_flower.errors import JournalError
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage.agent_journal import SECONDS, Evaluation
-from fbo_flower.wire.disclosure import LATEST_TIME
+from fbo_flower.wire.codec import LATEST_TIME
 
 STARTED = "started"  # with `SECONDS` an entry of `Evaluation.measures`
 Times = dict[int, tuple[float, float]]  # first trial of a row -> start and end, seconds since 1970

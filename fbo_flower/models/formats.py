@@ -27,9 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ModelError, ObjectiveError
-from fbo_flower.models import lightgbm_text, onnx_graph, xgboost_json
-from fbo_flower.models.archive import AnyArray, reason
-from fbo_flower.models.limits import Limits
+from fbo_flower.models import boosters, onnx_graph
+from fbo_flower.models.archive import AnyArray, Limits, reason
 
 SKOPS = "skops"
 MAGIC = b"\x89FBO-MODEL\n"
@@ -65,10 +64,10 @@ class Format:
 EXPORTED = {
     "onnx": Format(("onnx", "onnxruntime"), ".onnx", None, onnx_graph.checked, onnx_graph.load),
     "xgboost-json": Format(
-        ("xgboost",), ".json", xgboost_json.export, xgboost_json.checked, xgboost_json.load
+        ("xgboost",), ".json", boosters.export_xgboost, boosters.checked_xgboost, boosters.load_xgboost
     ),
     "lightgbm-text": Format(
-        ("lightgbm",), ".txt", lightgbm_text.export, lightgbm_text.checked, lightgbm_text.load
+        ("lightgbm",), ".txt", boosters.export_lightgbm, boosters.checked_lightgbm, boosters.load_lightgbm
     ),
 }
 FORMATS = (SKOPS, *EXPORTED)

@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ModelError, ObjectiveError
-from fbo_flower.models.archive import SCHEMA, read_archive, read_array, reason, write_archive
+from fbo_flower.models.archive import SCHEMA, Limits, read_archive, read_array, reason, write_archive
 from fbo_flower.models.consistency import check_model
 from fbo_flower.models.formats import EVERYTHING, is_exported, load_exported
-from fbo_flower.models.limits import Limits
 from fbo_flower.models.schema import check_schema
 
 Payload = npt.NDArray[np.uint8]

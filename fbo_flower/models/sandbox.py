@@ -27,9 +27,8 @@ import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError, ModelError
 from fbo_flower.models import worker
-from fbo_flower.models.archive import AnyArray, read_array
+from fbo_flower.models.archive import AnyArray, Limits, read_array
 from fbo_flower.models.jail import Confinement
-from fbo_flower.models.limits import Limits
 from fbo_flower.models.packing import Payload, check_trusted, payload_bytes
 
 START_SECONDS = 120.0  # for a child to import scikit-learn on a busy machine

@@ -9,18 +9,64 @@ would take it (`check_trust`).
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ModelError
 from fbo_flower.models.archive import SCHEMA, AnyArray, read_archive, read_array, reason
 from fbo_flower.models.formats import EVERYTHING, SETUP, is_exported
-from fbo_flower.models.trees import check_tree
-from fbo_flower.models.trusted import ESTIMATORS, NUMBERS, PRIMITIVES
+
+# -- the types that a received model may contain: estimators on NumPy, libsvm or trees, and plain values
+# Excluded on purpose: nearest neighbours, kernel ridge and Gaussian processes, which contain their training
+# rows; stochastic gradient descent, boosting and neural networks, whose losses, random states and predictors
+# are too much code to check here; and estimators that call a function sent with the model. An operator who
+# needs one of these adds it to the trusted types by name.
+
+# module of sklearn: its classes
+_CLASSES = """
+pipeline: Pipeline FeatureUnion
+compose._column_transformer: ColumnTransformer _RemainderColsList
+impute._base: SimpleImputer MissingIndicator
+preprocessing._data: StandardScaler MinMaxScaler MaxAbsScaler RobustScaler Normalizer Binarizer
+preprocessing._data: QuantileTransformer PowerTransformer
+preprocessing._encoders: OneHotEncoder OrdinalEncoder
+preprocessing._label: LabelEncoder LabelBinarizer
+preprocessing._polynomial: PolynomialFeatures
+preprocessing._function_transformer: FunctionTransformer
+feature_selection._variance_threshold: VarianceThreshold
+decomposition._pca: PCA
+decomposition._truncated_svd: TruncatedSVD
+linear_model._logistic: LogisticRegression LogisticRegressionCV
+linear_model._base: LinearRegression
+linear_model._ridge: Ridge RidgeCV RidgeClassifier RidgeClassifierCV
+linear_model._coordinate_descent: Lasso LassoCV ElasticNet ElasticNetCV
+linear_model._bayes: BayesianRidge ARDRegression
+linear_model._huber: HuberRegressor
+linear_model._quantile: QuantileRegressor
+svm._classes: SVC NuSVC SVR NuSVR LinearSVC LinearSVR
+tree._classes: DecisionTreeClassifier DecisionTreeRegressor ExtraTreeClassifier ExtraTreeRegressor
+ensemble._forest: RandomForestClassifier RandomForestRegressor ExtraTreesClassifier ExtraTreesRegressor
+ensemble._bagging: BaggingClassifier BaggingRegressor
+ensemble._weight_boosting: AdaBoostClassifier AdaBoostRegressor
+naive_bayes: GaussianNB BernoulliNB MultinomialNB ComplementNB CategoricalNB
+discriminant_analysis: LinearDiscriminantAnalysis QuadraticDiscriminantAnalysis
+neighbors._nearest_centroid: NearestCentroid
+dummy: DummyClassifier DummyRegressor
+"""  # FunctionTransformer is usable without a function only: functions are refused
+ESTIMATORS = frozenset(
+    f"sklearn.{module}.{name}"
+    for module, names in (line.split(":") for line in _CLASSES.strip().splitlines())
+    for name in names.split()
+)
+PRIMITIVES = frozenset(f"builtins.{name}" for name in ("str", "int", "float", "bool"))
+_NUMBERS = "bool bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
+NUMBERS = frozenset(f"numpy.{name}" for name in _NUMBERS.split())
 
 MAX_DEPTH = 100  # nesting depth of nodes; a pipeline of forests has 20
 OLDEST_PROTOCOL = 2  # of skops; earlier protocols would run older loaders
@@ -311,3 +357,86 @@ def _text(node: Node, key: str) -> str:
     if not isinstance(value, str):
         raise ModelError(f"{SCHEMA}: expected {key} of a node to be a text")
     return value
+
+
+# -- trees: scikit-learn walks one in C without checking indices, so an invalid child or feature would read
+# foreign memory. In a tree that it grew or pruned, children come after their parent; this order also
+# guarantees that a walk ends
+
+LEAF = -1
+MAX_CLASSES = 10_000
+
+
+def check_tree(
+    *,
+    num_features: object,
+    num_classes: AnyArray,
+    num_outputs: object,
+    max_depth: object,
+    node_count: object,
+    nodes: npt.NDArray[Any],
+    values: AnyArray,
+) -> None:
+    """Raise ModelError if scikit-learn's walk through the tree would leave its arrays or not end.
+
+    Parameters
+    ----------
+    num_features, num_outputs, max_depth, node_count : positive integers; `max_depth` may be 0
+    num_classes : `(num_outputs,)`, at least 1 each; 1 for regression
+    nodes : `(node_count,)`, of scikit-learn's node dtype
+    values : `(node_count, num_outputs, max(num_classes))`, finite
+
+    Raises
+    ------
+    ModelError
+        At the first inconsistency; the message describes it.
+    """
+    for name, value, least in (
+        ("features", num_features, 1),
+        ("outputs", num_outputs, 1),
+        ("nodes", node_count, 1),
+        ("depth", max_depth, 0),
+    ):
+        if type(value) is not int or not least <= value < 2**31:
+            raise ModelError(f"tree: expected a number of {name} from {least}, got {str(value)[:40]}")
+    assert isinstance(num_features, int)
+    assert isinstance(node_count, int)
+    if num_classes.dtype != np.intp or num_classes.shape != (num_outputs,):
+        raise ModelError(f"tree: expected classes of {num_outputs} outputs, got {num_classes.shape}")
+    if num_classes.min() < 1 or num_classes.max() > MAX_CLASSES:
+        raise ModelError(f"tree: expected 1 to {MAX_CLASSES} classes, got {num_classes.tolist()[:8]}")
+    if nodes.dtype != _node_dtype() or nodes.shape != (node_count,):
+        raise ModelError(f"tree: expected {node_count} nodes, got {nodes.shape} of {str(nodes.dtype)[:40]}")
+    expected = (node_count, num_outputs, int(num_classes.max()))
+    if values.dtype != np.float64 or values.shape != expected or not np.isfinite(values).all():
+        raise ModelError(f"tree: expected values {expected}, all finite, got {values.shape} {values.dtype}")
+    _check_nodes(nodes, num_features)
+
+
+def _check_nodes(nodes: npt.NDArray[Any], num_features: int) -> None:
+    index = np.arange(len(nodes))
+    leaf = nodes["left_child"] == LEAF
+    for side in ("left_child", "right_child"):
+        child = nodes[side]
+        fits = np.where(leaf, child == LEAF, (child > index) & (child < len(nodes)))
+        if not fits.all():
+            bad = int(np.argmin(fits))
+            raise ModelError(
+                f"tree: expected a {side} of node {bad} between {bad + 1} and {len(nodes) - 1}, "
+                f"got {int(child[bad])}"
+            )
+    feature, threshold = nodes["feature"][~leaf], nodes["threshold"][~leaf]
+    if ((feature < 0) | (feature >= num_features)).any():
+        raise ModelError(f"tree: expected features below {num_features}, got {int(np.max(np.abs(feature)))}")
+    if np.isnan(threshold).any():  # infinite thresholds are legal: they separate missing values
+        raise ModelError("tree: expected thresholds that are numbers, got NaN")
+    if (nodes["missing_go_to_left"][~leaf] > 1).any():
+        raise ModelError("tree: expected missing_go_to_left of 0 or 1")
+
+
+@functools.cache
+def _node_dtype() -> np.dtype[np.void]:
+    from sklearn.tree import _tree
+
+    dtype: np.dtype[np.void] = _tree.NODE_DTYPE
+    return dtype

@@ -28,14 +28,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ModelError
-from fbo_flower.models import landlock
-from fbo_flower.models.archive import AnyArray, read_array, reason
+from fbo_flower.models.archive import AnyArray, Limits, read_array, reason
 from fbo_flower.models.consistency import num_features
 from fbo_flower.models.formats import EXPORTED
-from fbo_flower.models.jail import confine, limit
-from fbo_flower.models.limits import Limits
+from fbo_flower.models.jail import confine, landlock_version, limit
 from fbo_flower.models.packing import pack, payload_bytes, unpack
-from fbo_flower.models.trusted import ESTIMATORS
+from fbo_flower.models.schema import ESTIMATORS
 
 REQUEST, ANSWER = struct.Struct("<QQQ"), struct.Struct("<QQ")
 METHODS = ("predict", "predict_proba", "decision_function", "classes_")
@@ -93,7 +91,7 @@ def main() -> None:
     for name in filter(None, os.environ.get(PRELOAD, "").split(",")):
         with suppress(Exception):  # a type that cannot be imported is refused when a model asks for it
             importlib.import_module(name)
-    if not landlock.version():  # nothing can be imported later
+    if not landlock_version():  # nothing can be imported later
         for library in sorted({name for chosen in EXPORTED.values() for name in chosen.libraries}):
             with suppress(ImportError):
                 importlib.import_module(library)

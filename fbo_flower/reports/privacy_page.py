@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fbo_flower.algorithms.algorithm_record import NOTHING
-from fbo_flower.algorithms.disclosure import inference, meanings
-from fbo_flower.algorithms.registry import lookup
+from fbo_flower.algorithms.registry import inference, lookup, meanings
 from fbo_flower.reports.summary import disclosures_text
 from fbo_flower.reports.summary_table import format_bytes
 from fbo_flower.storage.files import atomic_file

@@ -1,13 +1,14 @@
 """One secure sum: members mask their numbers, reveal seeds, and the server removes the masks.
 
 Notation: a group has `n` members, and the shares of any `needed` of the `n - 1` others recover a member's
-private mask. Each sum is of `size` numbers and has a label that is used only once. `members.py` says when a
+private mask. Each sum is of `size` numbers and has a label that is used only once. `keys.py` says when a
 member may reveal anything; the functions here do not check it.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,13 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import WireError
-from fbo_flower.secure import fixed_point, keys, shamir
+from fbo_flower.secure import fixed_point, keys
 from fbo_flower.secure.fixed_point import Words
 
 Bytes = npt.NDArray[np.uint8]
 _TRIES = 200  # combinations of shares to try if some shares are wrong
-_SHARE_BYTES = 52  # size of a share of a seed: an index and three blocks, padded
-BOX_BYTES = 164  # size of a sealed share
+BOX_BYTES = 140  # size of a sealed share
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def mask(words: Words, private: bytes, others: Sequence[bytes], label: bytes, ne
     own, public = secrets.token_bytes(keys.SEED_BYTES), keys.public_key(private)
     added: list[Words] = [words, keys.expand(own, len(words))]
     subtracted: list[Words] = []
-    shares = shamir.split(own, needed, len(others))
+    shares = split(own, needed, len(others))
     boxes = []
     for other, share in zip(others, shares, strict=True):
         shared = keys.agree(private, other)
@@ -136,9 +136,56 @@ def unmask(
 
 def _seed(shares: Sequence[bytes], needed: int, commitment: bytes) -> bytes | None:
     """Return the seed that matches the commitment, trying up to `_TRIES` subsets of the shares; else None."""
-    usable = [share for share in shares if len(share) == _SHARE_BYTES]
+    usable = [share for share in shares if len(share) == SHARE_BYTES]
     for chosen in itertools.islice(itertools.combinations(usable, needed), _TRIES):
         with suppress(ValueError):  # shares that do not belong together
-            if keys.commit(seed := shamir.join(chosen)) == commitment:
+            if keys.commit(seed := join(chosen)) == commitment:
                 return seed
     return None
+
+
+# -- Shamir's shares of a seed: an index `x` in four bytes, and in 33 the value at `x` of a polynomial of
+# degree `threshold - 1` with random coefficients, modulo the first prime above `2^256`
+
+PRIME = 2**256 + 297
+SECRET_BYTES = 32
+_INDEX, _VALUE = 4, 33  # bytes
+SHARE_BYTES = _INDEX + _VALUE
+
+
+def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
+    """Return `number` shares of a secret; any `threshold` of them recover it, and fewer say nothing.
+
+    Raises
+    ------
+    ValueError
+        If there is no such sharing.
+    """
+    if len(secret) != SECRET_BYTES or not 1 <= threshold <= number < 2 ** (8 * _INDEX):
+        raise ValueError(
+            f"expected {SECRET_BYTES} bytes and a threshold from 1 to {number} shares, got {len(secret)} "
+            f"bytes and {threshold}"
+        )
+    coefficients = [*(secrets.randbelow(PRIME) for _ in range(threshold - 1)), int.from_bytes(secret)]
+    shares = []
+    for x in range(1, number + 1):
+        value = 0
+        for coefficient in coefficients:  # Horner's rule
+            value = (value * x + coefficient) % PRIME
+        shares.append(x.to_bytes(_INDEX) + value.to_bytes(_VALUE))
+    return shares
+
+
+def join(shares: Sequence[bytes]) -> bytes:
+    """Return the secret of `threshold` shares; ValueError if these cannot be shares of one secret."""
+    points = {int.from_bytes(share[:_INDEX]): int.from_bytes(share[_INDEX:]) for share in shares}
+    if not points or len(points) < len(shares) or 0 in points or {*map(len, shares)} != {SHARE_BYTES}:
+        raise ValueError(f"expected different shares of {SHARE_BYTES} bytes")
+    secret = 0
+    for x, value in points.items():  # Lagrange's polynomial at 0
+        others = [other for other in points if other != x]
+        factor = math.prod(others) * pow(math.prod(other - x for other in others), -1, PRIME)
+        secret = (secret + value * factor) % PRIME
+    if secret >> (8 * SECRET_BYTES):
+        raise ValueError("expected shares of one secret")
+    return secret.to_bytes(SECRET_BYTES)

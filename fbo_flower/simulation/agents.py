@@ -11,7 +11,7 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.disclosure import SIMULATION
+from fbo_flower.algorithms.registry import SIMULATION
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.pruning import FEDERATED, Pruning

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fbo_flower.algorithms.disclosure import ENVELOPE
 from fbo_flower.algorithms.records import AnyArray
+from fbo_flower.algorithms.registry import ENVELOPE
 
 COLUMNS = (  # of the table `sent`: the fields of `LedgerEntry` in order
     "id INTEGER PRIMARY KEY, study TEXT NOT NULL, round INTEGER NOT NULL, phase TEXT NOT NULL, "

@@ -28,7 +28,7 @@ from fbo_flower.study.schema import (
 )
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Kind, Table
-from fbo_flower.wire.disclosure import Disclosure
+from fbo_flower.wire.codec import Disclosure
 
 _TRAFFIC = ("bytes_down", "bytes_up", "floats_down", "floats_up")
 _COUNTS = ("tasks", "replies", "failures", "refused", "failed_trials", *_TRAFFIC)

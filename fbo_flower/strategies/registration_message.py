@@ -12,7 +12,7 @@ from typing import Any
 from flwr.app import RecordDict
 
 from fbo_flower import wire
-from fbo_flower.algorithms.disclosure import CHOOSERS, DISCLOSURES
+from fbo_flower.algorithms.registry import CHOOSERS, DISCLOSURES
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.held import check_names
 from fbo_flower.space.space import SearchSpace

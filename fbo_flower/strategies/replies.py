@@ -28,7 +28,7 @@ from fbo_flower.storage import Event
 from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.strategies.recorder import Recorder, count_floats
 from fbo_flower.strategies.registration import AgentRegistry
-from fbo_flower.wire.curves import LEAST_AGENTS, MAX_STEPS, POOLED
+from fbo_flower.wire.codec import LEAST_AGENTS, MAX_STEPS, POOLED
 from fbo_flower.wire.flower_records import count_bytes, from_lists, from_records, to_lists
 
 

@@ -4,6 +4,7 @@ from fbo_flower.wire.checks import MAX_TEXT, MAX_TRIALS, show
 from fbo_flower.wire.codec import (
     MAX_TASK,
     SCHEMA_VERSION,
+    Disclosure,
     Envelope,
     Packed,
     decline,
@@ -17,7 +18,6 @@ from fbo_flower.wire.codec import (
     readdress,
     says_spent,
 )
-from fbo_flower.wire.disclosure import Disclosure
 
 __all__ = [
     "MAX_TASK",

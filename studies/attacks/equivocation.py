@@ -22,7 +22,7 @@ from fbo_flower.algorithms import secure_member
 from fbo_flower.algorithms.records import AnyArray, Array, Phase, Task
 from fbo_flower.algorithms.secure_member import SUM, Member
 from fbo_flower.errors import WireError
-from fbo_flower.secure import fixed_point, keys, members, rounds, shamir
+from fbo_flower.secure import fixed_point, keys, rounds
 from studies.attacks.records import AttackResult, rms
 
 LEAST = 2
@@ -99,7 +99,7 @@ def equivocate(rng: np.random.Generator, *, earlier: bool) -> tuple[float | None
     group = Group.draw([VICTIM, TRUSTING, MISLED, HELPER], rng)
     guess = rms(group.reports[VICTIM])
     size = len(group.agents)
-    needed = (size - 1) // 2 + 1 if earlier else members.threshold(size, LEAST) - 1
+    needed = (size - 1) // 2 + 1 if earlier else keys.threshold(size, LEAST) - 1
     group, sent = mask(group, 1, "work", needed)
     revealed: dict[str, dict[str, bytes]] = {}
     signatures = {} if earlier else _signatures(group)
@@ -148,10 +148,10 @@ def _unmasked(
     helper = group.agents[HELPER]
     place = group.others(VICTIM).index(HELPER)
     box = sent[VICTIM].boxes[place][None]
-    victim = members.agreement_of(group.agents[VICTIM].card())
+    victim = keys.agreement_of(group.agents[VICTIM].card())
     own_share = rounds.reveal(helper.private, [victim], [True], box, helper.label())[0]
     shares = [own_share, revealed[TRUSTING][VICTIM]]
-    own = shamir.join(shares[:needed])
+    own = rounds.join(shares[:needed])
     shared = keys.agree(helper.private, victim)
     seeds = {
         TRUSTING: revealed[VICTIM][TRUSTING],
@@ -160,7 +160,7 @@ def _unmasked(
     }
     added, subtracted = [sent[VICTIM].words], [keys.expand(own, SIZE)]
     for other, seed in seeds.items():
-        public = members.agreement_of(group.agents[other].card())
+        public = keys.agreement_of(group.agents[other].card())
         (subtracted if victim < public else added).append(keys.expand(seed, SIZE))
     return fixed_point.decode(fixed_point.total(added, subtracted, size=SIZE))
 
@@ -207,7 +207,7 @@ def _subtract(rng: np.random.Generator, work: str, repeats: bool) -> tuple[float
 
 def add_up(group: Group, number: int, work: str, repeats: bool = False) -> tuple[Array | None, Group]:
     """Return the sum of all reports, None if an agent does not mask its own; and the agents after it."""
-    needed = members.threshold(len(group.agents), LEAST) - 1
+    needed = keys.threshold(len(group.agents), LEAST) - 1
     group, sent = mask(group, number, work, needed, repeats)
     if len(sent) < len(group.agents):
         return None, group
@@ -225,7 +225,7 @@ def add_up(group: Group, number: int, work: str, repeats: bool = False) -> tuple
         after[name] = secure_member.accept_reveal(task, member, LEAST, False)
         parts = [bytes.fromhex(part) for part in secure_member.revealed(task, after[name]).split(",")]
         revealed[name] = dict(zip(group.others(name), parts, strict=True))
-    public = {name: members.agreement_of(m.card()) for name, m in group.agents.items()}
+    public = {name: keys.agreement_of(m.card()) for name, m in group.agents.items()}
     words = rounds.unmask(sent, public, revealed, needed)
     assert words is not None
     return fixed_point.decode(words), Group(after, group.reports)
@@ -241,7 +241,7 @@ def mask(
     cards = {name: member.card() for name, member in group.agents.items()}
     asked, sent = {}, {}
     for name, member in group.agents.items():
-        rows = secure_member.to_rows([cards[other] for other in group.others(name)], members.CARD_BYTES)
+        rows = secure_member.to_rows([cards[other] for other in group.others(name)], keys.CARD_BYTES)
         task = _task(Phase.TRAIN, number, members=rows)
         asked[name] = after = secure_member.accept_masking(task, member, LEAST, work, {}, repeats)
         if after.masks:

@@ -29,13 +29,12 @@ from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Phase, Report, Task
 from fbo_flower.algorithms.requests import Draws, Session
 from fbo_flower.algorithms.secure_aggregation import SecureAggregation
-from fbo_flower.algorithms.secure_member import SUM
-from fbo_flower.algorithms.written import Written
+from fbo_flower.algorithms.secure_member import SUM, Written
 from fbo_flower.clients import ObjectiveContext, TuningAgent
 from fbo_flower.errors import FBOError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.surrogates import trend
-from fbo_flower.secure import members
+from fbo_flower.secure import keys
 from fbo_flower.simulation.problems import Config, Problem
 from studies.attacks.records import AttackResult, rms
 from studies.papers.ei.problems import PROBLEMS
@@ -177,7 +176,7 @@ class HostileServer:
         sent = {}
         for agent, task in tasks.items():
             others = [cards[other] for other in group if other != agent]
-            arrays = {**task.arrays, "secure.members": secure_member.to_rows(others, members.CARD_BYTES)}
+            arrays = {**task.arrays, "secure.members": secure_member.to_rows(others, keys.CARD_BYTES)}
             report = self.send(agent, replace(task, arrays=arrays, values={**task.values, SUM: books.number}))
             masked = None if report is None else books.masked(report)
             if masked is not None:

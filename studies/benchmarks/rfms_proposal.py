@@ -13,8 +13,7 @@ import time
 
 import numpy as np
 
-from fbo_flower.algorithms.rfms.methods import Method
-from fbo_flower.algorithms.rfms.state import RFMSState, SiteReply, Trial
+from fbo_flower.algorithms.rfms.state import Method, RFMSState, SiteReply, Trial
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread

@@ -25,7 +25,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from fbo_flower.algorithms.rfms.methods import Method
+from fbo_flower.algorithms.rfms.state import Method
 from fbo_flower.numerics.acquisition import pareto, proposals
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.surrogates import gp

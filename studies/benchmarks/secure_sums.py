@@ -1,28 +1,20 @@
 """Measure what secure sums cost an agent and the server, and whole studies with and without them.
 
 OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.secure_sums
-OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.secure_sums --shares
-
-The second command compares our shares of secrets with those of Flower, which has the same format.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
-import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from unittest import mock
+from collections.abc import Mapping
 
 import numpy as np
-from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
 
 from fbo_flower.algorithms import make_algorithm, secure_member
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.secure_member import SUM, Member
-from fbo_flower.secure import fixed_point, keys, members, rounds, shamir
+from fbo_flower.secure import fixed_point, keys, rounds
 from fbo_flower.simulation import simulate
 from fbo_flower.study import Study
 
@@ -43,7 +35,7 @@ def one_sum(num_agents: int, size: int) -> tuple[float, float, int, int]:
     others = {n: [o for o in names if o != n] for n in names}
     cards = {n: agents[n].card() for n in names}
     words = fixed_point.encode(np.random.default_rng(0).standard_normal(size), 1e6)
-    needed = members.threshold(num_agents, LEAST) - 1
+    needed = keys.threshold(num_agents, LEAST) - 1
     tasks = {}
 
     def task(phase: Phase, **arrays: np.ndarray) -> Task:
@@ -53,8 +45,9 @@ def one_sum(num_agents: int, size: int) -> tuple[float, float, int, int]:
     begin = time.process_time()
     sent, signatures, revealed = {}, {}, {}
     for n in names:  # first exchange
-        rows = secure_member.to_rows([cards[o] for o in others[n]], members.CARD_BYTES)
-        agents[n] = secure_member.accept_masking(task(Phase.TRAIN, members=rows), agents[n], LEAST, "work")
+        rows = secure_member.to_rows([cards[o] for o in others[n]], keys.CARD_BYTES)
+        asked = task(Phase.TRAIN, members=rows)
+        agents[n] = secure_member.accept_masking(asked, agents[n], LEAST, "work", {}, repeats=False)
         arrays = secure_member.masked_arrays(words, agents[n], LEAST)
         sent[n] = rounds.Masked(
             arrays["secure.words"].view(np.uint64),
@@ -63,21 +56,21 @@ def one_sum(num_agents: int, size: int) -> tuple[float, float, int, int]:
         )
     everybody = np.ones(num_agents - 1, dtype=np.uint8)
     for n in names:  # second exchange
-        agents[n] = secure_member.accept_signing(task(Phase.EVALUATE, there=everybody), agents[n], LEAST)
+        asked = task(Phase.EVALUATE, there=everybody)
+        agents[n] = secure_member.accept_signing(asked, agents[n], LEAST, repeats=False)
         signatures[n] = bytes.fromhex(secure_member.signature(agents[n]))
     for n in names:
         boxes = np.array([sent[o].boxes[others[o].index(n)] for o in others[n]])
         signed = secure_member.to_rows([signatures[o] for o in others[n]], keys.SIGNATURE_BYTES)
         tasks[n] = task(Phase.REVEAL, boxes=boxes, signatures=signed)
     for n in names:  # third exchange
-        agents[n] = secure_member.accept_reveal(tasks[n], agents[n], LEAST)
+        agents[n] = secure_member.accept_reveal(tasks[n], agents[n], LEAST, every=False)
         revealed[n] = secure_member.revealed(tasks[n], agents[n])
     agent = 1e3 * (time.process_time() - begin) / num_agents
     begin = time.process_time()
-    public = {n: members.agreement_of(card) for n, card in cards.items()}
-    label = members.label(b"study", 1, cards.values())
-    statement = members.statement(label, cards.values())
-    assert all(keys.is_signed(members.identity_of(cards[n]), statement, signatures[n]) for n in names)
+    public = {n: keys.agreement_of(card) for n, card in cards.items()}
+    statement = agents[names[0]].statement()
+    assert all(keys.is_signed(keys.identity_of(cards[n]), statement, signatures[n]) for n in names)
     parts = {n: map(bytes.fromhex, text.split(",")) for n, text in revealed.items()}
     found = {n: dict(zip(others[n], shares, strict=True)) for n, shares in parts.items()}
     total = rounds.unmask(sent, public, found, needed)
@@ -85,7 +78,7 @@ def one_sum(num_agents: int, size: int) -> tuple[float, float, int, int]:
     assert total is not None
     up = sent["0"].words.nbytes + sent["0"].boxes.nbytes + keys.SEED_BYTES
     up += 2 * keys.SIGNATURE_BYTES + len(revealed["0"])
-    down = (num_agents - 1) * (members.CARD_BYTES + 1 + rounds.BOX_BYTES + keys.SIGNATURE_BYTES)
+    down = (num_agents - 1) * (keys.CARD_BYTES + 1 + rounds.BOX_BYTES + keys.SIGNATURE_BYTES)
     return agent, server, up, down
 
 
@@ -97,50 +90,10 @@ def row(study: Study) -> tuple[int, float, float, float, float]:
     return len(study.rounds), float(study.rounds["seconds"].sum()), down, up, study.trials["value"].sum()
 
 
-def flower_join(shares: Sequence[bytes]) -> bytes | None:
-    """Return the secret of shares by Flower's code; None if they are inconsistent."""
-    try:
-        return combine_shares(list(shares))
-    except ValueError:
-        return None
-
-
-def cpu_ms(function: Callable[[], object], repeats: int) -> float:
-    """Return CPU ms of one call."""
-    begin = time.process_time()
-    for _ in range(repeats):
-        function()
-    return 1e3 * (time.process_time() - begin) / repeats
-
-
-def shares() -> None:
-    """Print what shares cost: an agent that makes them, the server that joins those of one member."""
-    print("| group | code | split, ms | join, ms | join with one liar, ms |")
-    print("|---:|---|---:|---:|---:|")
-    for num_agents in (4, 6, 10, 12):
-        needed, others = members.threshold(num_agents, LEAST) - 1, num_agents - 1
-        seed = secrets.token_bytes(keys.SEED_BYTES)
-        good = shamir.split(seed, needed, others)
-        lies = [good[0][:4] + secrets.token_bytes(len(good[0]) - 4), *good[1:]]  # tried first
-        for code, split, join in (
-            ("ours", shamir.split, shamir.join),
-            ("Flower", create_shares, flower_join),
-        ):
-            times = [cpu_ms(partial(split, seed, needed, others), 20)]
-            with mock.patch.object(keys, "join", join):
-                for sent, repeats in ((good, 20), (lies, 1)):
-                    times.append(cpu_ms(partial(rounds._seed, sent, needed, keys.commit(seed)), repeats))
-            print(f"| {num_agents} | {code} | {' | '.join(f'{t:.2f}' for t in times)} |", flush=True)
-
-
 def main() -> None:
-    """Print two tables, or one of shares."""
-    parser = argparse.ArgumentParser(description="Measure what secure sums cost.")
-    parser.add_argument("--shares", action="store_true", help="compare our shares with those of Flower")
-    if parser.parse_args().shares:
-        return shares()
+    """Print two tables."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    print(f"One group, sums of at least {LEAST}; a group has at most {members.largest_group(LEAST)}.\n")
+    print(f"One group, sums of at least {LEAST}; a group has at most {keys.largest_group(LEAST)}.\n")
     print("| group | numbers | agent, ms | server per agent, ms | bytes up | bytes down |")
     print("|---:|---:|---:|---:|---:|---:|")
     for num_agents, size in ((4, 100), (6, 100), (10, 100), (12, 100), (12, 10_000)):

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from fbo_flower.algorithms import ALGORITHMS
-from fbo_flower.algorithms.rfms.methods import Method
+from fbo_flower.algorithms.rfms.state import Method
 from fbo_flower.errors import FBOError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread

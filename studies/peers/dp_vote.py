@@ -44,7 +44,7 @@ from fbo_flower.algorithms.requests import Draws, Rng, Session
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.numerics.noise_grid import add_noise, grid_step, to_steps
-from fbo_flower.secure import members
+from fbo_flower.secure import keys
 from fbo_flower.space import SearchSpace
 from studies.peers.ballots import first_places, listed_points, votes
 from studies.peers.dp_vote_options import VoteOptions, VoteState
@@ -230,7 +230,7 @@ class DPVote(VoteOptions):
 
     def message_noise(self) -> float:
         """Return the noise multiplier of an agent's own noise in the largest group, where it is least."""
-        return self.own_noise(members.largest_group(self.secure_sums) if self.secure_sums else 1)
+        return self.own_noise(keys.largest_group(self.secure_sums) if self.secure_sums else 1)
 
     def recommend(self, agent_state: AgentState) -> Array | None:
         """Return the winner, once the agent knows it and if its evaluation there succeeded."""

@@ -12,7 +12,7 @@ from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import Array
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.privacy import sampled_epsilon
-from fbo_flower.secure import members
+from fbo_flower.secure import keys
 from fbo_flower.space import SearchSpace
 
 
@@ -91,7 +91,7 @@ class VoteOptions(Algorithm[VoteState]):
     def own_noise(self, num_members: int) -> float:
         """Return the noise multiplier of one agent's part of the noise.
 
-        Every sum that can be opened holds at least `t` members (`members.threshold`). Each adds noise of the
+        Every sum that can be opened holds at least `t` members (`keys.threshold`). Each adds noise of the
         variance `z^2 / t`, so their sum has at least `z^2`.
 
         Parameters
@@ -99,7 +99,7 @@ class VoteOptions(Algorithm[VoteState]):
         num_members : members of its group, this agent included; 1: it votes alone
         """
         shared = self.secure_sums and num_members > 1
-        sharing = members.threshold(num_members, self.secure_sums) if shared else 1
+        sharing = keys.threshold(num_members, self.secure_sums) if shared else 1
         return self.noise_multiplier / math.sqrt(sharing)
 
     def epsilon(self, count: int) -> float:

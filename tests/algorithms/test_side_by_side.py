@@ -12,12 +12,13 @@ from fbo_flower.algorithms.requests import (
     DrawPath,
     DrawWeights,
     Evaluate,
+    Failed,
     Fit,
     Maximise,
     Request,
     alone,
+    side_by_side,
 )
-from fbo_flower.algorithms.side_by_side import Failed, side_by_side
 from fbo_flower.errors import NumericalError
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
 from fbo_flower.numerics.optim.functions import LinearFunction

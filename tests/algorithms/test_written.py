@@ -13,8 +13,7 @@ from fbo_flower.algorithms import FedEI
 from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Report
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.algorithms.secure_aggregation import SecureAggregation
-from fbo_flower.algorithms.secure_member import SUM, Member, identity_arrays
-from fbo_flower.algorithms.written import Written
+from fbo_flower.algorithms.secure_member import SUM, Member, Written, identity_arrays
 from fbo_flower.errors import WireError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.seeding import generator

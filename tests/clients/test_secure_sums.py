@@ -19,7 +19,7 @@ from fbo_flower.clients.guards import public_identity
 from fbo_flower.clients.memory import open_memory
 from fbo_flower.clients.operator import Operator
 from fbo_flower.errors import ConfigError, WireError
-from fbo_flower.secure import keys, members
+from fbo_flower.secure import keys
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import AgentJournal
@@ -55,7 +55,7 @@ def answer(context: Context, task: Task, study: str = "s") -> set[str]:
 
 
 def new_card() -> bytes:
-    return members.make_card(keys.new_identity(), keys.new_private_key())
+    return keys.make_card(keys.new_identity(), keys.new_private_key())
 
 
 # -- keys ----------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def test_the_command_prints_the_key_that_the_agent_registers(
     assert cli.run(["key", str(path)]) == 0
     assert capsys.readouterr().out.strip() == printed
     registered = TuningAgent(objective, SPACE, context(path)).get_properties({"key": True})["key"]
-    assert members.identity_of(bytes.fromhex(registered)).hex() == printed
+    assert keys.identity_of(bytes.fromhex(registered)).hex() == printed
     assert cli.run(["key", str(path), "--agent", "1"]) == 1
     assert "agent '1'" in capsys.readouterr().err
     assert cli.run(["key", str(tmp_path)]) == 1
@@ -115,7 +115,7 @@ def test_an_operator_refuses_smaller_sums_than_its_own() -> None:
 
 def test_an_agent_with_peers_goes_into_no_sum_with_an_agent_that_the_server_made_up() -> None:
     cards, made_up = [new_card() for _ in range(3)], new_card()
-    peers = ",".join(members.identity_of(card).hex() for card in cards)
+    peers = ",".join(keys.identity_of(card).hex() for card in cards)
     pinned = context(secure_sums=2, secure_peers=peers)
     for others in ([made_up], [*cards[:2], made_up]):
         with pytest.raises(WireError, match="secure_peers: expected only agents that node_config names"):

@@ -17,7 +17,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PowerTransformer, QuantileTransformer
 
-from fbo_flower.models import confinement, jail, landlock, pack, predict, sandbox, seccomp
+from fbo_flower.models import confinement, jail, pack, predict, sandbox
 
 pytestmark = pytest.mark.xdist_group("jail")  # one process starts the two children
 TRUSTED = ("attack_models.Attacker",)
@@ -26,14 +26,14 @@ WITHOUT_LANDLOCK = sandbox.BOOT.rsplit(";", 1)[0] + (
     "; worker.main()"
 )
 FILTERED = pytest.mark.skipif(
-    not seccomp.machine(), reason="system calls are filtered on Linux on x86_64 and aarch64 only"
+    not jail.machine(), reason="system calls are filtered on Linux on x86_64 and aarch64 only"
 )
 
 
 @pytest.fixture(scope="module", params=["all", "without landlock"])
 def judged(request):
     """Say what an attack achieves in a child."""
-    if request.param == "all" and not landlock.version():
+    if request.param == "all" and not jail.landlock_version():
         pytest.skip("this kernel has no Landlock")
     pool = sandbox.Pool(sandbox.BOOT if request.param == "all" else WITHOUT_LANDLOCK)
     before, sandbox._POOL = sandbox._POOL, pool
@@ -199,7 +199,7 @@ def test_the_filters_jumps_stay_inside_it():
     for machine in ("x86_64", "aarch64"):
         for reading in (True, False):
             code = np.frombuffer(
-                seccomp.program(machine, 4321, reading=reading),
+                jail.program(machine, 4321, reading=reading),
                 dtype=[("code", "u2"), ("then", "u1"), ("otherwise", "u1"), ("value", "u4")],
             )
             jumps = code["code"] & 7 == 5

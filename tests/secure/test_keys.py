@@ -1,11 +1,78 @@
-"""Keys, boxes and masks."""
+"""Keys, boxes, masks, cards and statements; what a server learns that tells agents different things.
+
+The proof is by enumeration for groups of up to six. The model: an honest member reveals, by the list of
+members that it was told, for each other member either a share of its private mask (the member is in) or the
+pairwise mask (it is out). The server has all shares and masks of the members that work for it.
+"""
+
+from itertools import combinations, product
 
 import numpy as np
 import pytest
+from amounts import slow
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
 from fbo_flower.errors import WireError
 from fbo_flower.secure import keys
+from fbo_flower.secure.keys import CARD_BYTES, threshold
+
+
+def new_card():
+    return keys.make_card(keys.new_identity(), keys.new_private_key())
+
+
+# -- cards and statements ----------------------------------------------------------------------------
+
+
+def test_a_card_holds_both_keys_and_is_signed():
+    identity, private = keys.new_identity(), keys.new_private_key()
+    card = keys.make_card(identity, private)
+    assert len(card) == CARD_BYTES == 128
+    assert keys.is_card(card)
+    assert keys.identity_of(card) == keys.public_identity(identity)
+    assert keys.agreement_of(card) == keys.public_key(private)
+    assert keys.make_card(identity, private) == card
+
+
+@pytest.mark.parametrize("place", [0, 40, 100, 127])
+def test_a_card_that_was_changed_is_none(place):
+    card = bytearray(new_card())
+    card[place] ^= 1
+    assert not keys.is_card(bytes(card))
+
+
+def test_another_agents_signature_makes_no_card():
+    mine, other = new_card(), new_card()
+    assert not keys.is_card(keys.identity_of(mine) + other[keys.IDENTITY_BYTES :])
+    for data in (b"", bytes(CARD_BYTES), mine[:-1], mine + b"x"):
+        assert not keys.is_card(data)
+
+
+def test_cards_share_no_key():
+    identity, private = keys.new_identity(), keys.new_private_key()
+    same_identity = [keys.make_card(identity, keys.new_private_key()) for _ in range(2)]
+    same_agreement = [keys.make_card(keys.new_identity(), private) for _ in range(2)]
+    assert keys.are_distinct([new_card(), new_card()])
+    assert not keys.are_distinct(same_identity)
+    assert not keys.are_distinct(same_agreement)
+
+
+def test_labels_differ_by_study_number_and_members_and_not_by_their_order():
+    cards = [new_card() for _ in range(4)]
+    label = keys.label(b"study", 1, cards)
+    assert label == keys.label(b"study", 1, cards[::-1])
+    others = [(b"study1", 1, cards), (b"study", 2, cards), (b"study", 1, cards[:3])]
+    assert label not in [keys.label(*other) for other in others]
+
+
+def test_statements_differ_by_label_and_by_who_is_there():
+    cards = [new_card() for _ in range(3)]
+    made = {keys.statement(label, cards[:n]) for label in (b"1" * 32, b"2" * 32) for n in (1, 2, 3)}
+    assert len(made) == 6
+    assert keys.statement(b"1" * 32, cards) == keys.statement(b"1" * 32, cards[::-1])
+
+
+# -- keys, boxes and masks -------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +128,145 @@ def test_why_flowers_generator_is_not_used_two_seeds_give_one_mask():
     masks = [pseudo_rand_gen(seed, 2**32, [(50,)])[0] for seed in (one, other)]
     np.testing.assert_array_equal(*masks)
     assert keys.expand(one, 1).tolist() != keys.expand(other, 1).tolist()
+
+
+# -- the threshold -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("least", [2, 3, 4, 5, 8, 20, 50])
+def test_the_threshold_is_above_two_thirds_and_two_lists_need_more_helpers_than_matter(least):
+    for size in range(least, keys.largest_group(least) + 1):
+        t = threshold(size, least)
+        assert least <= t <= size
+        assert 3 * t > 2 * size
+        assert 2 * t - size > least - 2, "a sum with least - 1 helpers in it hides nothing anyway"
+
+
+@pytest.mark.parametrize(("least", "left"), [(2, 2), (3, 3), (5, 6), (20, 26)])
+def test_in_the_largest_groups_nearly_a_third_may_leave(least, left):
+    size = keys.largest_group(least)
+    assert size - threshold(size, least) == left
+
+
+# -- a server that tells agents different things -------------------------------------------------------
+
+
+def sums_known(told, speaks, num_helpers, needed):
+    """Return the smallest sets of honest members whose sums the server can unmask.
+
+    A set can be unmasked if the private masks of its members are known, and every pairwise mask with an
+    honest member outside of it.
+
+    Parameters
+    ----------
+    told : honest member -> the members that are in, as the server told it
+    speaks : honest members that reveal
+    needed : number of shares that recover a private mask
+    """
+    honest = set(told)
+
+    def pair_known(a, b):
+        return (a in speaks and b not in told[a]) or (b in speaks and a not in told[b])
+
+    sets, left = [], set(honest)
+    while left:
+        found = {left.pop()}
+        border = set(found)
+        while border:
+            agent = border.pop()
+            new = {b for b in left if not pair_known(agent, b)}
+            left -= new
+            found |= new
+            border |= new
+        shares = {a: num_helpers + sum(a in told[b] for b in speaks if b != a) for a in found}
+        if all(count >= needed for count in shares.values()):
+            sets.append(frozenset(found))
+    return sets
+
+
+def lists(member, everybody, at_least):
+    """Return all lists of members that an honest member would sign: it is in, and so are enough others."""
+    others = [m for m in everybody if m != member]
+    return [
+        frozenset((member, *chosen))
+        for size in range(at_least - 1, len(everybody))
+        for chosen in combinations(others, size)
+    ]
+
+
+def attacks(size, num_helpers, least):
+    """Yield the sums that the server knows, for everything that it can tell the honest members.
+
+    Which members help is no matter: the lists of all assignments are the same up to names.
+    """
+    everybody, t = range(size), threshold(size, least)
+    honest = range(num_helpers, size)
+    for said in product(*([*lists(m, everybody, t), None] for m in honest)):  # None: it is told nothing
+        told = {m: there for m, there in zip(honest, said, strict=True)}
+        signers = {
+            there: sum(m < num_helpers or told[m] == there for m in there) for there in {*said} - {None}
+        }
+        speaks = {m for m in honest if told[m] is not None and signers[told[m]] >= t}
+        if speaks:
+            lists_told = {m: there or frozenset() for m, there in told.items()}
+            yield t, speaks, sums_known(lists_told, speaks, num_helpers, t - 1)
+
+
+BELOW = [
+    (size, helpers, least)
+    for size in range(2, 7)
+    for least in range(2, size + 1)
+    for helpers in range(min(2 * threshold(size, least) - size, size - 1))
+]
+
+
+@pytest.mark.parametrize(
+    ("size", "helpers", "least"),
+    [pytest.param(*case, marks=slow if case[:2] == (6, 0) else ()) for case in BELOW],
+)
+def test_below_the_bound_the_server_learns_one_sum_of_enough_honest_agents(size, helpers, least):
+    found = 0
+    for t, speaks, known in attacks(size, helpers, least):
+        found += len(known)
+        assert len(known) <= 1
+        assert all(len(one) >= t - helpers and speaks <= one for one in known)
+    assert found > 0, "the sum that the server may learn"
+
+
+AT = [(4, 2, 2), (5, 3, 2), (6, 4, 2), (6, 4, 4)]
+
+
+@pytest.mark.parametrize(("size", "helpers", "least"), AT)
+def test_at_the_bound_there_is_an_attack(size, helpers, least):
+    assert helpers == 2 * threshold(size, least) - size
+    assert any(len(known) > 1 for _, _, known in attacks(size, helpers, least))
+
+
+def test_seven_agents_of_which_three_help_give_two_sums_and_with_two_helpers_one():
+    for helpers, count in ((3, 2), (2, 1)):
+        honest = list(range(helpers, 7))
+        halves = honest[: len(honest) // 2], honest[len(honest) // 2 :]
+        told = {m: frozenset((*range(helpers), *half)) for half in halves for m in half}
+        t = threshold(7, 2)
+        assert t == 5
+        speaks = {m for m in honest if sum(o < helpers or told[o] == told[m] for o in told[m]) >= t}
+        assert len(sums_known(told, speaks, helpers, t - 1)) == count
+
+
+def test_under_the_earlier_rules_one_helper_sufficed_in_groups_of_twice_the_least():
+    """Half of the neighbours, no signatures: `c >= t + needed - d` helpers open a single report."""
+
+    def worst(size, helpers, least):
+        d = size - 1
+        t = d // 2 + 1
+        others_there = max(least - 1, t)
+        honest, fewest = range(helpers, size), size
+        for said in product(*(lists(m, range(size), others_there + 1) for m in honest)):
+            told = dict(zip(honest, said, strict=True))
+            known = sums_known(told, set(honest), helpers, t)
+            fewest = min([fewest, *(len(one) for one in known)])
+        return fewest
+
+    assert worst(4, 1, 2) == 1, "a single report"
+    assert worst(4, 0, 2) >= 2
+    assert worst(5, 2, 2) == 1

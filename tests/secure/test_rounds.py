@@ -1,13 +1,14 @@
 """One secure sum: right whoever leaves, and nothing but a sum to be had from what the server sees."""
 
+import secrets
 from contextlib import suppress
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 
-from fbo_flower.secure import fixed_point, keys, members, rounds, shamir
+from fbo_flower.secure import fixed_point, keys, rounds
 
 SIZE, LABEL = 5, b"study 1"
 NAMES = [str(i) for i in range(9)]
@@ -20,7 +21,7 @@ class Sum:
 
     def __init__(self, group, seed=0):
         self.group = group
-        self.needed = members.threshold(len(group), 2) - 1
+        self.needed = keys.threshold(len(group), 2) - 1
         rng = np.random.default_rng(seed)
         self.values = {a: rng.standard_normal(SIZE) * 10.0 ** rng.integers(-6, 7, SIZE) for a in group}
         self.sent = {
@@ -148,7 +149,7 @@ def test_taking_off_the_own_mask_alone_leaves_the_report_hidden():
     run = Sum(NAMES[:5])
     revealed = run.revealed(NAMES[:5], NAMES[:5])
     shares = [revealed[other]["0"] for other in run.others("0")]
-    own = shamir.join(shares[: run.needed])
+    own = rounds.join(shares[: run.needed])
     words = fixed_point.total([run.sent["0"].words], [keys.expand(own, SIZE)], size=SIZE)
     assert (np.abs(fixed_point.decode(words) - run.values["0"]) > 1e9).all()
 
@@ -160,4 +161,75 @@ def test_fewer_shares_than_needed_do_not_open_a_mask():
     assert run.needed == 4
     for chosen in combinations(shares, run.needed - 1):
         with suppress(ValueError):
-            assert keys.commit(shamir.join(chosen)) != run.sent["0"].commitment
+            assert keys.commit(rounds.join(chosen)) != run.sent["0"].commitment
+
+
+# -- shares of a seed -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("threshold", "number"), [(1, 1), (2, 2), (3, 5), (7, 11), (2, 300)])
+@pytest.mark.parametrize("secret", [bytes(32), b"\xff" * 32, secrets.token_bytes(32)])
+def test_any_shares_of_the_threshold_recover_the_secret_and_two_sharings_differ(secret, threshold, number):
+    shares = rounds.split(secret, threshold, number)
+    assert len(shares) == number
+    assert {len(share) for share in shares} == {rounds.SHARE_BYTES}
+    for chosen in list(combinations(shares, threshold))[:20]:
+        assert rounds.join(chosen[::-1]) == secret
+    assert rounds.join(shares) == secret  # more than needed
+    if threshold > 1:
+        assert set(shares).isdisjoint(rounds.split(secret, threshold, number))
+
+
+def test_the_field_has_a_prime_number_of_elements():
+    """Miller and Rabin's test for 40 bases; a composite number passes one in four at most."""
+    odd, twos = rounds.PRIME - 1, 0
+    while odd % 2 == 0:
+        odd, twos = odd // 2, twos + 1
+    for base in range(2, 42):
+        powers = [pow(base, odd * 2**k, rounds.PRIME) for k in range(twos)]
+        assert powers[0] == 1 or rounds.PRIME - 1 in powers
+
+
+def test_fewer_shares_fit_every_secret_equally_often(monkeypatch):
+    """In a small field by enumeration: a share of two is the same number of times that of each secret."""
+    monkeypatch.setattr(rounds, "PRIME", 7)
+    seen = np.zeros((7, 3, 7), dtype=int)  # of secret, share, value
+    for secret, slope in product(range(7), repeat=2):
+        monkeypatch.setattr(rounds.secrets, "randbelow", lambda prime, slope=slope: slope)
+        for share, data in enumerate(rounds.split(secret.to_bytes(32), 2, 3)):
+            seen[secret, share, data[-1]] += 1
+    assert (seen == 1).all()
+
+
+def test_what_is_no_sharing_is_refused():
+    shares = rounds.split(bytes(32), 2, 3)
+    for wrong in (
+        [],
+        [shares[0], shares[0]],
+        [shares[0], shares[1] + b"x"],
+        [bytes(4) + shares[0][4:], shares[1]],
+        [b"\xff" * 20, shares[1]],
+        [share[:4] for share in shares],
+        [b"", b""],
+    ):
+        with pytest.raises(ValueError, match="different shares"):
+            rounds.join(wrong)
+    beyond = (2 * int.from_bytes(shares[0][4:]) - 2**256) % rounds.PRIME  # the secret is 2 y1 - y2
+    with pytest.raises(ValueError, match="of one secret"):
+        rounds.join([shares[0], (2).to_bytes(4) + beyond.to_bytes(33)])
+    for secret, threshold, number in (
+        (bytes(32), 0, 3),
+        (bytes(32), 4, 3),
+        (bytes(32), 1, 2**32),
+        (b"x", 1, 1),
+    ):
+        with pytest.raises(ValueError, match="threshold"):
+            rounds.split(secret, threshold, number)
+
+
+def test_shares_of_any_content_give_another_secret_or_none_and_no_other_error():
+    good, rng = rounds.split(bytes(32), 3, 5), np.random.default_rng(0)
+    made = [[index.to_bytes(4) + rng.bytes(33), *good[1:3]] for index in (1, 3, 9, 2**32 - 1)]
+    for shares in [*made, [index.to_bytes(4) + b"\xff" * 33 for index in (1, 2, 3)]]:
+        with suppress(ValueError):
+            assert rounds.join(shares) != bytes(32)

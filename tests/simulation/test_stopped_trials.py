@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from grouped import grouped
 
-from fbo_flower.algorithms.disclosure import meaning
+from fbo_flower.algorithms.registry import meaning
 from fbo_flower.clients import Pruning
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Agents, Keep, simulate
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.study import Study
 from fbo_flower.study.schema import with_stopped
-from fbo_flower.wire.curves import OWN
+from fbo_flower.wire.codec import OWN
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 

@@ -12,10 +12,9 @@ from flwr.app import Context, RecordDict
 from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS, make_algorithm
 from fbo_flower.algorithms.algorithm_record import UNKNOWN
-from fbo_flower.algorithms.disclosure import COMMON, inference, meaning, meanings
 from fbo_flower.algorithms.messages import arrays_of
 from fbo_flower.algorithms.records import Phase, Task
-from fbo_flower.algorithms.registry import BUILT_IN
+from fbo_flower.algorithms.registry import BUILT_IN, COMMON, inference, meaning, meanings
 from fbo_flower.cli import main as cli
 from fbo_flower.cli.journals import describe
 from fbo_flower.clients import TuningAgent, client_app

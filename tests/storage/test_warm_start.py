@@ -100,20 +100,19 @@ def test_survivors_of_an_earlier_stage_1_save_its_pulls(tmp_path):
     common = {"algorithm": PFPNE(**options), "agents": 4, "engine": "inline"}
     first = simulate("garland", **common, keep=Keep(out=tmp_path))
     kept = WarmStart.load(tmp_path, "pf-pne")
-    assert set(kept.arrays) == {"shared_depth", "shared_index", "shared_mean", "shared_radius", "arity"}
+    assert set(kept.arrays) == {"shared_cell", "shared_mean", "shared_radius", "arity"}
     warm = simulate("garland", **common, seed=1, start=Start(warm_start=tmp_path))
     cold = simulate("garland", **common, seed=1)
     assert len(first.rounds) == len(cold.rounds) > len(warm.rounds), "stage 1 is over before it begins"
     assert warm.trials["pulls"].sum() == cold.trials["pulls"].sum() == 600
     assert not warm.rounds["floats_up"].any()
     shared = WarmStart.load(tmp_path, "pf-pne").arrays
-    deepest = shared["shared_index"][shared["shared_depth"] == shared["shared_depth"].max()]
-    assert len(deepest) >= 1
+    assert len(shared["shared_cell"]) >= 1
     for spoilt in (
         {"shared_mean": shared["shared_mean"][1:]},
-        {"shared_index": shared["shared_index"] + 2**40},
+        {"shared_cell": shared["shared_cell"] + 2**60},
+        {"shared_cell": shared["shared_cell"][::-1]},
         {"shared_radius": -shared["shared_radius"]},
-        {"shared_depth": shared["shared_depth"] + 1000},
         {"arity": np.array([3])},
     ):
         algorithm = make_algorithm("pf-pne", options)
@@ -134,9 +133,9 @@ def test_fed_pne_goes_on_below_the_deepest_survivors(tmp_path):
     start, keep = Start(warm_start=tmp_path), Keep(out=tmp_path / "next")
     simulate("garland", algorithm=FedPNE(budget=900), keep=keep, start=start, **common)
     after = WarmStart.load(tmp_path / "next", "fed-pne").arrays
-    assert after["shared_depth"].max() > shared["shared_depth"].max()
-    rows = len(shared["shared_index"])
-    np.testing.assert_array_equal(after["shared_index"][:rows], shared["shared_index"])
+    assert after["shared_cell"].max() >= 2 * shared["shared_cell"].max()
+    rows = len(shared["shared_cell"])
+    np.testing.assert_array_equal(after["shared_cell"][:rows], shared["shared_cell"])
 
 
 def test_an_agent_that_joins_late_is_told_what_the_server_holds_before_it_has_sent_anything():

@@ -17,7 +17,7 @@ from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.strategies import STRATEGIES
 from fbo_flower.strategies.recorder import Recorder
 from fbo_flower.strategies.trial_rows import TrialRows
-from fbo_flower.wire.disclosure import Disclosure
+from fbo_flower.wire.codec import Disclosure
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 NUM_AGENTS, NUM_ROUNDS, COHORT = 12, 100, 4

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.errors import WireError
-from fbo_flower.wire.curves import MAX_STEPS, POOLED, checked_summary, split_pooled
+from fbo_flower.wire.codec import MAX_STEPS, POOLED, checked_summary, split_pooled
 
 GOOD = np.array([[0.0, 3.0, 0.5], [4.0, 5.0, -0.25]])
 BAD: dict[str, Any] = {

@@ -1,19 +1,18 @@
 """Random arms: the server draws a seed, from which the server and all agents generate the same arms.
 
-Arm `k` of `K` is a point of the unit cube, see `numerics.bandits.ucb.random_arms`. An agent stores pulls and
-sums per arm; messages carry the seed instead of `K D` coordinates.
+Arm `k` of `K` is a point of the unit cube, see `numerics.bandits.ucb.random_arms`. An agent stores its pulls
+of each arm; messages carry the seed instead of `K D` coordinates.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fbo_flower.algorithms.options import check_number
-from fbo_flower.algorithms.records import AgentState, Array, IntArray, Outcome
+from fbo_flower.algorithms.records import AgentState, Array
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.bandits import ucb
+from fbo_flower.numerics.bandits.pulls import Pulls
 
 MAX_SEED = 2**53  # largest integer that every JSON reader represents exactly
 
@@ -46,50 +45,13 @@ def num_arms(dim: int) -> int:
     return ucb.ARMS_ABOVE if dim > 2 else ucb.ARMS_PER_DIMENSION**dim
 
 
-@dataclass(frozen=True)
-class ArmStatistics:
-    """An agent's pulls of the arms.
-
-    Parameters
-    ----------
-    count, total : `(K,)`, pulls that gave a value, and their sum
-    """
-
-    count: IntArray
-    total: Array
-
-    @staticmethod
-    def read(agent_state: AgentState) -> ArmStatistics:
-        """Return the statistics in the agent's state; zeros before the first pull."""
-        zeros, arrays = np.zeros(num_arms(agent_state.space.dimension)), agent_state.arrays
-        count = np.asarray(arrays.get("arms.count", zeros), dtype=np.int64)
-        return ArmStatistics(count, np.asarray(arrays.get("arms.total", zeros), dtype=np.float64))
-
-    def write(self, agent_state: AgentState) -> AgentState:
-        """Return the agent's state with these statistics stored."""
-        return agent_state.write(**{"arms.count": self.count, "arms.total": self.total})
-
-    def add(self, arms: IntArray, outcome: Outcome) -> ArmStatistics:
-        """Return the statistics with an outcome added whose rows are pulls of `arms (n,)`."""
-        assert outcome.counts is not None
-        count, total = self.count.copy(), self.total.copy()
-        count[arms] += outcome.counts
-        total[arms] += np.where(outcome.counts > 0, outcome.values * outcome.counts, 0.0)
-        return ArmStatistics(count, total)
-
-    def means(self) -> Array:
-        """Return the mean of each arm, `(K,)`; 0 for an arm without a successful pull."""
-        return np.asarray(self.total / np.maximum(1, self.count), dtype=np.float64)
-
-    def best(self) -> int | None:
-        """Return the arm with the best mean; None before the first success."""
-        if not self.count.any():
-            return None
-        return int(np.argmax(np.where(self.count > 0, self.means(), -np.inf)))
+def read_pulls(agent_state: AgentState) -> Pulls:
+    """Return the agent's pulls of the arms, `(K,)`, which it stores under "arms."."""
+    return Pulls.read(agent_state.arrays, "arms.", num_arms(agent_state.space.dimension))
 
 
-def recommended(agent_state: AgentState, statistics: ArmStatistics, arm: int) -> tuple[Array, float]:
+def recommended(agent_state: AgentState, pulls: Pulls, arm: int) -> tuple[Array, float]:
     """Return point `(D,)` and mean of an arm; the agent's state has the seed."""
     seed = int(np.sum(agent_state.arrays["seed"]))
     point: Array = points(seed, agent_state.space.dimension)[arm]
-    return point, float(statistics.means()[arm])
+    return point, float(pulls.means()[arm])

@@ -11,11 +11,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.messages import Content, Schema
+from fbo_flower.algorithms.messages import Content, Schema, real, whole
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.protocol import Algorithm
@@ -23,17 +23,23 @@ from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
+    IntArray,
+    Outcome,
     Payload,
     Phase,
     Report,
     Task,
+    floats,
     natural_key,
 )
 from fbo_flower.algorithms.requests import Rng
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.bandits.pulls import Pulls
 from fbo_flower.space.space import SearchSpace
 
 Value = TypeVar("Value")
+Seen = TypeVar("Seen", bound=Pulls)
+ARITIES = ("binary", "full")
 NUM_EVALUATIONS = "evaluations"  # name of the number of evaluations made, without reused values
 
 
@@ -46,14 +52,20 @@ class BanditState:
     agents : agents of the registration; the run ends when all of them have spent their budget
     progress : every agent's next trial
     attendance : which agents answer their tasks
+    under_way : without a barrier, the agents that are at work; None: with one
     """
 
     agents: tuple[str, ...]
     progress: Progress = field(default_factory=Progress, kw_only=True)
     attendance: Attendance = field(default_factory=Attendance, kw_only=True)
+    under_way: tuple[str, ...] | None = field(default=None, kw_only=True)
 
 
 State = TypeVar("State", bound=BanditState)
+
+
+def _most_rows(algorithm: Any, space: SearchSpace) -> int:
+    return int(algorithm.most_rows(space))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +73,31 @@ class Evaluations(Content):
     """A report: the number of evaluations really made, if the agent reuses values."""
 
     evaluations: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullMeans(Evaluations):
+    """A report: mean and count of every cell or arm of the task, and how many pulls are still to be made."""
+
+    means: Annotated[Array | None, real(None, most=_most_rows)] = None
+    counts: Annotated[IntArray | None, whole(None, high=1e9, most=_most_rows)] = None
+    owed: Annotated[IntArray | None, whole(1, high=1e15)] = None
+
+    @staticmethod
+    def about(reports: Mapping[str, Report], size: int) -> dict[str, tuple[Array, IntArray, int]]:
+        """Return means, counts and owed pulls of each agent that reports on `size` cells or arms.
+
+        A report on another number of them belongs to another batch.
+        """
+        found = {}
+        for agent, report in reports.items():
+            sent = PullMeans.of(report)
+            if sent.means is None or sent.counts is None or sent.owed is None:
+                continue
+            if sent.means.shape == sent.counts.shape == (size,):
+                counts = np.asarray(sent.counts, dtype=np.int64)
+                found[agent] = floats(sent.means), counts, int(np.sum(sent.owed))
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +126,35 @@ class Bandit(Algorithm[State]):
     def reuses_values(self) -> bool:
         return self.deterministic
 
+    def ask(
+        self, state: State, phase: Phase, server_round: int, present: Sequence[str], rng: np.random.Generator
+    ) -> tuple[State, dict[str, Task]]:
+        if phase is not Phase.TRAIN:
+            return state, {}
+        waiting, at_work = self.unfinished(state, present), state.under_way or ()
+        state, tasks = self.close(state, [*waiting, *at_work]), {}
+        for agent in waiting:
+            trial = state.progress.of(agent)
+            content, pulls = self.next_pulls(state, agent, self.budget - trial)
+            if content is not None:
+                tasks[agent] = content.task(phase, server_round, trial, pulls)
+        return replace(state, attendance=state.attendance.ask([*at_work, *tasks])), tasks
+
+    def close(self, state: State, waiting: Sequence[str]) -> State:
+        """Return the state after what the agents do together, once all that answer have done their part."""
+        return state
+
+    def next_pulls(self, state: State, agent: str, left: int) -> tuple[Content | None, int]:
+        """Return an agent's next task, of up to `left` pulls; None if it has to wait for the others."""
+        return Content(), left
+
     def unfinished(self, state: State, present: Sequence[str]) -> list[str]:
         """Return the agents present that have not spent their budget."""
         return [agent for agent in present if state.progress.of(agent) < self.budget]
 
     def tell(self, state: State, phase: Phase, reports: Mapping[str, Report]) -> State:
-        attendance = state.attendance.tell(reports)
+        attendance = state.attendance
+        attendance = attendance.tell(reports) if state.under_way is None else attendance.hear(reports)
         return replace(state, progress=state.progress.advance(reports), attendance=attendance)
 
     def finished(self, state: State) -> bool:
@@ -126,34 +186,63 @@ class Bandit(Algorithm[State]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class XArmedBandit(Bandit[State]):
-    """A search in a tree of cells; `Bandit` describes the other options.
+class BatchedBandit(Bandit[State]):
+    """A bandit whose tasks ask for many pulls; `Bandit` describes the other options.
+
+    Parameters
+    ----------
+    max_evaluations_per_round : largest number of trials of one agent in a round
+    """
+
+    max_evaluations_per_round: int = 10_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("max_evaluations_per_round", self.max_evaluations_per_round, 1, 10**7, integer=True)
+
+    def next_pulls(self, state: State, agent: str, left: int) -> tuple[Content | None, int]:
+        return Content(), min(left, self.max_evaluations_per_round)
+
+
+@dataclass(frozen=True, kw_only=True)
+class XArmedBandit(BatchedBandit[State]):
+    """A search in a tree of cells; `BatchedBandit` and `Bandit` describe the other options.
 
     Parameters
     ----------
     nu, rho : smoothness: no point of a cell of depth `h` is better than its centre by more than `nu rho^h`
     c : factor of the confidence radius
     arity : "binary": each depth halves one dimension; "full": each depth halves every dimension, for `D <= 3`
-    max_evaluations_per_round : largest number of trials of one agent in a round
     """
 
     nu: float = 1.0
     rho: float = 0.5
     c: float = 0.1
     arity: str = "binary"
-    max_evaluations_per_round: int = 10_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("nu", self.nu, 1e-12)
         check_number("rho", self.rho, 1e-6, 1 - 1e-6)
         check_number("c", self.c, 1e-12)
-        check_arity(self.arity)
-        check_most(self.max_evaluations_per_round)
+        check_choice("arity", self.arity, ARITIES)
 
     def branching(self, dim: int) -> int:
         """Return `k`, the number of children of a cell."""
         return branching(self.arity, dim)
+
+
+def first_that_fit(pulls: IntArray, left: int) -> IntArray:
+    """Return how many of the pulls `(n,)` to make, the first ones first, if `left` can be made."""
+    return np.asarray(np.clip(left - (np.cumsum(pulls) - pulls), 0, pulls), dtype=np.int64)
+
+
+def with_outcome(pulls: Seen, rows: IntArray | list[int], outcome: Outcome) -> Seen:
+    """Return a table of pulls with an outcome added, whose rows are pulls of `rows`."""
+    assert outcome.counts is not None and outcome.deviations is not None  # noqa: PT018  # repeats were asked
+    with np.errstate(over="ignore"):  # huge values
+        total = np.where(outcome.counts > 0, outcome.values * outcome.counts, 0.0)
+    return pulls.add(rows, outcome.counts, total, outcome.deviations, outcome.pulls - outcome.counts)
 
 
 def in_order(by_agent: Mapping[str, Value]) -> dict[str, Value]:
@@ -164,16 +253,6 @@ def in_order(by_agent: Mapping[str, Value]) -> dict[str, Value]:
 def branching(arity: str, dim: int) -> int:
     """Return `k`, the number of children of a cell, for `arity` "binary" or "full"."""
     return 2 if arity == "binary" else 2**dim
-
-
-def check_arity(arity: object) -> None:
-    """Raise ConfigError unless `arity` is "binary" or "full"."""
-    check_choice("arity", arity, ("binary", "full"))
-
-
-def check_most(number: object) -> None:
-    """Raise ConfigError unless `max_evaluations_per_round` is an integer between 1 and 10**7."""
-    check_number("max_evaluations_per_round", number, 1, 10**7, integer=True)
 
 
 Owner = TypeVar("Owner")

@@ -22,14 +22,15 @@ from numpy.random import Generator
 
 from fbo_flower.algorithms.bandits import arms
 from fbo_flower.algorithms.bandits.base import (
-    Bandit,
     BanditState,
-    Evaluations,
-    check_most,
+    BatchedBandit,
+    PullMeans,
+    first_that_fit,
     in_order,
     once_per_state,
+    with_outcome,
 )
-from fbo_flower.algorithms.messages import Content, real, whole
+from fbo_flower.algorithms.messages import Content, whole
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -63,15 +64,6 @@ class Arms(Content):
     arms: Annotated[IntArray | None, whole(None, most=_num_arms)] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ArmMeans(Evaluations):
-    """A report: mean and count of every active arm, and how many pulls are still to be made."""
-
-    means: Annotated[Array | None, real(None, most=_num_arms)] = None
-    counts: Annotated[IntArray | None, whole(None, high=1e9, most=_num_arms)] = None
-    owed: Annotated[IntArray | None, whole(1, high=1e15)] = None
-
-
 @dataclass(frozen=True)
 class Fed1State(BanditState):
     """The server's state, besides what `BanditState` has.
@@ -95,29 +87,30 @@ class Fed1State(BanditState):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fed1UCB(Bandit[Fed1State]):
-    """Elimination of random arms by their mean over the agents; `Bandit` describes the other options.
+class Fed1UCB(BatchedBandit[Fed1State]):
+    """Elimination of random arms by their mean over the agents; `BatchedBandit` describes other options.
 
     Parameters
     ----------
     noise_stddev : `sigma` of the confidence radius `sqrt(4 sigma^2 log T / n)`
     arms_seed : seed of the arms; None: the server draws one
-    max_evaluations_per_round : largest number of trials of one agent in a round
     """
 
     name: ClassVar[str] = "fed1-ucb"
     task_content: ClassVar[type[Content]] = Arms
-    report_content: ClassVar[type[Content]] = ArmMeans
+    report_content: ClassVar[type[Content]] = PullMeans
 
     noise_stddev: float = 1.0
     arms_seed: int | None = None
-    max_evaluations_per_round: int = 10_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("noise_stddev", self.noise_stddev, 0)
         arms.check_seed(self.arms_seed)
-        check_most(self.max_evaluations_per_round)
+
+    def most_rows(self, space: SearchSpace) -> int:
+        """Return the largest number of arms in a report."""
+        return arms.num_arms(space.dimension)
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -131,33 +124,22 @@ class Fed1UCB(Bandit[Fed1State]):
     ) -> tuple[Fed1State, dict[str, Task]]:
         if phase is Phase.FINISH:
             return state, self._announce_best_arm(state, server_round, present)
-        if phase is not Phase.TRAIN:
-            return state, {}
-        waiting = self.unfinished(state, present)
-        state = self._close_phase(state, waiting)
+        return super().ask(state, phase, server_round, present, rng)
+
+    def next_pulls(self, state: Fed1State, agent: str, left: int) -> tuple[Content | None, int]:
         pulls = ucb.phase_length(self.budget) if len(state.active) > 1 else self.budget
         content = Arms(arms_seed=state.arms_seed, phase=state.phase, pulls=pulls, arms=state.active)
-        tasks = {}
-        for agent in waiting:
-            trial = state.progress.of(agent)
-            owed = state.owed.get(agent, pulls * len(state.active))
-            most = min(owed, self.budget - trial, self.max_evaluations_per_round)
-            if most > 0:  # otherwise the agent waits for the others
-                tasks[agent] = content.task(phase, server_round, trial, most)
-        return replace(state, attendance=state.attendance.ask(tasks)), tasks
+        owed = state.owed.get(agent, pulls * len(state.active))
+        most = min(owed, left, self.max_evaluations_per_round)
+        return content if most > 0 else None, most
 
     def tell(self, state: Fed1State, phase: Phase, reports: Mapping[str, Report]) -> Fed1State:
         means, counts, owed = dict(state.means), dict(state.counts), dict(state.owed)
-        for agent, report in reports.items():
-            # a report on another number of arms belongs to another phase
-            sent = ArmMeans.of(report)
-            if sent.means is None or sent.counts is None or sent.owed is None:
-                continue
-            if sent.means.shape == sent.counts.shape == state.active.shape:
-                means[agent] = means.get(agent, np.zeros(state.num_arms)).copy()
-                counts[agent] = counts.get(agent, np.zeros(state.num_arms, dtype=np.int64)).copy()
-                means[agent][state.active], counts[agent][state.active] = sent.means, sent.counts
-                owed[agent] = int(np.sum(sent.owed))
+        for agent, (mean, count, left) in PullMeans.about(reports, len(state.active)).items():
+            means[agent] = means.get(agent, np.zeros(state.num_arms)).copy()
+            counts[agent] = counts.get(agent, np.zeros(state.num_arms, dtype=np.int64)).copy()
+            means[agent][state.active], counts[agent][state.active] = mean, count
+            owed[agent] = left
         state = replace(state, means=in_order(means), counts=in_order(counts), owed=in_order(owed))
         return super().tell(state, phase, reports)
 
@@ -167,7 +149,7 @@ class Fed1UCB(Bandit[Fed1State]):
         means = [state.means[agent][state.active] for agent in agents]
         return elimination.merge(means, [state.counts[agent][state.active] for agent in agents])
 
-    def _close_phase(self, state: Fed1State, waiting: Sequence[str]) -> Fed1State:
+    def close(self, state: Fed1State, waiting: Sequence[str]) -> Fed1State:
         """Eliminate arms, once all waiting agents that answer have made their pulls [Shi2021, Alg. 1]."""
         waiting = state.attendance.responsive(waiting)
         if not state.owed or len(state.active) == 1 or any(state.owed.get(a, 1) > 0 for a in waiting):
@@ -212,35 +194,36 @@ class Fed1UCB(Bandit[Fed1State]):
         done = np.zeros(count, dtype=np.int64)
         if known > -2 and (phase < 0 or known == phase):
             phase, done = known, np.array(agent_state.arrays["phase.done"], dtype=np.int64)
-        statistics, points = arms.ArmStatistics.read(agent_state), arms.points(seed, dim)
+        pulls, points = arms.read_pulls(agent_state), arms.points(seed, dim)
         numbers = {"seed": seed, "best": content.best, "phase.number": phase}
         agent_state = agent_state.write(**{n: np.array([k], dtype=np.int64) for n, k in numbers.items()})
         while (left := task.end - agent_state.next_trial) > 0 and len(wanted):
             active = draws("order", phase).permutation(wanted)
-            owed = np.maximum(0, content.pulls - done[active])
-            taken = np.clip(left - (np.cumsum(owed) - owed), 0, owed)
+            taken = first_that_fit(np.maximum(0, content.pulls - done[active]), left)
             rows = active[taken > 0]
             if len(rows) == 0:
                 break
             outcome = yield Query(agent_state.space.snap(points[rows]), taken[taken > 0])
             done[rows] += outcome.pulls
-            statistics, agent_state = statistics.add(rows, outcome), agent_state.passed_to(outcome.end)
-        return statistics.write(agent_state).write(**{"phase.done": done})
+            pulls, agent_state = with_outcome(pulls, rows, outcome), agent_state.passed_to(outcome.end)
+        return agent_state.write(**pulls.arrays("arms."), **{"phase.done": done})
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        content, sent = Arms.of(task), ArmMeans(evaluations=self.evaluations(agent_state))
+        content, sent = Arms.of(task), PullMeans(evaluations=self.evaluations(agent_state))
         if content.arms is None:
             return sent.payload
-        active, statistics = np.asarray(content.arms, np.int64), arms.ArmStatistics.read(agent_state)
+        active = np.asarray(content.arms, np.int64)
         done = np.asarray(agent_state.arrays["phase.done"], dtype=np.int64)[active]
         owed = np.maximum(0, content.pulls - done).sum(keepdims=True)
-        means, counts = statistics.means()[active], statistics.count[active]
-        return replace(sent, means=means, counts=counts, owed=owed).payload
+        pulls = arms.read_pulls(agent_state).rows(active)
+        return replace(sent, means=pulls.means(), counts=pulls.count, owed=owed).payload
 
     @once_per_state
     def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return the arm that the server announced, if the agent pulled it; else its arm of best mean."""
-        statistics = arms.ArmStatistics.read(agent_state)
+        pulls = arms.read_pulls(agent_state)
+        if not pulls.count.any():
+            return None
         named = int(np.sum(agent_state.arrays.get("best", -1)))
-        best = named if named >= 0 and statistics.count[named] > 0 else statistics.best()
-        return None if best is None else arms.recommended(agent_state, statistics, best)
+        known = named >= 0 and pulls.count[named] > 0
+        return arms.recommended(agent_state, pulls, named if known else int(np.argmax(pulls.means(-np.inf))))

@@ -38,6 +38,7 @@ from fbo_flower.algorithms.bandits.base import (
     once_per_state,
     symmetric,
     triangle,
+    with_outcome,
 )
 from fbo_flower.algorithms.messages import Content, real
 from fbo_flower.algorithms.options import check_number
@@ -46,6 +47,7 @@ from fbo_flower.algorithms.records import (
     AnyArray,
     Array,
     Federation,
+    IntArray,
     Outcome,
     Payload,
     Phase,
@@ -58,6 +60,7 @@ from fbo_flower.algorithms.records import (
 from fbo_flower.algorithms.requests import Draws, Rng, Session
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.bandits import ucb
+from fbo_flower.numerics.bandits.pulls import Pulls
 from fbo_flower.space.space import SearchSpace
 
 
@@ -103,20 +106,19 @@ def num_weights(options: ucb.NeuralOptions, dim: int) -> int:
     return options.width * (dim + 2) + 1
 
 
-def with_failures(agent_state: AgentState) -> arms.ArmStatistics:
-    """Return the pulls that the bandit counts: all with a value, and the failed ones of arms without one."""
-    statistics = arms.ArmStatistics.read(agent_state)
-    failed = np.asarray(agent_state.arrays.get("arms.failed", 0), dtype=np.int64)
-    if not failed.any():
-        return statistics
-    worst = float(statistics.means().min())  # 0 for arms without a success
+def sums(gradients: Array, pulls: Pulls) -> tuple[Array, Array]:
+    """Return `G^T diag(n) G (P, P)` and `G^T s (P,)` of the agent's own pulls, with those in vain."""
+    count, total = counted(pulls)
+    return gradients.T @ (count[:, np.newaxis] * gradients), gradients.T @ total
+
+
+def counted(pulls: Pulls) -> tuple[IntArray, Array]:
+    """Return number and sum of the pulls that the bandit counts, failed ones of arms without a value too."""
+    if not pulls.in_vain.any():
+        return pulls.count, pulls.total
+    worst = float(pulls.means().min())  # 0 for arms without a success
     with np.errstate(over="ignore"):
-        return arms.ArmStatistics(statistics.count + failed, statistics.total + failed * worst)
-
-
-def sums(gradients: Array, statistics: arms.ArmStatistics) -> tuple[Array, Array]:
-    """Return `G^T diag(n) G (P, P)` and `G^T s (P,)` of the agent's own pulls."""
-    return gradients.T @ (statistics.count[:, np.newaxis] * gradients), gradients.T @ statistics.total
+        return pulls.count + pulls.in_vain, pulls.total + pulls.in_vain * worst
 
 
 class NeuralAgent:
@@ -152,15 +154,8 @@ class NeuralAgent:
 
     def learn(self, outcome: Outcome) -> None:
         """Add a pull to the statistics; decide whether the matrix has grown enough for an exchange."""
-        statistics = arms.ArmStatistics.read(self._agent_state)
-        failed = np.zeros(len(self._points), dtype=np.int64)
-        failed += np.asarray(self._agent_state.arrays.get("arms.failed", 0), dtype=np.int64)
-        with np.errstate(over="ignore"):
-            statistics = statistics.add(np.array([self._arm]), outcome)
-        failed[self._arm] = 0 if statistics.count[self._arm] else failed[self._arm] + 1
-        self._agent_state = statistics.write(self._agent_state.passed_to(outcome.end)).write(
-            **{"arms.failed": failed}
-        )
+        pulls = with_outcome(arms.read_pulls(self._agent_state), [self._arm], outcome)
+        self._agent_state = self._agent_state.passed_to(outcome.end).write(**pulls.arrays("arms."))
         pull, last = outcome.end - 1, self._whole("last", -1)
         growth = _log_det(self._matrices()[0]) - float(self._read("log_det", _log_det(self._eye)))
         asked = Others.of(self._task).send
@@ -196,7 +191,7 @@ class NeuralAgent:
         """Return `V` and `sum r g` over the agent's own pulls and the sums of the other agents."""
         arrays = self._agent_state.arrays
         with np.errstate(over="ignore", invalid="ignore"):
-            gram, response = sums(self._features.gradients, with_failures(self._agent_state))
+            gram, response = sums(self._features.gradients, arms.read_pulls(self._agent_state))
             if "others_gram" in arrays:
                 gram = gram + symmetric(arrays["others_gram"], self._size)
                 response = response + np.asarray(arrays["others_response"], dtype=np.float64)
@@ -211,10 +206,10 @@ class NeuralAgent:
         if options.alpha(next_trial) <= 0 or next_trial > options.train_until:
             return {}
         before = np.asarray(self._agent_state.arrays.get("trained", self._features.start), dtype=np.float64)
-        pulls = with_failures(self._agent_state)
-        count, total = pulls.count[np.newaxis].astype(np.float64), pulls.total[np.newaxis]
+        count, total = counted(arms.read_pulls(self._agent_state))
+        counts, totals = floats(count)[np.newaxis], total[np.newaxis]
         with np.errstate(over="ignore", invalid="ignore"):
-            trained = ucb.neural_train(self._features, before[np.newaxis], count, total)[0]
+            trained = ucb.neural_train(self._features, before[np.newaxis], counts, totals)[0]
         usable = np.isfinite(trained).all() and np.abs(trained).max() < 1e12  # else the steps diverged
         return {
             "trained": trained if usable else before,
@@ -400,14 +395,14 @@ class FNUCB(Bandit[FNState]):
         points, same = arms.points(seed, agent_state.space.dimension), np.random.default_rng([seed, 4])
         features = ucb.neural_features(points, self.neural_options(), same)
         with np.errstate(over="ignore", invalid="ignore"):
-            gram, response = sums(features.gradients, with_failures(agent_state))
+            gram, response = sums(features.gradients, arms.read_pulls(agent_state))
         weights = None if (trained := agent_state.arrays.get("trained")) is None else floats(trained)
         return replace(sent, gram=triangle(gram), response=response, weights=weights).payload
 
     @once_per_state
     def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return point and mean of the arm with the most successful pulls; None before the first success."""
-        statistics = arms.ArmStatistics.read(agent_state)
-        if not statistics.count.any():
+        pulls = arms.read_pulls(agent_state)
+        if not pulls.count.any():
             return None
-        return arms.recommended(agent_state, statistics, int(np.argmax(statistics.count)))
+        return arms.recommended(agent_state, pulls, int(np.argmax(pulls.count)))

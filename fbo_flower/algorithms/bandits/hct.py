@@ -9,8 +9,7 @@ The mathematics is in `numerics.bandits.hct`. An agent chooses the next cell aft
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.random import Generator
 
 from fbo_flower.algorithms.bandits.base import BanditState, XArmedBandit, once_per_state
 from fbo_flower.algorithms.options import check_choice, check_number
-from fbo_flower.algorithms.records import AgentState, Array, Federation, Phase, Query, Task
+from fbo_flower.algorithms.records import AgentState, Array, Federation, Query, Task
 from fbo_flower.algorithms.requests import Draws, Session
 from fbo_flower.numerics.bandits import elimination, partition
 from fbo_flower.numerics.bandits.hct import HCTOptions, Tree, power_above
@@ -60,20 +59,6 @@ class HCT(XArmedBandit[BanditState]):
 
     def init(self, federation: Federation, rng: Generator) -> BanditState:
         return BanditState(federation.agents)
-
-    def ask(
-        self, state: BanditState, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
-    ) -> tuple[BanditState, dict[str, Task]]:
-        if phase is not Phase.TRAIN:
-            return state, {}
-        left = {agent: self.budget - state.progress.of(agent) for agent in present}
-        most = self.max_evaluations_per_round
-        tasks = {
-            agent: Task(phase, server_round, state.progress.of(agent), min(left[agent], most))
-            for agent in present
-            if left[agent] > 0
-        }
-        return replace(state, attendance=state.attendance.ask(tasks)), tasks
 
     # -- the agent's half ----------------------------------------------------------------------
 

@@ -26,14 +26,14 @@ from numpy.random import Generator
 
 from fbo_flower.algorithms.bandits.arms import MAX_SEED
 from fbo_flower.algorithms.bandits.base import (
-    Bandit,
     BanditState,
+    BatchedBandit,
     Evaluations,
-    check_most,
     in_order,
     once_per_state,
     symmetric,
     triangle,
+    with_outcome,
 )
 from fbo_flower.algorithms.messages import Content, real, whole
 from fbo_flower.algorithms.options import check_choice
@@ -63,12 +63,13 @@ from fbo_flower.numerics.aggregation.shared_mean import (
     Model,
 )
 from fbo_flower.numerics.bandits import gp_search
-from fbo_flower.numerics.bandits.racing_search import joint_deviations
+from fbo_flower.numerics.bandits.pulls import Pulls
 from fbo_flower.space.space import SearchSpace
 
 MAX_AGENTS = 10**5  # in a task
 SHARING = sum(residual < 1.0 for residual in RESIDUALS)  # residuals with which agents share something
 
+_COLUMNS = ("values", "trials", "counts", "spans", "deviations")  # of an outcome, a row for each point
 _PLACES = max(len(LENGTHSCALES), len(NOISES), len(RESIDUALS)) - 1
 
 
@@ -125,94 +126,63 @@ class Scale:
 
 @dataclass(frozen=True)
 class Observations:
-    """The points that the agent evaluated.
+    """The points `(n, D)` that the agent evaluated, and its pulls of each.
 
-    Parameters
-    ----------
-    points : `(n, D)`
-    count, total, within : `(n,)`: pulls with a value, their sum, and the squared deviations from their mean
-    failed : `(n,)`, failed pulls; at a point without a success they count as the agent's worst mean
+    At a point without a success, failed pulls count as the agent's worst mean.
     """
 
     points: Array
-    count: IntArray
-    total: Array
-    within: Array
-    failed: IntArray
+    pulls: Pulls
 
     @staticmethod
     def read(agent_state: AgentState) -> Observations:
         """Return the observations in the agent's state."""
-        arrays, dim = agent_state.arrays, agent_state.space.dimension
-        points = floats(arrays.get("seen.points", np.empty((0, dim))))
-        count, failed = (
-            np.asarray(arrays.get(f"seen.{n}", np.empty(0)), dtype=np.int64) for n in ("count", "failed")
-        )
-        total, within = (floats(arrays.get(f"seen.{n}", np.empty(0))) for n in ("total", "within"))
-        return Observations(points, count, total, within, failed)
+        none = np.empty((0, agent_state.space.dimension))
+        points = floats(agent_state.arrays.get("seen.points", none))
+        return Observations(points, Pulls.read(agent_state.arrays, "seen."))
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return the arrays under their names in an agent's state."""
-        return {f"seen.{name}": getattr(self, name) for name in self.__dataclass_fields__}
+        return {"seen.points": self.points, **self.pulls.arrays("seen.")}
 
     def add(self, outcome: Outcome) -> Observations:
         """Return the observations with an outcome added, whose rows may repeat points."""
-        assert outcome.counts is not None and outcome.deviations is not None  # noqa: PT018  # repeats were asked
-        seen = self
-        for row, point in enumerate(outcome.points):
-            seen = seen._add(point, outcome, row)
-        return seen
-
-    def _add(self, point: Array, outcome: Outcome, row: int) -> Observations:
-        assert outcome.counts is not None and outcome.deviations is not None  # noqa: PT018
-        n, seen = int(outcome.counts[row]), self
-        place = np.flatnonzero((self.points == point).all(axis=1))
-        if len(place) == 0:
-            none = np.zeros(1, dtype=np.int64)
-            seen = Observations(
-                np.concatenate([self.points, point[np.newaxis]]),
-                np.concatenate([self.count, none]),
-                np.append(self.total, 0.0),
-                np.append(self.within, 0.0),
-                np.concatenate([self.failed, none]),
+        points, rows = self.points, []
+        for point in outcome.points:
+            place = np.flatnonzero((points == point).all(axis=1))
+            points = points if len(place) else np.concatenate([points, point[np.newaxis]])
+            rows.append(int(place[0]) if len(place) else len(points) - 1)
+        pulls = self.pulls.joined(Pulls.read({}, "", len(points) - len(self.points)))
+        for k, row in enumerate(rows):
+            one = replace(
+                outcome,
+                **{
+                    n: getattr(outcome, n)[[k]] for n in ("values", "trials", "counts", "spans", "deviations")
+                },
             )
-        k = int(place[0]) if len(place) else len(self.points)
-        count, total, within, failed = (
-            getattr(seen, name).copy() for name in ("count", "total", "within", "failed")
-        )
-        failed[k] += int(outcome.pulls[row]) - n
-        if n:
-            with np.errstate(over="ignore", invalid="ignore"):  # huge values
-                value = float(outcome.values[row]) * n
-                before = count[k], total[k], within[k]
-                within[k] = joint_deviations(before, (n, value, float(outcome.deviations[row])))
-                total[k] += value
-            count[k] += n
-        return replace(seen, count=count, total=total, within=within, failed=failed)
-
-    def means(self) -> Array:
-        """Return the mean at every point; NaN where there is no success."""
-        return np.asarray(
-            np.where(self.count > 0, self.total / np.maximum(1, self.count), np.nan), dtype=np.float64
-        )
+            pulls = with_outcome(pulls, [row], one)
+        return Observations(points, pulls)
 
     def moments(self) -> Array:
         """Return number, mean and standard deviation of all values, `(3,)`."""
-        if not self.count.any():
+        pulls = self.pulls.rows(self.pulls.count > 0)
+        if not len(pulls.count):
             return np.zeros(3)
-        count, means = self.count[self.count > 0], self.means()[self.count > 0]
+        count, means = pulls.count, pulls.means()
         mean = float(means @ count / count.sum())
         unit = float(np.abs(means - mean).max()) or 1.0  # squares of huge values would overflow
-        variance = (self.within.sum() / unit / unit + count @ ((means - mean) / unit) ** 2) / count.sum()
+        variance = (
+            self.pulls.within.sum() / unit / unit + count @ ((means - mean) / unit) ** 2
+        ) / count.sum()
         return np.array([count.sum(), mean, unit * math.sqrt(variance)])
 
     def modelled(self, scale: Scale) -> tuple[Array, Array, Array]:
         """Return points, standardised means and counts, failures included; nothing before a success."""
-        means = self.means()
-        if not self.count.any():
+        count, means = self.pulls.count, self.pulls.means(np.nan)
+        if not count.any():
             return self.points[:0], np.empty(0), np.empty(0)
         values = (np.where(np.isnan(means), np.nanmin(means), means) - scale.mean) / scale.stddev
-        return self.points, values, np.where(self.count > 0, self.count, self.failed).astype(np.float64)
+        return self.points, values, (count + self.pulls.in_vain).astype(np.float64)
 
 
 def model(setting: AnyArray, dim: int, residual: float) -> Model:
@@ -265,13 +235,12 @@ class GPState(BanditState):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GPPNE(Bandit[GPState]):
-    """Gaussian-process variant of PF-PNE; `Bandit` describes the other options.
+class GPPNE(BatchedBandit[GPState]):
+    """Gaussian-process variant of PF-PNE; `BatchedBandit` and `Bandit` describe the other options.
 
     Parameters
     ----------
     variant : "gp"
-    max_evaluations_per_round : largest number of trials of one agent in a round
     """
 
     name: ClassVar[str] = "pf-pne"
@@ -279,12 +248,10 @@ class GPPNE(Bandit[GPState]):
     report_content: ClassVar[type[Content]] = Told
 
     variant: str = "gp"
-    max_evaluations_per_round: int = 10_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("variant", self.variant, ("gp",))
-        check_most(self.max_evaluations_per_round)
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -293,17 +260,6 @@ class GPPNE(Bandit[GPState]):
         first = min(self.budget, gp_search.design_size(dim, len(federation.agents)))
         return GPState(federation.agents, dim, int(rng.integers(MAX_SEED)), first)
 
-    def ask(
-        self, state: GPState, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
-    ) -> tuple[GPState, dict[str, Task]]:
-        if phase is not Phase.TRAIN:
-            return state, {}
-        waiting = self.unfinished(state, present)
-        state = self._close_exchange(state, waiting)
-        tasks = {agent: self._task(state, agent, server_round) for agent in waiting}
-        sent = {agent: task for agent, task in tasks.items() if task is not None}
-        return replace(state, attendance=state.attendance.ask(sent)), sent
-
     def tell(self, state: GPState, phase: Phase, reports: Mapping[str, Report]) -> GPState:
         received = dict(state.reports)
         for agent, answer in reports.items():
@@ -311,9 +267,7 @@ class GPPNE(Bandit[GPState]):
                 received[agent] = dict(answer.arrays)
         return super().tell(replace(state, reports=in_order(received)), phase, reports)
 
-    def _task(self, state: GPState, agent: str, server_round: int) -> Task | None:
-        """Return an agent's task; None if it has to wait for the others."""
-        trial = state.progress.of(agent)
+    def next_pulls(self, state: GPState, agent: str, left: int) -> tuple[Content | None, int]:
         content = Setting(
             exchange=state.exchange,
             agents=len(state.agents),
@@ -333,16 +287,16 @@ class GPPNE(Bandit[GPState]):
         elif agent in state.agents:
             content = replace(content, design_seed=state.design_seed, place=state.agents.index(agent))
         elif state.scale is None:
-            return None  # an agent that joins later has no part in the design
-        left = min(state.target, self.budget) - trial
+            return None, 0  # an agent that joins later has no part in the design
+        left = min(state.target, self.budget) - state.progress.of(agent)
         pulls = min(max(left, 0), self.max_evaluations_per_round)
         if state.chosen is None and content.place < 0:
             pulls = 0
         if pulls == 0 and agent in state.reports:
-            return None
-        return content.task(Phase.TRAIN, server_round, trial, pulls)
+            return None, 0
+        return content, pulls
 
-    def _close_exchange(self, state: GPState, waiting: Sequence[str]) -> GPState:
+    def close(self, state: GPState, waiting: Sequence[str]) -> GPState:
         """Merge the reports, once all waiting agents that answer have made their pulls and sent them."""
         responsive = [a for a in state.attendance.responsive(waiting) if a in state.agents or state.chosen]
         if not state.reports or not responsive:
@@ -432,7 +386,7 @@ class GPPNE(Bandit[GPState]):
         if scale is None:
             return replace(told, moments=seen.moments()).payload
         x, y, counts = seen.modelled(scale)
-        within = float(seen.within.sum()) / scale.stddev / scale.stddev
+        within = float(seen.pulls.within.sum()) / scale.stddev / scale.stddev
         likelihoods = shared_mean.log_likelihoods(dim, x, y, counts, within).reshape(-1)
         if "setting" not in task.arrays:
             return replace(told, likelihoods=likelihoods).payload
@@ -454,10 +408,10 @@ class GPPNE(Bandit[GPState]):
     def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return the point with the largest posterior mean, and its mean value; None without a success."""
         seen = Observations.read(agent_state)
-        succeeded = np.flatnonzero(seen.count > 0)
+        succeeded = np.flatnonzero(seen.pulls.count > 0)
         if len(succeeded) == 0:
             return None
-        means, believed = seen.means()[succeeded], belief(agent_state, seen)
+        means, believed = seen.pulls.means()[succeeded], belief(agent_state, seen)
         expected = means if believed is None else believed.predict(seen.points[succeeded])[0]
         best = int(np.argmax(expected))
         return seen.points[succeeded[best]], float(means[best])

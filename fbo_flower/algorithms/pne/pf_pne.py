@@ -30,8 +30,10 @@ from fbo_flower.algorithms.bandits.base import (
     BanditState,
     Evaluations,
     XArmedBandit,
+    first_that_fit,
     in_order,
     once_per_state,
+    with_outcome,
 )
 from fbo_flower.algorithms.messages import Content, real, summable, whole
 from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
@@ -54,7 +56,7 @@ from fbo_flower.algorithms.records import (
 from fbo_flower.algorithms.requests import Draws, Rng, Session
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import elimination, partition
-from fbo_flower.numerics.bandits.cell_table import CellPulls, Survivors
+from fbo_flower.numerics.bandits.pulls import CellPulls, Survivors
 from fbo_flower.space.space import SearchSpace
 
 MAX_CELLS = 2**20  # active cells of one depth
@@ -72,8 +74,7 @@ class Cells(Content):
     sum: bool = False  # whether the reports are summed securely
     cells: Annotated[IntArray | None, whole(None, most=MAX_CELLS)] = None  # K^h
     pulls: Annotated[IntArray | None, whole(None, high=1e9, most=MAX_CELLS)] = None
-    shared_depth: Annotated[IntArray | None, whole(None, most=ALL_DEPTHS)] = None
-    shared_index: Annotated[IntArray | None, whole(None, most=ALL_DEPTHS)] = None
+    shared_cell: Annotated[IntArray | None, whole(None, high=2.0**63, most=ALL_DEPTHS)] = None
     shared_mean: Annotated[Array | None, real(None, most=ALL_DEPTHS)] = None
     shared_radius: Annotated[Array | None, real(None, most=ALL_DEPTHS)] = None
 
@@ -224,7 +225,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
                 content = replace(
                     content, depth=state.depth, cells=state.active, pulls=state.wanted, sum=sums_now
                 )
-            elif most == 0 and content.shared_depth is None:
+            elif most == 0 and content.shared_cell is None:
                 continue  # its recommendation has the last survivors
             tasks[agent] = content.task(phase, server_round, trial, most)
         return replace(state, attendance=state.attendance.ask(tasks)), tasks
@@ -232,7 +233,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
     def _news(self, state: PNEState, rows: int) -> Cells:
         """Return a task's content with the survivors after the first `rows`."""
         news: dict[str, Any] = state.shared.rows(slice(rows, None)).arrays("shared_")
-        return Cells(agents=len(state.agents), **(news if len(news["shared_depth"]) else {}))
+        return Cells(agents=len(state.agents), **(news if len(news["shared_cell"]) else {}))
 
     def tell(self, state: PNEState, phase: Phase, reports: Mapping[str, Report]) -> PNEState:
         heard = dict(state.reports)
@@ -245,7 +246,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
                 heard[agent] = np.asarray(sent.means, np.float64), np.asarray(sent.counts, np.int64)
         # a silent agent may have answered an earlier task, about another depth and without the last survivors
         punctual = state.attendance.responsive(reports)
-        synced = {**state.synced, **{agent: len(state.shared.index) for agent in punctual}}
+        synced = {**state.synced, **{agent: len(state.shared.cell) for agent in punctual}}
         progress, spent, failed = state.progress.advance(reports), dict(state.spent), dict(state.failed)
         for agent in punctual if not state.stage_two else ():
             spent[agent] = spent.get(agent, 0) + progress.of(agent) - state.progress.of(agent)
@@ -309,8 +310,8 @@ class PhasedPNE(XArmedBandit[PNEState]):
         stays = known.copy()  # Alg. 1, lines 10-12
         variation = constants.variation(state.depth)
         stays[known] = ~elimination.eliminated(merged.mean[known], radius[known], variation)
-        depth = np.full(int(stays.sum()), state.depth)
-        kept = Survivors(depth, state.active[stays], merged.mean[stays], radius[stays])
+        cells = partition.number(state.depth, state.active, self.branching(state.dim))
+        kept = Survivors(cells[stays], merged.mean[stays], radius[stays])
         if self.secure_sums:
             stays |= ~known  # the sum may lack the agents that could evaluate the cell: keep it
         return self._deeper(replace(state, shared=state.shared.joined(kept)), state.active[stays])
@@ -362,7 +363,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
     # -- the server: a study that continues an earlier one's stage 1 ---------------------------
 
     def export_messages(self, state: PNEState) -> dict[str, AnyArray]:
-        if not len(state.shared.index):
+        if not len(state.shared.cell):
             return {}
         return {**state.shared.arrays("shared_"), "arity": np.array([self.branching(state.dim)])}
 
@@ -377,7 +378,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
                 "earlier study"
             )
         shapes = {array.shape for array in found.values()}
-        if len(shapes) != 1 or not shared.depth.size or not shared.are_sound(arity, last):
+        if len(shapes) != 1 or not shared.cell.size or not shared.are_sound(arity, last):
             raise ConfigError(
                 f"warm_start: expected survivors of stage 1 with finite means, down to depth {last}; got "
                 f"others, in arrays of shapes {sorted(shapes)}"
@@ -386,8 +387,8 @@ class PhasedPNE(XArmedBandit[PNEState]):
             raise ConfigError(
                 f"warm_start: expected an algorithm with a first stage, got {self.name} without one"
             )
-        depth = int(shared.depth.max())
-        return self._deeper(replace(state, shared=shared, depth=depth), np.sort(shared.at(depth).index))
+        depth, index = partition.place(shared.cell, arity)
+        return self._deeper(replace(state, shared=shared, depth=int(depth[-1])), index[depth == depth[-1]])
 
     # -- an agent ------------------------------------------------------------------------------
 
@@ -395,25 +396,25 @@ class PhasedPNE(XArmedBandit[PNEState]):
         """Store the survivors in the task; pull cells of one depth after another until its trials end."""
         content, space, trial = Cells.of(task), agent_state.space, agent_state.next_trial
         search, arity = Search.read(agent_state), self.branching(space.dimension)
-        shared = search.shared.received(Survivors.read(task.arrays, "shared_"))
+        shared = search.shared.updated(Survivors.read(task.arrays, "shared_"))
         search = replace(search, num_agents=content.agents, shared=shared)
         while (left := task.end - trial) > 0:
             if content.cells is not None:  # stage 1 [Li2024, Alg. 2, lines 5-7]
                 depth, index = content.depth, np.asarray(content.cells, dtype=np.int64)
-                missing = np.maximum(0, np.asarray(content.pulls) - search.pulls.of(depth, index).count)
+                own = search.pulls.of(partition.number(depth, index, arity))
+                missing = np.maximum(0, np.asarray(content.pulls) - own.count)
             else:
                 search, index, missing = self.alone(search, space.dimension)
                 depth = search.depth
-            taken = np.clip(left - (np.cumsum(missing) - missing), 0, missing)  # the first ones that fit
+            taken = first_that_fit(missing, left)
             index, taken = index[taken > 0], taken[taken > 0]
             if len(index) == 0:
                 break
             centres = partition.centre(depth, index, space.dimension, arity)
             outcome = yield Query(space.snap(centres), taken)
-            assert outcome.counts is not None
-            total = np.where(outcome.counts > 0, outcome.values * outcome.counts, 0.0)
-            failed = outcome.pulls - outcome.counts
-            search = replace(search, pulls=search.pulls.add(depth, index, outcome.counts, total, failed))
+            own = search.pulls.of(partition.number(depth, index, arity))
+            own = with_outcome(own, np.arange(len(index)), outcome)
+            search = replace(search, pulls=search.pulls.updated(own))
             trial = outcome.end
         return search.write(agent_state).passed_to(trial)
 
@@ -425,19 +426,19 @@ class PhasedPNE(XArmedBandit[PNEState]):
         constants, arity = self.constants(search.num_agents), self.branching(dim)
         depth, active = search.depth, search.active
         while True:
-            survivors = search.shared.at(depth)
-            protected = elimination.contains(survivors.index, active)
-            own = search.pulls.of(depth, active[~protected])  # of K_m^h \ K^h
+            survivors, cells = search.shared.at(depth, arity), partition.number(depth, active, arity)
+            protected = np.isin(cells, survivors.cell)
+            own = search.pulls.of(cells[~protected])  # of K_m^h \ K^h
             pulls = constants.pulls(depth)
             missing = np.maximum(0, pulls - own.count)  # line 4: T_m,h,i < tau_h
             missing[own.failed >= max(PATIENCE * pulls, LEAST_FAILURES)] = 0
             if np.any(missing) or depth >= partition.max_depth(dim, arity):
-                return replace(search, depth=depth, active=active), own.index, missing
+                return replace(search, depth=depth, active=active), active[~protected], missing
             mean, radius = np.empty(len(active)), np.empty(len(active))
             fails = own.count == 0
-            mean[~protected] = np.where(fails, -np.inf, own.mean())  # line 7
+            mean[~protected] = own.means(-np.inf)  # line 7
             radius[~protected] = np.where(fails, 0.0, constants.radius(own.count))
-            place = elimination.positions(survivors.index, active[protected])  # Alg. 2, line 11
+            place = np.searchsorted(survivors.cell, cells[protected])  # Alg. 2, line 11
             mean[protected], radius[protected] = survivors.mean[place], survivors.radius[place]
             out = elimination.eliminated(mean, radius, constants.variation(depth), protected)  # lines 8-9
             active, depth = partition.children(active[~out], arity), depth + 1  # lines 10-11
@@ -446,9 +447,11 @@ class PhasedPNE(XArmedBandit[PNEState]):
         content, made = Cells.of(task), self.evaluations(agent_state)
         if content.cells is None or (self.secure_sums and not content.sum):
             return Means(evaluations=made).payload
-        pulls = CellPulls.read(agent_state.arrays, "cells.").of(content.depth, content.cells)
+        arity = self.branching(agent_state.space.dimension)
+        cells = partition.number(content.depth, content.cells, arity)
+        pulls = CellPulls.read(agent_state.arrays, "cells.").of(cells)
         counts = pulls.count.astype(np.float64)
-        found = Means(evaluations=made, means=pulls.mean(), counts=counts)  # Alg. 2, lines 8-9
+        found = Means(evaluations=made, means=pulls.means(), counts=counts)  # Alg. 2, lines 8-9
         if self.secure_sums:
             present = (counts > 0).astype(np.float64)
             found = replace(found, present=present, inverse=present / np.maximum(counts, 1))
@@ -467,16 +470,14 @@ class PhasedPNE(XArmedBandit[PNEState]):
         pulls = search.pulls.rows(search.pulls.count > 0)
         if len(pulls.count) == 0:
             return None
-        mean, radius = pulls.mean(), self.constants(search.num_agents).radius(pulls.count)
-        for depth in np.unique(search.shared.depth).tolist():
-            survivors = search.shared.at(depth)
-            rows = np.flatnonzero(pulls.depth == depth)
-            rows = rows[elimination.contains(survivors.index, pulls.index[rows])]
-            place = elimination.positions(survivors.index, pulls.index[rows])
-            mean[rows], radius[rows] = survivors.mean[place], survivors.radius[place]
-        best = elimination.recommend(mean, radius)
-        dim, depth = agent_state.space.dimension, int(pulls.depth[best])
-        centre: Array = partition.centre(depth, pulls.index[[best]], dim, self.branching(dim))[0]
+        mean, radius = pulls.means(), self.constants(search.num_agents).radius(pulls.count)
+        rows = np.isin(pulls.cell, search.shared.cell)
+        survivors = search.shared.of(pulls.cell[rows])
+        mean[rows], radius[rows] = survivors.mean, survivors.radius
+        best, dim = elimination.recommend(mean, radius), agent_state.space.dimension
+        arity = self.branching(dim)
+        (depth,), index = partition.place(pulls.cell[[best]], arity)
+        centre: Array = partition.centre(int(depth), index, dim, arity)[0]
         return centre, float(mean[best])
 
 

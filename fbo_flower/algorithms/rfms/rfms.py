@@ -43,9 +43,12 @@ from fbo_flower.algorithms.records import (
     ServerResults,
     Task,
 )
-from fbo_flower.algorithms.rfms.methods import METHODS, REFERENCES, SHIP, Method, shipped
 from fbo_flower.algorithms.rfms.site import MAX_MODELS, Sites, digest
 from fbo_flower.algorithms.rfms.state import (
+    METHODS,
+    REFERENCES,
+    SHIP,
+    Method,
     RFMSState,
     SiteReply,
     Trial,
@@ -53,6 +56,7 @@ from fbo_flower.algorithms.rfms.state import (
     read_answer,
     read_late,
     read_trials,
+    shipped,
     write_trials,
 )
 from fbo_flower.errors import ConfigError, WireError

@@ -148,19 +148,6 @@ def eliminated(mean: Array, radius: Array, variation: float, protected: BoolArra
     return np.asarray(out, dtype=np.bool_)
 
 
-def contains(active: IntArray, index: IntArray) -> BoolArray:
-    """Return which of `index (n,)` are in the ascending set `active (a,)`."""
-    if active.size == 0:
-        return np.zeros(index.shape, dtype=np.bool_)
-    where = np.minimum(np.searchsorted(active, index), active.size - 1)
-    return np.asarray(active[where] == index, dtype=np.bool_)
-
-
-def positions(active: IntArray, index: IntArray) -> IntArray:
-    """Return the positions of `index` in the ascending set `active`, which must contain all of them."""
-    return np.searchsorted(active, index).astype(np.int64)
-
-
 @dataclass(frozen=True)
 class Merged:
     """Statistics of the cells of one depth, merged over the clients that replied.

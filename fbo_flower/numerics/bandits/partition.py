@@ -85,9 +85,23 @@ def children(index: npt.ArrayLike, arity: int = 2) -> IntArray:
     return (arity * parents[:, np.newaxis] + np.arange(arity)).ravel()
 
 
-def parent(index: npt.ArrayLike, arity: int = 2) -> IntArray:
-    """Return the indices of the parents `(n,)`."""
-    return np.asarray(index, dtype=np.int64) // arity
+def number(depth: npt.ArrayLike, index: npt.ArrayLike, arity: int = 2) -> IntArray:
+    """Return `k^h + i`, one number for each cell `(h, i)`: those of a depth follow those of the depth before.
+
+    >>> number([0, 1, 1, 2], [0, 0, 1, 3]).tolist()
+    [1, 2, 3, 7]
+    """
+    depth, last = np.asarray(depth), MAX_INDEX_BITS // (arity.bit_length() - 1)
+    if depth.size and not 0 <= depth.min() <= depth.max() <= last:
+        raise ConfigError(f"depth: expected 0 to {last} (arity {arity}), got {depth}")
+    return np.asarray(np.int64(arity) ** depth + np.asarray(index), dtype=np.int64)
+
+
+def place(cells: IntArray, arity: int = 2) -> tuple[IntArray, IntArray]:
+    """Return depth and index of cells by their numbers; depth -1 for a number that is not positive."""
+    powers = np.int64(arity) ** np.arange(1 + MAX_INDEX_BITS // (arity.bit_length() - 1))
+    depth = np.searchsorted(powers, cells, side="right") - 1
+    return depth, cells - powers[depth]
 
 
 def _corner_and_width(depth: int, index: npt.ArrayLike, dim: int, arity: int) -> tuple[Array, Array]:

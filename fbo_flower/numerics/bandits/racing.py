@@ -35,23 +35,247 @@ References
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.arrays import Array, IntArray
-from fbo_flower.numerics.bandits import elimination
-from fbo_flower.numerics.bandits.racing_cells import (
-    Cells,
-    RacingOptions,
-    bonuses,
-    first_cells,
-    first_tree,
-    upper_bounds,
-)
+from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
+from fbo_flower.numerics.bandits import elimination, partition
 
 STAGE_ONE_PART = 20  # stage 1 may use 1/20 of the pulls
+FIRST_CELLS = 15  # least number of initial cells: depths 0 to 3 of the binary tree
+FIRST_LOOK = 1 / 3  # largest share of the budget for the initial cells
+LEAST_GAIN = 1e-8  # smallest mean square of the gains, relative to the variance of the cells' means
+TREE_ARRAYS = ("depth", "index", "parent", "first_child", "anchor")
+
+
+@dataclass(frozen=True)
+class RacingOptions:
+    """Settings, tuned once for all problems on a few seeds; none depends on the objective's unit.
+
+    Parameters
+    ----------
+    dim, arity : of the partition
+    first_pulls : number of pulls of a new cell
+    first_share : complete depths are pulled first, until there are `first_share sqrt(T)` cells, to find peaks
+        that the centres of larger cells miss
+    optimism : `kappa`
+    border_share : share of the bonus added to the mean of an ancestor's centre on the border
+    batch_growth : size of a batch relative to the cell's pulls so far
+    splits_per_round, max_rounds : limits of stage 1
+    max_cells : largest number of cells of one client's tree
+    nu, rho : known smoothness, or None
+    """
+
+    dim: int
+    arity: int = 2
+    first_pulls: int = 2
+    first_share: float = 0.25
+    optimism: float = 1.5
+    border_share: float = 0.5
+    batch_growth: float = 0.3
+    splits_per_round: int = 6
+    max_rounds: int = 14
+    max_cells: int = 1024
+    nu: float | None = None
+    rho: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.nu is None) != (self.rho is None):
+            raise ConfigError(f"nu, rho: expected both or none, got {self.nu} and {self.rho}")
+        if self.first_pulls < 2:
+            raise ConfigError(f"first_pulls: expected at least 2 (for the variance), got {self.first_pulls}")
+        partition.max_depth(self.dim, self.arity)
+
+    @property
+    def max_depth(self) -> int:
+        """Depth of the smallest cells."""
+        return partition.max_depth(self.dim, self.arity)
+
+    @property
+    def shrinkage(self) -> float:
+        """Factor by which gains shrink from one depth to the next, for depths without data."""
+        return float(2.0 ** (-0.5 * math.log2(self.arity) / self.dim))
+
+
+@dataclass
+class Cells:
+    """A growing tree as arrays, of which the first `size` entries are used; children follow their parents.
+
+    Attributes
+    ----------
+    depth, index : depth and index of each cell
+    parent : position of the parent, 0 for the root
+    first_child : position of the first of `arity` children, -1 for a leaf
+    anchor : position of the best ancestor whose centre lies in the closed cell, 0 for the root
+    """
+
+    options: RacingOptions
+    size: int = 1
+    depth: IntArray = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
+    index: IntArray = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
+    parent: IntArray = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
+    first_child: IntArray = field(default_factory=lambda: np.full(64, -1, dtype=np.int64))
+    anchor: IntArray = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
+
+    def split(self, cell: int, mean: Array) -> range:
+        """Add the children of a leaf and return their positions; `mean (size,)` determines their anchors."""
+        arity, size, depth = self.options.arity, self.size, int(self.depth[cell]) + 1
+        if size + arity > len(self.depth):
+            for name in TREE_ARRAYS:
+                array = getattr(self, name)
+                setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
+            self.first_child[size:] = -1
+        new = slice(size, size + arity)
+        self.first_child[cell] = size
+        self.depth[new], self.parent[new] = depth, cell
+        self.index[new] = partition.children([self.index[cell]], arity)
+        self.anchor[new] = self._anchors(cell, depth, self.index[new], mean)
+        self.size += arity
+        return range(size, size + arity)
+
+    def leaves(self) -> BoolArray:
+        """Return which cells have no children, `(size,)`."""
+        return np.asarray(self.first_child[: self.size] < 0, dtype=np.bool_)
+
+    def copy(self) -> Cells:
+        """Return an independent copy of the tree."""
+        arrays = (self.depth, self.index, self.parent, self.first_child, self.anchor)
+        return Cells(self.options, self.size, *(array.copy() for array in arrays))
+
+    def _anchors(self, cell: int, depth: int, index: IntArray, mean: Array) -> IntArray:
+        dim, arity = self.options.dim, self.options.arity
+        chain = [cell]
+        while chain[-1]:
+            chain.append(int(self.parent[chain[-1]]))
+        low, high = partition.cell(depth, index, dim, arity)  # (k, D)
+        anchors = np.full(len(index), cell, dtype=np.int64)
+        best = np.full(len(index), mean[cell])
+        for ancestor in chain[1:]:
+            if mean[ancestor] <= best.min():
+                continue
+            centre = partition.centre(int(self.depth[ancestor]), int(self.index[ancestor]), dim, arity)
+            better = ((low <= centre) & (centre <= high)).all(axis=1) & (mean[ancestor] > best)
+            anchors[better], best[better] = ancestor, mean[ancestor]
+        return anchors
+
+
+def first_cells(options: RacingOptions, budget: int) -> tuple[IntArray, IntArray]:
+    """Return depths and indices `(n,)` of the initial cells: all cells of the first depths.
+
+    Depths from 2 on are left out if the pulls would exceed `FIRST_LOOK` of the budget.
+    """
+    depths, indices, depth, total = [], [], 0, 0
+    while total < max(FIRST_CELLS, options.first_share * math.sqrt(budget)) and depth <= options.max_depth:
+        count = partition.num_cells(depth, options.dim, options.arity)
+        if depth > 1 and (total + count) * options.first_pulls > FIRST_LOOK * budget:
+            break
+        depths.append(np.full(count, depth, dtype=np.int64))
+        indices.append(np.arange(count, dtype=np.int64))
+        total, depth = total + count, depth + 1
+    return np.concatenate(depths), np.concatenate(indices)
+
+
+def first_tree(options: RacingOptions, mean: Array) -> Cells:
+    """Return the tree of `first_cells`, in their order, with observed means `mean (n,)`."""
+    cells, inner = Cells(options), 0
+    while cells.size < len(mean):
+        cells.split(inner, mean)
+        inner += 1
+    return cells
+
+
+def grown_tree(options: RacingOptions, depth: IntArray, index: IntArray, mean: Array) -> Cells:
+    """Return the tree with these cells in this order, in which children follow their parents.
+
+    Parents and anchors follow from depth, index, order and means, so nothing else has to be sent.
+
+    Parameters
+    ----------
+    depth, index, mean : `(n,)`
+
+    Raises
+    ------
+    ConfigError
+        If the cells do not form such a tree.
+    """
+    cells, arity = Cells(options), options.arity
+    place = {(0, 0): 0}
+    while cells.size < len(depth):
+        size = cells.size
+        parent = place.get((int(depth[size]) - 1, int(index[size]) // arity))
+        if parent is None or cells.first_child[parent] >= 0 or int(depth[size]) > options.max_depth:
+            break
+        for child in cells.split(parent, mean):
+            place[int(cells.depth[child]), int(cells.index[child])] = child
+    fits = len(depth) == len(index) == len(mean) == cells.size
+    if not fits or (cells.depth[: cells.size] != depth).any() or (cells.index[: cells.size] != index).any():
+        raise ConfigError(
+            f"cells: expected a tree with children behind their parents, got {len(depth)} cells"
+        )
+    return cells
+
+
+def bonuses(cells: Cells, mean: Array, noise_variance: Array) -> Array:
+    """Return `bonus(h)`, `(max_depth + 2,)`, estimated from all splits.
+
+    Parameters
+    ----------
+    mean : `(size,)`
+    noise_variance : `(size,)`, variance of these means; subtracted from the second moments of the gains
+    """
+    options, arity = cells.options, cells.options.arity
+    num_depths = options.max_depth + 2
+    parents = np.flatnonzero(~cells.leaves())
+    children = cells.first_child[parents, np.newaxis] + np.arange(arity)  # (p, k)
+    gain = mean[children].max(axis=1) - mean[parents]
+    variance = noise_variance[parents] + noise_variance[children].max(axis=1)
+    depth = cells.depth[parents] + 1
+    count = np.bincount(depth, minlength=num_depths)
+    first = np.bincount(depth, weights=gain, minlength=num_depths)
+    second = np.bincount(depth, weights=gain**2 - variance, minlength=num_depths)
+    # The prior of a depth counts as two gains: the estimate of the depth before, shrunk. The first prior is
+    # the mean of depths 1 to 3.
+    shallow = slice(1, 4)
+    many = max(1, int(count[shallow].sum()))
+    prior_first = float(first[shallow].sum() / many)
+    # relative to the means' variance, so that units do not matter; without variance any floor will do
+    prior_second = max(float(second[shallow].sum() / many), LEAST_GAIN * (float(np.var(mean)) or 1.0))
+    shrink, step = options.shrinkage, np.zeros(num_depths)
+    sums = zip(
+        count.tolist(), first.tolist(), second.tolist(), strict=True
+    )  # Python numbers are faster than NumPy's in a loop
+    for h, (n, gains, squares) in enumerate(sums):
+        if h == 0:
+            continue
+        m1 = (gains + 2.0 * prior_first) / (n + 2.0)
+        m2 = max((squares + 2.0 * prior_second) / (n + 2.0), 0.05 * prior_second)
+        step[h] = max(0.0, m1 + options.optimism * math.sqrt(max(m2 - m1 * m1, 0.05 * m2)))
+        prior_first, prior_second = m1 * shrink, m2 * shrink**2
+    bonus = np.zeros(num_depths)
+    # bonus(h)^2 = sum_(j > h) step_j^2
+    bonus[:-1] = np.sqrt(np.cumsum(step[::-1] ** 2)[::-1][1:])
+    if options.nu is not None and options.rho is not None:
+        bonus = np.maximum(bonus, options.nu * options.rho ** np.arange(num_depths))
+    return bonus
+
+
+def upper_bounds(cells: Cells, mean: Array, radius: Array, bonus: Array) -> Array:
+    """Return the bounds of arms and regions, `(size,)`.
+
+    Parameters
+    ----------
+    mean, radius : `(size,)`
+    bonus : `(size,)`, 0 for arms and for leaves that cannot be split
+    """
+    bound = mean + radius + bonus
+    anchored = mean[cells.anchor[: cells.size]] + cells.options.border_share * bonus
+    return np.asarray(np.where(bonus > 0, np.maximum(bound, anchored), bound), dtype=np.float64)
+
+
+# -- stage 1 --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

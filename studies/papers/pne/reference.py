@@ -15,7 +15,8 @@ import numpy as np
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.bandits import elimination, hct, partition, racing, ucb
 from fbo_flower.numerics.bandits.elimination import Constants
-from fbo_flower.numerics.bandits.racing_cells import RacingOptions
+from fbo_flower.numerics.bandits.pulls import Pulls
+from fbo_flower.numerics.bandits.racing import RacingOptions
 from fbo_flower.numerics.bandits.racing_search import RacingSearch
 from fbo_flower.numerics.seeding import generator
 from studies.papers.pne.client import BanditRun, Client, Surface, finish
@@ -107,11 +108,11 @@ def _stage_two(
     depth = 0
     while client.left > 0 and transition < elimination.NEVER and depth <= deepest:
         known = shared.get(depth, nothing)
-        protected = elimination.contains(known.index, active)
+        protected = np.isin(active, known.index)
         own = active[~protected]
         level = levels.pop(depth, _Level(nothing.index, nothing.index, nothing.mean))
-        begun = elimination.contains(level.index, own)
-        where = elimination.positions(level.index, own[begun])
+        begun = np.isin(own, level.index)
+        where = np.searchsorted(level.index, own[begun])
         count, total = np.zeros(len(own), dtype=np.int64), np.zeros(len(own))
         count[begun], total[begun] = level.count[where], level.total[where]
         made, sums = client.pull(depth, own, np.maximum(0, constants.pulls(depth) - count))
@@ -121,7 +122,7 @@ def _stage_two(
             break
         mean, radius = np.empty(len(active)), np.empty(len(active))
         mean[~protected], radius[~protected] = total / count, constants.radius(count)
-        place = elimination.positions(known.index, active[protected])
+        place = np.searchsorted(known.index, active[protected])
         mean[protected], radius[protected] = known.mean[place], known.radius[place]
         out = elimination.eliminated(mean, radius, constants.variation(depth), protected)
         client.dropped.append((depth, active[out]))
@@ -132,7 +133,7 @@ def _stage_two(
 
 def _merge_levels(level: _Level, own: IntArray, count: IntArray, total: Array) -> _Level:
     """Return `level` with the cells of `own` replaced or added, in ascending order."""
-    rest = ~elimination.contains(own, level.index)
+    rest = ~np.isin(level.index, own)
     index = np.concatenate([level.index[rest], own])
     order = np.argsort(index)
     return _Level(
@@ -152,7 +153,7 @@ def _simple_regret(
         mean, radius = level.mean(), constants.radius(level.count)
         if depth in shared:
             known = shared[depth]
-            place = elimination.positions(level.index, known.index)
+            place = np.searchsorted(level.index, known.index)
             mean[place], radius[place] = known.mean, known.radius
         pulled = level.count > 0
         if not pulled.any():
@@ -236,12 +237,13 @@ def _race(
 ) -> float:
     if not (shared.num_clients > 1).any():  # no cell was shared: the merged means come from others
         shared = replace(shared, num_clients=(count > 0).astype(np.int64), mean=total / np.maximum(1, count))
-    search = RacingSearch(budget, shared, count.astype(np.int64), total, within)
+    own = Pulls(count.astype(np.int64), total, within, np.zeros(len(count), dtype=np.int64))
+    search = RacingSearch.begin(budget, shared, own)
     while search.left > 0:
         cell, depth, index, pulls = search.ask()
         n, y, s = client.observe(np.array([depth]), np.array([index]), pulls)
         search.tell(cell, int(n[0]), float(y[0]), float(s[0]))
-    depth, index = search.recommend()
+    depth, index, _ = search.best()
     return client.optimum - float(client.cell_values(depth, np.array([index]))[0])
 
 

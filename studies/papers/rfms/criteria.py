@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.algorithms.rfms.methods import GUESSING
+from fbo_flower.algorithms.rfms.state import GUESSING
 from fbo_flower.numerics.acquisition.proposals import KERNEL
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.surrogates import fitting, gp

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fbo_flower.algorithms.rfms.methods import Method, shipped
+from fbo_flower.algorithms.rfms.state import Method, shipped
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.reports.selection import hypervolume, non_dominated

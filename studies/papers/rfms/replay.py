@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fbo_flower.algorithms.rfms.methods import Method
-from fbo_flower.algorithms.rfms.state import RFMSState, SiteReply, Trial
+from fbo_flower.algorithms.rfms.state import Method, RFMSState, SiteReply, Trial
 from fbo_flower.numerics.acquisition.proposals import KERNEL, ProposalPlan
 from fbo_flower.numerics.arrays import Array, BoolArray
 from fbo_flower.numerics.seeding import generator

@@ -10,7 +10,7 @@ import pytest
 from fbo_flower.algorithms.fed_ei import check_task
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.errors import WireError
-from fbo_flower.secure.members import CARD_BYTES
+from fbo_flower.secure.keys import CARD_BYTES
 from fbo_flower.simulation import Problem
 from studies.attacks import fed_ei, fed_ei_liars
 from studies.attacks import fed_ei_server as server

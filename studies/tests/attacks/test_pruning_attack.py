@@ -21,7 +21,7 @@ from fbo_flower.clients import Pruning, TuningAgent
 from fbo_flower.clients.pruning import CurveBook, StopRule
 from fbo_flower.errors import WireError
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.wire.curves import POOLED
+from fbo_flower.wire.codec import POOLED
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 NUM_TRIALS = 60

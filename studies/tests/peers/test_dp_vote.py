@@ -13,7 +13,7 @@ from scipy.stats import kstest, norm
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import AgentState, History, Payload, Phase, Task
 from fbo_flower.numerics.discrete_noise import uniform_from
-from fbo_flower.secure import members
+from fbo_flower.secure import keys
 from fbo_flower.simulation import simulate
 from studies.peers.ballots import first_places, listed_points, votes
 from studies.peers.dp_vote import DPVote
@@ -92,7 +92,7 @@ def part_of_noise(algorithm, group, seed):
 def test_noise_of_the_fewest_members_of_a_sum_has_the_law_that_epsilon_counts(least):
     algorithm = DPVote(num_configs=400, num_votes=2, noise_multiplier=1.5, secure_sums=least)
     for group in (least, 4 * least - 1):
-        fewest = members.threshold(group, least)
+        fewest = keys.threshold(group, least)
         total = sum(part_of_noise(algorithm, group, seed) for seed in range(fewest))
         stddev = 1.5 * algorithm.sensitivity
         assert kstest(total / stddev, norm.cdf).pvalue > 1e-3
@@ -108,7 +108,7 @@ def test_an_agent_that_votes_alone_adds_all_of_the_noise():
 
 def test_an_operators_account_counts_the_agents_own_noise_alone():
     algorithm = DPVote(noise_multiplier=3.0, secure_sums=3)
-    assert algorithm.message_noise() == 3.0 / np.sqrt(members.threshold(12, 3))
+    assert algorithm.message_noise() == 3.0 / np.sqrt(keys.threshold(12, 3))
     assert all(algorithm.message_noise() <= algorithm.own_noise(n) for n in range(3, 13))
     task = Task(Phase.TRAIN, 1, 0, 2, {}, {"seed": 1})
     assert not algorithm.uses_observations(task, SQUARE)

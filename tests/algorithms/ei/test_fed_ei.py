@@ -13,7 +13,7 @@ from fbo_flower.algorithms import ExpectedImprovement, FedEI, make_algorithm
 from fbo_flower.algorithms.fed_ei import MOST_ROWS, check_task
 from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
 from fbo_flower.algorithms.requests import alone
-from fbo_flower.algorithms.written import Written
+from fbo_flower.algorithms.secure_member import Written
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.surrogates import kernels, trend

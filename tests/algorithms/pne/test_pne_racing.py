@@ -10,7 +10,7 @@ from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.pne.racing import RacingPNE, _packed, unpacked
 from fbo_flower.algorithms.records import AgentState, History, Phase, Task
 from fbo_flower.errors import ConfigError, WireError
-from fbo_flower.numerics.bandits.racing_cells import RacingOptions, grown_tree
+from fbo_flower.numerics.bandits.racing import RacingOptions, grown_tree
 from fbo_flower.simulation import make_problem, simulate
 
 RACING = {"variant": "racing"}

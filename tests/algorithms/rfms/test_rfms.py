@@ -9,9 +9,17 @@ from contract import SQUARE, AlgorithmContract, Run, check_variant, hills, same,
 from fbo_flower import strategies
 from fbo_flower.algorithms import RFMS
 from fbo_flower.algorithms.records import Federation, Phase, Report, Task
-from fbo_flower.algorithms.rfms.methods import Method, shipped
 from fbo_flower.algorithms.rfms.site import digest
-from fbo_flower.algorithms.rfms.state import RFMSState, SiteReply, Trial, pooled_loss, read_late, write_late
+from fbo_flower.algorithms.rfms.state import (
+    Method,
+    RFMSState,
+    SiteReply,
+    Trial,
+    pooled_loss,
+    read_late,
+    shipped,
+    write_late,
+)
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.site_agent import Shipment, SiteAgent
 from fbo_flower.clients.site_options import SiteOptions

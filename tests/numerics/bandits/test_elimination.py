@@ -90,11 +90,7 @@ def test_elimination_is_strict_and_measured_from_the_first_best():
     assert elimination.eliminated(np.empty(0), np.empty(0), 1.0).tolist() == []
 
 
-def test_membership_in_ascending_sets_and_recommendation_by_the_lower_bound():
-    active = np.array([2, 5, 9])
-    assert elimination.contains(active, np.array([1, 2, 9, 10])).tolist() == [False, True, True, False]
-    assert elimination.contains(np.empty(0, dtype=np.int64), np.array([1])).tolist() == [False]
-    assert elimination.positions(active, np.array([9, 2])).tolist() == [2, 0]
+def test_recommendation_is_by_the_lower_bound():
     assert elimination.recommend(np.array([0.9, 0.8, 0.8]), np.array([0.5, 0.1, 0.1])) == 1
 
 

@@ -50,7 +50,16 @@ def test_children_tile_their_parent(cell):
     for a in range(arity):  # no two overlap
         for b in range(a):
             assert ((child_low[a] >= child_high[b]) | (child_low[b] >= child_high[a])).any()
-    np.testing.assert_array_equal(partition.parent(partition.children([index], arity), arity), index)
+
+
+@given(cells(), cells())
+def test_numbers_tell_cells_apart_and_ascend_with_depth_and_index(cell, other):
+    depth, index, _, arity = cell
+    number = partition.number(depth, index, arity)
+    assert [int(part) for part in partition.place(number, arity)] == [depth, index]
+    if other[3] == arity:
+        assert (number < partition.number(other[0], other[1], arity)) == (cell[:2] < other[:2])
+    assert partition.place(np.array([0, -5]), arity)[0].tolist() == [-1, -1]
 
 
 @given(cells())
@@ -86,6 +95,8 @@ def test_the_deepest_cells_are_those_that_are_exact():
         (lambda: partition.cell(1, 0, 2, arity=3), "arity"),
         (lambda: partition.cell(1, 0, 4, arity=16), "arity"),
         (lambda: partition.max_depth(0), "dim"),
+        (lambda: partition.number([0, 63], 0), "depth"),
+        (lambda: partition.number(-1, 0, 8), "depth"),
         (lambda: partition.children([2**61]), "children"),
     ],
 )
