@@ -4,9 +4,9 @@
 """
 
 from fbo_flower.clients.agent import TuningAgent
-from fbo_flower.clients.agent_state_io import agent_state_from_bytes
 from fbo_flower.clients.app import add_tuning, agent_app, client_app, message_api_mod
-from fbo_flower.clients.evaluator import ObjectiveEvaluator
+from fbo_flower.clients.evaluator import Evaluator, ObjectiveEvaluator, TaskContext
+from fbo_flower.clients.memory import agent_state_from_bytes
 from fbo_flower.clients.model_site import ModelSite
 from fbo_flower.clients.node import data_file
 from fbo_flower.clients.objective import ObjectiveContext
@@ -16,7 +16,6 @@ from fbo_flower.clients.site import Bag, SiteData, SiteObjective, splits
 from fbo_flower.clients.site_agent import SiteAgent
 from fbo_flower.clients.site_app import site_app
 from fbo_flower.clients.site_options import SiteOptions, noisy_rate
-from fbo_flower.clients.task_context import Evaluator, TaskContext
 
 __all__ = [
     "Bag",

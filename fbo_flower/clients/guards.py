@@ -24,8 +24,8 @@ from fbo_flower.algorithms.messages import Schema
 from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Report, Task
 from fbo_flower.algorithms.registry import find
 from fbo_flower.algorithms.run_task import TaskResult
+from fbo_flower.clients.evaluator import Times, disclosed_times
 from fbo_flower.clients.memory import Memory
-from fbo_flower.clients.task_context import Times, disclosed_times
 from fbo_flower.errors import ConfigError, JournalError, WireError
 from fbo_flower.numerics.privacy import Account
 from fbo_flower.space.held import HeldSpace

@@ -8,6 +8,7 @@ and outside what its operator allows, see `SiteOptions`.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -26,15 +27,15 @@ from fbo_flower.algorithms.rfms.rfms import CURATOR, LOCKBOX, OPENBOX, ROLES
 from fbo_flower.algorithms.rfms.site import digest, num_final_judgements
 from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD
 from fbo_flower.clients.agent import TuningAgent
+from fbo_flower.clients.evaluator import STARTED, Evaluator, TaskContext, measures_of, times_of
 from fbo_flower.clients.memory import check_journal
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.own_answer import OnFinish, answer_at_end, call_on_finish
 from fbo_flower.clients.site_options import Account, SiteOptions, noisy_rate
-from fbo_flower.clients.task_context import Evaluator, TaskContext, Watch, times_of, without_times
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError, printable
 from fbo_flower.models import as_file
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage.agent_journal import Evaluation
+from fbo_flower.storage.agent_journal import SECONDS, Evaluation
 from fbo_flower.storage.files import atomic_file
 
 _PHASES = {
@@ -194,14 +195,15 @@ class SiteEvaluator:
 
     def __call__(self, query: Query, first_trial: int) -> Outcome:
         """Return minus the loss of a configuration or a model; stored evaluations are not repeated."""
-        task, replay = self.context.task, self.context.replay
+        task = self.context.task
         point = self.space.snap(query.points)[0]
-        row = replay.take(task.trial, point, 1)
+        row = self.context.take(task.trial, point, 1)
         if row is None:
-            watch = Watch.start()
+            started, before = time.time(), time.perf_counter()
             row = self._evaluate(query, point)
-            row = replace(row, measures={**row.measures, **watch.measures()})
-            replay.append(row)
+            times = measures_of(started, time.perf_counter() - before)
+            row = replace(row, measures={**row.measures, **times})
+            self.context.append(row)
         self.context.times.update(times_of(row))
         if row.failure:
             log(WARNING, "agent %s, trial %d failed: %s", self.context.agent, task.trial, row.failure)
@@ -210,7 +212,7 @@ class SiteEvaluator:
             np.array([row.value]),
             np.array([task.trial], dtype=np.int64),
             {task.trial: row.failure} if row.failure else {},
-            measures={name: np.array([value]) for name, value in without_times(row.measures).items()},
+            measures={n: np.array([v]) for n, v in row.measures.items() if n not in (STARTED, SECONDS)},
             artifact=None if row.artifact is None else np.frombuffer(row.artifact, dtype=np.uint8),
         )
 
