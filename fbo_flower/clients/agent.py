@@ -35,19 +35,17 @@ from fbo_flower.clients.evaluator import (
     TaskContext,
 )
 from fbo_flower.clients.guards import (
+    BudgetSpentError,
+    Operator,
     algorithm_of,
-    check_new,
-    check_noise,
-    check_pinned,
+    check_once,
     check_subset,
-    check_trial,
     consented,
     disclosure_of,
     identity,
     own_card,
     pinned,
     spend,
-    work_of,
 )
 from fbo_flower.clients.memory import (
     Memory,
@@ -60,7 +58,6 @@ from fbo_flower.clients.memory import (
 )
 from fbo_flower.clients.node import agent_id, in_simulation, node_info, partition_of
 from fbo_flower.clients.objective import Loss, Objective
-from fbo_flower.clients.operator import BudgetSpentError, Operator
 from fbo_flower.clients.own_answer import OnFinish, announce, answer_at_end
 from fbo_flower.clients.pruning import FEDERATED, CurveBook, Pruning
 from fbo_flower.errors import WireError, WrongTypeError
@@ -325,15 +322,11 @@ class TuningAgent(NumPyClient):
         """Run a task, store its report and the agent's new state, and return the report."""
         algorithm, task, study = request.algorithm, request.task, request.envelope.study
         entropy, agent_state = self._load_state(memory, study)
-        work = work_of(algorithm, task, agent_state, request.key)
-        check_pinned(memory, request.envelope)
-        check_new(memory, study, work)
-        check_trial(algorithm, task, agent_state, memory.answered(study, work.name) is not None)
-        check_noise(algorithm, task, agent_state)
+        work, key = check_once(memory, request.envelope, algorithm, task, agent_state, request.key)
         self._admit(algorithm, task, agent_state)
         self._require_journal(algorithm)
         self._operator.check_studies(memory, study)
-        charge = f"{study} {work.key}"
+        charge = f"{study} {key}"
         if answers_in_part(algorithm.inner):
             task = self._operator.allowed_part(memory, charge, task)
             request = replace(request, task=task)
@@ -352,7 +345,7 @@ class TuningAgent(NumPyClient):
         book = CurveBook.read(agent_state.arrays, self._pruning, request.others)
         flower, simulated = self._context, self._seed is not None
         context = TaskContext(
-            self._agent, study, partition_of(flower), task, work.key, entropy, memory,
+            self._agent, study, partition_of(flower), task, key, entropy, memory,
             flower.node_config, flower.run_config, simulated, book,
         )  # fmt: skip
         at_once = self._parallel.batch_size(context)
@@ -370,8 +363,7 @@ class TuningAgent(NumPyClient):
             source = seen_by(result.agent_state)
             sent = ledger.entries(*reply, algorithm.name, source, False, self._operator.chosen_by)
         state_and_report = agent_state_to_bytes(result.agent_state), dumps(*reply)
-        answered = work.name, work.key
-        memory.finish(study, self._report_key(request), task.round, *state_and_report, sent, answered)
+        memory.finish(study, self._report_key(request), task.round, *state_and_report, sent, (work, key))
         return reply
 
     def _report_key(self, request: Request) -> str:

@@ -30,8 +30,8 @@ from fbo_flower.algorithms.requests import Steps
 from fbo_flower.algorithms.side_by_side import Failed, side_by_side
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.evaluator import Parallel, points_of
+from fbo_flower.clients.guards import Operator, check_flag
 from fbo_flower.clients.objective import Objective, check_minimize, check_objective
-from fbo_flower.clients.operator import Operator, check_flag
 from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.clients.pruning import Pruning
 from fbo_flower.clients.workers import pickled

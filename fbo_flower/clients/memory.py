@@ -85,10 +85,12 @@ class StateMemory:
 
     def __init__(self, state: RecordDict) -> None:
         self._state = state
+        self._known: dict[str, dict[str, Any]] = {}  # records that were read or written for this message
 
     @property
     def incarnation(self) -> str:
-        return str(self._read("incarnation").get("id") or self._write("incarnation", id=token_hex(8))["id"])
+        known = self._read("incarnation") or self._write("incarnation", id=token_hex(8))
+        return str(known["id"])
 
     def study(self, study: str) -> tuple[int, bytes] | None:
         kept = self._kept(study)
@@ -139,9 +141,10 @@ class StateMemory:
             known = json.loads(kept["answered"]) | ({answered[0]: answered[1]} if answered[0] else {})
             latest = dict(list(known.items())[-MAX_STATE_ANSWERS:])
             self._write("memory", **{**kept, "data": agent_state, "answered": json.dumps(latest)})
-        self._state.pop(f"{STATE_KEY}.report", None)
         if len(report) <= MAX_STATE_REPORT:
             self._write("report", study=study, task=task, data=report)
+        else:
+            self._state.pop(f"{STATE_KEY}.report", None)
 
     def enter_sent(self, sent: Sequence[LedgerEntry]) -> None:
         return  # only a journal has a ledger
@@ -164,11 +167,14 @@ class StateMemory:
         return kept if kept.get("study") == study else {}
 
     def _read(self, name: str) -> dict[str, Any]:
-        record = self._state.get(f"{STATE_KEY}.{name}")
-        return dict(record.items()) if isinstance(record, ConfigRecord) else {}
+        if name not in self._known:
+            record = self._state.get(f"{STATE_KEY}.{name}")
+            self._known[name] = dict(record.items()) if isinstance(record, ConfigRecord) else {}
+        return self._known[name]
 
     def _write(self, name: str, **values: str | bytes) -> dict[str, Any]:
         self._state[f"{STATE_KEY}.{name}"] = ConfigRecord(cast(dict[str, Any], values))
+        self._known[name] = values
         return values
 
 
