@@ -394,7 +394,7 @@ class TuningStrategy(Strategy):
         for line in core.progress_lines(self.algorithm.inner_state(run.state), before):
             log(INFO, "%s", printable(line))
         for agent in failed:
-            run.registry.mark_suspect(agent)
+            run.registry.agents[agent].suspect = True
         self._check_types(asked, replies)
         if phase is not Phase.FINISH:
             self._result.note(half_of(phase), server_round, run.recorder.numbers_since(counted))

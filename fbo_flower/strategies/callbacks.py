@@ -70,7 +70,7 @@ class Notifier:
         registry, tasks = self.run.registry, {sent.agent: sent.task for sent in self.run.sent}
         for agent in agents:
             task = tasks[agent]
-            if registry.disclosures.get(agent, "").startswith(_DISCLOSES_TRIALS):
+            if registry.agents[agent].said.disclosure.startswith(_DISCLOSES_TRIALS):
                 for number in range(task.trial, task.trial + task.num_trials):
                     self._call("on_trial", Trial(agent, number, task.round))
 

@@ -7,7 +7,7 @@ also send medians of theirs (`CurvePool`). A replayed journal makes the same poo
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from logging import INFO, WARNING
@@ -116,16 +116,12 @@ class CurvePool:
             self.summaries[agent] = disclosure.curves
             self._pooled = None
 
-    def attach(self, packed: wire.Packed, agent: str, task: Task, understands: Iterable[str]) -> wire.Packed:
-        """Return an encoded task with the pooled summary, if it asks for trials and its agent knows of it.
+    def attach(self, packed: wire.Packed, task: Task) -> wire.Packed:
+        """Return an encoded task with the pooled summary, if it asks for trials.
 
         The summary may have no rows yet. It also asks the agent for its own.
-
-        Parameters
-        ----------
-        understands : agents that said at registration that they use or send summaries
         """
-        if task.phase is not Phase.TRAIN or not task.num_trials or agent not in understands:
+        if task.phase is not Phase.TRAIN or not task.num_trials:
             return packed
         if self._pooled is None:
             self._pooled = pooled(list(self.summaries.values()), LEAST_AGENTS, MAX_STEPS)
@@ -277,8 +273,8 @@ class ReportReader:
 
     def _note_spent(self, agent: str, quiet: bool) -> None:
         """Ask an agent for no more evaluations, because its budget is used up."""
-        if agent not in self.registry.spent:
-            self.registry.spent.add(agent)
+        if not self.registry.agents[agent].spent:
+            self.registry.agents[agent].spent = True
             if not quiet:
                 log(INFO, "Agent %s has used up its budget of evaluations (max_trials)", agent)
 

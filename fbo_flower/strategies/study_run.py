@@ -24,7 +24,6 @@ from fbo_flower.errors import JournalError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
-from fbo_flower.strategies.attendance import Silence
 from fbo_flower.strategies.clocked import Clocked, SentAt, TaskTimes
 from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats, plain_progress
 from fbo_flower.strategies.registration import AgentRegistry
@@ -71,7 +70,6 @@ class StudyRun:
     checked : agent -> the decoded report, or the error in its reply; replies are checked as they arrive,
         while other agents still work
     unanswered : tasks that were not answered with a valid report
-    silence : agents that send no replies, and when they are asked again
     closed : half-round that has ended -> whether it had tasks
     interrupted : the half-round in which the run was interrupted; None: it was between two
     open_round : number of the open round; 0: no round is open
@@ -103,7 +101,6 @@ class StudyRun:
     replies: dict[str, Reply] = field(default_factory=dict)
     checked: dict[str, CheckedReply | WireError] = field(default_factory=dict)
     unanswered: Unanswered = field(default_factory=Unanswered)
-    silence: Silence = field(default_factory=Silence)
     closed: dict[tuple[Phase, int], bool] = field(default_factory=dict)
     interrupted: tuple[Phase, int] | None = None
     open_round: int = 0
@@ -164,10 +161,11 @@ class StudyRun:
     def messages(self, phase: Phase, server_round: int, suffix: str) -> dict[str, Message]:
         """Return agent -> message, for all tasks without a reply whose agents have a node."""
         kind = _MESSAGE_TYPES[phase] + suffix
+        nodes = self.registry.nodes
         return {
-            s.agent: Message(s.content, self.registry.nodes[s.agent], kind, group_id=str(server_round))
+            s.agent: Message(s.content, nodes[s.agent], kind, group_id=str(server_round))
             for s in self.sent
-            if s.agent not in self.replies and s.agent in self.registry.nodes
+            if s.agent not in self.replies and s.agent in nodes
         }
 
     def on_replies(self, phase: Phase, server_round: int, replies: Mapping[str, Reply]) -> None:
@@ -214,7 +212,7 @@ class StudyRun:
         self.state = self.algorithm.tell(self.state, phase, reports)
         for sent in closes:
             silent = self.replies.get(sent.agent, NO_REPLY).word == NO_REPLY.word
-            self.silence.note(sent.agent, server_round, silent)
+            self.registry.agents[sent.agent].note_silence(server_round, silent)
         self.closed[phase, server_round] = True
         self.replies, self.checked, self.interrupted = {}, {}, None
         values = {"missing": missing.reason, **self._note_time()}
@@ -241,16 +239,8 @@ class StudyRun:
     # -- journal and resume ----------------------------------------------------------------------
 
     def write_agents(self) -> None:
-        """Write the agents' incarnations to the journal.
-
-        A resumed run compares them, and so recognises an agent that has lost its memory.
-        """
-        registry = self.registry
-        values: dict[str, object] = {"incarnations": registry.incarnations, "own_names": registry.own_names}
-        values |= {"keys": registry.keys} if registry.keys else {}
-        values |= {"minimize": True} if registry.minimize else {}
-        values |= {"curves": sorted(registry.curves)} if registry.curves else {}
-        self._write(Event("agents", values=values))
+        """Write the agents to the journal."""
+        self._write(Event("agents", values=self.registry.for_journal()))
 
     def note_minimize(self, minimize: bool) -> None:
         """Note whether the agents said that their objective is a loss, which the study then shows."""
@@ -269,11 +259,8 @@ class StudyRun:
         for event in events:
             phase = Phase(event.phase) if event.phase else Phase.TRAIN
             if event.kind == "agents":
-                self.registry.incarnations.update(texts(event.values["incarnations"]))
-                self.registry.own_names.update(texts(event.values["own_names"]))
-                self.registry.keys.update(texts(event.values.get("keys", {})))
-                self.note_minimize(event.values.get("minimize") is True)
-                self.registry.curves.update(cast(list[str], event.values.get("curves", [])))
+                self.registry.restore(event.values)
+                self.note_minimize(bool(self.registry.minimize))
             elif event.kind == "open":
                 self.begin_round(event.round, int(cast(int, event.values.get("window", 0))))
                 self._times.replay(event)
@@ -331,7 +318,8 @@ class StudyRun:
         keys = (server_round, self.num_asked) if goes_on else (server_round,)
         rng = generator(self.seed, "server", "ask", str(phase), *keys)
         if self.algorithm.sums_securely:
-            cards = {agent: bytes.fromhex(key) for agent, key in self.registry.keys.items()}
+            said = {name: agent.said for name, agent in self.registry.agents.items()}
+            cards = {name: bytes.fromhex(one.key) for name, one in said.items() if one.key}
             self.state = self.algorithm.register_cards(self.state, self.study, cards)
         if self.asynchronous and self.algorithm.sees_tasks_under_way:
             under_way = {sent.agent: sent.task for sent in self.sent}
@@ -342,13 +330,13 @@ class StudyRun:
         self.sent = list(self.sent) if goes_on else []
         converted: dict[int, FlowerArray] = {}
         for agent in sorted(tasks, key=natural_key):
-            own_name = self.registry.own_names.get(agent, agent)
-            envelope = wire.Envelope(self.study, own_name, digest, self.algorithm.name, options)
+            said_by = self.registry.agents[agent].said
+            envelope = wire.Envelope(self.study, said_by.agent, digest, self.algorithm.name, options)
             task = self.unanswered.to_send(self.algorithm, agent, tasks[agent])
             late = task is not tasks[agent]
             packed = wire.encode_task(task, envelope)
-            if self.pool is not None:
-                packed = self.pool.attach(packed, agent, task, self.registry.curves)
+            if self.pool is not None and said_by.curves:
+                packed = self.pool.attach(packed, task)
             content = to_records(packed, converted)
             floats = count_floats(task.arrays)
             self.recorder.count(tasks=1, bytes_down=count_bytes(content), floats_down=floats)
