@@ -264,8 +264,8 @@ class AsyncLoop(RoundLoop):
 
     def choose_agents(self, grid: Grid, phase: Phase, server_round: int) -> list[str]:
         """Return the agents that can be asked: those that work on a task are not waited for."""
-        busy = {sent.agent for sent in self.run.sent}
-        return [a for a in super().choose_agents(grid, phase, server_round) if a not in busy]
+        chosen = super().choose_agents(grid, phase, server_round)
+        return [agent for agent in chosen if agent not in self.run.sent]
 
     def _open_window(self, grid: Grid, server_round: int) -> None:
         run = self.run
@@ -280,12 +280,12 @@ class AsyncLoop(RoundLoop):
         while run.num_told < run.window:
             present = run.registry.present(grid.get_node_ids())
             present = run.registry.willing(present, Phase.TRAIN, server_round, run.seed)
-            busy = {sent.agent for sent in run.sent}
+            busy = set(run.sent)
             idle = [agent for agent in present if agent not in busy | run.resting]
             due = run.registry.due(idle, server_round) or ([] if busy else idle)
             if not waiting.issuperset(due) and not run.algorithm.finished(run.state):
                 run.ask(Phase.TRAIN, server_round, due)
-                waiting = set(due) - {sent.agent for sent in run.sent}
+                waiting = set(due) - set(run.sent)
                 messages = run.messages(Phase.TRAIN, server_round, self.settings.message_suffix)
                 new = {agent: m for agent, m in messages.items() if agent not in busy}
                 under_way.send(new)
