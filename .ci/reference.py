@@ -23,9 +23,9 @@ from fbo_flower.algorithms.algorithm_record import AlgorithmRecord
 from fbo_flower.algorithms.registry import BUILT_IN
 from fbo_flower.cli.common import texts_of
 from fbo_flower.cli.main import app
-from fbo_flower.clients.operator import Operator
-from fbo_flower.clients.site_options import SiteOptions
-from fbo_flower.clients.workers_evaluator import Parallel
+from fbo_flower.clients.evaluator import Parallel
+from fbo_flower.clients.guards import Operator
+from fbo_flower.clients.site import SiteOptions
 from fbo_flower.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]

@@ -80,10 +80,8 @@ class RunState:
         values = event.values
         self.simulated = self.simulated or "time" in values
         match event.kind:
-            case "roll":
+            case "roll" | "agents":
                 self.agents.update(map(str, _items(values.get("agents"))))
-            case "agents":
-                self.agents.update(map(str, _items(values.get("incarnations"))))
             case "open":
                 self.open_round, self.ended = event.round, False
                 number = values.get("num_rounds")

@@ -4,19 +4,15 @@
 """
 
 from fbo_flower.clients.agent import TuningAgent
-from fbo_flower.clients.agent_state_io import agent_state_from_bytes
 from fbo_flower.clients.app import add_tuning, agent_app, client_app, message_api_mod
-from fbo_flower.clients.evaluator import ObjectiveEvaluator
-from fbo_flower.clients.model_site import ModelSite
+from fbo_flower.clients.evaluator import Evaluator, ObjectiveEvaluator, TaskContext
+from fbo_flower.clients.memory import agent_state_from_bytes
 from fbo_flower.clients.node import data_file
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.own_answer import OwnAnswer
 from fbo_flower.clients.pruning import Pruning
-from fbo_flower.clients.site import Bag, SiteData, SiteObjective, splits
-from fbo_flower.clients.site_agent import SiteAgent
-from fbo_flower.clients.site_app import site_app
-from fbo_flower.clients.site_options import SiteOptions, noisy_rate
-from fbo_flower.clients.task_context import Evaluator, TaskContext
+from fbo_flower.clients.site import Bag, ModelSite, SiteData, SiteObjective, SiteOptions, splits
+from fbo_flower.clients.site_agent import SiteAgent, noisy_rate, site_app
 
 __all__ = [
     "Bag",

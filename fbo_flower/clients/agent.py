@@ -26,37 +26,39 @@ from fbo_flower.algorithms.registry import APP, register
 from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, seen_by, task_steps
 from fbo_flower.algorithms.trials_per_round import answers_in_part
-from fbo_flower.clients.agent_state_io import (
-    LiveReport,
-    LiveState,
-    agent_state_from_bytes,
-    agent_state_to_bytes,
-    packed_from_bytes,
+from fbo_flower.clients.evaluator import (
+    EvaluationCache,
+    Evaluator,
+    ObjectiveEvaluator,
+    Parallel,
+    TaskContext,
 )
-from fbo_flower.clients.evaluator import EvaluationCache, KnownConfigs
 from fbo_flower.clients.guards import (
+    BudgetSpentError,
+    Operator,
     algorithm_of,
-    check_new,
-    check_noise,
-    check_pinned,
+    check_once,
     check_subset,
-    check_trial,
     consented,
     disclosure_of,
     identity,
     own_card,
     pinned,
     spend,
-    work_of,
 )
-from fbo_flower.clients.memory import Memory, check_journal, journal_path, open_memory
+from fbo_flower.clients.memory import (
+    Memory,
+    agent_state_from_bytes,
+    agent_state_to_bytes,
+    check_journal,
+    journal_path,
+    open_memory,
+    report_from_bytes,
+)
 from fbo_flower.clients.node import agent_id, in_simulation, node_info, partition_of
 from fbo_flower.clients.objective import Loss, Objective
-from fbo_flower.clients.operator import BudgetSpentError, Operator
 from fbo_flower.clients.own_answer import OnFinish, announce, answer_at_end
 from fbo_flower.clients.pruning import FEDERATED, CurveBook, Pruning
-from fbo_flower.clients.task_context import EvaluationReplay, Evaluator, TaskContext
-from fbo_flower.clients.workers_evaluator import Parallel, evaluator_of
 from fbo_flower.errors import WireError, WrongTypeError
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
@@ -64,6 +66,7 @@ from fbo_flower.space.held import HeldSpace, held_space
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
 from fbo_flower.storage.agent_journal import minimize_note, task_key
+from fbo_flower.storage.serialization import dumps
 from fbo_flower.wire.checks import show
 from fbo_flower.wire.codec import split_pooled
 from fbo_flower.wire.flower_records import from_lists, to_lists
@@ -308,7 +311,7 @@ class TuningAgent(NumPyClient):
         stored = memory.report(request.envelope.study, self._report_key(request))
         if stored is None:
             return None
-        reply = wire.readdress(packed_from_bytes(stored), request.task)
+        reply = wire.readdress(report_from_bytes(stored), request.task)
         memory.enter_sent(
             ledger.entries(*reply, request.algorithm.name, "the same answer", True, self._operator.chosen_by)
         )
@@ -318,15 +321,11 @@ class TuningAgent(NumPyClient):
         """Run a task, store its report and the agent's new state, and return the report."""
         algorithm, task, study = request.algorithm, request.task, request.envelope.study
         entropy, agent_state = self._load_state(memory, study)
-        work = work_of(algorithm, task, agent_state, request.key)
-        check_pinned(memory, request.envelope)
-        check_new(memory, study, work)
-        check_trial(algorithm, task, agent_state, memory.answered(study, work.name) is not None)
-        check_noise(algorithm, task, agent_state)
+        work, key = check_once(memory, request.envelope, algorithm, task, agent_state, request.key)
         self._admit(algorithm, task, agent_state)
         self._require_journal(algorithm)
         self._operator.check_studies(memory, study)
-        charge = f"{study} {work.key}"
+        charge = f"{study} {key}"
         if answers_in_part(algorithm.inner):
             task = self._operator.allowed_part(memory, charge, task)
             request = replace(request, task=task)
@@ -342,21 +341,13 @@ class TuningAgent(NumPyClient):
                 memory.put_note(minimize_note(study), {"minimize": True})
             pin, space = pinned(request.envelope), self._space.to_json()
             memory.begin(study, entropy, agent_state_to_bytes(agent_state), pin, space)
-        replay = EvaluationReplay(memory, study, work.key)
-        at_once = self._parallel.batch_size(memory, study, replay.num_left > 0)
+        book = CurveBook.read(agent_state.arrays, self._pruning, request.others)
+        flower, simulated = self._context, self._seed is not None
         context = TaskContext(
-            self._agent,
-            study,
-            partition_of(self._context),
-            task,
-            entropy,
-            memory,
-            replay,
-            self._context.node_config,
-            self._context.run_config,
-            simulated=self._seed is not None,
-            book=CurveBook.read(agent_state.arrays, self._pruning, request.others),
-        )
+            self._agent, study, partition_of(flower), task, key, entropy, memory,
+            flower.node_config, flower.run_config, simulated, book,
+        )  # fmt: skip
+        at_once = self._parallel.batch_size(context)
         evaluate = self._evaluator(context, algorithm, accepted_state)
         noise = context.private_integers("noise", task.trial, task.num_trials)
         result = yield from task_steps(
@@ -370,9 +361,8 @@ class TuningAgent(NumPyClient):
         if memory.keeps_ledger:
             source = seen_by(result.agent_state)
             sent = ledger.entries(*reply, algorithm.name, source, False, self._operator.chosen_by)
-        state_and_report = LiveState.of(result.agent_state), LiveReport.of(reply)
-        answered = work.name, work.key
-        memory.finish(study, self._report_key(request), task.round, *state_and_report, sent, answered)
+        state_and_report = agent_state_to_bytes(result.agent_state), dumps(*reply)
+        memory.finish(study, self._report_key(request), task.round, *state_and_report, sent, (work, key))
         return reply
 
     def _report_key(self, request: Request) -> str:
@@ -405,8 +395,9 @@ class TuningAgent(NumPyClient):
     ) -> Evaluator:
         """Return the function that evaluates the queries of a task."""
         cache = EvaluationCache.read(agent_state.arrays) if algorithm.inner.reuses_values() else None
-        evaluator = evaluator_of(self._parallel, self._objective, self._own_space, context, cache)
-        return evaluator if self._initial is None else KnownConfigs(evaluator, self._initial)
+        return ObjectiveEvaluator(
+            self._objective, self._own_space, context, cache, self._parallel, self._initial
+        )
 
     def _reply(self, request: Request, result: TaskResult, context: TaskContext) -> wire.Packed:
         """Return the message that leaves this agent, and log the names of its contents."""

@@ -28,13 +28,12 @@ from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.registry import register
 from fbo_flower.algorithms.requests import Failed, Steps, side_by_side
 from fbo_flower.clients.agent import Prior, TuningAgent
-from fbo_flower.clients.evaluator import points_of
+from fbo_flower.clients.evaluator import Parallel, points_of
+from fbo_flower.clients.guards import Operator, check_flag
 from fbo_flower.clients.objective import Objective, check_minimize, check_objective
-from fbo_flower.clients.operator import Operator, check_flag
 from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.clients.pruning import Pruning
 from fbo_flower.clients.workers import pickled
-from fbo_flower.clients.workers_evaluator import Parallel
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.held import held_space

@@ -1,27 +1,222 @@
-"""Evaluate the queries of a task: call the objective, store each evaluation, and repeat none."""
+"""Evaluate the queries of a task: call the objective, store each evaluation, and repeat none.
+
+The rows of a query are evaluated one after the other in this process, or several at once in worker processes.
+Each row is stored when it has ended, in whatever order rows end, so an agent that is killed loses only what
+was under way. The outcome is in the order of the trials.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+import secrets
+import time
+from collections import ChainMap, Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from logging import WARNING
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from flwr.common.logger import log
 
 from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
-from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Query
-from fbo_flower.clients.objective import Objective, can_repeat, evaluate, evaluate_repeatedly
-from fbo_flower.clients.pruning import Curve, StopRule, curve_to_bytes, measures_of_curve, stopped_at
-from fbo_flower.clients.task_context import Evaluator, TaskContext, Watch, times_of
-from fbo_flower.clients.tracebacks import new_traceback
-from fbo_flower.errors import ConfigError, ObjectiveError, WrongTypeError, kind_of
+from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Query, Task
+from fbo_flower.clients.memory import Memory
+from fbo_flower.clients.objective import Objective, ObjectiveContext, can_repeat, context_of_trial
+from fbo_flower.clients.pruning import (
+    Curve,
+    CurveBook,
+    StopRule,
+    curve_to_bytes,
+    measures_of_curve,
+    stopped_at,
+)
+from fbo_flower.clients.workers import Ended, Job, call, new_traceback, pool_of
+from fbo_flower.errors import ConfigError, JournalError, kind_of
+from fbo_flower.numerics.discrete_noise import uniform_from
+from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage.agent_journal import Evaluation
+from fbo_flower.storage.agent_journal import SECONDS, Evaluation
+from fbo_flower.wire.disclosure import LATEST_TIME
 
+MAX_PARALLEL = 1024
+STARTED = "started"  # with `SECONDS` an entry of `Evaluation.measures`
+Times = dict[int, tuple[float, float]]  # first trial of a row -> start and end, seconds since 1970
 _POINTS, _VALUES = "first.points", "first.values"
+
+
+class Evaluator(Protocol):
+    """Evaluates the queries of one task."""
+
+    def __call__(self, query: Query, first_trial: int) -> Outcome:
+        """Return the outcome of a query; its trials are numbered from `first_trial`."""
+        ...
+
+    def arrays(self) -> Mapping[str, AnyArray]:
+        """Return arrays about the evaluations that the agent's state stores with the algorithm's arrays."""
+        ...
+
+
+def measures_of(started: float, seconds: float) -> dict[str, float]:
+    """Return start and duration, as `Evaluation.measures` of the journal holds them."""
+    return {STARTED: started, SECONDS: seconds}
+
+
+def times_of(evaluation: Evaluation) -> Times:
+    """Return the times of a row."""
+    measures = evaluation.measures
+    return {evaluation.trial: (measures[STARTED], measures[STARTED] + measures[SECONDS])}
+
+
+def disclosed_times(times: Times, trials: Iterable[int]) -> Array | None:
+    """Return start and end of rows, `(k, 2)`; None if one is unknown, or a clock is wrong by centuries."""
+    known = [times.get(int(trial), (np.nan, np.nan)) for trial in trials]
+    array = np.array(known, dtype=np.float64).reshape(-1, 2)
+    return array if ((array >= 0) & (array <= LATEST_TIME)).all() else None
+
+
+@dataclass
+class TaskContext:
+    """One task at one agent.
+
+    Parameters
+    ----------
+    agent, study : ids of the agent and of the study
+    partition : its partition of a simulated data set; -1 on a device without one
+    task : the verified task
+    key : names the task in the agent's memory
+    entropy : seed of the agent's random numbers in this study
+    memory : the agent's memory, which stores evaluations
+    node_config, run_config : settings of Flower's context
+    simulated : whether the agent draws from the study's seed, as simulated agents do. Such an agent repeats
+        its draws and promises no privacy
+    book : the agent's completed curves, from which trials learn when to stop; the evaluators fill it in
+    times : when each row of the task was evaluated; the evaluators fill it in
+    stored : evaluations of this task from before an interruption that nobody has taken
+    """
+
+    agent: str
+    study: str
+    partition: int
+    task: Task
+    key: str
+    entropy: int
+    memory: Memory
+    node_config: Mapping[str, Any]
+    run_config: Mapping[str, Any]
+    simulated: bool
+    book: CurveBook = field(default_factory=CurveBook)
+    times: Times = field(default_factory=dict)
+    stored: deque[Evaluation] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # evaluations that were made at once are stored in the order in which they ended
+        found = self.memory.evaluations(self.study, self.key)
+        self.stored = deque(sorted(found, key=lambda stored: stored.trial))
+
+    def take(self, trial: int, point: Array, span: int) -> Evaluation | None:
+        """Return the stored evaluation of a trial; None if it was not evaluated. Trials must ascend.
+
+        Raises
+        ------
+        JournalError
+            If it belongs to another trial or point, because another version wrote the journal.
+        """
+        if not self.stored or self.stored[0].trial > trial:
+            return None
+        stored = self.stored.popleft()
+        if stored.trial != trial or stored.span != span or not np.array_equal(stored.point, point):
+            raise JournalError(
+                f"journal: expected trial {trial}, got trial {stored.trial} at another point; "
+                "the journal was written by another version of the algorithm: resume with that version, or "
+                "start a new study"
+            )
+        return stored
+
+    def append(self, evaluation: Evaluation) -> None:
+        """Store a new evaluation."""
+        self.memory.append(self.study, self.key, evaluation)
+
+    def draws(self, purpose: str, *keys: int) -> np.random.Generator:
+        """Return the random generator for a purpose in this phase; see `algorithms.requests.Draws`."""
+        return generator(self.entropy, "agent", self.agent, purpose, str(self.task.phase), *keys)
+
+    def private_integers(self, purpose: str, *keys: int) -> Callable[[int], int]:
+        """Return the source of noise that protects an answer: `source(n)` is a uniform integer in `[0, n)`.
+
+        On a device it is the operating system's generator, which nobody can seed or repeat.
+        """
+        if not self.simulated:
+            return secrets.randbelow
+        drawn: list[Callable[[int], int]] = []  # the generator is made for the first number
+
+        def integer(bound: int) -> int:
+            if not drawn:
+                drawn.append(uniform_from(self.draws(purpose, *keys)))
+            return drawn[0](bound)
+
+        return integer
+
+    def objective_context(self, trial: int, curve: Curve | None = None) -> ObjectiveContext:
+        """Return the context that the objective gets for a trial.
+
+        Parameters
+        ----------
+        curve : takes what the trial reports; None: nothing is recorded, and it never stops
+        """
+        return context_of_trial(
+            self.agent, self.partition, trial, self.task.round,
+            lambda: generator(self.entropy, "agent", self.agent, "objective", trial),
+            self.node_config, self.run_config, curve,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """How an agent evaluates the trials of a task.
+
+    Parameters
+    ----------
+    num_parallel : evaluations at the same time, each in a process of its own; 1: one after the other
+    trial_timeout : seconds that one evaluation may take; then its process is killed and the trial fails. 0:
+        any number
+    """
+
+    num_parallel: int = 1
+    trial_timeout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number("num_parallel", self.num_parallel, 1, MAX_PARALLEL, integer=True)
+        check_number("trial_timeout", self.trial_timeout, 0)
+
+    @staticmethod
+    def read(node_config: Mapping[str, Any], app: Parallel) -> Parallel:
+        """Return the settings in `node_config`, and those of the app where it has none."""
+        if "num_parallel" not in node_config and "trial_timeout" not in node_config:
+            return app
+        return Parallel(
+            node_config.get("num_parallel", app.num_parallel),
+            node_config.get("trial_timeout", app.trial_timeout),
+        )
+
+    @property
+    def needs_workers(self) -> bool:
+        """Whether evaluations run in worker processes."""
+        return self.num_parallel > 1 or self.trial_timeout > 0
+
+    def batch_size(self, context: TaskContext) -> int:
+        """Return the number of trials per batch of a task, which decides what is proposed.
+
+        An interrupted task keeps the number with which it began, so that the evaluations in the journal fit,
+        although the operator may have changed `num_parallel`.
+        """
+        name = f"batch size {context.study}"
+        size = int(str(context.memory.note(name).get("size", 1)))
+        if context.stored:
+            return size
+        if size != self.num_parallel:
+            context.memory.put_note(name, {"size": self.num_parallel})
+        return self.num_parallel
 
 
 @dataclass
@@ -57,26 +252,8 @@ class EvaluationCache:
             NUM_EVALUATIONS: np.array([self.num_evaluations], dtype=np.int64),
         }
 
-    def repeat(
-        self, point: Array, repeats: int, evaluate: Callable[[], tuple[Array, str]]
-    ) -> tuple[Array, str]:
-        """Return the value of `point` `repeats` times; a new point is evaluated once.
-
-        Returns
-        -------
-        `(repeats,)`, or `(0,)` and the reason if the evaluation failed; a failure is not cached
-        """
-        key = point.tobytes()
-        if key not in self.values:
-            self.num_evaluations += 1
-            observed, reason = evaluate()
-            if len(observed) == 0:
-                return observed, reason
-            self.values[key] = float(observed[0])
-        return np.full(repeats, self.values[key]), ""
-
     def recall(self, point: Array, value: float) -> None:
-        """Add an evaluation that was made before the agent was interrupted; NaN stands for a failure."""
+        """Add an evaluation; NaN stands for a failure, which is counted and evaluated again."""
         key = point.tobytes()
         if key not in self.values:
             self.num_evaluations += 1
@@ -99,11 +276,6 @@ class Row:
     point: Array
     span: int
 
-    @property
-    def key(self) -> bytes:
-        """The point, as `EvaluationCache` names it."""
-        return self.point.tobytes()
-
     def evaluation(
         self, observed: Array, reason: str, measures: Mapping[str, float], curve: Curve | None = None
     ) -> Evaluation:
@@ -114,17 +286,16 @@ class Row:
         reason : of the first failure; "" if there was none
         curve : what the trial has reported, in a row of one trial
         """
-        trial, point, span = self.trial, self.point, self.span
-        told = curve_to_bytes(curve)
+        value, square = float("nan") if len(observed) == 0 else float(observed[0]) + 0.0, 0.0  # no -0.0
+        if len(observed) > 1:
+            with np.errstate(over="ignore"):  # the square of a huge value is infinite
+                value = float(np.mean(observed)) + 0.0
+                square = float(np.sum(np.square(observed - value)))
         measures = {**measures, **measures_of_curve(curve)}
-        if len(observed) == 0:
-            return Evaluation(trial, point, float("nan"), 0, span, 0.0, reason, measures, told)
-        if len(observed) == 1:
-            return Evaluation(trial, point, float(observed[0]) + 0.0, 1, span, 0.0, reason, measures, told)
-        with np.errstate(over="ignore"):  # the square of a huge value is infinite
-            value = float(np.mean(observed)) + 0.0  # no -0.0
-            square = float(np.sum(np.square(observed - value)))
-        return Evaluation(trial, point, value, len(observed), span, square, reason, measures)
+        told = curve_to_bytes(curve)
+        return Evaluation(
+            self.trial, self.point, value, len(observed), self.span, square, reason, measures, told
+        )
 
 
 @dataclass(frozen=True)
@@ -136,6 +307,8 @@ class ObjectiveEvaluator:
     objective, space : of the agent
     context : the task
     cache : known values, for an objective declared deterministic; None: evaluate every trial
+    parallel : how many rows at once, and how long each may take
+    initial : `(k, D)`, points of the agent's first k trials, in place of those of the queries; None: none
     tracebacks : first trial of a row -> the traceback of its first error, until it is logged
     """
 
@@ -143,123 +316,148 @@ class ObjectiveEvaluator:
     space: SearchSpace
     context: TaskContext
     cache: EvaluationCache | None = None
+    parallel: Parallel = field(default_factory=Parallel)
+    initial: Array | None = None
     tracebacks: dict[int, str] = field(default_factory=dict)
 
     def __call__(self, query: Query, first_trial: int) -> Outcome:
         """Return the values at the query points; evaluations in the journal are not repeated."""
-        points = self.space.snap(query.points)
-        if query.repeats is None:
+        points, repeats = self.space.snap(self._points(query, first_trial)), query.repeats
+        if repeats is None:
             trials, spans = np.arange(first_trial, first_trial + len(points)), [1] * len(points)
         else:
-            trials = first_trial + np.cumsum(query.repeats) - query.repeats
-            spans = query.repeats.tolist()
-        values, deviations = np.full(len(points), np.nan), np.zeros(len(points))
-        counts, failures = np.zeros(len(points), dtype=np.int64), {}
-        stopped: dict[int, int] = {}
+            trials, spans = first_trial + np.cumsum(repeats) - repeats, repeats.tolist()
         rows = [Row(*row) for row in zip(trials.tolist(), points, spans, strict=True)]
-        for i, row in self.rows(rows, prunes=query.repeats is None and self.cache is None):
-            self.context.times.update(times_of(row))
-            if row.failure:
-                failures[row.trial] = row.failure
-                log(
-                    WARNING, "agent %s, trial %d failed: %s%s",
-                    self.context.agent, row.trial, row.failure, self.tracebacks.pop(row.trial, ""),
-                )  # fmt: skip
-            if (step := stopped_at(row)) is not None:
-                stopped[row.trial] = step
-            values[i], counts[i], deviations[i] = row.value, row.count, row.square
-        failures = dict(sorted(failures.items()))
-        if query.repeats is None:
+        found = dict(self._evaluations(rows, prunes=repeats is None and self.cache is None))
+        done = [found[i] for i in range(len(rows))]
+        failures = {row.trial: row.failure for row in done if row.failure}
+        values = np.array([row.value for row in done], dtype=np.float64)
+        if repeats is None:
+            stopped = {row.trial: step for row in done if (step := stopped_at(row)) is not None}
             known = self.context.book.predicted
-            stopped = dict(sorted(stopped.items()))
             predicted = {trial: known[trial] for trial in stopped if trial in known}
             return Outcome(points, values, trials, failures, stopped=stopped, predicted=predicted)
-        return Outcome(points, values, trials, failures, counts, query.repeats, deviations)
-
-    def rows(self, rows: Sequence[Row], prunes: bool) -> Iterator[tuple[int, Evaluation]]:
-        """Yield the place and the evaluation of each row, one after the other.
-
-        Parameters
-        ----------
-        prunes : whether each row is one trial that may stop early; a mean over partial values of repeated
-            evaluations would be biased
-        """
-        replay = self.context.replay
-        for i, row in enumerate(rows):
-            evaluation = replay.take(row.trial, row.point, row.span)
-            if evaluation is None:
-                evaluation = self._evaluate_row(row, self.context.book.rule() if prunes else None)
-                replay.append(evaluation)
-            elif self.cache is not None:
-                self.cache.recall(row.point, evaluation.value)
-            if prunes:
-                self.context.book.add(evaluation)
-            yield i, evaluation
+        counts = np.array([row.count for row in done], dtype=np.int64)
+        deviations = np.array([row.square for row in done], dtype=np.float64)
+        return Outcome(points, values, trials, failures, counts, repeats, deviations)
 
     def arrays(self) -> Mapping[str, AnyArray]:
         """Return the cache and the completed curves as arrays; none without them."""
         cached = {} if self.cache is None else self.cache.arrays(self.space.dimension)
         return {**cached, **self.context.book.arrays()}
 
-    def _evaluate_row(self, row: Row, rule: StopRule | None) -> Evaluation:
-        curve, watch = None if rule is None else Curve(rule), Watch.start()
-        observe = partial(self._observe, self.space.decode(row.point), row.trial, curve)
-        if self.cache is None:
-            observed, reason = observe(row.span)
-        else:
-            observed, reason = self.cache.repeat(row.point, row.span, partial(observe, 1))
-        return row.evaluation(observed, reason, watch.measures(), curve)
-
-    def _observe(
-        self, config: dict[str, Any], trial: int, curve: Curve | None, span: int
-    ) -> tuple[Array, str]:
-        """Evaluate a configuration `span` times; return the values and the reason of the first failure."""
-        observed, reason = [], ""
-        at_once = span > 1 and can_repeat(self.objective)
-        for k in range(1 if at_once else span):
-            context = self.context.objective_context(trial + k, curve)
-            try:
-                if at_once:
-                    return evaluate_repeatedly(self.objective, config, context, span), ""
-                observed.append(evaluate(self.objective, config, context))
-            except WrongTypeError:
-                raise  # it would return the same again: nothing else is evaluated
-            except ObjectiveError as error:
-                if not reason:
-                    self.tracebacks[trial] = new_traceback(self.context.memory, error.__cause__)
-                reason = reason or str(error)
-        return np.array(observed, dtype=np.float64), reason
-
-
-@dataclass(frozen=True)
-class KnownConfigs:
-    """Replaces the points of an agent's first trials.
-
-    Parameters
-    ----------
-    inner : evaluates the queries
-    points : `(k, D)` in the unit cube, the configurations of the trials 0 to k - 1
-    """
-
-    inner: Evaluator
-    points: Array
-
-    def __call__(self, query: Query, first_trial: int) -> Outcome:
-        """Return the outcome of a query whose first trials are known configurations."""
-        if first_trial >= len(self.points):
-            return self.inner(query, first_trial)
+    def _points(self, query: Query, first_trial: int) -> Array:
+        """Return the points of a query, or the known configurations of the agent's first trials."""
+        if self.initial is None or first_trial >= len(self.initial):
+            return query.points
         if query.repeats is not None:
             raise ConfigError(
                 "initial: expected an algorithm that evaluates any point, got one that evaluates only "
                 "its own cells or arms; leave out initial"
             )
-        known = self.points[first_trial : first_trial + len(query.points)]
-        points = np.concatenate([known, query.points[len(known) :]])
-        return self.inner(replace(query, points=points), first_trial)
+        known = self.initial[first_trial : first_trial + len(query.points)]
+        return np.concatenate([known, query.points[len(known) :]])
 
-    def arrays(self) -> Mapping[str, AnyArray]:
-        """Return the arrays of the inner evaluator."""
-        return self.inner.arrays()
+    def _evaluations(self, rows: Sequence[Row], prunes: bool) -> Iterator[tuple[int, Evaluation]]:
+        """Yield the place and the evaluation of each row, and log why it has failed.
+
+        Parameters
+        ----------
+        prunes : whether each row is one trial that may stop early; a mean over partial values of repeated
+            evaluations would be biased
+        """
+        places = range(len(rows))
+        # rows in this process wait for each other; those in workers begin at once
+        for at_once in [list(places)] if self.parallel.needs_workers else [[i] for i in places]:
+            for i, evaluation in self._at_once({i: rows[i] for i in at_once}, prunes):
+                self.context.times.update(times_of(evaluation))
+                if evaluation.failure:
+                    trial = evaluation.trial
+                    log(
+                        WARNING, "agent %s, trial %d failed: %s%s",
+                        self.context.agent, trial, evaluation.failure, self.tracebacks.pop(trial, ""),
+                    )  # fmt: skip
+                yield i, evaluation
+
+    def _at_once(self, rows: Mapping[int, Row], prunes: bool) -> Iterator[tuple[int, Evaluation]]:
+        """Yield the place and the evaluation of each row: stored ones first, then others as they end.
+
+        When trials stop is decided by what had ended before the first of them began.
+        """
+        context, cache = self.context, self.cache
+        rules = {i: context.book.rule(pending) for pending, i in enumerate(rows)} if prunes else {}
+        known: ChainMap[bytes, float] = ChainMap({}, {} if cache is None else cache.values)
+        done: dict[int, Evaluation] = {}
+        for i, row in rows.items():
+            stored = context.take(row.trial, row.point, row.span)
+            if stored is not None:
+                done[i] = stored
+                yield i, stored
+        while missing := {i: row for i, row in rows.items() if i not in done}:
+            if cache is not None:  # each point is evaluated once
+                known.update({e.point.tobytes(): e.value for e in done.values() if not np.isnan(e.value)})
+                found = {i: row for i, row in missing.items() if row.point.tobytes() in known}
+                first = {row.point.tobytes(): i for i, row in reversed(missing.items())}
+                missing = found or {i: rows[i] for i in sorted(first.values())}
+            for i, evaluation in self._evaluated(missing, known, rules):
+                context.append(evaluation)
+                done[i] = evaluation
+                yield i, evaluation
+        for i, row in rows.items():  # in the order of the trials, whatever the order of their ends
+            if cache is not None:
+                cache.recall(row.point, done[i].value)
+            if prunes:
+                context.book.add(done[i])
+
+    def _evaluated(
+        self, rows: Mapping[int, Row], known: Mapping[bytes, float], rules: Mapping[int, StopRule]
+    ) -> Iterator[tuple[int, Evaluation]]:
+        """Evaluate rows, except those at known points, and yield each as it ends."""
+        jobs: list[Job] = []
+        owners: list[int] = []  # job -> its row
+        for i, row in rows.items():
+            if self.cache is not None and (value := known.get(row.point.tobytes())) is not None:
+                yield i, row.evaluation(np.full(row.span, value), "", measures_of(time.time(), 0.0))
+                continue
+            new = self._jobs(row, Curve(rules[i]) if i in rules else None)
+            jobs += new
+            owners += [i] * len(new)
+        parts: dict[int, dict[int, Ended]] = {i: {} for i in owners}
+        num_jobs = Counter(owners)
+        for number, ended in self._run(jobs):
+            i = owners[number]
+            parts[i][number] = ended
+            if len(parts[i]) == num_jobs[i]:
+                ends = [parts[i][n] for n in sorted(parts[i])]
+                yield i, self._joined(rows[i], ends, ends[0].curve if i in rules else None)
+
+    def _jobs(self, row: Row, curve: Curve | None) -> list[Job]:
+        """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial."""
+        config, context = self.space.decode(row.point), self.context.objective_context
+        if self.cache is None and row.span > 1 and can_repeat(self.objective):
+            return [Job(config, context(row.trial), row.span)]
+        num_calls = 1 if self.cache is not None else row.span
+        return [Job(config, context(row.trial + k, curve)) for k in range(num_calls)]
+
+    def _run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Ended]]:
+        """Yield the place and the end of each job."""
+        if not self.parallel.needs_workers:
+            yield from ((number, call(self.objective, job)) for number, job in enumerate(jobs))
+        elif jobs:
+            timeout = float(self.parallel.trial_timeout)
+            yield from pool_of(self.objective).run(jobs, self.parallel.num_parallel, timeout)
+
+    def _joined(self, row: Row, ended: Sequence[Ended], curve: Curve | None) -> Evaluation:
+        """Return the evaluation of a row from the ends of its calls."""
+        observed = np.array([value for end in ended for value in end.values], dtype=np.float64)
+        if self.cache is not None:
+            observed = np.repeat(observed, row.span)
+        failed = next((end for end in ended if end.failure), None)
+        if failed is not None:
+            self.tracebacks[row.trial] = new_traceback(self.context.memory, failed.error)
+        start, stop = min(e.started for e in ended), max(e.started + e.seconds for e in ended)
+        reason = "" if failed is None else failed.failure
+        return row.evaluation(observed, reason, measures_of(start, stop - start), curve)
 
 
 def points_of(initial: object, space: SearchSpace) -> Array | None:

@@ -2,7 +2,7 @@
 
 Flower keeps a node's state in RAM: it is lost when the SuperNode stops, and every run begins with an empty
 state. A journal survives both. An agent that has lost its memory gets a new incarnation token, and the server
-treats it as a new agent.
+treats it as a new agent. Both memories keep an agent's state in a study and its reports as bytes.
 """
 
 from __future__ import annotations
@@ -12,21 +12,25 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
-from typing import SupportsBytes, cast
+from typing import Any, cast
 from urllib.parse import quote
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from fbo_flower.clients.agent_state_io import LiveReport, live_record, read_record
-from fbo_flower.errors import ConfigError
+from fbo_flower import wire
+from fbo_flower.algorithms.records import AgentState, Array, History, IntArray, Scalar
+from fbo_flower.errors import ConfigError, JournalError, WireError
+from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.agent_journal import Evaluation
 from fbo_flower.storage.ledger import LedgerEntry
+from fbo_flower.storage.serialization import dumps, loads
 
 STATE_KEY = "fbo-flower"
 MAX_STATE_REPORT = 2**16  # bytes; Flower sends the state with every simulated message
 MAX_STATE_ANSWERS = 8  # pieces of work; a journal remembers all
 JOURNAL_WAIT = 30.0  # seconds to wait until another process closes the journal
+_HISTORY = ("points", "values", "trials")
 
 
 def journal_path(context: Context, agent: str, directory: str | os.PathLike[str] | None = None) -> str | None:
@@ -81,51 +85,40 @@ class StateMemory:
 
     def __init__(self, state: RecordDict) -> None:
         self._state = state
-        self._values: dict[str, dict[str, object]] = {}  # records read or written for this message
+        self._known: dict[str, dict[str, Any]] = {}  # records that were read or written for this message
 
     @property
     def incarnation(self) -> str:
-        values = self._read("incarnation")
-        if "id" not in values:
-            values = {"id": token_hex(8)}
-            self._write("incarnation", b"", values)
-        return str(values["id"])
+        known = self._read("incarnation") or self._write("incarnation", id=token_hex(8))
+        return str(known["id"])
 
-    def study(self, study: str) -> tuple[int, SupportsBytes] | None:
-        values = self._read("memory")
-        if values.get("study") != study:
-            return None
-        return int(str(values["entropy"])), self._data("memory")
+    def study(self, study: str) -> tuple[int, bytes] | None:
+        kept = self._kept(study)
+        return (int(kept["entropy"]), kept["data"]) if kept else None
 
     def num_studies(self) -> int:
         return int("study" in self._read("memory"))
 
     def algorithm(self, study: str) -> str | None:
-        values = self._read("memory")
-        return str(values.get("algorithm", "")) or None if values.get("study") == study else None
+        return self._kept(study).get("algorithm") or None
 
     def begin(
         self, study: str, entropy: int, agent_state: bytes, algorithm: str = "", space: str = ""
     ) -> None:
-        former = self._read("memory").get("study")
+        former = self._read("memory").get("study", study)
         if former != study:
-            if former is not None:
-                forgotten = cast(list[str], self.note("forgotten").get("studies", []))
-                self.put_note("forgotten", {"studies": [*forgotten, str(former)]})
-            values = {"study": study, "entropy": str(entropy), "algorithm": algorithm}
-            self._write("memory", agent_state, values)
+            forgotten = cast(list[str], self.note("forgotten").get("studies", []))
+            self.put_note("forgotten", {"studies": [*forgotten, former]})
+        if former != study or not self.num_studies():
+            kept = {"study": study, "entropy": str(entropy), "algorithm": algorithm}
+            self._write("memory", **kept, answered="{}", data=agent_state)
 
     def answered(self, study: str, work: str) -> str | None:
-        values = self._read("memory")
-        if values.get("study") != study:
-            return None
-        return cast(dict[str, str], values.get("answered", {})).get(work)
+        return cast(str | None, json.loads(self._kept(study).get("answered", "{}")).get(work))
 
-    def report(self, study: str, task: str) -> SupportsBytes | None:
-        values = self._read("report")
-        if (values.get("study"), values.get("task")) != (study, task):
-            return None
-        return self._data("report")
+    def report(self, study: str, task: str) -> bytes | None:
+        kept = self._read("report")
+        return kept["data"] if (kept.get("study"), kept.get("task")) == (study, task) else None
 
     def evaluations(self, study: str, task: str) -> list[Evaluation]:
         return []
@@ -138,20 +131,18 @@ class StateMemory:
         study: str,
         task: str,
         server_round: int,
-        agent_state: SupportsBytes,
-        report: SupportsBytes,
+        agent_state: bytes,
+        report: bytes,
         sent: Sequence[LedgerEntry] = (),
         answered: tuple[str, str] = ("", ""),
     ) -> None:
-        values = self._read("memory")
-        if answered[0]:
-            known = cast(dict[str, str], values.get("answered", {}))
-            latest = list({**known, answered[0]: answered[1]}.items())[-MAX_STATE_ANSWERS:]
-            values["answered"] = dict(latest)
-        self._put("memory", agent_state, values)
-        small = isinstance(report, LiveReport) and report.most_bytes <= MAX_STATE_REPORT
-        if small or len(bytes(report)) <= MAX_STATE_REPORT:
-            self._put("report", report, {"study": study, "task": task})
+        kept = self._kept(study)
+        if kept:
+            known = json.loads(kept["answered"]) | ({answered[0]: answered[1]} if answered[0] else {})
+            latest = dict(list(known.items())[-MAX_STATE_ANSWERS:])
+            self._write("memory", **{**kept, "data": agent_state, "answered": json.dumps(latest)})
+        if len(report) <= MAX_STATE_REPORT:
+            self._write("report", study=study, task=task, data=report)
         else:
             self._state.pop(f"{STATE_KEY}.report", None)
 
@@ -161,34 +152,85 @@ class StateMemory:
     def enter_registration(self, names: Sequence[str], disclosure: str = "") -> None:
         return
 
-    def note(self, name: str) -> Mapping[str, object]:
-        return self._read(f"note.{name}")
+    def note(self, name: str) -> dict[str, object]:
+        return dict(json.loads(self._read(f"note.{name}").get("values", "{}")))
 
     def put_note(self, name: str, values: Mapping[str, object]) -> None:
-        self._write(f"note.{name}", b"", values)
+        self._write(f"note.{name}", values=json.dumps(dict(values)))
 
     def close(self) -> None:
         return
 
-    def _read(self, name: str) -> dict[str, object]:
-        if name not in self._values:
+    def _kept(self, study: str) -> dict[str, Any]:
+        """Return what is known of a study; empty if it is not the last one."""
+        kept = self._read("memory")
+        return kept if kept.get("study") == study else {}
+
+    def _read(self, name: str) -> dict[str, Any]:
+        if name not in self._known:
             record = self._state.get(f"{STATE_KEY}.{name}")
-            self._values[name] = read_record(record)[1] if isinstance(record, ConfigRecord) else {}
-        return dict(self._values[name])
+            self._known[name] = dict(record.items()) if isinstance(record, ConfigRecord) else {}
+        return self._known[name]
 
-    def _data(self, name: str) -> SupportsBytes:
-        return read_record(cast(ConfigRecord, self._state[f"{STATE_KEY}.{name}"]))[0]
-
-    def _write(self, name: str, data: bytes, values: Mapping[str, object]) -> None:
-        self._put(name, data, json.loads(json.dumps(dict(values))))  # a copy, and JSON or an error
-
-    def _put(self, name: str, data: SupportsBytes, values: Mapping[str, object]) -> None:
-        """Store data that is packed when it leaves this process; nobody changes it or the values."""
-        self._state[f"{STATE_KEY}.{name}"] = live_record(data, values)
-        self._values.pop(name, None)
+    def _write(self, name: str, **values: str | bytes) -> dict[str, Any]:
+        self._state[f"{STATE_KEY}.{name}"] = ConfigRecord(cast(dict[str, Any], values))
+        self._known[name] = values
+        return values
 
 
 # what an agent stores between messages: opened for one message and closed after it
 Memory = AgentJournal | StateMemory
+
+
+def agent_state_to_bytes(agent_state: AgentState) -> bytes:
+    """Convert an agent's state to bytes."""
+    history = agent_state.history
+    own = {f"history.{name}": getattr(history, name) for name in _HISTORY}
+    values: dict[str, object] = {
+        "space": agent_state.space.digest,
+        "failures": {str(trial): reason for trial, reason in history.failures.items()},
+        "passed": agent_state.passed,
+        "stopped": {str(trial): step for trial, step in history.stopped.items()},
+        "predicted": {str(trial): value for trial, value in history.predicted.items()},
+    }
+    return dumps({**agent_state.arrays, **own}, values)
+
+
+def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
+    """Undo `agent_state_to_bytes`.
+
+    Raises
+    ------
+    JournalError
+        If the state is damaged or of another search space.
+    """
+    try:
+        arrays, values = loads(data)
+        if values["space"] != space.digest:
+            raise JournalError(
+                f"space: expected digest {values['space']}, with which this study began, got {space.digest}; "
+                "restore the search space, or start a new study"
+            )
+        points, observed, trials = (arrays.pop(f"history.{name}") for name in _HISTORY)
+        failures = {int(trial): reason for trial, reason in values["failures"].items()}
+        stopped = {int(trial): int(step) for trial, step in values["stopped"].items()}
+        predicted = {int(trial): float(value) for trial, value in values["predicted"].items()}
+        history = History(
+            cast(Array, points), cast(Array, observed), cast(IntArray, trials), failures, stopped, predicted
+        )
+        return AgentState(space, history, arrays, values["passed"])
+    except (WireError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise JournalError(
+            f"journal: expected an agent's state, got {len(data)} bytes that cannot be read: {error}; the "
+            "journal is damaged: restore a copy that was made after the agent's last answer, or remove the "
+            "file: then the agent counts as a new one"
+        ) from error
+
+
+def report_from_bytes(data: bytes) -> wire.Packed:
+    """Return a packed report that was stored as `dumps(*report)`."""
+    arrays, config = loads(data)
+    return wire.Packed(arrays, cast(dict[str, Scalar], config))
+
 
 __all__ = ["Memory", "StateMemory", "check_journal", "journal_path", "open_memory"]

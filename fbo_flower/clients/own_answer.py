@@ -20,8 +20,7 @@ from flwr.common.logger import log
 
 from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.records import AgentState, Array
-from fbo_flower.clients.agent_state_io import agent_state_from_bytes
-from fbo_flower.clients.memory import Memory
+from fbo_flower.clients.memory import Memory, agent_state_from_bytes
 from fbo_flower.errors import ConfigError, JournalError, printable
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.read_agent_journal import StoredStudy, read_studies

@@ -8,15 +8,18 @@ and outside what its operator allows, see `SiteOptions`.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from flwr.app import Context
+from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
 from fbo_flower.algorithms import Algorithm
@@ -26,15 +29,17 @@ from fbo_flower.algorithms.rfms.rfms import CURATOR, LOCKBOX, OPENBOX, ROLES
 from fbo_flower.algorithms.rfms.site import digest, num_final_judgements
 from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD
 from fbo_flower.clients.agent import TuningAgent
-from fbo_flower.clients.memory import check_journal
+from fbo_flower.clients.app import agent_app
+from fbo_flower.clients.evaluator import STARTED, Evaluator, TaskContext, measures_of, times_of
+from fbo_flower.clients.memory import Memory, check_journal
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.own_answer import OnFinish, answer_at_end, call_on_finish
-from fbo_flower.clients.site_options import Account, SiteOptions, noisy_rate
-from fbo_flower.clients.task_context import Evaluator, TaskContext, Watch, times_of, without_times
+from fbo_flower.clients.site import Export, ModelSite, Scorer, Shipment, SiteData, SiteObjective, SiteOptions
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError, printable
 from fbo_flower.models import as_file
+from fbo_flower.numerics.discrete_noise import noisy_count
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage.agent_journal import Evaluation
+from fbo_flower.storage.agent_journal import SECONDS, Evaluation
 from fbo_flower.storage.files import atomic_file
 
 _PHASES = {
@@ -43,43 +48,58 @@ _PHASES = {
     LOCKBOX: (Phase.FINISH,),
 }
 _MAX_REASON = 300
-_LOCKBOX_NOTE = "lockbox"
+_LOCKBOX_NOTE, _ACCOUNT = "lockbox", "account"  # of the agent's memory
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Shipment:
-    """A trained model, packed to be sent, and its loss.
+class Account:
+    """Number of answers and total epsilon for each bag, "inbag" or "outbag".
+
+    The account covers all studies: a server cannot get a new budget by starting a new study. It is in the
+    agent's memory: a journal keeps it permanently; without a journal it is lost when the SuperNode stops.
+    """
+
+    answers: dict[str, int] = field(default_factory=dict)
+    epsilon: dict[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def read(memory: Memory) -> Account:
+        """Load the account from an agent's memory."""
+        note = memory.note(_ACCOUNT)
+        answers, epsilon = (cast(dict[str, float], note.get(name, {})) for name in ("answers", "epsilon"))
+        return Account({split: int(count) for split, count in answers.items()}, dict(epsilon))
+
+    def write(self, memory: Memory) -> None:
+        """Store the account in an agent's memory."""
+        memory.put_note(_ACCOUNT, {"answers": self.answers, "epsilon": self.epsilon})
+
+    def charge(self, split: str, epsilon: float) -> Account:
+        """Return the account after one more answer; the epsilons of answers about the same rows are added."""
+        return replace(
+            self,
+            answers={**self.answers, split: self.answers.get(split, 0) + 1},
+            epsilon={**self.epsilon, split: self.epsilon.get(split, 0.0) + epsilon},
+        )
+
+
+def noisy_rate(rate: float, num_rows: int, epsilon: float, uniform: Callable[[int], int]) -> float:
+    """Return a misclassification rate with discrete Laplace noise on the count of wrong rows, in [0, 1].
+
+    One row more or less wrong changes the count by 1, so `P(k) ~ exp(-epsilon |k|)` makes the answer
+    epsilon-differentially private for the replacement of one row [Canonne2020]. The count is an integer and
+    the noise is drawn without floating point: the bits of the answer depend on the noisy count alone.
+    `num_rows` is sent without noise.
 
     Parameters
     ----------
-    loss : cross-validated on the inbag
-    num_rows : number of rows of the inbag
-    model : the model fitted to the whole inbag, packed, `(n,)` uint8
-    carries : names of the model's parts that contain rows of the inbag
+    uniform : `uniform(n)` returns a uniform integer in `[0, n)`; `secrets.randbelow` on devices
+
+    References
+    ----------
+    [Canonne2020] Canonne, Kamath, Steinke: The discrete Gaussian for differential privacy, NeurIPS 2020.
     """
-
-    loss: float
-    num_rows: int
-    model: AnyArray
-    carries: tuple[str, ...] = ()
-
-
-class Site(Protocol):
-    """The operations of a site on its rows; `clients.model_site` implements them for scikit-learn."""
-
-    @property
-    def is_rate(self) -> bool:
-        """Whether the loss is a misclassification rate."""
-        ...
-
-    def train(self, config: dict[str, Any], context: ObjectiveContext) -> Shipment:
-        """Cross-validate a configuration, fit a model to the whole inbag, and return both results."""
-        ...
-
-    def judge(self, model: AnyArray, rows: str, context: ObjectiveContext) -> tuple[float, int]:
-        """Return the loss of a packed model and the number of rows; raise WireError if it is refused."""
-        ...
+    return noisy_count(round(rate * num_rows), num_rows, Fraction(epsilon), uniform) / num_rows
 
 
 class SiteAgent(TuningAgent):
@@ -103,7 +123,7 @@ class SiteAgent(TuningAgent):
 
     def __init__(
         self,
-        site: Site,
+        site: ModelSite,
         options: SiteOptions,
         space: SearchSpace,
         context: Context,
@@ -186,7 +206,7 @@ class SiteEvaluator:
     context : the task
     """
 
-    site: Site
+    site: ModelSite
     options: SiteOptions
     role: str
     space: SearchSpace
@@ -194,14 +214,15 @@ class SiteEvaluator:
 
     def __call__(self, query: Query, first_trial: int) -> Outcome:
         """Return minus the loss of a configuration or a model; stored evaluations are not repeated."""
-        task, replay = self.context.task, self.context.replay
+        task = self.context.task
         point = self.space.snap(query.points)[0]
-        row = replay.take(task.trial, point, 1)
+        row = self.context.take(task.trial, point, 1)
         if row is None:
-            watch = Watch.start()
+            started, before = time.time(), time.perf_counter()
             row = self._evaluate(query, point)
-            row = replace(row, measures={**row.measures, **watch.measures()})
-            replay.append(row)
+            times = measures_of(started, time.perf_counter() - before)
+            row = replace(row, measures={**row.measures, **times})
+            self.context.append(row)
         self.context.times.update(times_of(row))
         if row.failure:
             log(WARNING, "agent %s, trial %d failed: %s", self.context.agent, task.trial, row.failure)
@@ -210,7 +231,7 @@ class SiteEvaluator:
             np.array([row.value]),
             np.array([task.trial], dtype=np.int64),
             {task.trial: row.failure} if row.failure else {},
-            measures={name: np.array([value]) for name, value in without_times(row.measures).items()},
+            measures={n: np.array([v]) for n, v in row.measures.items() if n not in (STARTED, SECONDS)},
             artifact=None if row.artifact is None else np.frombuffer(row.artifact, dtype=np.uint8),
         )
 
@@ -314,3 +335,64 @@ def _as_objective_error(work: Callable[[], _T]) -> _T:
 
 def _no_objective(config: dict[str, Any], context: ObjectiveContext) -> float:
     raise ObjectiveError("expected an agent with an objective, got a site")
+
+
+def site_app(
+    make_model: Callable[[Mapping[str, Any]], Any],
+    space: SearchSpace,
+    load_data: Callable[[ObjectiveContext], SiteData],
+    *,
+    scorer: str | Scorer = "misclassification",
+    folds: int = 10,
+    format: str = "skops",
+    export: Export | None = None,
+    seed: int | None = None,
+    disclose: str | None = None,
+    on_finish: OnFinish | None = None,
+) -> ClientApp:
+    """Return a ClientApp for an openbox, a curator or a lockbox.
+
+    All sites run the same app. `node_config` holds the site's `role` and the operator's options, see
+    `SiteOptions`. It is also the place for the path of the rows, which `load_data` gets in its context.
+
+    Parameters
+    ----------
+    make_model, load_data, scorer, folds, format, export : see `SiteObjective`
+    space : search space of `make_model`'s configurations; the server compares its digest with the other
+        sites' at registration
+    seed, disclose : see `TuningAgent`
+    on_finish : called once at every site when the study has ended, see `SiteAgent`
+    """
+    objective = SiteObjective(make_model, load_data, scorer, folds, format=format, export=export)
+
+    def agent(context: Context) -> SiteAgent:
+        return site_agent(objective, space, context, seed=seed, disclose=disclose, on_finish=on_finish)
+
+    return agent_app(agent)
+
+
+def site_agent(
+    objective: SiteObjective,
+    space: SearchSpace,
+    context: Context,
+    *,
+    role: str = "",
+    seed: int | None = None,
+    disclose: str | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    journals: str | os.PathLike[str] | None = None,
+    on_finish: OnFinish | None = None,
+    chosen_by: str = APP,
+) -> SiteAgent:
+    """Return the agent of a site.
+
+    Parameters
+    ----------
+    role, defaults : role and values of `SiteOptions` that `node_config` does not set
+    """
+    options = SiteOptions.read(context.node_config, defaults or {})
+    site = ModelSite(objective, options)
+    return SiteAgent(
+        site, options, space, context,
+        role=role, seed=seed, disclose=disclose, journals=journals, on_finish=on_finish, chosen_by=chosen_by,
+    )  # fmt: skip

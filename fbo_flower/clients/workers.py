@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import json
 import os
 import pickle
@@ -26,18 +27,19 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, cast
 
 import cloudpickle  # type: ignore[import-untyped]  # it has no annotations
 
+from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.objective import Loss, Objective, ObjectiveContext, evaluate, evaluate_repeatedly
 from fbo_flower.clients.pruning import Curve
-from fbo_flower.clients.tracebacks import ErrorTexts
-from fbo_flower.errors import ConfigError, ObjectiveError, WrongTypeError
+from fbo_flower.errors import ConfigError, ObjectiveError, WrongTypeError, printable
 from fbo_flower.numerics.threads import single_thread
 
 START_SECONDS = 300.0  # for a worker to import what the objective needs, on a busy machine
@@ -46,7 +48,59 @@ BOOT = (
     "import sys; descriptor = int(sys.argv[1]); sys.path[:] = sys.argv[2:]; sys.argv[1:] = []; "
     "from fbo_flower.clients import workers; workers.work(descriptor)"
 )
+_ERRORS_NOTE = "errors"
+_MOST = 20  # distinct errors that an agent remembers
+_MOST_CHARACTERS = 500  # of a line of a traceback
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class ErrorTexts:
+    """An error in texts, which can be passed between processes.
+
+    Parameters
+    ----------
+    kind : its type
+    where : file and line where it was raised, if known
+    frames : the lines of its traceback
+    says : the error and its cause, if there is one, as Python prints them
+    """
+
+    kind: str
+    where: tuple[str, ...]
+    frames: tuple[str, ...]
+    says: tuple[str, ...]
+
+    @staticmethod
+    def of(error: BaseException) -> ErrorTexts:
+        """Return the texts of an error."""
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        chain = [error] if error.__cause__ is None else [error, error.__cause__]
+        return ErrorTexts(
+            type(error).__name__,
+            tuple(f"{frame.filename}:{frame.lineno}" for frame in last),
+            tuple(line for entry in traceback.format_tb(error.__traceback__) for line in entry.splitlines()),
+            tuple("".join(traceback.format_exception_only(e)).rstrip() for e in chain),
+        )
+
+
+def new_traceback(memory: Memory, texts: ErrorTexts | None) -> str:
+    """Return the traceback of an error, in indented lines; "" if the agent has returned it before.
+
+    Two errors are the same if they have the same type and were raised at the same line of the same file. The
+    agent's memory keeps their checksums, because on a device every message may start a new process.
+    """
+    if texts is None:
+        return ""
+    key = hashlib.sha256(" ".join([texts.kind, *texts.where]).encode()).hexdigest()[:16]
+    known = cast(list[str], memory.note(_ERRORS_NOTE).get("seen", []))
+    if key in known:
+        return ""
+    memory.put_note(_ERRORS_NOTE, {"seen": [*known, key][-_MOST:]})
+    # the text of an error is one line, so that it cannot look like lines of the log
+    lines = ["Traceback (most recent call last):", *texts.frames, *texts.says[:1]]
+    lines += [f"caused by {cause}" for cause in texts.says[1:]]
+    return "".join(f"\n  {printable(line)[:_MOST_CHARACTERS]}" for line in lines)
 
 
 @dataclass(frozen=True)
@@ -83,6 +137,26 @@ class Ended:
     seconds: float
     error: ErrorTexts | None = None
     curve: Curve | None = None
+
+
+def call(objective: Objective, job: Job) -> Ended:
+    """Call the objective in this process; WrongTypeError if it returns no number, as it would again."""
+    started, before = time.time(), time.perf_counter()
+    values: tuple[float, ...] = ()
+    failure, error = "", None
+    try:
+        if job.repeats:
+            values = tuple(evaluate_repeatedly(objective, job.config, job.context, job.repeats).tolist())
+        else:
+            values = (evaluate(objective, job.config, job.context),)
+    except WrongTypeError:
+        raise
+    except ObjectiveError as raised:
+        failure = str(raised)
+        error = None if raised.__cause__ is None else ErrorTexts.of(raised.__cause__)
+    curve = job.context.curve
+    seconds = time.perf_counter() - before
+    return Ended(values, failure, started, seconds, error, curve if curve.steps else None)
 
 
 class Worker:
@@ -145,12 +219,11 @@ class Worker:
             return self._failed(f"the worker process {self.ending} while it evaluated the trial")
         if "wrong_type" in answer:
             raise WrongTypeError(*map(str, answer["wrong_type"]))
-        values, error = tuple(map(float, answer.get("values", ()))), answer.get("error")
+        values, error, told = tuple(map(float, answer["values"])), answer["error"], answer["curve"]
         texts = None if error is None else ErrorTexts(**error)
-        started, seconds = float(answer["started"]), float(answer["seconds"])
-        told = answer.get("curve")
         curve = None if told is None else replace(job.context.curve, **told)
-        return Ended(values, str(answer.get("failure", "")), started, seconds, texts, curve)
+        started, seconds = float(answer["started"]), float(answer["seconds"])
+        return Ended(values, str(answer["failure"]), started, seconds, texts, curve)
 
     def expire(self, timeout: float) -> Ended:
         """Kill a worker whose time is up, and return how its job has ended."""
@@ -332,7 +405,17 @@ def work(descriptor: int) -> None:
         return
     _answer(pipe, {"ready": True})
     while True:
-        _answer(pipe, _evaluated(objective, *pickle.loads(tasks.get())))
+        job = Job(*pickle.loads(tasks.get()))
+        try:
+            with single_thread():
+                ended = call(objective, job)
+        except WrongTypeError as error:
+            _answer(pipe, {"wrong_type": [error.kind, error.shown]})
+            continue
+        answer = asdict(replace(ended, curve=None))
+        if (curve := ended.curve) is not None:
+            answer["curve"] = {"steps": curve.steps, "values": curve.values, "stopped": curve.stopped}
+        _answer(pipe, answer)
 
 
 def _read(pipe: Connection, tasks: queue.SimpleQueue[bytes]) -> None:
@@ -346,29 +429,3 @@ def _read(pipe: Connection, tasks: queue.SimpleQueue[bytes]) -> None:
 
 def _answer(pipe: Connection, answer: dict[str, Any]) -> None:
     pipe.send_bytes(json.dumps(answer).encode())
-
-
-def _evaluated(objective: Objective, config: dict[str, Any], context: Any, repeats: int) -> dict[str, Any]:
-    """Return the values of a trial, or why it failed, with its start and its duration.
-
-    Parameters
-    ----------
-    repeats : how many evaluations one call of `repeated` makes; 0: call the objective itself
-    """
-    started, before = time.time(), time.perf_counter()
-    answer: dict[str, Any] = {}
-    try:
-        with single_thread():
-            if repeats:
-                answer["values"] = evaluate_repeatedly(objective, config, context, repeats).tolist()
-            else:
-                answer["values"] = [evaluate(objective, config, context)]
-    except WrongTypeError as error:
-        answer = {"wrong_type": [error.kind, error.shown]}
-    except ObjectiveError as error:
-        cause = error.__cause__
-        answer = {"failure": str(error), "error": None if cause is None else asdict(ErrorTexts.of(cause))}
-    curve = context.curve
-    if curve.steps:
-        answer["curve"] = {"steps": curve.steps, "values": curve.values, "stopped": curve.stopped}
-    return {**answer, "started": started, "seconds": time.perf_counter() - before}

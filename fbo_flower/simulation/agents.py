@@ -14,11 +14,11 @@ from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.registry import SIMULATION
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.app import agent_app
+from fbo_flower.clients.evaluator import Parallel
 from fbo_flower.clients.pruning import FEDERATED, Pruning
-from fbo_flower.clients.site_app import site_agent
-from fbo_flower.clients.site_options import SiteOptions
+from fbo_flower.clients.site import SiteOptions
+from fbo_flower.clients.site_agent import site_agent
 from fbo_flower.clients.workers import pickled
-from fbo_flower.clients.workers_evaluator import Parallel
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.own_objective import OwnObjective
 from fbo_flower.simulation.problems import Problem, SitesProblem

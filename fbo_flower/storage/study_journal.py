@@ -29,7 +29,7 @@ AnyArray = npt.NDArray[np.generic]
 
 KIND = JournalKind(
     "fbo-flower study journal",
-    3,
+    4,
     {
         "events": (
             "id INTEGER PRIMARY KEY, kind TEXT NOT NULL, round INTEGER NOT NULL, phase TEXT NOT NULL, "

@@ -388,13 +388,13 @@ class TuningStrategy(Strategy):
         run = self._current()
         core, before = self.algorithm.inner, self.algorithm.inner_state(run.state)
         counted = run.recorder.totals
-        asked, replies = {sent.agent for sent in run.sent}, dict(run.replies)
-        failed = [agent for agent, reply in run.replies.items() if reply.packed is None and not reply.refused]
+        asked, replies = set(run.sent), run.replies
+        failed = [agent for agent, reply in replies.items() if reply.packed is None and not reply.refused]
         run.tell(phase, server_round, NO_REPLY)
         for line in core.progress_lines(self.algorithm.inner_state(run.state), before):
             log(INFO, "%s", printable(line))
         for agent in failed:
-            run.registry.mark_suspect(agent)
+            run.registry.agents[agent].suspect = True
         self._check_types(asked, replies)
         if phase is not Phase.FINISH:
             self._result.note(half_of(phase), server_round, run.recorder.numbers_since(counted))

@@ -67,10 +67,10 @@ class Notifier:
         """Tell that tasks were sent to agents that disclose their trials: these trials are running."""
         if not self._told:
             return
-        registry, tasks = self.run.registry, {sent.agent: sent.task for sent in self.run.sent}
+        registry = self.run.registry
         for agent in agents:
-            task = tasks[agent]
-            if registry.disclosures.get(agent, "").startswith(_DISCLOSES_TRIALS):
+            task = self.run.sent[agent].task
+            if registry.agents[agent].said.disclosure.startswith(_DISCLOSES_TRIALS):
                 for number in range(task.trial, task.trial + task.num_trials):
                     self._call("on_trial", Trial(agent, number, task.round))
 

@@ -21,7 +21,6 @@ from flwr.serverapp import Grid
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.strategies.attendance import all_spent, end_line, longest_pause, willing
 from fbo_flower.strategies.callbacks import Notifier
 from fbo_flower.strategies.exchange import send_and_receive
 from fbo_flower.strategies.recorder import RoundProgress
@@ -87,8 +86,8 @@ class RoundLoop:
         while run.open_round or not (
             ended or server_round == num_rounds or run.algorithm.finished(run.state)
         ):
-            if not run.open_round and (all_spent(run.registry) or self._has_no_work(grid, idle_rounds)):
-                log(INFO, "%s", end_line(run.registry, server_round))
+            if not run.open_round and (run.registry.all_spent or self._has_no_work(grid, idle_rounds)):
+                log(INFO, "%s", run.registry.end_line(server_round))
                 break
             server_round += 1
             self._drive(grid, self.round(grid, server_round, num_rounds))
@@ -106,26 +105,24 @@ class RoundLoop:
 
     def _has_no_work(self, grid: Grid, idle_rounds: int) -> bool:
         """Return whether all agents that have a budget left are there, and got no task for some rounds."""
-        registry = self.run.registry
-        waiting = registry.nodes.keys() - registry.spent
-        there = waiting <= set(registry.present(grid.get_node_ids()))
-        return bool(registry.spent) and there and idle_rounds >= longest_pause(registry)
+        registry, connected = self.run.registry, set(grid.get_node_ids())
+        agents = [agent for agent in registry.agents.values() if agent.node is not None]
+        there = all(agent.spent or agent.node in connected for agent in agents)
+        return any(agent.spent for agent in agents) and there and idle_rounds >= registry.longest_pause
 
     def choose_agents(self, grid: Grid, phase: Phase, server_round: int) -> list[str]:
         """Return the agents of a round: all connected ones, or a fraction of them, drawn anew each round.
 
-        Agents that have used up their budget, or that do not want tasks in this round, are left out.
-
-        Agents that have not replied for some rounds rest (`StudyRun.due`), unless all agents do, or a quorum
-        ends the rounds early.
+        Agents that have used up their budget, or that do not want tasks in this round, are left out. Agents
+        that have not replied for some rounds rest, unless all agents do, or a quorum ends the rounds early.
         """
         present, fraction = self.run.registry.present(grid.get_node_ids()), self.settings.fraction
         if fraction < 1.0 and present:
             rng = generator(self.run.seed, "server", "cohort", server_round)
             size = max(1, round(fraction * len(present)))
             present = [present[i] for i in np.sort(rng.choice(len(present), size, replace=False))]
-        present = willing(self.run.registry, present, phase, server_round, self.run.seed)
-        due = self.run.silence.due(present, server_round) if self.settings.quorum == 1.0 else present
+        present = self.run.registry.willing(present, phase, server_round, self.run.seed)
+        due = self.run.registry.due(present, server_round) if self.settings.quorum == 1.0 else present
         return due or present
 
     def round(
@@ -142,10 +139,10 @@ class RoundLoop:
     def _register_late(self, grid: Grid) -> None:
         """Register agents that have connected since the last round."""
         registry = self.run.registry
-        incarnations = dict(registry.incarnations)
+        before = registry.for_journal()
         seconds = min(MAX_REGISTRATION_SECONDS, self.settings.round_timeout)
         registry.register_late(grid, sorted(grid.get_node_ids()), self.stop, seconds)
-        if registry.incarnations != incarnations:
+        if registry.for_journal() != before:
             self.run.write_agents()
 
     def _end_round(self, server_round: int, num_rounds: int | None) -> RoundProgress:
@@ -170,7 +167,7 @@ class RoundLoop:
         if self.run.had_tasks:
             return time.monotonic()
         registry = self.run.registry
-        if (registry.participation or registry.spent) and idle_rounds <= longest_pause(registry):
+        if registry.someone_rests and idle_rounds <= registry.longest_pause:
             return last_work  # agents that rest in this round may have work in the next
         timeout = self.settings.round_timeout
         if time.monotonic() - last_work > timeout:
@@ -252,8 +249,8 @@ class AsyncLoop(RoundLoop):
         self.notifier.sent(messages)
         server_round = run.open_round or len(run.recorder.rounds)
         while run.open_round or not (server_round == num_rounds or run.algorithm.finished(run.state)):
-            if not run.open_round and all_spent(run.registry):
-                log(INFO, "%s", end_line(run.registry, server_round))
+            if not run.open_round and run.registry.all_spent:
+                log(INFO, "%s", run.registry.end_line(server_round))
                 break
             if not run.open_round:
                 server_round += 1
@@ -267,14 +264,14 @@ class AsyncLoop(RoundLoop):
 
     def choose_agents(self, grid: Grid, phase: Phase, server_round: int) -> list[str]:
         """Return the agents that can be asked: those that work on a task are not waited for."""
-        busy = {sent.agent for sent in self.run.sent}
-        return [a for a in super().choose_agents(grid, phase, server_round) if a not in busy]
+        chosen = super().choose_agents(grid, phase, server_round)
+        return [agent for agent in chosen if agent not in self.run.sent]
 
     def _open_window(self, grid: Grid, server_round: int) -> None:
         run = self.run
         self._register_late(grid)
         present = run.registry.present(grid.get_node_ids())
-        present = willing(run.registry, present, Phase.TRAIN, server_round, run.seed)
+        present = run.registry.willing(present, Phase.TRAIN, server_round, run.seed)
         run.begin_round(server_round, max(1, len(present)))
 
     def _run_window(self, grid: Grid, under_way: UnderWay, server_round: int) -> None:
@@ -282,13 +279,13 @@ class AsyncLoop(RoundLoop):
         run, waiting = self.run, set[str]()  # agents for which there was no task since the last answer
         while run.num_told < run.window:
             present = run.registry.present(grid.get_node_ids())
-            present = willing(run.registry, present, Phase.TRAIN, server_round, run.seed)
-            busy = {sent.agent for sent in run.sent}
+            present = run.registry.willing(present, Phase.TRAIN, server_round, run.seed)
+            busy = set(run.sent)
             idle = [agent for agent in present if agent not in busy | run.resting]
-            due = run.silence.due(idle, server_round) or ([] if busy else idle)
+            due = run.registry.due(idle, server_round) or ([] if busy else idle)
             if not waiting.issuperset(due) and not run.algorithm.finished(run.state):
                 run.ask(Phase.TRAIN, server_round, due)
-                waiting = set(due) - {sent.agent for sent in run.sent}
+                waiting = set(due) - set(run.sent)
                 messages = run.messages(Phase.TRAIN, server_round, self.settings.message_suffix)
                 new = {agent: m for agent, m in messages.items() if agent not in busy}
                 under_way.send(new)

@@ -5,26 +5,33 @@ and its search space. The first node that registers an id owns it. Another node 
 after the first has disconnected, and it keeps the id only if it has the same memory (journal or Flower
 state). An agent without that memory is a new incarnation: it cannot continue the earlier agent's work, so it
 takes part under a new id, such as "3~2".
+
+An agent says at registration in which share of the rounds it wants tasks, and in a report that it has used up
+its budget of evaluations. The server asks it for no more evaluations. What it has sent stays in use. A round
+waits for a silent agent until its timeout, so silent agents are asked less often.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from logging import INFO, WARNING
-from typing import Any
+from math import ceil, floor
+from typing import Any, cast
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fbo_flower import __version__
-from fbo_flower.algorithms.records import natural_key
+from fbo_flower.algorithms.records import Phase, natural_key
 from fbo_flower.errors import ConfigError, FBOError
+from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.node_differences import node_differences
 from fbo_flower.strategies.exchange import Stopped, send_and_receive
@@ -41,6 +48,12 @@ from fbo_flower.strategies.registration_message import (
 
 _STEADY_SECONDS = 2.0  # the number of connected nodes must not change for this time
 _STEADY_SECONDS_SIMULATED = 1.0  # the same in a simulation, whose nodes all connect when it starts
+_MAX_SKIPPED_ROUNDS = 8
+_END_SECONDS = 60.0  # to wait for the replies to the message that ends a study
+_FIRST_PAUSE, _LAST_PAUSE = 0.5, 8.0  # seconds between two requests to nodes that refused
+_MAX_REASON = 400  # characters
+_SILENT_ROUNDS = 3  # silent rounds in a row after which an agent is asked less often
+_LONGEST_REST = 8  # rounds between two tasks of a silent agent
 
 
 def is_simulated(grid: Grid) -> bool:
@@ -78,16 +91,58 @@ def wait_for_nodes(
     return nodes
 
 
-_MAX_SKIPPED_ROUNDS = 8
-_END_SECONDS = 60.0  # to wait for the replies to the message that ends a study
-_FIRST_PAUSE, _LAST_PAUSE = 0.5, 8.0  # seconds between two requests to nodes that refused
-_MAX_REASON = 400  # characters
-
-
 @cache
 def flower_version() -> str:
     """Return the version of Flower that is installed here."""
     return metadata.version("flwr")
+
+
+def takes_part(seed: int, agent: str, server_round: int, share: float) -> bool:
+    """Return whether an agent that wants tasks in a share of the rounds gets one in this round.
+
+    Its rounds are spread evenly, from a random first one: of any `n` rounds in a row it takes part in
+    `share n`, up to one round.
+    """
+    if share == 1.0:
+        return True
+    offset = float(generator(seed, "server", "participation", agent).random())
+    return floor(server_round * share + offset) > floor((server_round - 1) * share + offset)
+
+
+@dataclass
+class Agent:
+    """One agent of a study.
+
+    Parameters
+    ----------
+    said : what it said at its last registration; of an agent in a journal, what the journal holds
+    node : the node on which it runs; None: it has not connected since the run was resumed
+    spent : whether its budget of evaluations is used up
+    suspect : whether it has failed, so that its node must register again
+    silent, last : number of silent rounds in a row, and the last one
+    """
+
+    said: Registration
+    node: int | None = None
+    spent: bool = False
+    suspect: bool = False
+    silent: int = 0
+    last: int = 0
+
+    def is_due(self, server_round: int) -> bool:
+        """Return whether the agent is asked in a round, although it has not replied for some.
+
+        An agent that was silent for three rounds in a row is asked again in the second round after the last
+        one, then in the fourth, then in every eighth.
+        """
+        excess = self.silent - _SILENT_ROUNDS
+        rest = 0 if excess < 0 else min(1 << (excess + 1), _LONGEST_REST)
+        return server_round >= self.last + rest
+
+    def note_silence(self, server_round: int, silent: bool) -> None:
+        """Note whether the agent sent no reply to a task of a round."""
+        self.silent = self.silent + (self.last != server_round) if silent else 0
+        self.last = server_round if silent else 0
 
 
 @dataclass
@@ -98,21 +153,10 @@ class AgentRegistry:
     ----------
     space : search space of all agents; None before the first registration
     message_suffix : ".action" at the end of the message type; "" without an action
-    needs_all_parameters : why no agent may have fixed parameters; "": agents may
     needs_keys : whether the server asks the agents for their public keys
-    nodes : agent -> node id
-    roles : agent -> role, for agents that have one
-    incarnations : agent -> token of its memory; "" for an agent that sent none
-    own_names : agent -> the id that it reports; the second incarnation of "3" is "3~2" here
-    keys : agent -> its signed public keys in hexadecimal digits, for agents that sent them
-    disclosures : agent -> what it discloses and who chose it, for agents that said so
-    want_end : agents that ask for a message when the study has ended
+    needs_all_parameters : why no agent may have fixed parameters; "": agents may
+    agents : id in this study -> agent; the second incarnation of "3" is "3~2" here
     minimize : whether the agents' objective is a loss; None before the first registration
-    spent : agents whose budget of evaluations is used up
-    participation : agent -> share of the rounds in which it wants tasks, for agents that want fewer than all
-    fixed : agent -> the parameters that it does not tune, for agents with such parameters
-    curves : agents that understand tasks with pooled curves
-    suspects : nodes whose agents failed; they must register again
     refused : node id -> why it does not take part
     warned : nodes of which the log says that their versions or clock differ from the server's
     backoff : connected node that is not registered -> how many requests it left without a valid answer, and
@@ -123,27 +167,102 @@ class AgentRegistry:
     message_suffix: str = ""
     needs_keys: bool = False
     needs_all_parameters: str = ""
-    nodes: dict[str, int] = field(default_factory=dict)
-    roles: dict[str, str] = field(default_factory=dict)
-    incarnations: dict[str, str] = field(default_factory=dict)
-    own_names: dict[str, str] = field(default_factory=dict)
-    keys: dict[str, str] = field(default_factory=dict)
-    disclosures: dict[str, str] = field(default_factory=dict)
-    want_end: set[str] = field(default_factory=set)
+    agents: dict[str, Agent] = field(default_factory=dict)
     minimize: bool | None = None
-    spent: set[str] = field(default_factory=set)
-    participation: dict[str, float] = field(default_factory=dict)
-    curves: set[str] = field(default_factory=set)
-    fixed: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    suspects: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     warned: set[int] = field(default_factory=set)
     backoff: dict[int, tuple[int, int]] = field(default_factory=dict)
 
+    # -- whom to ask -----------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> dict[str, int]:
+        """The node of each agent that has one."""
+        return {name: agent.node for name, agent in self.agents.items() if agent.node is not None}
+
     def present(self, connected: Iterable[int]) -> list[str]:
         """Return the agents whose nodes are connected, in natural order."""
         there = set(connected)
-        return sorted((a for a, node in self.nodes.items() if node in there), key=natural_key)
+        return sorted((name for name, agent in self.agents.items() if agent.node in there), key=natural_key)
+
+    def willing(self, names: Sequence[str], phase: Phase, server_round: int, seed: int) -> list[str]:
+        """Return the agents that may be asked in a half-round.
+
+        Agents without a budget are left out of TRAIN only: later exchanges of a round make no evaluations.
+        """
+        found = []
+        for name in names:
+            agent = self.agents[name]
+            share = 1.0 if phase is Phase.FINISH else agent.said.participation
+            spent = agent.spent and phase is Phase.TRAIN
+            if not spent and takes_part(seed, name, server_round, share):
+                found.append(name)
+        return found
+
+    def due(self, names: Sequence[str], server_round: int) -> list[str]:
+        """Return the agents without those that rest because they have not replied for some rounds."""
+        return [name for name in names if self.agents[name].is_due(server_round)]
+
+    @property
+    def all_spent(self) -> bool:
+        """Whether every agent has used up its budget of evaluations."""
+        spent = [agent.spent for agent in self.agents.values() if agent.node is not None]
+        return bool(spent) and all(spent)
+
+    @property
+    def someone_rests(self) -> bool:
+        """Whether an agent may be there and get no task: it has no budget left, or wants fewer rounds."""
+        return any(agent.spent or agent.said.participation < 1.0 for agent in self.agents.values())
+
+    @property
+    def longest_pause(self) -> int:
+        """Number of rounds of which every agent takes part in one at least."""
+        return ceil(1.0 / min((agent.said.participation for agent in self.agents.values()), default=1.0))
+
+    def end_line(self, server_round: int) -> str:
+        """Return the line of the log that says why the study has ended before its last round."""
+        number = sum(agent.spent for agent in self.agents.values())
+        others = sum(not agent.spent for agent in self.agents.values() if agent.node is not None)
+        who = "1 agent has" if number == 1 else f"{number} agents have"
+        rest = f"; the algorithm has no work for the other {others}" if others else ""
+        return (
+            f"{who} used up the budget of evaluations (max_trials){rest}: the study ends after round "
+            f"{server_round}"
+        )
+
+    def roles(self) -> dict[str, str]:
+        """Return the roles of the agents that have one."""
+        return {name: agent.said.role for name, agent in self.agents.items() if agent.said.role}
+
+    def disclosures(self) -> Counter[str]:
+        """Return what agents disclose and who chose it -> number of agents, for agents that said so."""
+        return Counter(agent.said.disclosure for agent in self.agents.values() if agent.said.disclosure)
+
+    # -- journal ---------------------------------------------------------------------------------
+
+    def for_journal(self) -> dict[str, object]:
+        """Return what a resumed run must know of the agents.
+
+        It compares the incarnations, and so recognises an agent that has lost its memory.
+        """
+        said = {name: agent.said for name, agent in self.agents.items()}
+        return {
+            "agents": {name: [r.agent, r.incarnation, r.key, r.curves] for name, r in said.items()},
+            "minimize": bool(self.minimize),
+        }
+
+    def restore(self, values: Mapping[str, object]) -> None:
+        """Add the agents in the values of `for_journal`; they have no nodes yet."""
+        for name, known in cast(dict[str, list[Any]], values["agents"]).items():
+            own_name, incarnation, key, curves = known
+            said = Registration(
+                agent=str(own_name), incarnation=str(incarnation), key=str(key), curves=curves is True
+            )
+            agent = self.agents.setdefault(str(name), Agent(said))
+            agent.said = said
+        self.minimize = values["minimize"] is True
+
+    # -- registration ----------------------------------------------------------------------------
 
     def wait_for_agents(
         self, grid: Grid, num_agents: int | None, wait_seconds: float, stop: threading.Event
@@ -176,16 +295,15 @@ class AgentRegistry:
             self._check_space(registrations)
             self._check_minimize(registrations)
             self._admit_all(registrations, connected)
-            if self.nodes and len(self.nodes) >= (num_agents or 1):
-                log(INFO, "Registered %d agents, search space %s", len(self.nodes), self._digest()[:12])
+            number = len(self.nodes)
+            if number >= (num_agents or 1):
+                log(INFO, "Registered %d agents, search space %s", number, self._digest()[:12])
                 self._back_off(connected)
                 return
             if connected and len(connected) >= (num_agents or 1) and set(connected) <= set(self.refused):
                 raise ConfigError(all_refused(self.refused))
             if time.monotonic() >= deadline:
-                raise ConfigError(
-                    too_few(num_agents, len(self.nodes), len(connected), wait_seconds, self.refused)
-                )
+                raise ConfigError(too_few(num_agents, number, len(connected), wait_seconds, self.refused))
             stop.wait(min(pause, max(_FIRST_PAUSE / 10, deadline - time.monotonic())))
             pause = min(2 * pause, _LAST_PAUSE)  # a simulation logs a traceback for every refusal
             connected = wait_for_nodes(grid, num_agents, deadline, stop)
@@ -194,8 +312,9 @@ class AgentRegistry:
         self, grid: Grid, connected: list[int], stop: threading.Event, seconds: float = 30.0
     ) -> None:
         """Register nodes that connected later, that were refused before, or whose agents have failed."""
-        registered = set(self.nodes.values()) - self.suspects
-        self.suspects.clear()
+        registered = {agent.node for agent in self.agents.values() if not agent.suspect}
+        for agent in self.agents.values():
+            agent.suspect = False
         nodes = []
         for node in connected:
             if node not in registered:
@@ -240,8 +359,9 @@ class AgentRegistry:
         ----------
         seconds : how long to wait for the agents at most
         """
-        agents = [agent for agent in self.present(grid.get_node_ids()) if agent in self.want_end]
-        messages = self._queries([self.nodes[agent] for agent in agents], {"end": study})
+        nodes, present = self.nodes, self.present(grid.get_node_ids())
+        agents = [name for name in present if self.agents[name].said.wants_end]
+        messages = self._queries([nodes[name] for name in agents], {"end": study})
         replies = send_and_receive(grid, messages, min(seconds, _END_SECONDS), stop)
         told = sum(not reply.has_error() and _confirms(reply.content) for reply in replies.values())
         if told < len(agents):
@@ -327,18 +447,14 @@ class AgentRegistry:
                 f"{not self.minimize} at {shorten(others)}; give every agent the same app"
             )
 
-    def mark_suspect(self, agent: str) -> None:
-        """Let the node of a failed agent register again before the next round."""
-        self.suspects.add(self.nodes[agent])
-
     def _admit_all(self, registrations: Collection[Registration], connected: Iterable[int]) -> None:
         """Bind agents to their nodes, except those whose id another connected node has registered."""
         if not registrations:
             return
         by_name: dict[str, list[str]] = {}
-        for agent, own_name in self.own_names.items():
-            by_name.setdefault(own_name, []).append(agent)
-        by_node = {node: agent for agent, node in self.nodes.items()}
+        for name, agent in self.agents.items():
+            by_name.setdefault(agent.said.agent, []).append(name)
+        by_node = {node: name for name, node in self.nodes.items()}
         there = set(connected)
         for registration in registrations:
             self._admit(registration, by_name.setdefault(registration.agent, []), by_node, there)
@@ -354,7 +470,7 @@ class AgentRegistry:
         by_node : node -> its agent; updated here
         there : the connected nodes
         """
-        same_name = [self.nodes[agent] for agent in incarnations if agent in self.nodes]
+        same_name = [self.agents[name].node for name in incarnations]
         owners = [node for node in same_name if node != registration.node and node in there]
         if owners:
             self._refuse(
@@ -370,50 +486,35 @@ class AgentRegistry:
                 f"got {shorten([registration.agent])} with {len(registration.fixed)} fixed ones",
             )
             return
-        agent = self._agent_id(registration, incarnations)
-        if agent not in self.incarnations and agent != registration.agent:
-            own_name = registration.agent
-            log(WARNING, "Agent %s has lost its memory; it takes part as new agent %s", own_name, agent)
-        elif self.nodes.get(agent, registration.node) != registration.node:
-            log(INFO, "Agent %s has moved to node %d", agent, registration.node)
-        if (former := by_node.get(registration.node, agent)) != agent:
-            del self.nodes[former]
-        by_node.pop(self.nodes.get(agent, registration.node), None)  # where it was before
-        self.nodes[agent], by_node[registration.node] = registration.node, agent
-        if agent not in incarnations:
-            incarnations.append(agent)
-        self.incarnations[agent], self.own_names[agent] = registration.incarnation, registration.agent
-        self._note_settings(agent, registration)
+        name = self._agent_id(registration, incarnations)
+        agent = self.agents.setdefault(name, Agent(registration))
+        if name not in incarnations:
+            incarnations.append(name)
+            if name != registration.agent:
+                own_name = registration.agent
+                log(WARNING, "Agent %s has lost its memory; it takes part as new agent %s", own_name, name)
+        elif agent.node not in (None, registration.node):
+            log(INFO, "Agent %s has moved to node %d", name, registration.node)
+        if (former := by_node.get(registration.node, name)) != name:
+            self.agents[former].node = None
+        if agent.node is not None:
+            by_node.pop(agent.node, None)  # where it was before
+        by_node[registration.node] = name
+        # its operator may have changed what it says of itself
+        agent.said, agent.node, agent.spent = registration, registration.node, registration.spent
         self.refused.pop(registration.node, None)
         self.backoff.pop(registration.node, None)
 
-    def _note_settings(self, agent: str, registration: Registration) -> None:
-        """Note what an agent has said of itself; its operator may have changed that."""
-        texts = (self.keys, "key"), (self.disclosures, "disclosure"), (self.roles, "role")
-        for noted, name in texts:
-            if text := getattr(registration, name):
-                noted[agent] = text
-        for agents, is_one in ((self.spent, registration.spent), (self.curves, registration.curves)):
-            (agents.add if is_one else agents.discard)(agent)
-        if registration.wants_end:
-            self.want_end.add(agent)
-        self.participation.pop(agent, None)
-        if registration.participation < 1.0:
-            self.participation[agent] = registration.participation
-        self.fixed.pop(agent, None)
-        if registration.fixed:
-            self.fixed[agent] = registration.fixed
-
     def _agent_id(self, registration: Registration, incarnations: list[str]) -> str:
         """Return the id under which this incarnation of an agent takes part."""
-        for agent in incarnations:
-            if self.incarnations[agent] == registration.incarnation:
-                return agent
-        agent, number = registration.agent, len(incarnations)
-        while agent in self.incarnations:
+        for name in incarnations:
+            if self.agents[name].said.incarnation == registration.incarnation:
+                return name
+        name, number = registration.agent, len(incarnations)
+        while name in self.agents:
             number += 1
-            agent = f"{registration.agent}~{number}"
-        return agent
+            name = f"{registration.agent}~{number}"
+        return name
 
     def _refuse(self, node: int, reason: str) -> None:
         before = dict(self.refused)

@@ -31,6 +31,9 @@ class Registration:
 
     Parameters
     ----------
+    agent : the id that it reports
+    incarnation : token of its memory; "" for an agent that sent none
+    key : its signed public keys in hexadecimal digits; "" for an agent that sent none
     disclosure : what the agent discloses and who chose it, such as "none, default"; "" if it did not say
     wants_end : whether it asks for a message when the study has ended
     minimize : whether its objective is a loss, with its sign changed
@@ -40,13 +43,13 @@ class Registration:
     curves : whether it understands tasks with pooled curves
     """
 
-    node: int
-    agent: str
-    digest: str
-    space: str
-    role: str
-    incarnation: str
-    key: str
+    node: int = 0
+    agent: str = ""
+    digest: str = ""
+    space: str = ""
+    role: str = ""
+    incarnation: str = ""
+    key: str = ""
     disclosure: str = ""
     wants_end: bool = False
     minimize: bool = False

@@ -7,10 +7,10 @@ also send medians of theirs (`CurvePool`). A replayed journal makes the same poo
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from logging import INFO, WARNING
+from logging import DEBUG, INFO, WARNING
 from typing import Any, cast
 
 from flwr.app import Message, RecordDict
@@ -116,31 +116,34 @@ class CurvePool:
             self.summaries[agent] = disclosure.curves
             self._pooled = None
 
-    def attach(self, packed: wire.Packed, agent: str, task: Task, understands: Iterable[str]) -> wire.Packed:
-        """Return an encoded task with the pooled summary, if it asks for trials and its agent knows of it.
+    def attach(self, packed: wire.Packed, task: Task) -> wire.Packed:
+        """Return an encoded task with the pooled summary, if it asks for trials.
 
         The summary may have no rows yet. It also asks the agent for its own.
-
-        Parameters
-        ----------
-        understands : agents that said at registration that they use or send summaries
         """
-        if task.phase is not Phase.TRAIN or not task.num_trials or agent not in understands:
+        if task.phase is not Phase.TRAIN or not task.num_trials:
             return packed
         if self._pooled is None:
             self._pooled = pooled(list(self.summaries.values()), LEAST_AGENTS, MAX_STEPS)
         return packed._replace(arrays={**packed.arrays, POOLED: self._pooled})
 
 
-@dataclass(frozen=True)
+CheckedReply = tuple[Report, wire.Disclosure]
+
+
+@dataclass
 class SentTask:
-    """A task, and the content of the message that carries it.
+    """A task under way, the content of the message that carries it, and its reply.
 
     Parameters
     ----------
     late : whether this is an earlier task that was not answered, instead of the one that the algorithm made
         now. Of its report the algorithm gets the numbers of trials only
     made_in, made_after : the round in which the task was made, and how many answers the run had told then
+    sent_at : when it was sent, by the clock of a simulation
+    reply : None: it has not arrived
+    checked : the decoded report, or the error in it; replies are checked as they arrive, while other agents
+        still work
     """
 
     agent: str
@@ -150,50 +153,30 @@ class SentTask:
     late: bool = False
     made_in: int = 0
     made_after: int = 0
+    sent_at: float = 0.0
+    reply: Reply | None = None
+    checked: CheckedReply | WireError | None = None
 
 
-@dataclass
-class Unanswered:
-    """The tasks that agents have not answered with a valid report.
+def answerable(algorithm: Algorithm[Any], earlier: Task, task: Task) -> Task:
+    """Return a task, or the earlier one about the same work that the agent has not answered yet.
 
-    Parameters
-    ----------
-    tasks : agent and phase -> the last task, if it was not answered
+    An agent answers each piece of work once. It may have answered the earlier task, or begun to: then it
+    refuses another one, and what it has evaluated already is not evaluated again.
     """
-
-    tasks: dict[tuple[str, Phase], Task] = field(default_factory=dict)
-
-    def to_send(self, algorithm: Algorithm[Any], agent: str, task: Task) -> Task:
-        """Return a task, or the earlier one about the same work that the agent has not answered yet; note it.
-
-        An agent answers each piece of work once. It may have answered the earlier task, or begun to: then it
-        refuses another one, and what it has evaluated already is not evaluated again.
-        """
-        task = self._answerable(algorithm, agent, task)
-        self.tasks[agent, task.phase] = task
+    if (earlier.trial, earlier.num_trials > 0) != (task.trial, task.num_trials > 0):
         return task
-
-    def answered(self, agent: str, phase: Phase) -> None:
-        """Note that an agent has sent a valid report."""
-        self.tasks.pop((agent, phase), None)
-
-    def _answerable(self, algorithm: Algorithm[Any], agent: str, task: Task) -> Task:
-        earlier = self.tasks.get((agent, task.phase))
-        if earlier is None or (earlier.trial, earlier.num_trials > 0) != (task.trial, task.num_trials > 0):
-            return task
-        if not task.num_trials and algorithm.inner.report_kind(task) != algorithm.inner.report_kind(earlier):
-            return task
-        if task.phase not in {Phase.TRAIN, Phase.FINISH} and algorithm.sums_securely:
-            return task  # an exchange within a secure sum
-        before = algorithm.evaluation_task(earlier)
-        if task_key(before) == task_key(algorithm.evaluation_task(task)):
-            return task
-        return replace(before, round=task.round)
+    if not task.num_trials and algorithm.inner.report_kind(task) != algorithm.inner.report_kind(earlier):
+        return task
+    if task.phase not in {Phase.TRAIN, Phase.FINISH} and algorithm.sums_securely:
+        return task  # an exchange within a secure sum
+    before = algorithm.evaluation_task(earlier)
+    if task_key(before) == task_key(algorithm.evaluation_task(task)):
+        return task
+    return replace(before, round=task.round)
 
 
 MAX_REASON = 300  # characters of a reason in the log
-
-CheckedReply = tuple[Report, wire.Disclosure]
 
 
 @dataclass(frozen=True)
@@ -226,35 +209,26 @@ class ReportReader:
         except WireError as error:
             return error.with_traceback(None)
 
-    def read(
-        self,
-        sent: SentTask,
-        server_round: int,
-        reply: Reply,
-        checked: CheckedReply | WireError | None,
-        *,
-        quiet: bool,
-    ) -> Report | None:
+    def read(self, sent: SentTask, server_round: int, reply: Reply, *, quiet: bool) -> Report | None:
         """Return an agent's valid report; None, counted and logged once, if there is none.
 
         Parameters
         ----------
-        checked : what `check` has returned for this reply; None: it is checked now
+        reply : of the task, or what stands for a missing one
         quiet : whether the log has it already, because a journal is replayed
         """
+        level = DEBUG if quiet else WARNING
         self.recorder.count(bytes_up=reply.num_bytes)
         if reply.packed is None and not reply.refused:
-            if not quiet:
-                log(WARNING, "Round %d, agent %s: %s", server_round, sent.agent, reply.reason)
+            log(level, "Round %d, agent %s: %s", server_round, sent.agent, reply.reason)
             self.recorder.count_unused("failures", reply.word)
             return None
         if reply.packed is not None and wire.declines(reply.packed, sent.envelope):
             self._note_spent(sent.agent, quiet)
             return None
-        checked = checked or self.check(sent, reply)
+        checked = sent.checked or self.check(sent, reply)
         if isinstance(checked, WireError):
-            if not quiet:
-                log(WARNING, "Round %d, agent %s: refused: %s", server_round, sent.agent, checked)
+            log(level, "Round %d, agent %s: refused: %s", server_round, sent.agent, checked)
             self.recorder.count_unused("refused", checked.reason)
             return None
         report, disclosure = checked
@@ -277,8 +251,8 @@ class ReportReader:
 
     def _note_spent(self, agent: str, quiet: bool) -> None:
         """Ask an agent for no more evaluations, because its budget is used up."""
-        if agent not in self.registry.spent:
-            self.registry.spent.add(agent)
+        if not self.registry.agents[agent].spent:
+            self.registry.agents[agent].spent = True
             if not quiet:
                 log(INFO, "Agent %s has used up its budget of evaluations (max_trials)", agent)
 

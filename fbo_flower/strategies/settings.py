@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -112,21 +111,22 @@ def study_settings(
     """
     algorithm, recorder = run.algorithm, run.recorder
     registry, core = run.registry, algorithm.inner
+    fixed = {name: list(a.said.fixed) for name, a in registry.agents.items() if a.said.fixed}
     targets = core.targets
-    disclosures = dict(sorted(Counter(run.registry.disclosures.values()).items()))
+    disclosures = dict(sorted(registry.disclosures().items()))
     found = core.description(algorithm.inner_state(run.state))
     return {
         "algorithm": algorithm.name,
         "label": settings.label,
         "options": algorithm.options(),
-        "num_agents": len(run.registry.nodes),
+        "num_agents": len(registry.nodes),
         "num_rounds": num_rounds or len(recorder.rounds),
         "num_initial": core.num_initial,
         "target_agents": None if targets == "all" else list(targets),
         "fraction": settings.fraction,
         **({"mode": ASYNC} if run.asynchronous else {}),
         **({} if run.pool is None else {"pool_curves": True}),
-        **({"fixed": {a: list(names) for a, names in registry.fixed.items()}} if registry.fixed else {}),
+        **({"fixed": fixed} if fixed else {}),
         **({} if run.max_staleness is None else {"max_staleness": run.max_staleness}),
         "seed": run.seed,
         "study": run.study,

@@ -58,7 +58,7 @@ def result_lines(run: StudyRun, results: ServerResults) -> list[str]:
             f"{len(recorder.incumbents)} of {len(run.registry.nodes)} agents disclosed a value"
         )
     if totals.replies and not recorder.disclosed and not run.algorithm.roles:
-        chosen = tally_text(Counter(run.registry.disclosures.values()))
+        chosen = tally_text(run.registry.disclosures())
         lines.append(
             f"Values not disclosed{chosen}. Each agent has its own best configuration: its log shows it, and "
             "`fbo-flower best JOURNAL` on its device"

@@ -20,22 +20,20 @@ from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AnyArray, Phase, Report, Task, natural_key
-from fbo_flower.errors import JournalError, WireError
+from fbo_flower.errors import JournalError
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
-from fbo_flower.strategies.attendance import Silence
-from fbo_flower.strategies.clocked import Clocked, SentAt, TaskTimes
+from fbo_flower.strategies.clocked import Clocked, SentAt
 from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats, plain_progress
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.replies import (
     NO_REPLY,
-    CheckedReply,
     CurvePool,
     Reply,
     ReportReader,
     SentTask,
-    Unanswered,
+    answerable,
     from_event,
     tasks_digest,
     to_event,
@@ -65,18 +63,17 @@ class StudyRun:
     seeded : whether secret draws come from the seed, so that the study can be repeated, and not from the
         operating system
     repeatable : whether any secret draw came from the seed; then noise protects nobody who knows the seed
-    sent : tasks of the open half-round
+    sent : agent -> its task in the open half-round
     had_tasks : whether any agent got a task in this round
-    replies : agent -> its reply, for the replies of the open half-round that have arrived
-    checked : agent -> the decoded report, or the error in its reply; replies are checked as they arrive,
-        while other agents still work
-    unanswered : tasks that were not answered with a valid report
-    silence : agents that send no replies, and when they are asked again
+    unanswered : agent and phase -> the last task that was not answered with a valid report, the round in
+        which it was made, and the number of answers then
     closed : half-round that has ended -> whether it had tasks
     interrupted : the half-round in which the run was interrupted; None: it was between two
     open_round : number of the open round; 0: no round is open
     seconds_before : duration of the rounds before the run was resumed
     clocked : whether the clock is simulated, so that a resumed run goes on at the time of its journal
+    now : when a clocked run did its last step
+    before : the tasks that a clocked run has sent in earlier processes, in order
     asynchronous : whether agents do not wait for each other: `sent` then holds the tasks under way
     window, num_told : number of answers that close the open round of an asynchronous run, and how many came;
         those beyond the window count for the next one
@@ -98,12 +95,9 @@ class StudyRun:
     journal: StudyJournal | None = None
     seeded: bool = True
     repeatable: bool = False
-    sent: list[SentTask] = field(default_factory=list)
+    sent: dict[str, SentTask] = field(default_factory=dict)
     had_tasks: bool = False
-    replies: dict[str, Reply] = field(default_factory=dict)
-    checked: dict[str, CheckedReply | WireError] = field(default_factory=dict)
-    unanswered: Unanswered = field(default_factory=Unanswered)
-    silence: Silence = field(default_factory=Silence)
+    unanswered: dict[tuple[str, Phase], tuple[Task, int, int]] = field(default_factory=dict)
     closed: dict[tuple[Phase, int], bool] = field(default_factory=dict)
     interrupted: tuple[Phase, int] | None = None
     open_round: int = 0
@@ -118,9 +112,13 @@ class StudyRun:
     num_rounds: int | None = None
     max_staleness: int | None = None
     pool: CurvePool | None = None
-    _times: TaskTimes = field(default_factory=TaskTimes)
-    _sent_to: dict[str, SentTask] = field(default_factory=dict)
-    _made: dict[tuple[str, Phase], tuple[int, int]] = field(default_factory=dict)  # of the last task
+    now: float = 0.0
+    before: list[SentAt] = field(default_factory=list)
+
+    @property
+    def replies(self) -> dict[str, Reply]:
+        """The replies of the open half-round that have arrived, by agent."""
+        return {agent: sent.reply for agent, sent in self.sent.items() if sent.reply is not None}
 
     # -- steps ---------------------------------------------------------------------------------
 
@@ -152,9 +150,9 @@ class StudyRun:
         draws = self.algorithm.secret_draws(self.state, phase, server_round, present, uniform)
         self._apply_draws(draws, self.seeded)
         tasks = self._make_tasks(phase, server_round, present)
-        times = self._note_time(tasks)
-        if self.journal is None:
-            return
+        times = self._note_time()
+        for agent in tasks:
+            self.sent[agent].sent_at = self.now
         values: dict[str, object] = {"present": list(present), "tasks": tasks_digest(tasks)}
         values |= {"seeded": self.seeded} if draws else {}
         values |= {"asked": sorted(tasks)} if tasks.keys() != set(present) else {}
@@ -164,22 +162,23 @@ class StudyRun:
     def messages(self, phase: Phase, server_round: int, suffix: str) -> dict[str, Message]:
         """Return agent -> message, for all tasks without a reply whose agents have a node."""
         kind = _MESSAGE_TYPES[phase] + suffix
+        nodes = self.registry.nodes
         return {
-            s.agent: Message(s.content, self.registry.nodes[s.agent], kind, group_id=str(server_round))
-            for s in self.sent
-            if s.agent not in self.replies and s.agent in self.registry.nodes
+            agent: Message(sent.content, nodes[agent], kind, group_id=str(server_round))
+            for agent, sent in self.sent.items()
+            if sent.reply is None and agent in nodes
         }
 
     def on_replies(self, phase: Phase, server_round: int, replies: Mapping[str, Reply]) -> None:
         """Write new replies to the journal, then check them."""
-        self.replies.update(replies)
         times = self._note_time()
         if self.journal is not None:
             events = [to_event(reply, agent, phase, server_round) for agent, reply in replies.items()]
             self.journal.write([replace(event, values={**event.values, **times}) for event in events])
         for agent, reply in replies.items():
-            if reply.packed is not None and agent in self._sent_to:
-                self.checked[agent] = self._reader.check(self._sent_to[agent], reply)
+            sent = self.sent[agent]
+            sent.reply = reply
+            sent.checked = None if reply.packed is None else self._reader.check(sent, reply)
 
     def tell(self, phase: Phase, server_round: int, missing: Reply) -> None:
         """Give the valid reports to the algorithm, and close the half-round.
@@ -188,35 +187,31 @@ class StudyRun:
         ----------
         missing : stands for every reply that did not arrive
         """
+        goes_on = self._goes_on(phase)
+        closes = [sent for sent in self.sent.values() if sent.reply is not None or not goes_on]
+        self.sent = {agent: sent for agent, sent in self.sent.items() if goes_on and sent.reply is None}
+        self.num_told += len(closes) if goes_on else 0
+        limit = self.max_staleness if self.asynchronous else None
+        replayed = self.journal is None and self.interrupted is not None
         reports: dict[str, Report] = {}
-        closes = self.sent
-        if self._goes_on(phase):
-            closes = [sent for sent in self.sent if sent.agent in self.replies]
-            self.sent = [sent for sent in self.sent if sent.agent not in self.replies]
-            self.num_told += len(closes)
-        num_valid, replayed = 0, self.journal is None and self.interrupted is not None
         for sent in closes:
-            reply, checked = self.replies.get(sent.agent, missing), self.checked.get(sent.agent)
-            report = self._reader.read(sent, server_round, reply, checked, quiet=replayed)
+            report = self._reader.read(sent, server_round, sent.reply or missing, quiet=replayed)
+            silent = sent.reply is None or sent.reply.word == NO_REPLY.word
+            self.registry.agents[sent.agent].note_silence(server_round, silent)
             if report is None:
                 self.resting.add(sent.agent)
-            else:
-                limit = self.max_staleness if self.asynchronous else None
-                used = not sent.late and (limit is None or server_round - sent.made_in <= limit)
-                reports[sent.agent] = report if used else replace(report, arrays={}, values={})
-                if self._goes_on(phase):
-                    answers = self.num_answers - sent.made_after + num_valid
-                    windows, trial = server_round - sent.made_in, report.trial
-                    self.recorder.note_reply(sent.agent, server_round, trial, windows, answers, used)
-                    num_valid += 1
-                self.unanswered.answered(sent.agent, phase)
-        self.num_answers += num_valid
+                continue
+            windows = server_round - sent.made_in
+            used = not sent.late and (limit is None or windows <= limit)
+            if goes_on:
+                answers = self.num_answers - sent.made_after + len(reports)
+                self.recorder.note_reply(sent.agent, server_round, report.trial, windows, answers, used)
+            reports[sent.agent] = report if used else replace(report, arrays={}, values={})
+            self.unanswered.pop((sent.agent, phase), None)
+        self.num_answers += len(reports) if goes_on else 0
         self.state = self.algorithm.tell(self.state, phase, reports)
-        for sent in closes:
-            silent = self.replies.get(sent.agent, NO_REPLY).word == NO_REPLY.word
-            self.silence.note(sent.agent, server_round, silent)
         self.closed[phase, server_round] = True
-        self.replies, self.checked, self.interrupted = {}, {}, None
+        self.interrupted = None
         values = {"missing": missing.reason, **self._note_time()}
         self._write(Event("tell", server_round, phase, values=values))
 
@@ -241,16 +236,8 @@ class StudyRun:
     # -- journal and resume ----------------------------------------------------------------------
 
     def write_agents(self) -> None:
-        """Write the agents' incarnations to the journal.
-
-        A resumed run compares them, and so recognises an agent that has lost its memory.
-        """
-        registry = self.registry
-        values: dict[str, object] = {"incarnations": registry.incarnations, "own_names": registry.own_names}
-        values |= {"keys": registry.keys} if registry.keys else {}
-        values |= {"minimize": True} if registry.minimize else {}
-        values |= {"curves": sorted(registry.curves)} if registry.curves else {}
-        self._write(Event("agents", values=values))
+        """Write the agents to the journal."""
+        self._write(Event("agents", values=self.registry.for_journal()))
 
     def note_minimize(self, minimize: bool) -> None:
         """Note whether the agents said that their objective is a loss, which the study then shows."""
@@ -269,22 +256,20 @@ class StudyRun:
         for event in events:
             phase = Phase(event.phase) if event.phase else Phase.TRAIN
             if event.kind == "agents":
-                self.registry.incarnations.update(texts(event.values["incarnations"]))
-                self.registry.own_names.update(texts(event.values["own_names"]))
-                self.registry.keys.update(texts(event.values.get("keys", {})))
-                self.note_minimize(event.values.get("minimize") is True)
-                self.registry.curves.update(cast(list[str], event.values.get("curves", [])))
+                self.registry.restore(event.values)
+                self.note_minimize(bool(self.registry.minimize))
             elif event.kind == "open":
                 self.begin_round(event.round, int(cast(int, event.values.get("window", 0))))
-                self._times.replay(event)
+                self._replay_time(event)
                 if self.clocked:
-                    self.recorder.round_started = self._times.now
+                    self.recorder.round_started = self.now
             elif event.kind == "ask":
                 self._apply_draws(event.arrays, event.values.get("seeded") is True)
                 tasks = self._make_tasks(phase, event.round, cast(list[str], event.values["present"]))
-                self._times.replay(event)
-                if self.clocked:
-                    self._times.replay_tasks(self._sent_at(tasks))
+                self._replay_time(event)
+                for sent in [self.sent[agent] for agent in tasks] if self.clocked else []:
+                    sent.sent_at, task = self.now, sent.task
+                    self.before.append(SentAt(self.now, sent.envelope.agent, task.trial, task.num_trials))
                 if tasks_digest(tasks) != event.values["tasks"]:
                     raise JournalError(
                         f"resume: expected the same tasks in round {event.round} as in the journal, got "
@@ -293,32 +278,35 @@ class StudyRun:
                     )
                 self.interrupted = (phase, event.round) if tasks else None
             elif event.kind == "reply":
-                self._times.replay(event)
-                self.replies[event.agent] = from_event(event)
+                self._replay_time(event)
+                self.sent[event.agent].reply = from_event(event)
             elif event.kind == "tell":
                 self.tell(phase, event.round, replace(NO_REPLY, reason=str(event.values["missing"])))
-                self._times.replay(event)  # after `tell`, which notes the time of this process
+                self._replay_time(event)  # after `tell`, which notes the time of this process
             elif event.kind == "round":
                 self.end_round(event.round, None, float(cast(float, event.values["seconds"])))
         self.journal = journal
 
     def restore_clock(self, grid: Grid) -> None:
         """Set a simulated clock to where it was when the run was interrupted."""
-        if self.clocked and isinstance(grid, Clocked) and self._times.before:
-            grid.restore(self._times.now, self._times.before)
+        if self.clocked and isinstance(grid, Clocked) and self.before:
+            grid.restore(self.now, self.before)
 
     def sent_before(self) -> dict[str, float]:
         """Return when the tasks under way were sent by a simulated clock, by agent; empty without one."""
-        return {s.agent: self._times.sent[s.agent] for s in self.sent if s.agent in self._times.sent}
+        return {agent: sent.sent_at for agent, sent in self.sent.items() if self.clocked}
 
-    def _sent_at(self, agents: Iterable[str]) -> Iterable[tuple[str, SentAt]]:
-        now = self._times.now
-        for agent in agents:
-            sent = self._sent_to[agent]
-            yield agent, SentAt(now, sent.envelope.agent, sent.task.trial, sent.task.num_trials)
+    def _note_time(self) -> dict[str, object]:
+        """Note the time of a step, and return it for the journal."""
+        if not self.clocked:
+            return {}
+        self.now = self.recorder.clock()
+        return {"time": self.now}
 
-    def _note_time(self, asked: Iterable[str] = ()) -> dict[str, object]:
-        return self._times.note(self.recorder.clock(), asked) if self.clocked else {}
+    def _replay_time(self, event: Event) -> None:
+        """Note the time of a step in the journal, if the entry holds it."""
+        if "time" in event.values:
+            self.now = float(cast(float, event.values["time"]))
 
     # -- one half-round -----------------------------------------------------------------------
 
@@ -331,32 +319,34 @@ class StudyRun:
         keys = (server_round, self.num_asked) if goes_on else (server_round,)
         rng = generator(self.seed, "server", "ask", str(phase), *keys)
         if self.algorithm.sums_securely:
-            cards = {agent: bytes.fromhex(key) for agent, key in self.registry.keys.items()}
+            said = {name: agent.said for name, agent in self.registry.agents.items()}
+            cards = {name: bytes.fromhex(one.key) for name, one in said.items() if one.key}
             self.state = self.algorithm.register_cards(self.state, self.study, cards)
         if self.asynchronous and self.algorithm.sees_tasks_under_way:
-            under_way = {sent.agent: sent.task for sent in self.sent}
+            under_way = {agent: sent.task for agent, sent in self.sent.items()}
             self.state = self.algorithm.with_under_way(self.state, under_way)
         self.state, tasks = self.algorithm.ask(self.state, phase, server_round, present, rng)
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
         self.num_asked += goes_on
-        self.sent = list(self.sent) if goes_on else []
+        self.sent = self.sent if goes_on else {}
         converted: dict[int, FlowerArray] = {}
         for agent in sorted(tasks, key=natural_key):
-            own_name = self.registry.own_names.get(agent, agent)
-            envelope = wire.Envelope(self.study, own_name, digest, self.algorithm.name, options)
-            task = self.unanswered.to_send(self.algorithm, agent, tasks[agent])
+            said_by = self.registry.agents[agent].said
+            envelope = wire.Envelope(self.study, said_by.agent, digest, self.algorithm.name, options)
+            task = tasks[agent]
+            earlier, made_in, made_after = self.unanswered.get((agent, phase), (task, 0, 0))
+            task = answerable(self.algorithm, earlier, task)
             late = task is not tasks[agent]
+            if not late:
+                made_in, made_after = server_round, self.num_answers
+            self.unanswered[agent, phase] = task, made_in, made_after
             packed = wire.encode_task(task, envelope)
-            if self.pool is not None:
-                packed = self.pool.attach(packed, agent, task, self.registry.curves)
+            if self.pool is not None and said_by.curves:
+                packed = self.pool.attach(packed, task)
             content = to_records(packed, converted)
             floats = count_floats(task.arrays)
             self.recorder.count(tasks=1, bytes_down=count_bytes(content), floats_down=floats)
-            if not late:
-                self._made[agent, phase] = (server_round, self.num_answers)
-            made = self._made.get((agent, phase), (server_round, self.num_answers))
-            self.sent.append(SentTask(agent, task, envelope, content, late, *made))
-        self._sent_to = {sent.agent: sent for sent in self.sent}
+            self.sent[agent] = SentTask(agent, task, envelope, content, late, made_in, made_after)
         self.had_tasks = self.had_tasks or bool(tasks)
         if not tasks and not goes_on:
             self.closed[phase, server_round] = False

@@ -25,7 +25,8 @@ from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.clocked import Clocked
 from fbo_flower.strategies.recorder import Recorder
-from fbo_flower.strategies.registration import AgentRegistry
+from fbo_flower.strategies.registration import Agent, AgentRegistry
+from fbo_flower.strategies.registration_message import Registration
 from fbo_flower.strategies.replies import CurvePool
 from fbo_flower.strategies.settings import ASYNC, StrategySettings, study_settings
 from fbo_flower.strategies.study_run import StudyRun, texts
@@ -109,7 +110,7 @@ def begin_study(
         algorithm.check(registry.space)
         # not derived from the seed: two studies with the same seed must have different ids
         study = token_hex(8)
-        federation = Federation(registry.space, tuple(registry.nodes), registry.roles)
+        federation = Federation(registry.space, tuple(registry.nodes), registry.roles())
     state = algorithm.init(federation, generator(seed, "server", "init"))
     if warm_start is not None:
         warm_start.check_space(federation.space.digest)
@@ -162,7 +163,7 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
     with replaying():
         study, federation = federation_from_event(events[0])
         registry = AgentRegistry(federation.space)
-        registry.nodes.update(dict.fromkeys(federation.agents, 0))
+        registry.agents.update({name: Agent(Registration(agent=name)) for name in federation.agents})
         clock_times = any("time" in event.values for event in events)
         seed, label = int(recorded["seed"]), str(recorded["label"])
         run = StudyRun(
@@ -171,8 +172,8 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
             asynchronous=recorded.get("mode") == ASYNC, max_staleness=recorded.get("max_staleness"),
         )  # fmt: skip
         run.replay(events[1:])
-    for agent in run.registry.incarnations:
-        registry.nodes.setdefault(agent, 0)
+    for agent in registry.agents.values():  # whether they are connected is not known here
+        agent.node = 0
     run.seconds_before = sum(row["seconds"] for row in run.recorder.rounds)
     num_rounds = next((e.values["num_rounds"] for e in reversed(events) if "num_rounds" in e.values), None)
     status = "finished" if events[-1].kind == "end" else "interrupted"

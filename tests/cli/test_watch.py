@@ -31,7 +31,7 @@ GOOD = {"replies": 3, "failures": 0, "refused": 0, "failed_trials": 1, "evaluati
 def begin(agents: Sequence[str]) -> list[Event]:
     return [
         Event("roll", values={"study": "s", "space": "{}", "agents": list(agents), "roles": {}}),
-        Event("agents", values={"incarnations": dict.fromkeys(agents, ""), "own_names": {}}),
+        Event("agents", values={"agents": {a: [a, "", "", False] for a in agents}}),
     ]
 
 

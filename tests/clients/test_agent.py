@@ -322,8 +322,8 @@ def test_a_task_that_begins_with_a_trial_that_was_made_is_refused_and_tells_noth
 
 def test_damaged_memory_is_a_journal_error_and_nothing_is_evaluated():
     objective = canary()
-    study = json.dumps({"study": "s", "entropy": "4"})
-    damaged = ConfigRecord({"data": b"\x00" * 40, "values": study})
+    known = {"study": "s", "entropy": "4", "algorithm": "", "answered": "{}"}
+    damaged = ConfigRecord({**known, "data": b"\x00" * 40})
     with pytest.raises(JournalError, match="stored state"):
         agent(objective, node(state=RecordDict({"fbo-flower.memory": damaged}))).answer(asked())
     assert not objective.calls

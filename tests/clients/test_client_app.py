@@ -18,8 +18,8 @@ from fbo_flower.algorithms import make_algorithm
 from fbo_flower.cli.main import run
 from fbo_flower.clients import ObjectiveContext, OwnAnswer, TuningAgent, add_tuning, client_app, data_file
 from fbo_flower.clients.app import agent_app
+from fbo_flower.clients.evaluator import disclosed_times
 from fbo_flower.clients.node import names_of_files
-from fbo_flower.clients.task_context import disclosed_times
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid

@@ -19,10 +19,8 @@ from fbo_flower.algorithms.messages import ArraySpec
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.rfms.site import MAX_MODEL_BYTES, MAX_MODELS, digest
 from fbo_flower.clients.agent import TuningAgent
-from fbo_flower.clients.model_site import ModelSite
-from fbo_flower.clients.site import Bag, SiteData, SiteObjective
-from fbo_flower.clients.site_agent import Shipment, SiteAgent
-from fbo_flower.clients.site_options import SiteOptions
+from fbo_flower.clients.site import Bag, ModelSite, Shipment, SiteData, SiteObjective, SiteOptions
+from fbo_flower.clients.site_agent import SiteAgent
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
 from fbo_flower.wire.flower_records import to_lists

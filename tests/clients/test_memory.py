@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import pickle
 from collections.abc import Callable, Iterator
@@ -14,26 +13,26 @@ import numpy as np
 import pytest
 from agents import SPACE, Objective, node, packed
 from amounts import examples
-from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.app import Context, RecordDict
 
 from fbo_flower import Float, SearchSpace, wire
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Task
 from fbo_flower.clients.agent import TuningAgent
-from fbo_flower.clients.agent_state_io import (
-    LiveReport,
-    LiveState,
+from fbo_flower.clients.memory import (
+    MAX_STATE_ANSWERS,
+    MAX_STATE_REPORT,
+    STATE_KEY,
+    StateMemory,
     agent_state_from_bytes,
     agent_state_to_bytes,
-    live_record,
-    packed_to_bytes,
-    read_record,
+    open_memory,
 )
-from fbo_flower.clients.memory import MAX_STATE_REPORT, STATE_KEY, StateMemory, open_memory
 from fbo_flower.errors import JournalError, ObjectiveError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.agent_journal import Evaluation, task_key
+from fbo_flower.storage.serialization import dumps
 from fbo_flower.wire.codec import Packed
 
 ALGORITHMS = {
@@ -203,65 +202,45 @@ def a_report(length: int = 3) -> Packed:
     return Packed({"weights": np.arange(float(length))}, {"round": 2, "values": "{}", "ok": True})
 
 
-def test_a_live_state_is_the_state_that_bytes_give_back() -> None:
-    live = agent_state_from_bytes(LiveState.of(a_state()), SPACE)
-    stored = agent_state_from_bytes(agent_state_to_bytes(a_state()), SPACE)
-    assert (live.passed, live.history.failures) == (stored.passed, stored.history.failures)
-    assert agent_state_to_bytes(live) == agent_state_to_bytes(stored) == bytes(LiveState.of(a_state()))
-    pairs = [(live.arrays[name], stored.arrays[name]) for name in ("row", "number")]
-    for ours, theirs in [*pairs, (live.history.points, stored.history.points)]:
-        np.testing.assert_array_equal(ours, theirs)
-        assert (ours.shape, ours.dtype, ours.strides) == (theirs.shape, theirs.dtype, theirs.strides)
-        assert not ours.flags.writeable
-
-
-def test_a_live_state_keeps_no_array_of_others() -> None:
+def test_a_state_comes_back_from_its_bytes_as_it_was_stored() -> None:
     state = a_state()
-    live = LiveState.of(state).agent_state
-    state.history.values[0] = 99.0  # the caller's own array, which it may still write
-    assert live.history.values[0] == 1.0
-    assert all(array.base is None for array in live.arrays.values())
-    assert LiveState.of(live).agent_state.history.points is live.history.points  # not copied twice
-
-
-def test_a_live_state_of_another_space_is_refused() -> None:
+    found = agent_state_from_bytes(agent_state_to_bytes(state), SPACE)
+    assert (found.passed, found.history.failures) == (state.passed, state.history.failures)
+    assert agent_state_to_bytes(found) == agent_state_to_bytes(state)
+    pairs = [(found.arrays[name], state.arrays[name]) for name in ("row", "number")]
+    for ours, theirs in [*pairs, (found.history.points, state.history.points)]:
+        np.testing.assert_array_equal(ours, theirs)
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        assert not ours.flags.writeable, "what is stored is a value"
     with pytest.raises(JournalError, match="space: expected digest"):
-        agent_state_from_bytes(LiveState.of(a_state()), SearchSpace({"x": Float(0.0, 2.0)}))
+        agent_state_from_bytes(agent_state_to_bytes(state), SearchSpace({"x": Float(0.0, 2.0)}))
 
 
-@pytest.mark.parametrize("way", [copy.deepcopy, lambda r: pickle.loads(pickle.dumps(r)), lambda r: r.copy()])
-def test_flower_pickle_and_copy_see_an_ordinary_record(way) -> None:
-    record = live_record(LiveState.of(a_state()), {"study": "s"})
-    plain = ConfigRecord({"data": agent_state_to_bytes(a_state()), "values": '{"study": "s"}'})
-    for seen in (record, way(record)):
-        assert seen == plain
-        assert plain == seen
-        assert dict(seen.items()) == dict(plain.items())
-        assert list(seen) == list(plain)
-        assert list(seen.values()) == list(plain.values())
-        assert seen["data"] == plain["data"]
-        assert seen.get("data") == plain["data"]
-        assert repr(seen) == repr(plain)
-        assert seen.count_bytes() == plain.count_bytes()
-        assert read_record(seen)[1] == {"study": "s"}
-    assert type(getattr(way(record).__dict__["_data"], "live", b"")) is bytes, "the objects stay here"
-
-
-def test_a_live_memory_is_the_memory_that_travelled() -> None:
-    state = RecordDict()
+def test_a_memory_in_flowers_state_is_the_same_after_it_travelled() -> None:
+    state, report = RecordDict(), dumps(*a_report())
     memory = StateMemory(state)
-    memory.begin("s", 3, agent_state_to_bytes(a_state()), "fts {}")
-    memory.finish("s", "task", 1, LiveState.of(a_state()), LiveReport.of(a_report()), (), ("work", "key"))
+    assert (memory.num_studies(), memory.study("s"), memory.algorithm("s")) == (0, None, None)
+    memory.begin("s", 2**80, agent_state_to_bytes(a_state()), "fts {}")
+    memory.begin("s", 1, b"", "another")  # what is known already stays
+    for number in range(MAX_STATE_ANSWERS + 1):
+        memory.finish("s", "task", 1, b"the state", report, (), (f"work {number}", "key"))
     for kept in (state, pickle.loads(pickle.dumps(state))):
         found = StateMemory(kept)
-        entropy, data = found.study("s") or (0, b"")
-        assert (entropy, bytes(data)) == (3, agent_state_to_bytes(a_state()))
-        assert bytes(found.report("s", "task") or b"") == packed_to_bytes(a_report())
-        assert (found.answered("s", "work"), found.algorithm("s")) == ("key", "fts {}")
+        assert found.study("s") == (2**80, b"the state")
+        assert found.report("s", "task") == report
+        assert (
+            found.report("s", "other") is found.report("t", "task") is found.answered("t", "work 1") is None
+        )
+        assert [found.answered("s", f"work {n}") for n in (0, 1, 8)] == [None, "key", "key"]
+        assert (found.algorithm("s"), found.num_studies(), found.note("forgotten")) == ("fts {}", 1, {})
+    memory.begin("t", 4, b"", "ei {}")
+    assert (memory.study("s"), memory.algorithm("t")) == (None, "ei {}")
+    assert memory.note("forgotten") == {"studies": ["s"]}
 
 
 @pytest.mark.parametrize("length", [MAX_STATE_REPORT // 8 - 100, MAX_STATE_REPORT // 8 + 1])
 def test_a_report_that_is_too_large_is_not_kept(length: int) -> None:
-    state = RecordDict()
-    StateMemory(state).finish("s", "task", 1, b"", LiveReport.of(a_report(length)))
-    assert (f"{STATE_KEY}.report" in state) == (len(packed_to_bytes(a_report(length))) <= MAX_STATE_REPORT)
+    state, report = RecordDict(), dumps(*a_report(length))
+    StateMemory(state).finish("s", "task", 1, b"", b"an earlier report")
+    StateMemory(state).finish("s", "task", 1, b"", report)
+    assert (f"{STATE_KEY}.report" in state) == (len(report) <= MAX_STATE_REPORT)

@@ -10,11 +10,10 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from fbo_flower.clients import model_site, site_app
-from fbo_flower.clients.model_site import ModelSite
+from fbo_flower.clients import site as site_file
+from fbo_flower.clients import site_app
 from fbo_flower.clients.objective import ObjectiveContext
-from fbo_flower.clients.site import Bag, SiteData, SiteObjective
-from fbo_flower.clients.site_options import SiteOptions
+from fbo_flower.clients.site import Bag, ModelSite, SiteData, SiteObjective, SiteOptions
 from fbo_flower.errors import ModelError, ObjectiveError
 from fbo_flower.models import pack
 from fbo_flower.models.jail import Confinement
@@ -36,7 +35,7 @@ def model_site_of(
 
 
 def test_a_site_that_requires_confinement_judges_nothing_where_something_is_not_denied(monkeypatch):
-    monkeypatch.setattr(model_site, "confinement", lambda: Confinement(("reading",), ("landlock",)))
+    monkeypatch.setattr(site_file, "confinement", lambda: Confinement(("reading",), ("landlock",)))
     site = model_site_of(require_confinement=True)
     with pytest.raises(ModelError, match="network, writing, processes, as require_confinement"):
         site.judge(pack(tree()), "outbag", CONTEXT)

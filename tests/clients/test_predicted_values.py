@@ -16,7 +16,7 @@ from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.fed_ei import Pool
 from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase
 from fbo_flower.clients import Pruning, TuningAgent
-from fbo_flower.clients.agent_state_io import LiveState, agent_state_from_bytes, agent_state_to_bytes
+from fbo_flower.clients.memory import agent_state_from_bytes, agent_state_to_bytes
 from fbo_flower.clients.own_answer import own_answer
 from fbo_flower.numerics.curve_forecast import forecast
 from fbo_flower.numerics.surrogates.trend import level_sums
@@ -172,13 +172,10 @@ def test_predictions_survive_the_way_through_the_agents_memory() -> None:
         np.full((2, 2), 0.5), np.array([0.1, 0.2]), np.arange(2), stopped={1: 3}, predicted={1: 0.1 + 0.2}
     )
     state = AgentState(SPACE, History.empty(2)).learn(outcome)
-    for stored in (agent_state_to_bytes(state), LiveState.of(state)):
-        read = agent_state_from_bytes(stored, SPACE).history
-        assert read.predicted == {1: 0.1 + 0.2}
-        assert read.select(1, 2).predicted == {1: 0.1 + 0.2}
-        assert not read.select(0, 1).predicted
-    plain = AgentState(SPACE, History.empty(2)).learn(replace(outcome, stopped={}, predicted={}))
-    assert b"predicted" not in bytes(agent_state_to_bytes(plain))
+    read = agent_state_from_bytes(agent_state_to_bytes(state), SPACE).history
+    assert read.predicted == {1: 0.1 + 0.2}
+    assert read.select(1, 2).predicted == {1: 0.1 + 0.2}
+    assert not read.select(0, 1).predicted
 
 
 def test_an_agent_that_died_predicts_the_same_and_goes_the_same_way(tmp_path: Path) -> None:

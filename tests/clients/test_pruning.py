@@ -256,7 +256,7 @@ def test_repeated_evaluations_of_a_point_do_not_stop_early() -> None:
     from test_workers import evaluate
 
     from fbo_flower.algorithms.records import Query
-    from fbo_flower.clients.workers_evaluator import Parallel
+    from fbo_flower.clients.evaluator import Parallel
 
     query = Query(np.full((1, 2), 0.5), np.array([20]))
     outcome = evaluate(query, 0, Curved(), Parallel())

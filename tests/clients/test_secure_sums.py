@@ -15,9 +15,8 @@ from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.cli import main as cli
 from fbo_flower.clients import TuningAgent, client_app
-from fbo_flower.clients.guards import public_identity
+from fbo_flower.clients.guards import Operator, public_identity
 from fbo_flower.clients.memory import open_memory
-from fbo_flower.clients.operator import Operator
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.secure import keys
 from fbo_flower.simulation.grids import InProcessGrid

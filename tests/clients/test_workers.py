@@ -25,12 +25,10 @@ from fbo_flower.algorithms import ExpectedImprovement, ThompsonSampling, make_al
 from fbo_flower.algorithms.records import Outcome, Phase, Query, Task
 from fbo_flower.clients import client_app
 from fbo_flower.clients.agent import TuningAgent
-from fbo_flower.clients.evaluator import EvaluationCache
+from fbo_flower.clients.evaluator import EvaluationCache, ObjectiveEvaluator, Parallel, TaskContext
 from fbo_flower.clients.memory import StateMemory
 from fbo_flower.clients.objective import Loss, ObjectiveContext
-from fbo_flower.clients.task_context import EvaluationReplay, TaskContext
 from fbo_flower.clients.workers import Ended, Job, WorkerPool, pickled, pool_of
-from fbo_flower.clients.workers_evaluator import Parallel, evaluator_of
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Agents, simulate
 from fbo_flower.storage import agent_journal
@@ -48,10 +46,9 @@ def evaluate(
     query: Query, first_trial: int, objective: Any, parallel: Parallel, cache: Any = None
 ) -> Outcome:
     memory = StateMemory(RecordDict())
-    replay = EvaluationReplay(memory, "s1", "t")
     task = Task(Phase.TRAIN, 1, first_trial, 1)
-    context = TaskContext("3", "s1", 3, task, 7, memory, replay, {}, {}, True)
-    outcome = evaluator_of(parallel, objective, SPACE, context, cache)(query, first_trial)
+    context = TaskContext("3", "s1", 3, task, "t", 7, memory, {}, {}, True)
+    outcome = ObjectiveEvaluator(objective, SPACE, context, cache, parallel)(query, first_trial)
     assert set(context.times) == set(outcome.trials.tolist())
     return outcome
 
@@ -203,8 +200,8 @@ def test_evaluations_that_end_out_of_order_are_replayed_by_their_trial(tmp_path:
         for trial in (2, 0):
             journal.append("s1", "t", Evaluation(trial, np.array([0.5, trial / 4]), float(trial)))
         journal.commit()
-        replay = EvaluationReplay(journal, "s1", "t")
-        taken = [replay.take(trial, np.array([0.5, trial / 4]), 1) for trial in range(4)]
+        context = TaskContext("3", "s1", 3, task(), "t", 7, journal, {}, {}, True)
+        taken = [context.take(trial, np.array([0.5, trial / 4]), 1) for trial in range(4)]
     assert [None if row is None else row.value for row in taken] == [0.0, None, 2.0, None]
 
 

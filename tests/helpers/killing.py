@@ -22,7 +22,7 @@ from flwr.serverapp import Grid
 from forks import import_noted, note_modules
 
 from fbo_flower.clients import workers
-from fbo_flower.clients.workers_evaluator import Parallel
+from fbo_flower.clients.evaluator import Parallel
 from fbo_flower.simulation.agents import problem_app
 from fbo_flower.simulation.clocked_grid import ClockedGrid
 from fbo_flower.simulation.durations import log_normal

@@ -14,7 +14,8 @@ from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, Int, SearchSpace
 from fbo_flower.strategies import RandomSearch
 from fbo_flower.strategies.exchange import Stopped
-from fbo_flower.strategies.registration import AgentRegistry
+from fbo_flower.strategies.registration import Agent, AgentRegistry
+from fbo_flower.strategies.registration_message import Registration
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 OTHER = SearchSpace({"x": Float(0.0, 2.0)})
@@ -42,7 +43,7 @@ def register(grid, num_agents, wait=0.2, space=None):
 def test_agents_are_bound_to_their_nodes():
     registry = register(grid(3, node_configs={1: {"agent": "pump", "role": "lead"}}), 3)
     assert registry.nodes == {"0": 1001, "2": 1003, "pump": 1002}
-    assert registry.roles == {"pump": "lead"}
+    assert registry.roles() == {"pump": "lead"}
     assert registry.space == SPACE
     assert registry.present([1002, 1003]) == ["2", "pump"]
 
@@ -177,8 +178,7 @@ def test_node_that_recovers_is_admitted():
 
 def test_silent_node_holds_up_one_late_call_only():
     crowd = grid(2, faults={1: Fault("silent")})
-    registry = AgentRegistry(SPACE)
-    registry.nodes["0"] = 1001
+    registry = AgentRegistry(SPACE, agents={"0": Agent(Registration(agent="0"), node=1001)})
     asked, push = [], crowd.push_messages
 
     def noting(messages):

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord
 from waiting import LATE
 
 from fbo_flower.clients.app import agent_app
-from fbo_flower.clients.site_app import site_agent, site_app
+from fbo_flower.clients.site_agent import site_agent, site_app
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.models import unpack
 from fbo_flower.reports.selection import selection_cells, selections

@@ -9,7 +9,8 @@ from fbo_flower.errors import ObjectiveError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import FNUCB, HCT, PFPNE, Fed1UCB, FedPNE, LocalPNE
-from fbo_flower.strategies.attendance import Silence
+from fbo_flower.strategies.registration import Agent, AgentRegistry
+from fbo_flower.strategies.registration_message import Registration
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 NUM_AGENTS, BUDGET = 4, 240
@@ -97,14 +98,14 @@ def test_all_agents_silent_from_the_start_end_a_run_with_an_error():
     ],
 )
 def test_a_silent_agent_is_asked_less_and_less_often_and_at_once_after_it_answered(answers, asked):
-    silence, found = Silence(), []
+    registry, found = AgentRegistry(SPACE, agents={name: Agent(Registration()) for name in "ab"}), []
     for server_round in range(1, 41):
-        due = silence.due(["a", "b"], server_round)
+        due = registry.due(["a", "b"], server_round)
         assert due[-1] == "b", "others are asked meanwhile"
         if "a" in due:
             found.append(server_round)
             for _ in range(2):  # two half-rounds of a round count once
-                silence.note("a", server_round, silent=server_round not in answers)
+                registry.agents["a"].note_silence(server_round, silent=server_round not in answers)
     assert found == asked
 
 

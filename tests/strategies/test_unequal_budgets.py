@@ -13,7 +13,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.durations import log_normal
 from fbo_flower.strategies import STRATEGIES, RandomSearch
-from fbo_flower.strategies.attendance import takes_part
+from fbo_flower.strategies.registration import takes_part
 
 BUDGETS = {"0": 2, "1": 7}
 OPTIONS = {
