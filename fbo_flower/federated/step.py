@@ -7,18 +7,18 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fbo_flower.errors import ConfigError, FBOError
+from fbo_flower.federated.proposals import median_variance, sampling_variance
 from fbo_flower.federated.records import TrialRound
-from fbo_flower.federated.replies import Checked, Guard, client_metrics
+from fbo_flower.federated.replies import Checked, Guard, client_metrics, is_number
 from fbo_flower.federated.settings import ALL
-from fbo_flower.federated.trial_run import TrialRun, is_number
-from fbo_flower.federated.values import median_variance, sampling_variance
+from fbo_flower.federated.trial_run import TrialRun
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.median_rule import weighted_median
 from fbo_flower.strategies.exchange import send_and_receive
@@ -67,11 +67,6 @@ class Step:
     evaluate_on: str
     stop: threading.Event
 
-    @property
-    def metric(self) -> str:
-        """Name of the metric that judges trials."""
-        return self.guard.metric
-
     def run(
         self,
         runs: Mapping[int, TrialRun],
@@ -89,35 +84,26 @@ class Step:
         population : all clients that are connected
         """
         results: dict[int, TrialRound | Failure] = {}
-        asked: dict[int, int] = {}
-        trained: dict[int, int] = {}
-        for k, checked in self._half_round("train", runs, rounds, shares, results).items():
-            asked[k], trained[k] = checked.asked, len(checked.used)
-            failure = self._train(runs[k], rounds[k], checked, asked[k])
-            if failure is not None:
+        trained = self._half_round("train", runs, rounds, shares, results)
+        for k, checked in trained.items():
+            if failure := _train(runs[k], rounds[k], checked):
                 results[k] = failure
         whom = {k: population if self.evaluate_on == ALL else shares[k] for k in runs}
         left = {k: run for k, run in runs.items() if k not in results}
         for k, checked in self._half_round("evaluate", left, rounds, whom, results).items():
             judged = self._judge(runs[k], rounds[k], checked, len(population))
-            if isinstance(judged, Failure):
-                results[k] = judged
-                continue
-            value, variance, metrics = judged
-            results[k] = TrialRound(
-                rounds[k], value, variance, asked[k], trained[k], len(checked.used), metrics
-            )
+            if isinstance(judged, TrialRound):
+                judged = replace(judged, asked=trained[k].asked, trained=len(trained[k].used))
+            results[k] = judged
         return results
 
-    def judge_on(
-        self, run: TrialRun, server_round: int, population: Sequence[int]
-    ) -> tuple[float, float, dict[str, float]] | Failure:
-        """Return value, variance and metrics of a model on all clients, or why there is none."""
-        template = run.messages("evaluate", server_round, self.grid, population)
-        if not template:
-            return self._judge(run, server_round, Checked([], []), len(population))
+    def judge_on(self, run: TrialRun, server_round: int, population: Sequence[int]) -> TrialRound | Failure:
+        """Return how all clients judge a trial's model, or why they do not."""
+        own = run.messages("evaluate", server_round, self.grid, population)[:1]
         messages = [
-            Message(template[0].content, node, template[0].metadata.message_type) for node in population
+            Message(message.content, node, message.metadata.message_type)
+            for message in own
+            for node in population
         ]
         checked = self._exchange({run.number: run}, {run.number: messages})[run.number]
         return self._judge(run, server_round, checked, len(population))
@@ -154,70 +140,74 @@ class Step:
             found[k] = self.guard.checked(messages, own, runs[k].weighted_by, f"Trial {k}")
         return found
 
-    def _train(self, run: TrialRun, server_round: int, checked: Checked, asked: int) -> Failure | None:
-        """Aggregate updates; return why the trial has failed, None if it has not."""
-        if asked and not checked.used:
-            return _without_replies("update", checked)
-        try:
-            run.train(server_round, checked.used)
-        except FBOError:
-            raise
-        except Exception as error:  # of the user's strategy
-            return Failure(f"aggregate_train: {type(error).__name__}: {error}")
-        return Failure("diverged: the aggregated model is not finite") if run.diverged() else None
-
     def _judge(
         self, run: TrialRun, server_round: int, checked: Checked, population: int
-    ) -> tuple[float, float, dict[str, float]] | Failure:
-        """Return value, variance and metrics, or why the trial has failed."""
+    ) -> TrialRound | Failure:
+        """Return the value of a trial's model, or why the trial has failed."""
+        metric = self.guard.metric
         if checked.not_finite > len(checked.used):
             return Failure("diverged: most evaluations were not finite")
         try:
             metrics = run.evaluate(server_round, checked.used)
         except Exception as error:  # of the user's strategy or evaluate_fn
             return Failure(f"aggregate_evaluate: {type(error).__name__}: {error}")
-        if self.metric not in metrics:
+        if metric not in metrics:
             if not metrics and checked.refused:
                 return _without_replies("evaluation", checked)
             there = ", ".join(sorted(metrics)) or "none"
             raise ConfigError(
-                f"metric: expected {self.metric!r} among the metrics of aggregate_evaluate, got {there}; "
+                f"metric: expected {metric!r} among the metrics of aggregate_evaluate, got {there}; "
                 "return it in the MetricRecord of @app.evaluate(), evaluate with a positive "
                 "fraction_evaluate, or pass evaluate_fn"
             )
         own = self._values(run, checked)
         if self.guard.judge_by == "mean":  # 0: the clients do not tell their own values
-            value = metrics[self.metric]
+            value = metrics[metric]
             variance = 0.0 if own is None else sampling_variance(*own, population)
         elif own is None:
             raise ConfigError(
-                f"by: expected {self.metric!r} in the metrics of @app.evaluate() to judge by its median, got "
+                f"by: expected {metric!r} in the metrics of @app.evaluate() to judge by its median, got "
                 'none; choose by="mean"'
             )
         else:
             value = weighted_median(*own)
             variance = median_variance(*own, value, population)
         if not math.isfinite(value):
-            return Failure(f"diverged: {self.metric} is {value}")
-        return self.sign * value, variance, metrics
+            return Failure(f"diverged: {metric} is {value}")
+        return TrialRound(
+            server_round, self.sign * value, variance, evaluated=len(checked.used), metrics=metrics
+        )
 
     def _values(self, run: TrialRun, checked: Checked) -> tuple[Array, Array] | None:
         """Return values and weights of the clients that judged; None if they do not tell."""
         records = [client_metrics(reply) for reply in checked.used]
-        if not all(is_number(record.get(self.metric)) for record in records) or not records:
+        if not all(is_number(record.get(self.guard.metric)) for record in records) or not records:
             return None
         weighted_by = run.weighted_by or ""
         weights = [record[weighted_by] if is_number(record.get(weighted_by)) else 1.0 for record in records]
-        values = np.array([record[self.metric] for record in records], dtype=np.float64)
+        values = np.array([record[self.guard.metric] for record in records], dtype=np.float64)
         return values, np.array(weights, dtype=np.float64)
+
+
+def _train(run: TrialRun, server_round: int, checked: Checked) -> Failure | None:
+    """Aggregate updates; return why the trial has failed, None if it has not."""
+    if checked.asked and not checked.used:
+        return _without_replies("update", checked)
+    try:
+        is_finite = run.train(server_round, checked.used)
+    except FBOError:
+        raise
+    except Exception as error:  # of the user's strategy
+        return Failure(f"aggregate_train: {type(error).__name__}: {error}")
+    return None if is_finite else Failure("diverged: the aggregated model is not finite")
 
 
 def _without_replies(what: str, checked: Checked) -> Failure:
     if all(map(_LEGACY_KEYS.search, checked.refused)):
         return Failure(LEGACY)
-    reasons = "; ".join(checked.refused[:3])
     if checked.not_finite:
         return Failure(f"diverged: every {what} held numbers that are not finite")
+    reasons = "; ".join(checked.refused[:3])
     return Failure(f"no {what} could be used: {reasons}", lost=not checked.raised)
 
 

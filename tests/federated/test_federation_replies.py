@@ -13,8 +13,8 @@ from toy_federation import fedavg, toy_model, tune_flat
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated.grids import PATIENCE, TrialGrid, least_clients
 from fbo_flower.federated.replies import check_replies
+from fbo_flower.federated.trial_run import PATIENCE, TrialGrid, least_clients
 from fbo_flower.simulation.grids import FIRST_NODE, identify
 
 
