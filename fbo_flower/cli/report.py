@@ -186,7 +186,7 @@ def load_study(path: Path) -> Study:
     JournalError
         If a journal cannot be read.
     """
-    from fbo_flower.cli.watch_source import find_journals
+    from fbo_flower.cli.watched import find_journals
     from fbo_flower.strategies.study_start import study_of_journal
     from fbo_flower.study.directory import holds_study
     from fbo_flower.study.study import Study
