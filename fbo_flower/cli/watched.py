@@ -41,44 +41,25 @@ _TOTALS = ("replies", "failures", "refused", "failed_trials", "evaluations")
 
 @dataclass
 class RunState:
-    """How far one run is.
-
-    Parameters
-    ----------
-    label, mode, fraction : from the settings of the run
-    num_rounds : as requested; None: until the algorithm is finished, or not recorded
-    agents : ids of all agents that have registered
-    present : agents that the server saw when it asked last
-    waiting : agent -> round in which it got the task that it has not answered yet
-    answered : agents that have answered in the open half-round
-    silent : agent -> number of half-rounds that it has left unanswered in a row
-    failed : agent -> failed evaluations that it reports
-    seconds : durations of the finished rounds
-    totals : sums of the numbers of the finished rounds
-    best, mean : best and mean of the agents' best values so far; None if no agent disclosed one
-    disclosed : whether an agent has disclosed values
-    open_round : number of the open round; 0: none is open
-    simulated : whether durations are those of a simulated clock
-    ended : whether the server wrote that the study has ended
-    """
+    """How far one run is."""
 
     label: str = ""
     mode: str = "sync"
     fraction: float = 1.0
-    num_rounds: int | None = None
-    agents: set[str] = field(default_factory=set)
-    present: set[str] = field(default_factory=set)
-    waiting: dict[str, int] = field(default_factory=dict)
-    answered: set[str] = field(default_factory=set)
-    silent: Counter[str] = field(default_factory=Counter)
-    failed: Counter[str] = field(default_factory=Counter)
-    seconds: list[float] = field(default_factory=list)
-    totals: Counter[str] = field(default_factory=Counter)
-    best: float | None = None
+    num_rounds: int | None = None  # as requested; None: until the algorithm is finished, or not recorded
+    agents: set[str] = field(default_factory=set)  # that have registered
+    present: set[str] = field(default_factory=set)  # when the server asked last
+    waiting: dict[str, int] = field(default_factory=dict)  # agent -> round of its task without a reply yet
+    answered: set[str] = field(default_factory=set)  # in the open half-round
+    silent: Counter[str] = field(default_factory=Counter)  # agent -> half-rounds without a reply in a row
+    failed: Counter[str] = field(default_factory=Counter)  # agent -> failed evaluations that it reports
+    seconds: list[float] = field(default_factory=list)  # of the finished rounds
+    totals: Counter[str] = field(default_factory=Counter)  # over the finished rounds
+    best: float | None = None  # None: no agent disclosed a value; so is the mean of the agents' best values
     mean: float | None = None
     disclosed: bool = False
-    open_round: int = 0
-    simulated: bool = False
+    open_round: int = 0  # 0: none is open
+    simulated: bool = False  # whether durations are those of a simulated clock
     ended: bool = False
 
     def apply(self, settings: Mapping[str, Any], events: Iterable[Event]) -> None:
@@ -137,14 +118,7 @@ class RunState:
             self.totals.update({name: int(progress.get(name) or 0) for name in _TOTALS})
 
     def lines(self, status: str, now: datetime, goes_on: bool = True) -> Iterator[str]:
-        """Yield the lines that show the run.
-
-        Parameters
-        ----------
-        status : one sentence about the server
-        now : the time, from which the expected end is counted
-        goes_on : whether an end can be expected; False: its process has died
-        """
+        """Yield the lines that show the run; an end is expected, counted from `now`, if it `goes_on`."""
         yield printable(f"{self.label or 'run'}: {status}")
         done, totals = len(self.seconds), self.totals
         bar = ""
@@ -250,12 +224,7 @@ def duration(seconds: float) -> str:
 
 
 class WatchedJournal:
-    """A server's journal and the state that its events lead to.
-
-    Parameters
-    ----------
-    path : of the journal
-    """
+    """A server's journal and the state that its events lead to."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._reader, self.state = path, StudyJournalReader(path), RunState()
@@ -284,14 +253,7 @@ class WatchedJournal:
 class WatchedRun:
     """A server's journal, or the directory of a run with the journals of several algorithms.
 
-    Parameters
-    ----------
-    path : the journal, the directory of a run, or a directory that holds one journal of a server
-
-    Raises
-    ------
-    ConfigError
-        If there is nothing to watch.
+    Raises ConfigError if there is nothing to watch.
     """
 
     def __init__(self, path: Path) -> None:

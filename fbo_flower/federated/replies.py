@@ -44,22 +44,13 @@ JUDGES = ("mean", "median")
 
 @dataclass(frozen=True)
 class Checked:
-    """The replies of a half-round.
+    """The replies of a half-round."""
 
-    Attributes
-    ----------
-    used : valid ones
-    refused : why the others were not used
-    not_finite : how many of them held a number that is not finite, as models do that diverged
-    raised : how many were the error of a ClientApp
-    asked : number of messages that were sent
-    """
-
-    used: list[Message]
-    refused: list[str]
-    not_finite: int = 0
-    raised: int = 0
-    asked: int = 0
+    used: list[Message]  # valid ones
+    refused: list[str]  # why the others were not used
+    not_finite: int = 0  # how many of them held a number that is not finite, as models do that diverged
+    raised: int = 0  # how many were the error of a ClientApp
+    asked: int = 0  # number of messages that were sent
 
 
 def check_replies(

@@ -59,18 +59,12 @@ from fbo_flower.space.space import Categorical, Float, SearchSpace
 
 @dataclass(frozen=True)
 class Start:
-    """Start a new trial in a bracket and run it until a round.
-
-    Attributes
-    ----------
-    parent, point : the trial whose model it goes on from, and its own point `(D,)`; -1, None: it begins with
-        the first model and a configuration that is proposed
-    """
+    """Start a new trial in a bracket and run it until a round."""
 
     bracket: int
     target: int
-    parent: int = -1
-    point: Array | None = None
+    parent: int = -1  # the trial whose model it goes on from; -1: it begins with the first model
+    point: Array | None = None  # its own point `(D,)`; None: a configuration is proposed
 
 
 @dataclass(frozen=True)
@@ -83,14 +77,9 @@ class GoOn:
 
 @dataclass(frozen=True)
 class Schedule(ABC):
-    """Decides which trial gets a free place.
+    """Decides which trial gets a free place."""
 
-    Parameters
-    ----------
-    rounds : `R`, rounds of a whole run
-    """
-
-    rounds: int
+    rounds: int  # `R`, of a whole run
 
     @abstractmethod
     def choose(self, trials: Sequence[Trial]) -> Start | GoOn | None:
@@ -103,16 +92,10 @@ class Schedule(ABC):
 
 @dataclass(frozen=True)
 class Halving(Schedule):
-    """Base of the schedules with rungs.
+    """Base of the schedules with rungs."""
 
-    Parameters
-    ----------
-    eta : reduction factor
-    first : `r`, the first rung
-    """
-
-    eta: int = 3
-    first: int = 1
+    eta: int = 3  # reduction factor
+    first: int = 1  # `r`, the first rung
 
     def __post_init__(self) -> None:
         check_number("rounds", self.rounds, 1, integer=True)
@@ -238,14 +221,7 @@ class Population:
 
 @dataclass(frozen=True)
 class Evolution(Schedule):
-    """The schedule of a population.
-
-    Parameters
-    ----------
-    population : its settings
-    space : the search space
-    seed : of the draws
-    """
+    """The schedule of a population."""
 
     population: Population
     space: SearchSpace

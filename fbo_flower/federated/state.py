@@ -41,12 +41,7 @@ _NAME = re.compile(r"([0-9a-f]{64})\.npz")
 
 
 def encode(values: Mapping[str, Any]) -> Content:
-    """Return the arrays in values, such as a model and a strategy, and the values' JSON form.
-
-    Parameters
-    ----------
-    values : those of a kind that cannot be stored are left out
-    """
+    """Return the arrays in values, such as a model and a strategy, and the form of all that can be stored."""
     arrays: dict[str, AnyArray] = {}
     return arrays, _encode_all(values, "", arrays)
 
@@ -87,12 +82,8 @@ def restore(strategy: Strategy, arrays: Arrays, form: Mapping[str, Any]) -> None
 def in_common(old: Strategy, new: Strategy, form: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a state that two strategies have in common before their first round.
 
-    A server's momentum is taken over by a strategy with another learning rate, the learning rate is not.
-
-    Parameters
-    ----------
-    old, new : built anew, with the configuration of the state and with another one
-    form : of the state
+    Both are built anew, `old` with the configuration of the state. So a server's momentum is taken over by a
+    strategy with another learning rate, the learning rate is not.
     """
     (arrays, before), (others, after) = state_of(old), state_of(new)
     found = {}
@@ -168,12 +159,7 @@ def from_record(record: ArrayRecord) -> dict[str, AnyArray]:
 
 
 class Checkpoints:
-    """A store of checkpoints.
-
-    Parameters
-    ----------
-    directory : created with the first checkpoint; None: checkpoints are kept in memory
-    """
+    """A store of checkpoints in a directory, or for None in memory."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
@@ -190,13 +176,7 @@ class Checkpoints:
         return digest
 
     def get(self, digest: str) -> Content:
-        """Return a checkpoint.
-
-        Raises
-        ------
-        JournalError
-            If it is missing, damaged, or not what was stored.
-        """
+        """Return a checkpoint; JournalError if it is missing, damaged, or not what was stored."""
         if self._directory is None:
             return self._memory[digest]
         path = self._directory / f"{digest}.npz"

@@ -34,38 +34,22 @@ LEGACY = (
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a round of a trial brought nothing.
-
-    Attributes
-    ----------
-    lost : whether the clients could not be reached, so that the round may be tried again; otherwise the
-        configuration is to blame
-    """
+    """Why a round of a trial brought nothing."""
 
     reason: str
-    lost: bool = False
+    lost: bool = False  # whether no client could be reached, so that the round may be tried again
 
 
 @dataclass(frozen=True)
 class Step:
-    """Runs rounds.
-
-    Parameters
-    ----------
-    grid : the federation
-    guard : against false replies; names the metric that judges trials
-    sign : -1 if smaller is better
-    timeout : seconds for each half-round
-    evaluate_on : "share": a trial is judged by its own share of the clients; "all": by all
-    stop : ends a run when it is set
-    """
+    """Runs rounds."""
 
     grid: Grid
-    guard: Guard
-    sign: float
-    timeout: float
-    evaluate_on: str
-    stop: threading.Event
+    guard: Guard  # against false replies; it names the metric that judges trials
+    sign: float  # -1 if smaller is better
+    timeout: float  # seconds for each half-round
+    evaluate_on: str  # "share": a trial is judged by its own share of the clients; "all": by all
+    stop: threading.Event  # ends a run when it is set
 
     def run(
         self,
@@ -76,12 +60,8 @@ class Step:
     ) -> dict[int, TrialRound | Failure]:
         """Do one round of each trial and return what it brought, or why the trial has failed.
 
-        Parameters
-        ----------
-        runs : trial -> its live state, which changes
-        rounds : trial -> the number of this round
-        shares : trial -> the clients of its share
-        population : all clients that are connected
+        `runs`, `rounds` and `shares` are each trial's live state, which changes, its number of this round and
+        its clients; `population` are all clients that are connected.
         """
         results: dict[int, TrialRound | Failure] = {}
         trained = self._half_round("train", runs, rounds, shares, results)
@@ -214,17 +194,9 @@ def _without_replies(what: str, checked: Checked) -> Failure:
 def wait_for_clients(
     grid: Grid, num_clients: int | None, least: int, seconds: float, stop: threading.Event
 ) -> list[int]:
-    """Return the ids of the connected clients at the start of a run.
+    """Return the ids of the connected clients, or raise ConfigError if too few are there in time.
 
-    Parameters
-    ----------
-    num_clients : how many to wait for; None: until their number stops changing
-    least : with fewer no trial can run
-
-    Raises
-    ------
-    ConfigError
-        If too few are there in time.
+    It waits for `num_clients`, or until their number stops changing; without `least` no trial can run.
     """
     began = time.monotonic()
     nodes = wait_for_nodes(grid, num_clients, began + seconds, stop)

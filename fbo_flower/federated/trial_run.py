@@ -28,11 +28,6 @@ class TrialGrid(ForwardingGrid):
 
     Strategies such as FedAvg wait until a minimum of nodes is there. In a share of fixed nodes that would
     never end, so the grid raises ConfigError when it has been asked `PATIENCE` times.
-
-    Parameters
-    ----------
-    grid : the whole federation
-    nodes : the nodes of this share
     """
 
     def __init__(self, grid: Grid, nodes: Sequence[int]) -> None:

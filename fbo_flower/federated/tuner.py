@@ -54,26 +54,14 @@ class TunerProgress:
 
 
 class Shares:
-    """The blocks of clients.
-
-    Parameters
-    ----------
-    num_blocks : `K`, places for trials
-    seed : of the division into blocks
-    """
+    """The blocks of clients, one for each place of a trial."""
 
     def __init__(self, num_blocks: int, seed: int) -> None:
         self._num_blocks, self._seed = num_blocks, seed
         self._block_of: dict[int, int] = {}
 
     def assign(self, trials: Sequence[Trial], clients: Sequence[int]) -> dict[int, list[int]]:
-        """Return the clients of each trial in the next round; every client is in one share.
-
-        Parameters
-        ----------
-        trials : those that run, at most `K`
-        clients : ids of the clients that are connected
-        """
+        """Return the clients of each trial in the next round; every connected client is in one share."""
         members = self._members(clients)
         if not trials:
             return {}
@@ -130,20 +118,7 @@ def assignment(visits: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> list[
 
 @dataclass(eq=False)
 class Tuner:
-    """Runs trials over a federation.
-
-    Parameters
-    ----------
-    build : returns the run of a configuration
-    seed : of the draws of strategies and of the shares
-    step, schedule, proposals : its parts
-    journal, checkpoints : where it writes; no journal: nothing is written
-    budget : client-rounds after which no round begins; None: no limit
-    search : how many trials there are, and how many run side by side
-    finalists : trials whose models are judged by all clients at the end
-    clients : how long to wait for clients
-    callbacks : called after every round
-    """
+    """Runs trials over a federation; see `tune_federation` for the settings."""
 
     build: Callable[[Config], Run]
     seed: int
@@ -205,15 +180,7 @@ class Tuner:
         self._wasted = values.get("wasted", self._wasted)
 
     def run(self) -> None:
-        """Run until the budget is spent, or no trial is left.
-
-        Raises
-        ------
-        ConfigError
-            If too few clients connect, or the metric is missing.
-        ObjectiveError
-            If every trial failed.
-        """
+        """Run until the budget is spent, or no trial is left."""
         stop = self.step.stop
         with interruptible(stop):
             wait_for_clients(self.step.grid, self.clients.number, 1, self.clients.wait_seconds, stop)
