@@ -15,6 +15,7 @@ from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.app import agent_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.agents import problem_agent
+from fbo_flower.simulation.settings import Agents
 
 
 def agent(context: Context) -> TuningAgent:
@@ -26,7 +27,7 @@ def agent(context: Context) -> TuningAgent:
     num_agents = int(context.node_config["num-partitions"])
     problem, algorithm = config.problem_of(num_agents), config.made()
     models = {"models": str(config.out / "models")} if algorithm.roles and config.out is not None else {}
-    return problem_agent(problem, algorithm, context, config.seed, site_options=models)
+    return problem_agent(problem, algorithm, config.seed, None, Agents(site_options=models), None, context)
 
 
 app = agent_app(agent)

@@ -28,12 +28,7 @@ _MAKERS = {
 def check_app(app: str, project: Mapping[str, Any], *, runs_here: bool) -> None:
     """Raise ConfigError if a component of an app cannot be used.
 
-    Parameters
-    ----------
-    app : directory of the app
-    project : its `pyproject.toml`
-    runs_here : whether the app runs in this environment, as in a simulation. Otherwise only mistakes are
-        errors that do not depend on the environment
+    If the app does not run in this environment, only mistakes are errors that do not depend on it.
     """
     found = project["tool"]["flwr"]["app"].get("components", {})
     components = {kind: found[kind] for kind in _MAKERS if isinstance(found.get(kind), str)}
@@ -58,12 +53,7 @@ def check_app(app: str, project: Mapping[str, Any], *, runs_here: bool) -> None:
 
 
 def mistake_in(directory: Path, components: Mapping[str, str]) -> tuple[str, bool]:
-    """Import the components; return the first mistake and whether it is one in every environment.
-
-    Returns
-    -------
-    The mistake in one line, "" if there is none.
-    """
+    """Import the components; return the first mistake or "", and whether it is one in every environment."""
     sys.path.insert(0, str(directory))
     for kind, reference in components.items():
         module, _, name = reference.partition(":")

@@ -105,28 +105,18 @@ def find_report(log: str) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One line of the diagnosis.
+    """One line of the diagnosis: what was found, and what was expected."""
 
-    Parameters
-    ----------
-    subject : "server", "agent north", "node 17", ...
-    is_wrong : True: somebody has to fix it; False: a note
-    text : what was found, and what was expected
-    """
-
-    subject: str
-    is_wrong: bool
+    subject: str  # "server", "agent north", "node 17", ...
+    is_wrong: bool  # True: somebody has to fix it; False: a note
     text: str
 
 
 def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here: str) -> list[Diagnosis]:
     """Return the errors and notes about a federation.
 
-    Parameters
-    ----------
-    report : the result of `strategies.doctor.examine`
-    known : SuperNodes that the SuperLink knows, from `flwr supernode list`
-    here : the version of fbo-flower that runs this command
+    From the result of `strategies.doctor.examine`, the SuperNodes that `flwr supernode list` knows, and the
+    version of fbo-flower that runs this command.
     """
     server, nodes = report["server"], report["nodes"]
     found = []

@@ -1,4 +1,9 @@
-"""Call Flower's command line `flwr`, and read the status of a run, which `flwr run` does not return."""
+"""Flower's command line `flwr`: the status of a run, the app, and where a run goes.
+
+For a connection with the address `:local:`, the default, Flower starts a SuperLink in the background, and
+leaves it running. It runs apps with the Python that started it. So a SuperLink of another environment makes
+every later run fail, although the environment in which the command is typed has all that the app needs.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +17,16 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from fbo_flower import __version__
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, did_you_mean
 
+PORT = os.environ.get("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "39091")  # as in Flower
+_BACKGROUND = (":local:", ":local-in-memory:")
+_DEFAULT = {"superlink": {"default": "local", "local": {"address": ":local:"}}}
 NO_INSTALLATION = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"
 _START_OF_FLOWER = re.compile(
     r"(INFO|WARNING) : +(Starting logstream|Starting Flower Simulation|Since flwr |Federation `|"
@@ -29,16 +38,10 @@ _CODE = "import sys; from flwr.cli.app import app; sys.argv[0] = 'flwr'; app()"
 
 @dataclass(frozen=True)
 class RunStatus:
-    """The status of a run as the SuperLink reports it.
+    """The status of a run as the SuperLink reports it."""
 
-    Parameters
-    ----------
-    status : "finished:completed", "finished:failed", "finished:stopped", "running", ...
-    details : the reason of a failure, as far as Flower knows it
-    """
-
-    status: str
-    details: str
+    status: str  # "finished:completed", "finished:failed", "finished:stopped", "running", ...
+    details: str  # the reason of a failure, as far as Flower knows it
 
     @property
     def is_over(self) -> bool:
@@ -137,13 +140,7 @@ class FlowerCLI:
 
 
 def read_app(app: str) -> Mapping[str, Any] | None:
-    """Return the `pyproject.toml` of an app's directory; None for an app of Flower's hub (`@...`).
-
-    Raises
-    ------
-    ConfigError
-        If the directory holds no Flower app.
-    """
+    """Return the `pyproject.toml` of an app, or ConfigError; None for an app of Flower's hub (`@...`)."""
     if app.startswith("@"):
         return None
     path = Path(app).expanduser() / "pyproject.toml"
@@ -193,3 +190,101 @@ def _last_object(text: str) -> dict[str, Any]:
             continue
         return found if isinstance(found, dict) else {}
     return {}
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A connection in Flower's `config.toml`."""
+
+    name: str  # as typed; "" if none was typed and none is the default
+    address: str  # of the SuperLink; "" if unknown
+
+    @property
+    def is_background(self) -> bool:
+        """Whether it is the SuperLink that Flower itself starts on this computer, for simulations."""
+        return self.address in _BACKGROUND
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the SuperLink runs on this computer."""
+        host = self.address.removeprefix("http://").removeprefix("https://").rpartition(":")[0]
+        return self.is_background or host in {"127.0.0.1", "localhost", "[::1]"}
+
+
+def read_connection(name: str | None) -> Connection:
+    """Return a connection; ConfigError if none has this name, but one has a similar name.
+
+    Of an unknown or unreadable one only the name is returned, since Flower says what is wrong.
+    """
+    path = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr").expanduser() / "config.toml"
+    try:
+        config: dict[str, Any] = (
+            tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else _DEFAULT
+        )
+    except (OSError, ValueError):
+        return Connection(name or "", "")
+    connections = config.get("superlink", {})
+    name = connections.get("default", "") if name is None else name
+    found = connections.get(name)
+    if not isinstance(found, dict):
+        known = [key for key, value in connections.items() if isinstance(value, dict)]
+        if close := did_you_mean(name, known):
+            raise ConfigError(
+                f"connection: expected one of {', '.join(known)} in {path}, got {name!r}{close}"
+            )
+        return Connection(str(name), "")
+    # without an address but with options, an old form, Flower takes its local SuperLink
+    return Connection(str(name), str(found.get("address") or (":local:" if "options" in found else "")))
+
+
+def check_simulation(connection: Connection) -> None:
+    """Raise ConfigError if a background SuperLink cannot run it: no Ray here, or another environment."""
+    if not connection.is_background:
+        return
+    if find_spec("ray") is None:
+        raise ConfigError(
+            f"simulation: expected Ray in the environment of {sys.executable}, found none; run pip install "
+            "'fbo-flower[simulation]'"
+        )
+    for process, scripts in background_superlinks(running_processes()):
+        if scripts != _scripts(sys.executable):
+            raise ConfigError(
+                f"SuperLink: expected the one in the background to run in {_scripts(sys.executable)}, got "
+                f"process {process} in {scripts}, another environment; end it with: kill {process}"
+            )
+
+
+def background_superlinks(processes: Sequence[tuple[int, str]]) -> list[tuple[int, Path]]:
+    """Return process id and directory of the programs, for every SuperLink that Flower started itself.
+
+    >>> background_superlinks([(7, f"/a/bin/python /a/bin/flower-superlink --port {PORT} --simulation")])
+    [(7, PosixPath('/a/bin'))]
+    """
+    found = []
+    for process, command in processes:
+        words = command.split()
+        program = next((word for word in words[:3] if Path(word).name == "flower-superlink"), None)
+        is_ours = "--simulation" in words and f"--port {PORT}" in command
+        if program is not None and is_ours and Path(program).is_absolute():
+            found.append((process, Path(program).parent.resolve()))
+    return found
+
+
+def running_processes() -> list[tuple[int, str]]:
+    """Return id and command of this user's processes; none where `ps` is missing."""
+    try:
+        done = subprocess.run(
+            ["ps", "-U", str(os.getuid()), "-ww", "-o", "pid=", "-o", "args="],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=10,
+        )
+    except (OSError, AttributeError, subprocess.TimeoutExpired):  # Windows has neither
+        return []
+    rows = [line.split(None, 1) for line in done.stdout.splitlines()]
+    return [(int(row[0]), row[1]) for row in rows if len(row) == 2 and row[0].isdigit()]
+
+
+def _scripts(interpreter: str) -> Path:
+    return Path(interpreter).parent.resolve()

@@ -53,18 +53,9 @@ def new(
 
 
 def new_app(directory: str | os.PathLike[str], name: str | None = None, publisher: str = "me") -> list[Path]:
-    """Write an app and return its files.
+    """Write an app into a new or empty directory, after which it is named by default; return its files.
 
-    Parameters
-    ----------
-    directory : created if it does not exist; it must be empty
-    name : name of the app: lower-case letters, digits and hyphens; None: the name of the directory
-    publisher : part of the app's id; the same characters are allowed
-
-    Raises
-    ------
-    ConfigError
-        If the directory is not empty or cannot be written, or if Flower would refuse the name.
+    ConfigError if the directory is not empty or cannot be written, or if Flower would refuse a name.
     """
     root = Path(directory).expanduser().absolute()
     name = root.name if name is None else name

@@ -21,18 +21,10 @@ if TYPE_CHECKING:
 
 
 def own_problem(function: str, data: str, space: str, seed: int, minimize: bool) -> OwnObjective:
-    """Return the problem of a function in a file: `function(config, path)` with one agent per data file.
+    """Return the problem of "FILE.py:FUNCTION", `function(config, path)`, with one agent per data file.
 
-    Parameters
-    ----------
-    function : "FILE.py:FUNCTION"
-    data : pattern of the agents' files; an agent has the name of its file
-    space : TOML file with a line or a table per parameter, see `read_space`
-
-    Raises
-    ------
-    ConfigError
-        If one of the three cannot be found or read.
+    An agent has the name of its file; `data` is a pattern, `space` a TOML file, see `read_space`. ConfigError
+    if one of the three cannot be found or read.
     """
     from fbo_flower.clients.node import names_of_files
     from fbo_flower.simulation.own_objective import own_objective

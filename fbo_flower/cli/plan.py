@@ -60,92 +60,68 @@ class Contestant:
 
 @dataclass(frozen=True)
 class SimulationPlan:
-    """The settings of one `fbo-flower simulate`.
+    """The settings of one `fbo-flower simulate`; its files have absolute paths, so that it can be resumed."""
 
-    Parameters
-    ----------
-    given : the options of the command, as JSON values, which `save` writes
-    function : of one's own: "FILE.py:FUNCTION", pattern of the data, file of the space, whether to minimise
-    """
-
-    given: Mapping[str, Any]
-    function: tuple[str, str, str, bool] | None
-    problem: str
-    problem_options: dict[str, Any]
-    num_agents: int | None
-    seed: int
+    given: Mapping[str, Any]  # the options of the command, as JSON values, which `save` writes
     contestants: tuple[Contestant, ...]
-    num_rounds: int | None
-    engine: str
     agents: Agents
     rounds: Sync | Async
     start: Start
-    optuna: str | None
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> SimulationPlan:
-        """Return the plan of the command's options; ConfigError if two contradict each other.
-
-        Files have their absolute paths, so that the run can be resumed elsewhere.
-        """
-        given = {**given, "warm_start": _absolute(given["warm_start"]), "optuna": _storage(given["optuna"])}
-        own_function = _function(given)
-        if own_function is not None:
-            given |= dict(zip(("function", "data", "space", "minimize"), own_function, strict=True))
-        if (given["durations"] or "").startswith("table:"):
-            given["durations"] = f"table:{_absolute(given['durations'].removeprefix('table:'))}"
+        """Return the plan of the command's options; ConfigError if two contradict each other."""
+        durations = given["durations"]
+        if durations is not None and durations.startswith("table:"):
+            durations = f"table:{_absolute(durations.removeprefix('table:'))}"
+        absolute = {"warm_start": _absolute(given["warm_start"]), "optuna": _storage(given["optuna"])}
+        given = {**given, **_function(given), **absolute, "durations": durations}
         sites = parse_options(given["site_option"] or (), "--site-option")
         own = parse_options(given["option_"] or (), "--option")
         algorithm = given["algorithm"]
-        start = Start((), given["prior_rounds"], given["prior_algorithm"], None, given["warm_start"])
         return SimulationPlan(
-            given=given,
-            function=own_function,
-            problem=given["problem"] if own_function is None else own_function[0].rpartition(":")[2],
-            problem_options=parse_options(given["problem_option"] or (), "--problem-option"),
-            num_agents=given["agents"],
-            seed=given["seed"],
-            contestants=(
+            given,
+            (
                 Contestant(given["label"] or algorithm, algorithm, own),
                 *map(Contestant.parse, given["compare"] or ()),
             ),
-            num_rounds=given["rounds"],
-            engine=given["engine"],
-            agents=Agents(
+            Agents(
                 num_parallel=given["num_parallel"], trial_timeout=given["trial_timeout"], site_options=sites
             ),
-            rounds=_rounds(given),
-            start=start,
-            optuna=given["optuna"],
+            _rounds(given),
+            Start((), given["prior_rounds"], given["prior_algorithm"], None, given["warm_start"]),
         )
 
     def check(self) -> tuple[Problem, dict[str, int | None]]:
         """Return the problem and each contestant's number of rounds; ConfigError if a setting is wrong."""
         from fbo_flower.algorithms.options import check_number
-        from fbo_flower.simulation.agents import check_parallel
-        from fbo_flower.simulation.clock import SimulatedClock
+        from fbo_flower.simulation.clocked_grid import duration_of
         from fbo_flower.simulation.engines import engine_name
         from fbo_flower.simulation.problems import make_problem
 
-        _check_labels(self.contestants)
-        if self.num_rounds is not None:
-            check_number("rounds", self.num_rounds, 1, integer=True)
-        engine_name(self.engine)
-        SimulatedClock(self.rounds.clock, self.seed, self.engine)  # checks its arguments
-        problem: Problem
-        if self.function is None:
-            problem = make_problem(self.problem, self.num_agents, self.seed, self.problem_options)
-        else:
-            function, data, space, minimize = self.function
-            problem = own_problem(function, data, space, self.seed, minimize)
-        problem.check_data()
-        parallel = self.agents.num_parallel, self.agents.trial_timeout
-        check_parallel(*parallel, problem, self.engine, self.rounds.clock is not None)
-        if self.start.warm_start is not None and not any(self.warm(c) for c in self.contestants):
-            names = ", ".join(dict.fromkeys(c.algorithm for c in self.contestants))
+        given = self.given
+        options = parse_options(given["problem_option"] or (), "--problem-option")
+        labels = [contestant.label for contestant in self.contestants]
+        if twice := sorted({name for name in labels if labels.count(name) > 1}):
             raise ConfigError(
-                f"--warm-start: expected messages of {names} in {self.start.warm_start}, found none"
+                f"label: expected a different label for every algorithm, got {', '.join(twice)} twice; "
+                "set them with --label and label=..."
             )
+        if given["rounds"] is not None:
+            check_number("rounds", given["rounds"], 1, integer=True)
+        engine_name(given["engine"])
+        duration_of(self.rounds.clock, given["engine"])  # checks its arguments
+        problem: Problem
+        if given["function"] is None:
+            problem = make_problem(given["problem"], given["agents"], given["seed"], options)
+        else:
+            own = (given[name] for name in ("function", "data", "space", "seed", "minimize"))
+            problem = own_problem(*own)
+        problem.check_data()
+        warm = self.start.warm_start
+        if warm is not None and not any(self.warm(contestant) for contestant in self.contestants):
+            names = ", ".join(dict.fromkeys(contestant.algorithm for contestant in self.contestants))
+            raise ConfigError(f"--warm-start: expected messages of {names} in {warm}, found none")
         return problem, {c.label: self._num_rounds(c, problem) for c in self.contestants}
 
     def warm(self, contestant: Contestant) -> str | None:
@@ -159,7 +135,9 @@ class SimulationPlan:
 
     def directory(self) -> Path:
         """Return the default directory of the results, which no earlier run has."""
-        return default_directory(self.problem, self.contestants, self.seed, datetime.now())
+        function = self.given["function"]
+        problem = self.given["problem"] if function is None else function.rpartition(":")[2]
+        return default_directory(problem, self.contestants, self.given["seed"], datetime.now())
 
     def save(self, directory: Path) -> None:
         """Write the options into `directory`, where `read_plan` finds them."""
@@ -170,23 +148,18 @@ class SimulationPlan:
         """Return an algorithm's number of rounds; None: until the algorithm is finished."""
         from fbo_flower.algorithms import make_algorithm
         from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
-        from fbo_flower.simulation.agents import check_roles
+        from fbo_flower.simulation.agents import check_agents
         from fbo_flower.strategies.settings import check_barrier
 
         algorithm = make_algorithm(contestant.algorithm, contestant.options)
         algorithm.check(problem.space)
         check_barrier(algorithm, "async" if isinstance(self.rounds, Async) else "sync")
-        check_roles(problem, algorithm, self.agents.site_options)
-        return self.num_rounds or (None if algorithm.finishes else DEFAULT_ROUNDS)
+        check_agents(problem, algorithm, self.agents, self.given["engine"], self.rounds.clock is not None)
+        return self.given["rounds"] or (None if algorithm.finishes else DEFAULT_ROUNDS)
 
 
 def read_plan(directory: Path, command: click.Command | None = None) -> SimulationPlan:
-    """Return the plan that `save` wrote; ConfigError if there is none.
-
-    Parameters
-    ----------
-    command : `simulate`, which checks the types of its options; None: they are not checked
-    """
+    """Return the plan that `save` wrote; ConfigError if there is none, or `command` takes no such options."""
     path = directory / PLAN
     try:
         given = json.loads(path.read_text(encoding="utf-8"))
@@ -205,13 +178,13 @@ def read_plan(directory: Path, command: click.Command | None = None) -> Simulati
         ) from error
 
 
-def _function(given: Mapping[str, Any]) -> tuple[str, str, str, bool] | None:
-    """Return a function of one's own with absolute paths; None: a bundled problem."""
+def _function(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a function of one's own with absolute paths; {} for a bundled problem."""
     function, data, space = given["function"], given["data"], given["space"]
     if function is None:
         if extra := [name for name in ("data", "space", "minimize") if given[name]]:
             raise ConfigError(f"--{extra[0]}: expected FILE.py:FUNCTION as well, got a bundled problem")
-        return None
+        return {}
     for name, value in {"--data": data, "--space": space}.items():
         if value is None:
             raise ConfigError(f"{name}: expected with {function}, got none; see fbo-flower simulate --help")
@@ -220,8 +193,11 @@ def _function(given: Mapping[str, Any]) -> tuple[str, str, str, bool] | None:
             "--agents, --problem-option: expected with a bundled problem only; files are agents"
         )
     file, colon, name = function.rpartition(":")
-    function = f"{_absolute(file)}{colon}{name}" if file else function
-    return function, str(Path(data).expanduser().absolute()), str(_absolute(space)), bool(given["minimize"])
+    return {
+        "function": f"{_absolute(file)}{colon}{name}" if file else function,
+        "data": str(Path(data).expanduser().absolute()),
+        "space": _absolute(space),
+    }
 
 
 def _rounds(given: Mapping[str, Any]) -> Sync | Async:
@@ -300,13 +276,3 @@ def point_latest_at(directory: Path) -> None:
 def slug(text: str) -> str:
     """Return a text in a form that is safe in a file name."""
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
-
-
-def _check_labels(contestants: Sequence[Contestant]) -> None:
-    labels = [contestant.label for contestant in contestants]
-    twice = sorted({name for name in labels if labels.count(name) > 1})
-    if twice:
-        raise ConfigError(
-            f"label: expected a different label for every algorithm, got {', '.join(twice)} twice; "
-            "set them with --label and label=..."
-        )

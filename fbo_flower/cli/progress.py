@@ -20,14 +20,7 @@ _ENGINE_LOGGERS = ("vce_api", "raybackend", "ray_actor", "ray_client_proxy", "ru
 
 
 class Display:
-    """Show a progress bar and Flower's warnings on stderr.
-
-    Parameters
-    ----------
-    quiet : show no bar
-    debug : show Flower's whole log instead of one line per warning
-    console : where to show it; None: stderr
-    """
+    """Show a progress bar unless `quiet`, and Flower's warnings or, with `debug`, its whole log."""
 
     def __init__(self, *, quiet: bool = False, debug: bool = False, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)

@@ -177,16 +177,8 @@ def _export_curves(paths: Sequence[Path], out: str) -> None:
 
 
 def load_study(path: Path) -> Study:
-    """Return a saved study; without one, what the journals of its server hold so far.
-
-    Raises
-    ------
-    ConfigError
-        If there is neither, or a file is malformed.
-    JournalError
-        If a journal cannot be read.
-    """
-    from fbo_flower.cli.watch_source import find_journals
+    """Return a saved study; without one, what the journals of its server hold so far."""
+    from fbo_flower.cli.watched import find_journals
     from fbo_flower.strategies.study_start import study_of_journal
     from fbo_flower.study.directory import holds_study
     from fbo_flower.study.study import Study

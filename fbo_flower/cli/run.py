@@ -10,13 +10,14 @@ import typer
 
 from fbo_flower.cli.app_check import check_app
 from fbo_flower.cli.common import Connected, Debug, Interrupted, Quiet
-from fbo_flower.cli.connection import check_simulation, read_connection
 from fbo_flower.cli.flower_cli import (
     NO_INSTALLATION,
     FlowerCLI,
     RunStatus,
+    check_simulation,
     missing_dependencies,
     read_app,
+    read_connection,
 )
 from fbo_flower.cli.submission import Submission, prepare
 from fbo_flower.errors import ConfigError, FBOError

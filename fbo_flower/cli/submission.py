@@ -14,7 +14,7 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
-from fbo_flower.cli.connection import Connection
+from fbo_flower.cli.flower_cli import Connection
 from fbo_flower.cli.own_function import data_files
 from fbo_flower.errors import ConfigError, did_you_mean
 from fbo_flower.study.directory import holds_study
@@ -39,21 +39,13 @@ _KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a t
 
 @dataclass(frozen=True)
 class Submission:
-    """The settings that go to Flower.
+    """The settings that go to Flower."""
 
-    Parameters
-    ----------
-    run_config, federation_config : texts for `--run-config` and `--federation-config`
-    files : data file of each simulated node
-    results : directory of the results; None if the app keeps none, or chooses it itself
-    journal : whether the same command resumes a run that died
-    """
-
-    run_config: tuple[str, ...]
-    federation_config: tuple[str, ...]
-    files: tuple[Path, ...] = ()
-    results: Path | None = None
-    journal: bool = False
+    run_config: tuple[str, ...]  # texts for `--run-config`
+    federation_config: tuple[str, ...]  # texts for `--federation-config`
+    files: tuple[Path, ...] = ()  # data file of each simulated node
+    results: Path | None = None  # None if the app keeps none, or chooses the directory itself
+    journal: bool = False  # whether the same command resumes a run that died
 
 
 def prepare(

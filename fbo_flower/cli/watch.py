@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +15,7 @@ from fbo_flower.cli.common import Debug
 from fbo_flower.errors import ConfigError, JournalError
 
 if TYPE_CHECKING:
-    from fbo_flower.cli.watch_source import WatchedRun
+    from fbo_flower.cli.watched import WatchedRun
 
 _INTERRUPTED = 130
 _MOST_FAILURES = 3  # looks in a row that may fail
@@ -43,7 +43,7 @@ def watch(
 
     Example: fbo-flower watch runs/mine
     """
-    from fbo_flower.cli.watch_source import WatchedRun
+    from fbo_flower.cli.watched import WatchedRun
 
     if not 0.05 <= interval <= 3600:
         raise ConfigError(f"--interval: expected 0.05 to 3600 seconds, got {interval:g}")
@@ -52,56 +52,39 @@ def watch(
         if once:
             watched.look()
             typer.echo("\n".join(watched.lines(datetime.now())))
-        elif sys.stdout.isatty():
-            _redraw(watched, interval)
         else:
-            _print_changes(watched, interval)
+            _follow(watched, interval)
     except KeyboardInterrupt:
         return _INTERRUPTED
     return 0
 
 
-def _redraw(watched: WatchedRun, interval: float) -> None:
-    """Redraw the state in place until the run has ended."""
+def _follow(watched: WatchedRun, interval: float) -> None:
+    """Show the run until it has ended: redraw it in a terminal, else print it when a round has ended."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    console = Console(highlight=False)
-    with Live(console=console, auto_refresh=False) as live:
-
-        def show() -> None:
-            lines = watched.lines(datetime.now())
-            live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
-
-        _repeat(watched, interval, show)
-
-
-def _print_changes(watched: WatchedRun, interval: float) -> None:
-    """Print the state whenever a round has ended."""
-    before: list[object] = []
-
-    def show() -> None:
-        key = watched.progress()
-        if [key] != before:
-            before[:] = [key]
-            typer.echo("\n".join(watched.lines(datetime.now())) + "\n")
-
-    _repeat(watched, interval, show)
-
-
-def _repeat(watched: WatchedRun, interval: float, show: Callable[[], None]) -> None:
-    failures = 0
-    while True:
-        try:
-            watched.look()
-        except JournalError:  # a file that is just being created or replaced
-            failures += 1
-            if failures >= _MOST_FAILURES:
-                raise
-        else:
-            failures = 0
-            show()
-            if not watched.may_change:
-                return
-        time.sleep(interval)
+    failures, before = 0, None
+    with ExitStack() as stack:
+        live = None
+        if sys.stdout.isatty():
+            live = stack.enter_context(Live(console=Console(highlight=False), auto_refresh=False))
+        while True:
+            try:
+                watched.look()
+                failures = 0
+            except JournalError:  # a file that is just being created or replaced
+                failures += 1
+                if failures >= _MOST_FAILURES:
+                    raise
+            if not failures:
+                text, now = "\n".join(watched.lines(datetime.now())), watched.progress()
+                if live is not None:
+                    live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+                elif now != before:
+                    typer.echo(f"{text}\n")
+                before = now
+                if not watched.may_change:
+                    return
+            time.sleep(interval)

@@ -37,7 +37,7 @@ from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import SECONDS, Evaluation
-from fbo_flower.wire.disclosure import LATEST_TIME
+from fbo_flower.wire.codec import LATEST_TIME
 
 MAX_PARALLEL = 1024
 STARTED = "started"  # with `SECONDS` an entry of `Evaluation.measures`

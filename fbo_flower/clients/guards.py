@@ -26,7 +26,7 @@ from typing import Any, cast
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm, with_secure_sums
-from fbo_flower.algorithms.disclosure import APP, DEFAULT, DISCLOSURES, OPERATOR
+from fbo_flower.algorithms.registry import APP, DEFAULT, DISCLOSURES, OPERATOR
 from fbo_flower.algorithms.messages import Schema
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Report, Task

@@ -6,12 +6,11 @@ configurations; the ClientApp does not change. See `docs/tune-federation.md`.
 
 from __future__ import annotations
 
-from fbo_flower.federated.grids import LegacyClients
-from fbo_flower.federated.population import Population, cooled, exploit, perturbed
-from fbo_flower.federated.replies import Bounds, Guard, check_bounds, client_metrics
+from fbo_flower.federated.legacy import LegacyClients
+from fbo_flower.federated.replies import Bounds, Guard, client_metrics, is_number
 from fbo_flower.federated.result import TunedFederation
+from fbo_flower.federated.schedules import Population, cooled, exploit, perturbed
 from fbo_flower.federated.settings import Clients, Judge, Run, Search
-from fbo_flower.federated.trial_run import is_number
 from fbo_flower.federated.tune import tune_federation
 from fbo_flower.federated.tuner import TunerProgress
 from fbo_flower.study.keep import Keep
@@ -28,7 +27,6 @@ __all__ = [
     "Search",
     "TunedFederation",
     "TunerProgress",
-    "check_bounds",
     "client_metrics",
     "cooled",
     "exploit",

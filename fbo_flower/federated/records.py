@@ -1,4 +1,4 @@
-"""The values that a tuner of a federation keeps: trials, their rounds, and what a round brought.
+"""The values that a tuner of a federation keeps: trials, and what each of their rounds brought.
 
 A *trial* is one run of the user's Flower strategy with one configuration. A *client-round* is one training
 message: one client that trains for one round. It is the unit of cost, because clients' work is what costs.
@@ -7,7 +7,7 @@ message: one client that trains for one round. It is the unit of cost, because c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fbo_flower.algorithms.records import Array
@@ -27,6 +27,7 @@ class TrialRound:
         were used
     metrics : all aggregated metrics that are single numbers, by name, as the strategy returned them
     checkpoint : digest of the model and the strategy's state after this round
+    blocks : blocks of clients that the trial had in this round
     """
 
     round: int
@@ -37,6 +38,7 @@ class TrialRound:
     evaluated: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
     checkpoint: str = ""
+    blocks: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,28 @@ class Trial:
         return self.rounds[-1].value if self.rounds and not self.failure else math.nan
 
     @property
+    def has_value(self) -> bool:
+        """Return whether the trial has done a round and has not failed."""
+        return bool(self.rounds) and not self.failure
+
+    @property
     def runs(self) -> bool:
         """Return whether the trial has rounds to do now."""
         return self.round < self.target and not self.failure
+
+    @property
+    def client_rounds(self) -> int:
+        """Client-rounds that it has cost."""
+        return sum(done.asked for done in self.rounds)
+
+    @property
+    def checkpoint(self) -> str:
+        """Digest of the checkpoint that it goes on from; "": it has not begun."""
+        return self.rounds[-1].checkpoint if self.rounds else self.origin
+
+    def waits_at(self, rung: int) -> bool:
+        """Return whether the trial has come to a rung and waits there to be promoted."""
+        return self.round == self.target == rung and not self.failure
 
     def value_at(self, server_round: int) -> float:
         """Return the value after a round that the trial has done; `-inf` if it failed before that."""
@@ -89,24 +110,6 @@ class Trial:
             return -math.inf
         return self.rounds[server_round - self.born - 1].value
 
-    @property
-    def checkpoint(self) -> str:
-        """Digest of the checkpoint that it goes on from; "": it has not begun."""
-        return self.rounds[-1].checkpoint if self.rounds else self.origin
-
-    def until(self, target: int) -> Trial:
-        """Return the trial with leave to run until a round."""
-        return replace(self, target=target)
-
     def learn(self, done: TrialRound) -> Trial:
         """Return the trial with one more round."""
         return replace(self, rounds=(*self.rounds, done), judged=None)
-
-    def fail(self, reason: str) -> Trial:
-        """Return the trial as one that has ended with a failure."""
-        return replace(self, failure=reason)
-
-
-def client_rounds(trials: Mapping[int, Trial]) -> int:
-    """Return how many client-rounds the trials have cost."""
-    return sum(done.asked for trial in trials.values() for done in trial.rounds)

@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from logging import WARNING
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
@@ -43,22 +44,13 @@ JUDGES = ("mean", "median")
 
 @dataclass(frozen=True)
 class Checked:
-    """The replies of a half-round.
+    """The replies of a half-round."""
 
-    Attributes
-    ----------
-    used : valid ones
-    refused : why the others were not used
-    not_finite : how many of them held a number that is not finite, as models do that diverged
-    raised : how many were the error of a ClientApp
-    asked : number of messages that were sent
-    """
-
-    used: list[Message]
-    refused: list[str]
-    not_finite: int = 0
-    raised: int = 0
-    asked: int = 0
+    used: list[Message]  # valid ones
+    refused: list[str]  # why the others were not used
+    not_finite: int = 0  # how many of them held a number that is not finite, as models do that diverged
+    raised: int = 0  # how many were the error of a ClientApp
+    asked: int = 0  # number of messages that were sent
 
 
 def check_replies(
@@ -80,8 +72,7 @@ def check_replies(
         try:
             if reply is None:
                 raise WireError("no reply in time", "late")
-            _check(message, reply, weighted_by)
-            _check_bounds(reply, bounds or {})
+            _check(message, reply, weighted_by, bounds or {})
             used.append(reply)
         except WireError as error:
             refused.append(f"client {message.metadata.dst_node_id}: {error}")
@@ -104,18 +95,30 @@ def client_metrics(reply: Message) -> MetricRecord:
     return next(iter(reply.content.metric_records.values()))
 
 
+def is_number(value: object) -> bool:
+    """Return whether a metric is one finite number."""
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 def _names(reply: Message) -> tuple[str, ...]:
     return tuple(sorted(client_metrics(reply)))
 
 
 def _dtypes(reply: Message) -> tuple[str, ...]:
-    if reply.metadata.message_type.split(".")[0] != "train":
+    if not _trains(reply):
         return ()  # arrays in an evaluation are not used
-    record = next(iter(reply.content.array_records.values()), ArrayRecord())
-    return tuple(f"{name}: {array.dtype}" for name, array in sorted(record.items()))
+    return tuple(f"{name}: {array.dtype}" for name, array in sorted(_arrays_of(reply).items()))
 
 
-def _check(sent: Message, reply: Message, weighted_by: str | None) -> None:
+def _trains(message: Message) -> bool:
+    return message.metadata.message_type.split(".")[0] == "train"
+
+
+def _arrays_of(message: Message) -> ArrayRecord:
+    return next(iter(message.content.array_records.values()), ArrayRecord())
+
+
+def _check(sent: Message, reply: Message, weighted_by: str | None, bounds: Mapping[str, Bounds]) -> None:
     """Raise WireError if a reply cannot be used."""
     if reply.has_error():
         raised = reply.error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION
@@ -127,10 +130,16 @@ def _check(sent: Message, reply: Message, weighted_by: str | None) -> None:
     if len(content.metric_records) != 1:
         raise WireError(f"expected one MetricRecord, got {len(content.metric_records)}", "content")
     for name, value in client_metrics(reply).items():
-        if not all(abs(number) <= LARGEST for number in (value if isinstance(value, list) else [value])):
+        numbers = value if isinstance(value, list) else [value]
+        low, high = bounds.get(name, (-math.inf, math.inf))
+        if not all(abs(number) <= LARGEST for number in numbers):
             raise WireError(
                 f"metric {printable(name)}: expected finite numbers of at most {LARGEST:g}, got {value}",
                 "not-finite",
+            )
+        if not all(low <= number <= high for number in numbers):
+            raise WireError(
+                f"metric {printable(name)}: expected a value in [{low:g}, {high:g}], got {value}", "bounds"
             )
     weight = client_metrics(reply).get(weighted_by or "", 1)
     if isinstance(weight, list) or not 0 < weight <= MOST_ROWS:
@@ -138,22 +147,10 @@ def _check(sent: Message, reply: Message, weighted_by: str | None) -> None:
             f"metric {weighted_by}: expected a positive number of at most {MOST_ROWS:g}, got {weight}",
             "bounds",
         )
-    if sent.metadata.message_type.split(".")[0] == "train":
+    if _trains(sent):
         if len(content.array_records) != 1:
             raise WireError(f"expected one ArrayRecord, got {len(content.array_records)}", "content")
-        _check_arrays(
-            next(iter(sent.content.array_records.values()), ArrayRecord()),
-            next(iter(content.array_records.values())),
-        )
-
-
-def _check_bounds(reply: Message, bounds: Mapping[str, Bounds]) -> None:
-    for name, value in client_metrics(reply).items():
-        low, high = bounds.get(name, (-math.inf, math.inf))
-        if not all(low <= number <= high for number in (value if isinstance(value, list) else [value])):
-            raise WireError(
-                f"metric {printable(name)}: expected a value in [{low:g}, {high:g}], got {value}", "bounds"
-            )
+        _check_arrays(_arrays_of(sent), _arrays_of(reply))
 
 
 def _check_arrays(sent: ArrayRecord, received: ArrayRecord) -> None:
@@ -190,6 +187,11 @@ class Guard:
     bounds : its least and largest value; None: any finite number is believed
     max_weight : see above; None: every weight is believed
     judge_by : "mean": as the strategy aggregates; "median": the weighted median of the clients' values
+
+    Raises
+    ------
+    ConfigError
+        If the bounds are not two numbers in ascending order, or another setting cannot be used.
     """
 
     metric: str
@@ -198,27 +200,17 @@ class Guard:
     judge_by: str = "mean"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bounds", check_bounds("bounds", self.bounds))
+        if self.bounds is not None:
+            try:
+                low, high = (float(bound) for bound in self.bounds)
+            except (TypeError, ValueError):
+                low = high = math.nan
+            if not low < high:
+                raise ConfigError(f"bounds: expected (least, largest), got {self.bounds!r}")
+            object.__setattr__(self, "bounds", (low, high))
         if self.max_weight is not None:
             check_number("max_weight", self.max_weight, 1.0)
         check_choice("by", self.judge_by, JUDGES)
-
-    @property
-    def bounds_by_name(self) -> Mapping[str, Bounds]:
-        """Metric -> its bounds."""
-        return {} if self.bounds is None else {self.metric: self.bounds}
-
-    @property
-    def settings(self) -> dict[str, object]:
-        """Those of the guards that are in use, as a journal keeps them."""
-        found: dict[str, object] = {}
-        if self.bounds is not None:
-            found["metric_bounds"] = list(self.bounds)
-        if self.max_weight is not None:
-            found["max_weight"] = self.max_weight
-        if self.judge_by != "mean":
-            found["judge_by"] = self.judge_by
-        return found
 
     def checked(
         self, sent: Sequence[Message], replies: Sequence[Message | None], weighted_by: str | None, what: str
@@ -230,7 +222,8 @@ class Guard:
         sent, replies, weighted_by : see `check_replies`
         what : goes on without a refused reply, at the beginning of the warning: "Trial 3"
         """
-        checked = check_replies(sent, replies, weighted_by, self.bounds_by_name)
+        bounds = {} if self.bounds is None else {self.metric: self.bounds}
+        checked = check_replies(sent, replies, weighted_by, bounds)
         for line in self.lower_weights(checked.used, weighted_by):
             log(WARNING, "%s: %s", what, printable(line))
         for reason in checked.refused:
@@ -242,32 +235,14 @@ class Guard:
         if self.max_weight is None or weighted_by is None:
             return []
         having = [reply for reply in replies if weighted_by in client_metrics(reply)]
-        if not having:
+        weights: list[Any] = [client_metrics(reply)[weighted_by] for reply in having]  # checked: numbers
+        if not weights:
             return []
-        weights = sorted(float(client_metrics(reply)[weighted_by]) for reply in having)  # type: ignore[arg-type]
-        largest = self.max_weight * weights[(len(weights) - 1) // 2]
-        lowered = []
-        for reply in having:
-            record = client_metrics(reply)
-            weight = record[weighted_by]
-            assert isinstance(weight, int | float)
+        largest, lowered = self.max_weight * sorted(map(float, weights))[(len(weights) - 1) // 2], []
+        for reply, weight in zip(having, weights, strict=True):
             if weight > largest:
-                record[weighted_by] = max(int(largest), 1) if isinstance(weight, int) else largest
-                lowered.append(
-                    f"client {reply.metadata.src_node_id}: {printable(weighted_by)} {weight} was lowered to "
-                    f"{record[weighted_by]}"
-                )
+                new = max(int(largest), 1) if isinstance(weight, int) else largest
+                client_metrics(reply)[weighted_by] = new
+                who = f"client {reply.metadata.src_node_id}"
+                lowered.append(f"{who}: {printable(weighted_by)} {weight} was lowered to {new}")
         return lowered
-
-
-def check_bounds(name: str, bounds: Bounds | None) -> Bounds | None:
-    """Return bounds as floats; ConfigError unless they are two numbers in ascending order."""
-    if bounds is None:
-        return None
-    try:
-        low, high = (float(bound) for bound in bounds)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{name}: expected (least, largest), got {bounds!r}") from error
-    if math.isnan(low) or math.isnan(high) or low >= high:
-        raise ConfigError(f"{name}: expected (least, largest), got {bounds!r}")
-    return low, high

@@ -23,7 +23,7 @@ from flwr.app import ArrayRecord
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.federated.records import Trial
-from fbo_flower.federated.strategy_state import from_record, to_record
+from fbo_flower.federated.state import from_record, to_record
 from fbo_flower.space.space import Config
 from fbo_flower.storage.files import atomic_file, read_arrays, writable_directory
 from fbo_flower.study.table import Kind, Table, require_pandas
@@ -158,7 +158,7 @@ def tables_of(trials: Sequence[Trial], rounds: int, sign: float) -> tuple[Table,
         rows.append({
             "trial": trial.number, "bracket": trial.bracket, "rounds": trial.round, "value": sign * last,
             "on_all_clients": math.nan if trial.judged is None else sign * trial.judged,
-            "client_rounds": sum(done.asked for done in trial.rounds),
+            "client_rounds": trial.client_rounds,
             "state": state_of_trial(trial, rounds), "failure": trial.failure, "parent": trial.parent,
             "config": trial.config,
         })  # fmt: skip

@@ -10,8 +10,8 @@ from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.errors import ConfigError, kind_of
-from fbo_flower.federated.population import Population
 from fbo_flower.federated.replies import Bounds
+from fbo_flower.federated.schedules import Population
 
 ALL, SHARE = "all", "share"  # who evaluates a trial
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]

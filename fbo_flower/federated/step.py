@@ -7,18 +7,18 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fbo_flower.errors import ConfigError, FBOError
+from fbo_flower.federated.proposals import median_variance, sampling_variance
 from fbo_flower.federated.records import TrialRound
-from fbo_flower.federated.replies import Checked, Guard, client_metrics
+from fbo_flower.federated.replies import Checked, Guard, client_metrics, is_number
 from fbo_flower.federated.settings import ALL
-from fbo_flower.federated.trial_run import TrialRun, is_number
-from fbo_flower.federated.values import median_variance, sampling_variance
+from fbo_flower.federated.trial_run import TrialRun
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.median_rule import weighted_median
 from fbo_flower.strategies.exchange import send_and_receive
@@ -34,43 +34,22 @@ LEGACY = (
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a round of a trial brought nothing.
-
-    Attributes
-    ----------
-    lost : whether the clients could not be reached, so that the round may be tried again; otherwise the
-        configuration is to blame
-    """
+    """Why a round of a trial brought nothing."""
 
     reason: str
-    lost: bool = False
+    lost: bool = False  # whether no client could be reached, so that the round may be tried again
 
 
 @dataclass(frozen=True)
 class Step:
-    """Runs rounds.
-
-    Parameters
-    ----------
-    grid : the federation
-    guard : against false replies; names the metric that judges trials
-    sign : -1 if smaller is better
-    timeout : seconds for each half-round
-    evaluate_on : "share": a trial is judged by its own share of the clients; "all": by all
-    stop : ends a run when it is set
-    """
+    """Runs rounds."""
 
     grid: Grid
-    guard: Guard
-    sign: float
-    timeout: float
-    evaluate_on: str
-    stop: threading.Event
-
-    @property
-    def metric(self) -> str:
-        """Name of the metric that judges trials."""
-        return self.guard.metric
+    guard: Guard  # against false replies; it names the metric that judges trials
+    sign: float  # -1 if smaller is better
+    timeout: float  # seconds for each half-round
+    evaluate_on: str  # "share": a trial is judged by its own share of the clients; "all": by all
+    stop: threading.Event  # ends a run when it is set
 
     def run(
         self,
@@ -81,43 +60,30 @@ class Step:
     ) -> dict[int, TrialRound | Failure]:
         """Do one round of each trial and return what it brought, or why the trial has failed.
 
-        Parameters
-        ----------
-        runs : trial -> its live state, which changes
-        rounds : trial -> the number of this round
-        shares : trial -> the clients of its share
-        population : all clients that are connected
+        `runs`, `rounds` and `shares` are each trial's live state, which changes, its number of this round and
+        its clients; `population` are all clients that are connected.
         """
         results: dict[int, TrialRound | Failure] = {}
-        asked: dict[int, int] = {}
-        trained: dict[int, int] = {}
-        for k, checked in self._half_round("train", runs, rounds, shares, results).items():
-            asked[k], trained[k] = checked.asked, len(checked.used)
-            failure = self._train(runs[k], rounds[k], checked, asked[k])
-            if failure is not None:
+        trained = self._half_round("train", runs, rounds, shares, results)
+        for k, checked in trained.items():
+            if failure := _train(runs[k], rounds[k], checked):
                 results[k] = failure
         whom = {k: population if self.evaluate_on == ALL else shares[k] for k in runs}
         left = {k: run for k, run in runs.items() if k not in results}
         for k, checked in self._half_round("evaluate", left, rounds, whom, results).items():
             judged = self._judge(runs[k], rounds[k], checked, len(population))
-            if isinstance(judged, Failure):
-                results[k] = judged
-                continue
-            value, variance, metrics = judged
-            results[k] = TrialRound(
-                rounds[k], value, variance, asked[k], trained[k], len(checked.used), metrics
-            )
+            if isinstance(judged, TrialRound):
+                judged = replace(judged, asked=trained[k].asked, trained=len(trained[k].used))
+            results[k] = judged
         return results
 
-    def judge_on(
-        self, run: TrialRun, server_round: int, population: Sequence[int]
-    ) -> tuple[float, float, dict[str, float]] | Failure:
-        """Return value, variance and metrics of a model on all clients, or why there is none."""
-        template = run.messages("evaluate", server_round, self.grid, population)
-        if not template:
-            return self._judge(run, server_round, Checked([], []), len(population))
+    def judge_on(self, run: TrialRun, server_round: int, population: Sequence[int]) -> TrialRound | Failure:
+        """Return how all clients judge a trial's model, or why they do not."""
+        own = run.messages("evaluate", server_round, self.grid, population)[:1]
         messages = [
-            Message(template[0].content, node, template[0].metadata.message_type) for node in population
+            Message(message.content, node, message.metadata.message_type)
+            for message in own
+            for node in population
         ]
         checked = self._exchange({run.number: run}, {run.number: messages})[run.number]
         return self._judge(run, server_round, checked, len(population))
@@ -154,87 +120,83 @@ class Step:
             found[k] = self.guard.checked(messages, own, runs[k].weighted_by, f"Trial {k}")
         return found
 
-    def _train(self, run: TrialRun, server_round: int, checked: Checked, asked: int) -> Failure | None:
-        """Aggregate updates; return why the trial has failed, None if it has not."""
-        if asked and not checked.used:
-            return _without_replies("update", checked)
-        try:
-            run.train(server_round, checked.used)
-        except FBOError:
-            raise
-        except Exception as error:  # of the user's strategy
-            return Failure(f"aggregate_train: {type(error).__name__}: {error}")
-        return Failure("diverged: the aggregated model is not finite") if run.diverged() else None
-
     def _judge(
         self, run: TrialRun, server_round: int, checked: Checked, population: int
-    ) -> tuple[float, float, dict[str, float]] | Failure:
-        """Return value, variance and metrics, or why the trial has failed."""
+    ) -> TrialRound | Failure:
+        """Return the value of a trial's model, or why the trial has failed."""
+        metric = self.guard.metric
         if checked.not_finite > len(checked.used):
             return Failure("diverged: most evaluations were not finite")
         try:
             metrics = run.evaluate(server_round, checked.used)
         except Exception as error:  # of the user's strategy or evaluate_fn
             return Failure(f"aggregate_evaluate: {type(error).__name__}: {error}")
-        if self.metric not in metrics:
+        if metric not in metrics:
             if not metrics and checked.refused:
                 return _without_replies("evaluation", checked)
             there = ", ".join(sorted(metrics)) or "none"
             raise ConfigError(
-                f"metric: expected {self.metric!r} among the metrics of aggregate_evaluate, got {there}; "
+                f"metric: expected {metric!r} among the metrics of aggregate_evaluate, got {there}; "
                 "return it in the MetricRecord of @app.evaluate(), evaluate with a positive "
                 "fraction_evaluate, or pass evaluate_fn"
             )
         own = self._values(run, checked)
         if self.guard.judge_by == "mean":  # 0: the clients do not tell their own values
-            value = metrics[self.metric]
+            value = metrics[metric]
             variance = 0.0 if own is None else sampling_variance(*own, population)
         elif own is None:
             raise ConfigError(
-                f"by: expected {self.metric!r} in the metrics of @app.evaluate() to judge by its median, got "
+                f"by: expected {metric!r} in the metrics of @app.evaluate() to judge by its median, got "
                 'none; choose by="mean"'
             )
         else:
             value = weighted_median(*own)
             variance = median_variance(*own, value, population)
         if not math.isfinite(value):
-            return Failure(f"diverged: {self.metric} is {value}")
-        return self.sign * value, variance, metrics
+            return Failure(f"diverged: {metric} is {value}")
+        return TrialRound(
+            server_round, self.sign * value, variance, evaluated=len(checked.used), metrics=metrics
+        )
 
     def _values(self, run: TrialRun, checked: Checked) -> tuple[Array, Array] | None:
         """Return values and weights of the clients that judged; None if they do not tell."""
         records = [client_metrics(reply) for reply in checked.used]
-        if not all(is_number(record.get(self.metric)) for record in records) or not records:
+        if not all(is_number(record.get(self.guard.metric)) for record in records) or not records:
             return None
         weighted_by = run.weighted_by or ""
         weights = [record[weighted_by] if is_number(record.get(weighted_by)) else 1.0 for record in records]
-        values = np.array([record[self.metric] for record in records], dtype=np.float64)
+        values = np.array([record[self.guard.metric] for record in records], dtype=np.float64)
         return values, np.array(weights, dtype=np.float64)
+
+
+def _train(run: TrialRun, server_round: int, checked: Checked) -> Failure | None:
+    """Aggregate updates; return why the trial has failed, None if it has not."""
+    if checked.asked and not checked.used:
+        return _without_replies("update", checked)
+    try:
+        is_finite = run.train(server_round, checked.used)
+    except FBOError:
+        raise
+    except Exception as error:  # of the user's strategy
+        return Failure(f"aggregate_train: {type(error).__name__}: {error}")
+    return None if is_finite else Failure("diverged: the aggregated model is not finite")
 
 
 def _without_replies(what: str, checked: Checked) -> Failure:
     if all(map(_LEGACY_KEYS.search, checked.refused)):
         return Failure(LEGACY)
-    reasons = "; ".join(checked.refused[:3])
     if checked.not_finite:
         return Failure(f"diverged: every {what} held numbers that are not finite")
+    reasons = "; ".join(checked.refused[:3])
     return Failure(f"no {what} could be used: {reasons}", lost=not checked.raised)
 
 
 def wait_for_clients(
     grid: Grid, num_clients: int | None, least: int, seconds: float, stop: threading.Event
 ) -> list[int]:
-    """Return the ids of the connected clients at the start of a run.
+    """Return the ids of the connected clients, or raise ConfigError if too few are there in time.
 
-    Parameters
-    ----------
-    num_clients : how many to wait for; None: until their number stops changing
-    least : with fewer no trial can run
-
-    Raises
-    ------
-    ConfigError
-        If too few are there in time.
+    It waits for `num_clients`, or until their number stops changing; without `least` no trial can run.
     """
     began = time.monotonic()
     nodes = wait_for_nodes(grid, num_clients, began + seconds, stop)

@@ -2,46 +2,62 @@
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, MetricRecord
+from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+from flwr.supercore.run import Run as FlowerRun
 
 from fbo_flower.errors import ConfigError, kind_of
-from fbo_flower.federated.checkpoints import Content
-from fbo_flower.federated.grids import TrialGrid
 from fbo_flower.federated.settings import Run
-from fbo_flower.federated.strategy_state import from_record, in_common, restore, state_of, to_record
+from fbo_flower.federated.state import Content, decode, encode, from_record, in_common, restore
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import Config
+from fbo_flower.strategies.forwarding_grid import ForwardingGrid
+
+PATIENCE = 10  # times that a strategy may look for more nodes while it configures one half-round
 
 
-@dataclass(frozen=True)
-class TrialSetup:
-    """What all trials have in common.
+class TrialGrid(ForwardingGrid):
+    """A grid with some of another grid's nodes.
 
-    Parameters
-    ----------
-    build : returns the run of a configuration
-    seed : of the draws of strategies
+    Strategies such as FedAvg wait until a minimum of nodes is there. In a share of fixed nodes that would
+    never end, so the grid raises ConfigError when it has been asked `PATIENCE` times.
     """
 
-    build: Callable[[Config], Run]
-    seed: int
+    def __init__(self, grid: Grid, nodes: Sequence[int]) -> None:
+        super().__init__(grid)
+        self._nodes = list(nodes)
+        self._looks = 0
 
-    def run_of(self, config: Config) -> Run:
-        """Return the run of a configuration; ConfigError if `build` returns something else."""
-        found = self.build(dict(config))
-        if not isinstance(found, Run):
+    def get_node_ids(self) -> list[int]:
+        """Return the nodes of the share."""
+        self._looks += 1
+        if self._looks > PATIENCE:
             raise ConfigError(
-                f"build: expected a function that returns Run(strategy, initial_arrays), got {kind_of(found)}"
+                f"strategy: expected one that is content with the {len(self._nodes)} clients of a trial's "
+                "share, got one that waits for more; lower its min_available_nodes, min_train_nodes and "
+                "min_evaluate_nodes, or num_parallel"
             )
-        return found
+        return list(self._nodes)
+
+    def set_run(self, run: FlowerRun) -> None:
+        """Do nothing, because the grid has its run already."""
+
+
+def least_clients(strategy: object) -> int:
+    """Return how many clients a strategy waits for, as far as its attributes say; at least 1."""
+    names = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")
+    found = [getattr(strategy, name, 1) for name in names]
+    inner = getattr(strategy, "strategy", None)
+    if inner is not None and inner is not strategy:
+        found.append(least_clients(inner))
+    return max(1, *(value for value in found if isinstance(value, int)))
 
 
 class TrialRun:
@@ -49,7 +65,8 @@ class TrialRun:
 
     Parameters
     ----------
-    setup : what all trials have in common
+    build : returns the run of a configuration
+    seed : of the draws of the strategy
     number, config : of the trial
     content : the checkpoint from which to go on; None: begin
     parent : configuration of the trial that has written the checkpoint, if it was another one. Of that
@@ -58,25 +75,28 @@ class TrialRun:
 
     def __init__(
         self,
-        setup: TrialSetup,
+        build: Callable[[Config], Run],
+        seed: int,
         number: int,
         config: Config,
-        content: Content | None,
+        content: Content | None = None,
         parent: Config | None = None,
     ) -> None:
-        self._setup, self.number, self.config = setup, number, config
-        self._run = setup.run_of(config)
-        strategy = self.strategy = self._run.strategy
-        if content is None:
-            self.arrays = self._run.initial_arrays
-            return
-        arrays, form = content
-        self.arrays = to_record({name: arrays[f"model/{name}"] for name in form["model"]})
-        own = {n.removeprefix("state/"): a for n, a in arrays.items() if n.startswith("state/")}
-        state = form["state"]
-        if parent is not None:
-            state = in_common(setup.run_of(parent).strategy, strategy, state)
-        restore(strategy, own, state)
+        self._seed, self.number, self.config = seed, number, config
+        self._run = _built(build, config)
+        self.arrays = self._run.initial_arrays
+        if content is not None:
+            arrays, form = content
+            self.arrays = decode(form["model"], arrays)
+            state = form["strategy"]["items"]
+            if parent is not None:
+                state = in_common(_built(build, parent).strategy, self.strategy, state)
+            restore(self.strategy, arrays, state)
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy of the trial."""
+        return self._run.strategy
 
     @property
     def weighted_by(self) -> str | None:
@@ -86,11 +106,7 @@ class TrialRun:
 
     def checkpoint(self) -> Content:
         """Return model and state of the strategy."""
-        model = from_record(self.arrays)
-        state, form = state_of(self.strategy)
-        arrays = {f"model/{name}": array for name, array in model.items()}
-        arrays |= {f"state/{name}": array for name, array in state.items()}
-        return arrays, {"model": list(model), "state": form}
+        return encode({"model": self.arrays, "strategy": self.strategy})
 
     def messages(self, kind: str, server_round: int, grid: Grid, nodes: Sequence[int]) -> list[Message]:
         """Return the messages of a half-round, "train" or "evaluate", to nodes of this trial's share."""
@@ -98,33 +114,37 @@ class TrialRun:
         if kind == "train":
             configure = self.strategy.configure_train
             values = {**self._run.train_config, **self.config}
+        try:
+            config = ConfigRecord(dict(values))  # type: ignore[arg-type]  # it checks the types itself
+        except TypeError as error:
+            raise ConfigError(
+                f"config: expected numbers, texts, bools and lists of them, got {dict(values)}"
+            ) from error
         with self._drawing(kind, server_round):
-            return list(configure(server_round, self.arrays, to_config(values), TrialGrid(grid, nodes)))
+            return list(configure(server_round, self.arrays, config, TrialGrid(grid, nodes)))
 
-    def train(self, server_round: int, replies: Sequence[Message]) -> None:
-        """Give checked replies to the strategy and take over the model that it returns."""
+    def train(self, server_round: int, replies: Sequence[Message]) -> bool:
+        """Give checked replies to the strategy and take over its model; return whether that is finite."""
         with self._drawing("aggregate", server_round):
             arrays, _ = self.strategy.aggregate_train(server_round, replies)
         if arrays is not None:
             self.arrays = arrays
+        model = from_record(self.arrays).values()
+        return all(np.isfinite(array).all() for array in model if array.dtype.kind == "f")
 
     def evaluate(self, server_round: int, replies: Sequence[Message]) -> dict[str, float]:
-        """Return the aggregated metrics of checked replies, and those of `evaluate_fn`."""
-        record = self.strategy.aggregate_evaluate(server_round, replies) if replies else None
-        found = numbers_of(record)
-        if self._run.evaluate_fn is not None:
-            found |= numbers_of(self._run.evaluate_fn(server_round, self.arrays))
-        return found
-
-    def diverged(self) -> bool:
-        """Return whether the model holds a number that is not finite."""
-        arrays = from_record(self.arrays).values()
-        return not all(np.isfinite(array).all() for array in arrays if array.dtype.kind == "f")
+        """Return the metrics that are single numbers: of checked replies, and those of `evaluate_fn`."""
+        own, found = self._run.evaluate_fn, dict[str, Any]()
+        if replies:
+            found.update(self.strategy.aggregate_evaluate(server_round, replies) or {})
+        if own is not None:
+            found.update(own(server_round, self.arrays) or {})
+        return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
 
     @contextmanager
     def _drawing(self, purpose: str, server_round: int) -> Iterator[None]:
         """Seed Python's and NumPy's global generators, from which strategies draw, and restore them."""
-        rng = generator(self._setup.seed, "federation", purpose, self.number, server_round)
+        rng = generator(self._seed, "federation", purpose, self.number, server_round)
         python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # strategies use it
         random.seed(int(rng.integers(2**63)))
         np.random.seed(int(rng.integers(2**32)))  # noqa: NPY002
@@ -135,22 +155,11 @@ class TrialRun:
             np.random.set_state(numpy)  # noqa: NPY002
 
 
-def numbers_of(record: MetricRecord | None) -> dict[str, float]:
-    """Return the metrics that are single numbers, by name."""
-    items = {} if record is None else dict(record)
-    return {name: float(value) for name, value in items.items() if isinstance(value, int | float)}
-
-
-def to_config(values: Mapping[str, object]) -> ConfigRecord:
-    """Return a new ConfigRecord; ConfigError if it cannot hold a value."""
-    try:
-        return ConfigRecord(dict(values))  # type: ignore[arg-type]  # it checks the types itself
-    except TypeError as error:
+def _built(build: Callable[[Config], Run], config: Config) -> Run:
+    """Return the run of a configuration; ConfigError if `build` returns something else."""
+    found = build(dict(config))
+    if not isinstance(found, Run):
         raise ConfigError(
-            f"config: expected numbers, texts, bools and lists of them, got {dict(values)}"
-        ) from error
-
-
-def is_number(value: object) -> bool:
-    """Return whether a metric is one finite number."""
-    return isinstance(value, int | float) and math.isfinite(value)
+            f"build: expected a function that returns Run(strategy, initial_arrays), got {kind_of(found)}"
+        )
+    return found

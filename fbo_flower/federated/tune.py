@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from flwr.serverapp import Grid
 
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError, kind_of
-from fbo_flower.federated.checkpoints import Checkpoints
-from fbo_flower.federated.journal import TunerJournal, checkpoint_directory
-from fbo_flower.federated.population import Evolution, Population
 from fbo_flower.federated.proposals import Proposals
 from fbo_flower.federated.replies import Guard
 from fbo_flower.federated.result import MARK, TunedFederation, tables_of
-from fbo_flower.federated.schedules import Schedule, make_schedule
+from fbo_flower.federated.schedules import Population, make_schedule
 from fbo_flower.federated.settings import Clients, Judge, Run, Search
+from fbo_flower.federated.state import Checkpoints
 from fbo_flower.federated.step import Step
-from fbo_flower.federated.trial_run import TrialSetup
 from fbo_flower.federated.tuner import Tuner, TunerProgress
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import Config, SearchSpace
+from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.study.keep import Keep
 
@@ -84,42 +82,46 @@ def tune_federation(
     check_number("rounds", rounds, 1, integer=True)
     if budget is not None:
         check_number("budget", budget, 1, integer=True)
-    keep, schedule, proposals = keep or Keep(), search.schedule, search.proposals
-    if budget is None and search.num_trials is None and not isinstance(schedule, Population):
+    keep, evolves = keep or Keep(), isinstance(search.schedule, Population)
+    if evolves:
+        search = replace(search, proposals="random")
+    elif budget is None and search.num_trials is None:
         search = replace(search, num_trials=DEFAULT_TRIALS)
-    num_initial = search.num_initial
-    if num_initial is None:
-        num_initial = max(4, 2 * space.dimension)
-    plan: Schedule
-    plan_name: object
-    if isinstance(schedule, Population):
-        plan, plan_name, proposals = Evolution(rounds, schedule, space, seed), asdict(schedule), "random"
-    else:
-        plan, plan_name = make_schedule(schedule, rounds, search.eta, search.first_rung), schedule
-    proposer = Proposals(space, proposals, num_initial, seed)
+    if search.num_initial is None:
+        search = replace(search, num_initial=max(4, 2 * space.dimension))
+    schedule = make_schedule(search.schedule, rounds, search.eta, search.first_rung, space, seed)
+    proposals = Proposals(space, search.proposals, search.num_initial or 0, seed)
     guard = Guard(metric, judge.bounds, judge.max_weight, judge.by)
-    settings: dict[str, Any] = {
-        "kind": "federation", "space": space.digest, "metric": metric, "minimize": judge.minimize,
-        "rounds": rounds, "schedule": plan_name, "eta": search.eta, "first_rung": search.first_rung,
-        "proposals": proposals, "num_initial": num_initial, "num_parallel": search.num_parallel,
-        "evaluate_on": judge.evaluate_on, "seed": seed, **guard.settings,
+    settings = {
+        **asdict(search), **asdict(judge), "kind": "federation", "space": space.digest, "metric": metric,
+        "rounds": rounds, "seed": seed, "bounds": guard.bounds and list(guard.bounds),
     }  # fmt: skip
+    limits = {"budget": budget, "num_trials": settings.pop("num_trials")}
+    del settings["finalists"]
     directory = None if keep.out is None else _result_directory(keep)
-    journal = None if keep.journals is None else writable_directory(keep.journals) / JOURNAL
+    path = None if keep.journals is None else writable_directory(keep.journals) / JOURNAL
     sign = -1.0 if judge.minimize else 1.0
     step = Step(grid, guard, sign, clients.timeout, judge.evaluate_on, threading.Event())
-    checkpoints = Checkpoints(checkpoint_directory(journal))
-    limits = {"budget": budget, "num_trials": search.num_trials}
-    with TunerJournal(journal) as written, single_thread():
-        events = written.begin(settings, keep.resume, limits)
+    checkpoints = Checkpoints(None if path is None else path.with_name(f"{path.name}.checkpoints"))
+    with ExitStack() as stack:
+        stack.enter_context(single_thread())
+        journal = None if path is None else stack.enter_context(StudyJournal(path))
         tuner = Tuner(
-            TrialSetup(build, seed), step, plan, proposer, written, checkpoints, budget, search,
-            judge.finalists, clients, callbacks,
+            build, seed, step, schedule, proposals, journal, checkpoints, budget, search, judge.finalists,
+            clients, callbacks,
         )  # fmt: skip
-        tuner.replay(events)
-        tuner.run(grid)
+        if journal is not None:
+            events = list(journal.events())
+            if events and not keep.resume:
+                raise ConfigError(
+                    f"journal: expected a new file, got {path}, which holds a run; pass resume=True to "
+                    "continue that run"
+                )
+            journal.begin(settings, limits)
+            tuner.replay(events)
+        tuner.run()
         best = tuner.ranking()[0]  # a run without a successful trial raises
-        tables = tables_of(list(tuner.trials.values()), rounds, sign)
+        tables = tables_of(tuner.trials, rounds, sign)
         settings |= {**limits, "spent": tuner.spent}
         result = TunedFederation(settings, *tables, best.number, tuner.run_of(best.number).arrays)
     if directory is not None:

@@ -1,26 +1,38 @@
-"""The tuner's loop: give free places to trials, do one round of all of them, write it down."""
+"""The tuner's loop: give free places to trials, do one round of all of them, write it down.
+
+**Shares.** The clients form as many *blocks* as there are places for trials, drawn once by the seed, of sizes
+that differ by one at most. In every round each trial gets a block, and with fewer trials than blocks some get
+several. Which ones: those that the trials have had least often. So every trial comes to see all clients, and
+trials that compete are trained and judged by the same groups of clients, at most some rounds apart.
+
+**Journal.** Whatever changes trials is one event, which is written in one transaction before it takes effect:
+a trial that begins, with its point; one that may go on until a new target; what one round of all running
+trials brought, with the digests of their checkpoints, which are on the disk before the event is; and what the
+re-evaluation of a finalist brought. So a killed server goes on with the round in which it was, which is done
+again as a whole. Proposals are written, not recomputed, so a resumed tuner does not fit its surrogate again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from logging import INFO, WARNING
+from typing import Any
 
+import numpy as np
 from flwr.common.logger import log
-from flwr.serverapp import Grid
 
 from fbo_flower.errors import ConfigError, ObjectiveError, printable
-from fbo_flower.federated.checkpoints import Checkpoints
-from fbo_flower.federated.grids import least_clients
-from fbo_flower.federated.journal import JUDGED, STEP, TunerJournal, apply, places_event, step_event
 from fbo_flower.federated.proposals import Proposals, ranking
-from fbo_flower.federated.records import Trial, TrialRound, client_rounds
-from fbo_flower.federated.schedules import Copy, GoOn, Schedule, Start
-from fbo_flower.federated.settings import Clients, Search
-from fbo_flower.federated.shares import Shares
+from fbo_flower.federated.records import Trial, TrialRound
+from fbo_flower.federated.schedules import GoOn, Schedule, Start
+from fbo_flower.federated.settings import Clients, Run, Search
+from fbo_flower.federated.state import Checkpoints
 from fbo_flower.federated.step import LEGACY, Failure, Step, wait_for_clients
-from fbo_flower.federated.trial_run import TrialRun, TrialSetup
-from fbo_flower.storage import Event
+from fbo_flower.federated.trial_run import TrialRun, least_clients
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.space.space import Config
+from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.strategies.interrupts import interruptible
 
 MAX_ATTEMPTS = 3  # at a round for which no client can be reached
@@ -41,26 +53,79 @@ class TunerProgress:
     spent: int
 
 
-@dataclass(eq=False)
-class Tuner:
-    """Runs trials over a federation.
+class Shares:
+    """The blocks of clients, one for each place of a trial."""
+
+    def __init__(self, num_blocks: int, seed: int) -> None:
+        self._num_blocks, self._seed = num_blocks, seed
+        self._block_of: dict[int, int] = {}
+
+    def assign(self, trials: Sequence[Trial], clients: Sequence[int]) -> dict[int, list[int]]:
+        """Return the clients of each trial in the next round; every connected client is in one share."""
+        members = self._members(clients)
+        if not trials:
+            return {}
+        order = sorted(trials, key=lambda trial: trial.number)
+        visits = np.zeros((len(order), self._num_blocks), dtype=np.int64)
+        for row, trial in enumerate(order):
+            for done in trial.rounds:
+                visits[row, list(done.blocks)] += 1
+        shares: dict[int, list[int]] = {trial.number: [] for trial in order}
+        for row, block in assignment(visits):
+            shares[order[row].number] += members[block]
+        return {number: sorted(share) for number, share in shares.items()}
+
+    def blocks_of(self, share: Iterable[int]) -> list[int]:
+        """Return the blocks to which clients belong."""
+        return sorted({self._block_of[client] for client in share})
+
+    def _members(self, clients: Sequence[int]) -> list[list[int]]:
+        """Return the connected clients of each block; a client that comes later joins the smallest one."""
+        new = [client for client in sorted(clients) if client not in self._block_of]
+        known = [self._block_of[client] for client in clients if client in self._block_of]
+        sizes = np.bincount(known, minlength=self._num_blocks)
+        order = generator(self._seed, "federation", "blocks", len(self._block_of)).permutation(len(new))
+        for position in order:
+            block = int(np.argmin(sizes))
+            self._block_of[new[position]] = block
+            sizes[block] += 1
+        members: list[list[int]] = [[] for _ in range(self._num_blocks)]
+        for client in clients:
+            members[self._block_of[client]].append(client)
+        return members
+
+
+def assignment(visits: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> list[tuple[int, int]]:
+    """Return pairs (trial, block) that give every block to one trial, and each trial as many as the others.
+
+    They minimise `sum (v + 1/2)` over the pairs, which is the increase of `sum v^2 / 2`. Its minimum is
+    reached when all counts of a trial are equal. It is the linear assignment problem, solved exactly.
 
     Parameters
     ----------
-    setup, step, schedule, proposals : its parts
-    journal, checkpoints : where it writes
-    budget : client-rounds after which no round begins; None: no limit
-    search : how many trials there are, and how many run side by side
-    finalists : trials whose models are judged by all clients at the end
-    clients : how long to wait for clients
-    callbacks : called after every round
+    visits : `(T, K)` with `T <= K`, how often each trial has had each block
     """
+    from scipy.optimize import linear_sum_assignment
 
-    setup: TrialSetup
+    num_trials, num_blocks = visits.shape
+    # a trial has as many rows as it may get blocks; a second block is dear, so that all get a first one
+    copies = -(-num_blocks // num_trials)
+    dear = float(visits.max(initial=0) + 1) * num_blocks
+    cost = np.concatenate([visits + 0.5 + dear * copy for copy in range(copies)])
+    rows, columns = linear_sum_assignment(cost)
+    return [(int(row) % num_trials, int(column)) for row, column in zip(rows, columns, strict=True)]
+
+
+@dataclass(eq=False)
+class Tuner:
+    """Runs trials over a federation; see `tune_federation` for the settings."""
+
+    build: Callable[[Config], Run]
+    seed: int
     step: Step
     schedule: Schedule
     proposals: Proposals
-    journal: TunerJournal
+    journal: StudyJournal | None
     checkpoints: Checkpoints
     budget: int | None
     search: Search
@@ -69,116 +134,148 @@ class Tuner:
     callbacks: Sequence[Callable[[TunerProgress], None]]
 
     def __post_init__(self) -> None:
-        self.trials: dict[int, Trial] = {}
+        self._trials: dict[int, Trial] = {}
         self._runs: dict[int, TrialRun] = {}
-        self._shares = Shares(self.search.num_parallel, self.setup.seed)
+        self._shares = Shares(self.search.num_parallel, self.seed)
         self._attempts: dict[int, int] = {}
         self._wasted = 0
         self._begun = False
 
     @property
+    def trials(self) -> list[Trial]:
+        """All trials, by number."""
+        return list(self._trials.values())
+
+    @property
     def spent(self) -> int:
         """Client-rounds so far, those of rounds that brought nothing included."""
-        return client_rounds(self.trials) + self._wasted
+        return sum(trial.client_rounds for trial in self.trials) + self._wasted
 
-    def replay(self, events: list[Event]) -> None:
+    def replay(self, events: Sequence[Event]) -> None:
         """Bring the tuner to the state that a journal describes."""
         for event in events:
-            apply(self.trials, event, self.proposals.space)
-            if event.kind == STEP:
-                visits: Mapping[str, list[int]] = event.values["visits"]  # type: ignore[assignment]  # as written
-                for name, counts in visits.items():
-                    self._shares.put_visits(int(name), counts)
-                self._wasted = int(str(event.values["wasted"]))
+            self._apply(event)
         self._collect()
         if events:
-            running = sum(trial.runs for trial in self.trials.values())
             log(INFO, "Resumed with %d trials, %d of them under way, after %d client-rounds",
-                len(self.trials), running, self.spent)  # fmt: skip
+                len(self._trials), len(self._running()), self.spent)  # fmt: skip
 
-    def run(self, grid: Grid) -> None:
-        """Run until the budget is spent, or no trial is left.
+    def _commit(self, point: Any = None, **values: Any) -> None:
+        """Write an event and let it take effect."""
+        event = Event("federation", arrays={} if point is None else {"point": point}, values=values)
+        if self.journal is not None:
+            self.journal.write([event])
+        self._apply(event)
 
-        Raises
-        ------
-        ConfigError
-            If too few clients connect, or the metric is missing.
-        ObjectiveError
-            If every trial failed.
-        """
-        with interruptible(self.step.stop):
-            wait_for_clients(grid, self.clients.number, 1, self.clients.wait_seconds, self.step.stop)
+    def _apply(self, event: Event) -> None:
+        values: Mapping[str, Any] = event.values
+        if "new" in values:
+            point, number = np.array(event.arrays["point"], dtype=np.float64), len(self._trials)
+            config = self.proposals.space.decode(point)
+            self._trials[number] = Trial(number, config, point, **values["new"])
+        for name, done in values.get("rounds", {}).items():
+            self._trials[int(name)] = self._trials[int(name)].learn(TrialRound(**done))
+        for name, changes in values.get("changed", {}).items():
+            self._trials[int(name)] = replace(self._trials[int(name)], **changes)
+        self._wasted = values.get("wasted", self._wasted)
+
+    def run(self) -> None:
+        """Run until the budget is spent, or no trial is left."""
+        stop = self.step.stop
+        with interruptible(stop):
+            wait_for_clients(self.step.grid, self.clients.number, 1, self.clients.wait_seconds, stop)
             while self.budget is None or self.spent < self.budget:
                 self._fill()
                 if not self._running():
                     break
-                self._one_round(grid)
+                self._one_round()
                 self._check_failures()
             self._check_failures(at_the_end=True)
-            self._judge_finalists(grid)
+            self._judge_finalists()
 
     def run_of(self, number: int) -> TrialRun:
         """Return a trial's live state, from its last checkpoint if it is not in memory."""
         if number not in self._runs:
-            trial = self.trials[number]
+            trial = self._trials[number]
             content = self.checkpoints.get(trial.checkpoint) if trial.checkpoint else None
             # a trial that begins with another one's model has settings of its own
-            parent = None if trial.rounds or not trial.origin else self.trials[trial.parent].config
-            self._runs[number] = TrialRun(self.setup, number, trial.config, content, parent)
+            parent = None if trial.rounds or not trial.origin else self._trials[trial.parent].config
+            self._runs[number] = TrialRun(self.build, self.seed, number, trial.config, content, parent)
         return self._runs[number]
 
     # -- places --------------------------------------------------------------------------------
 
-    def _running(self) -> list[int]:
-        return [trial.number for trial in self.trials.values() if trial.runs]
+    def _running(self) -> list[Trial]:
+        return [trial for trial in self.trials if trial.runs]
 
     def _fill(self) -> None:
-        """Give free places to trials and write that down."""
-        new: dict[int, Trial] = {}
-        targets: dict[int, int] = {}
+        """Give free places to trials."""
+        most, rounds = self.search.num_trials, self.schedule.rounds
         while len(self._running()) < self.search.num_parallel:
-            choice = self.schedule.choose(list(self.trials.values()))
+            choice = self.schedule.choose(self.trials)
+            if isinstance(choice, Start) and most is not None and len(self._trials) >= most:
+                # the best trial runs to the end if nothing else is left to do and none has a whole run
+                best = next(iter(ranking(self.trials)), None)
+                done = self._running() or any(trial.round >= rounds for trial in self.trials)
+                choice = None if best is None or done else GoOn(best.number, rounds)
             if choice is None:
-                break
-            if not isinstance(choice, GoOn):
-                number = len(self.trials)
-                if self.search.num_trials is not None and number >= self.search.num_trials:
-                    targets |= self._last_leave()
-                    break
-                self.trials[number] = new[number] = self._begun_by(choice, number)
+                return
+            if isinstance(choice, GoOn):
+                self._commit(changed={str(choice.trial): {"target": choice.target}})
             else:
-                targets[choice.trial] = choice.target
-                self.trials[choice.trial] = self.trials[choice.trial].until(choice.target)
-        if new or targets:
-            self.journal.write(places_event(new, targets))
+                self._begin(choice)
 
-    def _begun_by(self, choice: Start | Copy, number: int) -> Trial:
-        """Return a new trial."""
-        space = self.proposals.space
-        if isinstance(choice, Copy):
-            parent = self.trials[choice.trial]
-            return Trial(
-                number, space.decode(choice.point), choice.point, choice.bracket, target=choice.target,
-                parent=parent.number, born=parent.round, origin=parent.checkpoint,
-            )  # fmt: skip
-        trials = list(self.trials.values())
-        point = self.proposals.propose(trials, self.schedule.rungs_of(choice.bracket))
-        return Trial(number, space.decode(point), point, choice.bracket, target=choice.target)
-
-    def _last_leave(self) -> dict[int, int]:
-        """Let the best trial run to the end if nothing else is left to do and none has a whole run."""
-        best, rounds = self.best(), self.schedule.rounds
-        if best is None or self._running() or any(t.round >= rounds for t in self.trials.values()):
-            return {}
-        self.trials[best.number] = best.until(rounds)
-        return {best.number: rounds}
+    def _begin(self, choice: Start) -> None:
+        """Begin a new trial."""
+        new: dict[str, Any] = {"bracket": choice.bracket, "target": choice.target}
+        point = choice.point
+        if point is None:
+            point = self.proposals.propose(self.trials, self.schedule.rungs_of(choice.bracket))
+        else:
+            parent = self._trials[choice.parent]
+            new |= {"parent": parent.number, "born": parent.round, "origin": parent.checkpoint}
+        self._commit(point, new=new)
 
     # -- rounds --------------------------------------------------------------------------------
 
-    def _one_round(self, grid: Grid) -> None:
+    def _one_round(self) -> None:
         """Do a round of every running trial for which there are clients."""
-        running = self._running()
-        runs = {number: self.run_of(number) for number in running}
+        running, runs, nodes = self._ready()
+        shares = self._shares.assign(running, nodes)
+        numbers = {trial.number: trial.round + 1 for trial in running}
+        rounds: dict[str, dict[str, Any]] = {}
+        failures: dict[str, dict[str, str]] = {}
+        wasted = self._wasted
+        for number, result in self.step.run(runs, numbers, shares, nodes).items():
+            if isinstance(result, TrialRound):
+                digest = self.checkpoints.put(*runs[number].checkpoint())
+                blocks = self._shares.blocks_of(shares[number])
+                rounds[str(number)] = asdict(replace(result, checkpoint=digest, blocks=blocks))
+                self._attempts.pop(number, None)
+                continue
+            if result.reason == LEGACY and not self._succeeded():
+                raise ConfigError(LEGACY)  # before the journal has a trial that failed
+            wasted += len(shares[number])
+            self._runs.pop(number)  # its state may be that of a half-done round
+            attempts = self._attempts[number] = self._attempts.get(number, 0) + 1
+            if not result.lost or attempts >= MAX_ATTEMPTS:
+                failures[str(number)] = {"failure": result.reason}
+            else:
+                log(WARNING, "Trial %d repeats round %d: %s",
+                    number, numbers[number], printable(result.reason))  # fmt: skip
+        self._commit(rounds=rounds, changed=failures, wasted=wasted)
+        self._report([int(name) for name in (*rounds, *failures)])
+        for number in list(self._runs):
+            if not self._trials[number].runs:
+                del self._runs[number]  # promoted trials go on from their checkpoint
+        self._collect()
+        for callback in self.callbacks:
+            callback(TunerProgress(tuple(self.trials), self.spent))
+
+    def _ready(self) -> tuple[list[Trial], dict[int, TrialRun], list[int]]:
+        """Return the trials that do a round now, their live states, and the connected clients."""
+        grid, running = self.step.grid, self._running()
+        runs = {trial.number: self.run_of(trial.number) for trial in running}
         least = max(least_clients(run.strategy) for run in runs.values())
         nodes = sorted(grid.get_node_ids())
         if not self._begun and len(nodes) // least < len(running):
@@ -193,102 +290,61 @@ class Tuner:
             nodes = wait_for_clients(grid, least, least, self.clients.wait_seconds, self.step.stop)
         # if clients have left, there may be enough for fewer trials only: the earliest ones go on
         chosen = running[: max(len(nodes) // least, 1)]
-        if len(chosen) < min(len(running), self.search.num_parallel):
+        if len(chosen) < len(running):
             log(WARNING, "%d of %d trials wait: %d clients are connected, and each trial needs %d",
                 len(running) - len(chosen), len(running), len(nodes), least)  # fmt: skip
-        shares = self._shares.assign(chosen, nodes)
-        rounds = {number: self.trials[number].round + 1 for number in chosen}
-        found = self.step.run({n: runs[n] for n in chosen}, rounds, shares, nodes)
-        results: dict[int, TrialRound | str] = {}
-        for number, result in found.items():
-            if isinstance(result, TrialRound):
-                digest = self.checkpoints.put(*runs[number].checkpoint())
-                results[number] = replace(result, checkpoint=digest)
-                self._attempts.pop(number, None)
-            elif result.reason == LEGACY and not self._succeeded():
-                raise ConfigError(LEGACY)  # before the journal has a trial that failed
-            else:
-                self._wasted += len(shares[number])
-                self._runs.pop(number)  # its state may be that of a half-done round
-                attempts = self._attempts[number] = self._attempts.get(number, 0) + 1
-                if not result.lost or attempts >= MAX_ATTEMPTS:
-                    results[number] = result.reason
-                else:
-                    log(WARNING, "Trial %d repeats round %d: %s",
-                        number, rounds[number], printable(result.reason))  # fmt: skip
-        self._shares.note({number: shares[number] for number in results})
-        visits = {number: self._shares.visits(number) for number in chosen}
-        event = step_event(results, visits, self._wasted)
-        self.journal.write(event)
-        apply(self.trials, event, self.proposals.space)
-        self._report(results)
-        for number in list(self._runs):
-            if not self.trials[number].runs:
-                del self._runs[number]  # promoted trials go on from their checkpoint
-        self._collect()
-        for callback in self.callbacks:
-            callback(TunerProgress(tuple(self.trials.values()), self.spent))
+        return chosen, {trial.number: runs[trial.number] for trial in chosen}, nodes
 
     def _collect(self) -> None:
         """Remove the checkpoints that no trial needs: those of earlier rounds and of failed trials."""
-        trials = self.trials.values()
-        self.checkpoints.collect({t.checkpoint for t in trials if t.checkpoint and not t.failure})
+        self.checkpoints.collect({t.checkpoint for t in self.trials if t.checkpoint and not t.failure})
 
-    def _report(self, results: Mapping[int, TrialRound | str]) -> None:
+    def _report(self, numbers: Iterable[int]) -> None:
         """Log a line for each trial's round."""
-        best = self.best()
+        best, sign = next(iter(ranking(self.trials)), None), self.step.sign
         budget = "" if self.budget is None else f"/{self.budget}"
-        for number, done in results.items():
-            if isinstance(done, str):
-                log(WARNING, "Trial %d failed: %s", number, printable(done))
-                continue
-            about = "" if best is None else f", best {self._shown(best.value):.4g} by trial {best.number}"
-            log(INFO, "[%d%s client-rounds] trial %d, round %d/%d: %s %.4g%s",
-                self.spent, budget, number, done.round, self.schedule.rounds,
-                self.step.metric, self._shown(done.value), about)  # fmt: skip
-
-    def _shown(self, value: float) -> float:
-        return self.step.sign * value
+        about = "" if best is None else f", best {sign * best.value:.4g} by trial {best.number}"
+        for trial in map(self._trials.__getitem__, numbers):
+            if trial.failure:
+                log(WARNING, "Trial %d failed: %s", trial.number, printable(trial.failure))
+            else:
+                log(INFO, "[%d%s client-rounds] trial %d, round %d/%d: %s %.4g%s",
+                    self.spent, budget, trial.number, trial.round, self.schedule.rounds,
+                    self.step.guard.metric, sign * trial.value, about)  # fmt: skip
 
     # -- the end -------------------------------------------------------------------------------
 
     def _check_failures(self, *, at_the_end: bool = False) -> None:
         """Raise ObjectiveError if trials fail one after the other and none has succeeded."""
-        trials = self.trials.values()
-        failed = [trial for trial in trials if trial.failure]
+        failed = [trial.failure for trial in self.trials if trial.failure]
         if self._succeeded():
             return
         if len(failed) >= MAX_FAILED or (at_the_end and failed):
             raise ObjectiveError(
                 f"trials: expected one that succeeds, got {len(failed)} that failed; the last one: "
-                f"{failed[-1].failure}"
+                f"{failed[-1]}"
             )
-        if at_the_end and not failed:
+        if at_the_end:
             raise ConfigError("budget: expected enough for one round, got a run without any")
 
     def _succeeded(self) -> bool:
-        return any(trial.rounds and not trial.failure for trial in self.trials.values())
-
-    def best(self) -> Trial | None:
-        """Return the trial with the best value so far; None before the first round."""
-        return next(iter(ranking(list(self.trials.values()))), None)
+        return any(trial.has_value for trial in self.trials)
 
     def ranking(self) -> list[Trial]:
-        """Return the trials from the best to the worst, see `recommend`."""
-        return ranking(list(self.trials.values()), self.proposals, self.schedule.rungs_of(0))
+        """Return the trials that have a value from the best to the worst, as the surrogate sees them."""
+        return ranking(self.trials, self.proposals, self.schedule.rungs_of(0))
 
-    def _judge_finalists(self, grid: Grid) -> None:
+    def _judge_finalists(self) -> None:
         """Evaluate the models of the best trials on all clients."""
         for trial in self.ranking()[: self.finalists]:
             if trial.judged is not None:
                 continue  # before the interruption
-            result = self.step.judge_on(self.run_of(trial.number), trial.round, sorted(grid.get_node_ids()))
+            nodes = sorted(self.step.grid.get_node_ids())
+            result = self.step.judge_on(self.run_of(trial.number), trial.round, nodes)
             self._runs.pop(trial.number, None)
             if isinstance(result, Failure):
                 log(WARNING, "Finalist %d was not judged: %s", trial.number, printable(result.reason))
                 continue
-            event = Event(JUDGED, values={"trial": trial.number, "value": result[0]})
-            self.journal.write(event)
-            apply(self.trials, event, self.proposals.space)
+            self._commit(changed={str(trial.number): {"judged": result.value}})
             log(INFO, "Finalist %d on all clients: %s %.4g",
-                trial.number, self.step.metric, self._shown(result[0]))  # fmt: skip
+                trial.number, self.step.guard.metric, self.step.sign * result.value)  # fmt: skip

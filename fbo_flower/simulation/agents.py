@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any
 
 from flwr.app import Context
@@ -15,6 +16,7 @@ from fbo_flower.algorithms.registry import SIMULATION
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.evaluator import Parallel
+from fbo_flower.clients.guards import check_subset
 from fbo_flower.clients.pruning import FEDERATED, Pruning
 from fbo_flower.clients.site import SiteOptions
 from fbo_flower.clients.site_agent import site_agent
@@ -22,9 +24,16 @@ from fbo_flower.clients.workers import pickled
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.own_objective import OwnObjective
 from fbo_flower.simulation.problems import Problem, SitesProblem
-from fbo_flower.simulation.unequal_agents import NOBODY, UnequalAgents
+from fbo_flower.simulation.settings import Agents
+from fbo_flower.space.held import held_space
 
-ONE_BY_ONE = Parallel()
+ALIKE = Agents()
+
+
+@lru_cache(maxsize=8)
+def names_of(problem: Problem) -> tuple[str, ...]:
+    """Return the ids of a problem's agents, by partition."""
+    return tuple(problem.agent_name(partition) for partition in range(problem.num_agents))
 
 
 def check_initial(algorithm: Algorithm[Any]) -> None:
@@ -62,38 +71,40 @@ def check_roles(
         )
 
 
-def check_parallel(
-    num_parallel: int, trial_timeout: float, problem: Problem, engine: str, simulated_time: bool
-) -> Parallel:
-    """Return how the agents of a simulation evaluate.
+def check_agents(
+    problem: Problem, algorithm: Algorithm[Any], agents: Agents, engine: str, simulated_time: bool
+) -> None:
+    """Raise ConfigError if the agents of a simulation cannot be as the settings say.
 
     Parameters
     ----------
     simulated_time : whether evaluations take a simulated time, one after the other
-
-    Raises
-    ------
-    ConfigError
-        If the engine or the simulated time rules out worker processes, which the settings need.
     """
-    parallel = Parallel(num_parallel, trial_timeout)
-    if not parallel.needs_workers:
-        return parallel
-    name, needed, given = "num_parallel", 1, str(num_parallel)
-    if num_parallel == 1:
-        name, needed, given = "trial_timeout", 0, f"{trial_timeout:g}"
-    if engine != "inline":
+    if Parallel(agents.num_parallel, agents.trial_timeout).needs_workers:
+        name, needed, given = "num_parallel", 1, str(agents.num_parallel)
+        if agents.num_parallel == 1:
+            name, needed, given = "trial_timeout", 0, f"{agents.trial_timeout:g}"
+        if engine != "inline":
+            raise ConfigError(
+                f"{name}: expected {needed} with the engine {engine}, which evaluates for as many agents at "
+                f"once as there are cores, got {given}; use engine='inline'"
+            )
+        if simulated_time:
+            raise ConfigError(
+                f"{name}: expected {needed} with durations, which simulate one evaluation after the other, "
+                f"got {given}; leave out one of them"
+            )
+        pickled(problem)
+    check_roles(problem, algorithm, agents.site_options)
+    if agents.are_alike:
+        return
+    if algorithm.roles:
         raise ConfigError(
-            f"{name}: expected {needed} with the engine {engine}, which evaluates for as many agents at once "
-            f"as there are cores, got {given}; use engine='inline'"
+            f"max_trials, participation, fixed: expected none with {algorithm.name}, whose sites have roles"
         )
-    if simulated_time:
-        raise ConfigError(
-            f"{name}: expected {needed} with durations, which simulate one evaluation after the other, got "
-            f"{given}; leave out one of them"
-        )
-    pickled(problem)
-    return parallel
+    for partition in range(problem.num_agents):
+        own = agents.of_agent(names_of(problem), partition)
+        check_subset(algorithm, held_space(problem.space, own.get("fixed")))
 
 
 def problem_app(
@@ -101,33 +112,21 @@ def problem_app(
     algorithm: Algorithm[Any],
     seed: int,
     prior: Prior | None = None,
-    site_options: Mapping[str, Any] | None = None,
+    agents: Agents = ALIKE,
     journals: str | os.PathLike[str] | None = None,
-    parallel: Parallel = ONE_BY_ONE,
-    unequal: UnequalAgents = NOBODY,
-    pruning: Pruning | None = None,
 ) -> ClientApp:
     """Return the ClientApp whose nodes are a problem's agents, see `problem_agent`."""
-
-    def agent(context: Context) -> TuningAgent:
-        return problem_agent(
-            problem, algorithm, context, seed, prior, site_options, journals, parallel, unequal, pruning
-        )
-
-    return agent_app(agent)
+    return agent_app(partial(problem_agent, problem, algorithm, seed, prior, agents, journals))
 
 
 def problem_agent(
     problem: Problem,
     algorithm: Algorithm[Any],
-    context: Context,
     seed: int,
-    prior: Prior | None = None,
-    site_options: Mapping[str, Any] | None = None,
-    journals: str | os.PathLike[str] | None = None,
-    parallel: Parallel = ONE_BY_ONE,
-    unequal: UnequalAgents = NOBODY,
-    pruning: Pruning | None = None,
+    prior: Prior | None,
+    agents: Agents,
+    journals: str | os.PathLike[str] | None,
+    context: Context,
 ) -> TuningAgent:
     """Return the agent of one node; it holds the data of the partition that `node_config` names.
 
@@ -136,48 +135,46 @@ def problem_agent(
     algorithm : an algorithm with roles gets sites, any other gets agents that tune the problem's objective
     seed : seed of the agent's random numbers, so that a simulated run can be repeated
     prior : see `TuningAgent`; sites have none
-    site_options : options of every site, see `SiteOptions`; `node_config` overrides them. By default a site
-        answers any number of questions, and judges models in its own process, because the simulation itself
-        has trained them
+    agents : settings of the agents; `node_config` overrides those of sites. By default a site answers any
+        number of questions, and judges models in its own process, because the simulation itself has trained
+        them
     journals : directory of the agents' journals; None: agents keep their state in Flower's context
-    parallel : evaluations of an agent at the same time, in worker processes, and how long each may take;
-        sites have none
-    unequal : settings in which the agents differ
-    pruning : see `TuningAgent`; with the rule "federated" agents also send medians of their curves
     """
-    if not algorithm.roles:
-        initial = None
-        if isinstance(problem, OwnObjective):
-            name = problem.agent_name(int(context.node_config["partition-id"]))
-            context = replace(context, node_config={**context.node_config, "agent": name})
-            initial = problem.initial_points()
-        return TuningAgent(
-            problem,
+    partition = int(context.node_config["partition-id"])
+    if algorithm.roles:
+        check_roles(problem, algorithm, {**(agents.site_options or {}), "allow_models_with_data": True})
+        assert isinstance(problem, SitesProblem)
+        return site_agent(
+            problem.site_objective(),
             problem.space,
             context,
+            role=problem.role(partition),
             seed=seed,
             disclose="trials",
-            prior=prior,
-            initial=initial,
+            defaults={"in_process": True, "query_budget": 0, **(agents.site_options or {})},
             journals=journals,
             chosen_by=SIMULATION,
-            num_parallel=parallel.num_parallel,
-            trial_timeout=parallel.trial_timeout,
-            pruning=pruning,
-            disclose_curves=pruning is not None and pruning.rule == FEDERATED,
-            algorithms=[type(algorithm.inner)],  # workers know no class of a notebook
-            **(unequal.settings(int(context.node_config["partition-id"])) if unequal.names else {}),
         )
-    check_roles(problem, algorithm, {**(site_options or {}), "allow_models_with_data": True})
-    assert isinstance(problem, SitesProblem)
-    return site_agent(
-        problem.site_objective(),
+    initial = None
+    if isinstance(problem, OwnObjective):
+        name = problem.agent_name(partition)
+        context = replace(context, node_config={**context.node_config, "agent": name})
+        initial = problem.initial_points()
+    pruning = Pruning.read({}, agents.pruning)
+    return TuningAgent(
+        problem,
         problem.space,
         context,
-        role=problem.role(int(context.node_config["partition-id"])),
         seed=seed,
         disclose="trials",
-        defaults={"in_process": True, "query_budget": 0, **(site_options or {})},
+        prior=prior,
+        initial=initial,
         journals=journals,
         chosen_by=SIMULATION,
+        num_parallel=agents.num_parallel,
+        trial_timeout=agents.trial_timeout,
+        pruning=pruning,
+        disclose_curves=pruning.rule == FEDERATED,
+        algorithms=[type(algorithm.inner)],  # workers know no class of a notebook
+        **({} if agents.are_alike else agents.of_agent(names_of(problem), partition)),
     )

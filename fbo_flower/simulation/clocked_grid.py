@@ -9,36 +9,23 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
-from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.serverapp import Grid
+from flwr.app import ConfigRecord, Message
 from flwr.supercore.run import Run
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.durations import Duration
+from fbo_flower.simulation.durations import Duration, durations, parse_durations
 from fbo_flower.simulation.grids import LocalGrid
+from fbo_flower.simulation.settings import Clock
 from fbo_flower.strategies.clocked import Clocked, SentAt
+from fbo_flower.strategies.forwarding_grid import ForwardingGrid
+from fbo_flower.study.schema import TIMES
+from fbo_flower.study.study import Study
+from fbo_flower.study.table import Table
 
 
-@dataclass
-class _Clock:
-    """What the simulation knows about time.
-
-    Parameters
-    ----------
-    now : seconds
-    free : agent -> when it has done its tasks
-    times : agent and trial -> start and end of the evaluation
-    """
-
-    now: float = 0.0
-    free: dict[str, float] = field(default_factory=dict)
-    times: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
-
-
-class ClockedGrid(Clocked, Grid):
+class ClockedGrid(Clocked, ForwardingGrid):
     """A grid whose nodes answer after the simulated duration of their evaluations.
 
     Parameters
@@ -52,11 +39,12 @@ class ClockedGrid(Clocked, Grid):
     def __init__(
         self, inner: LocalGrid, duration: Duration, seed: int, exchange_seconds: float = 0.0
     ) -> None:
-        self._inner = inner
-        self._duration = duration
-        self._seed = seed
+        super().__init__(inner)
+        self._inner, self._duration, self._seed = inner, duration, seed
         self._one_way = exchange_seconds / 2.0
-        self._clock = _Clock()
+        self._now = 0.0
+        self._free: dict[str, float] = {}  # agent -> when it has done its tasks
+        self._times: dict[tuple[str, int], tuple[float, float]] = {}
         self._unread: set[str] = set()  # ids of the messages whose replies nobody has pulled
         self._heap: list[tuple[float, int, str]] = []  # of them: when the reply is due, place, id
         self._arrived: dict[str, Message] = {}
@@ -68,11 +56,11 @@ class ClockedGrid(Clocked, Grid):
 
     def now(self) -> float:
         """Return the seconds since the simulation began."""
-        return self._clock.now
+        return self._now
 
     def advance(self, to: float) -> None:
         """Let time pass until `to`, in which nothing happens."""
-        self._clock.now = max(self._clock.now, to)
+        self._now = max(self._now, to)
 
     def awaits(self, message_ids: Iterable[str]) -> bool:
         """Return whether a reply to one of these messages may still arrive."""
@@ -84,37 +72,17 @@ class ClockedGrid(Clocked, Grid):
         for task in sent:
             reply_due = self._do_work(task) + self._one_way
             self._restored[task.agent] = task.trial, task.num_trials, reply_due
-        self._clock.now = now
+        self._now = now
 
     @property
     def times(self) -> Mapping[tuple[str, int], tuple[float, float]]:
         """Agent and trial -> start and end of its evaluation, in simulated seconds."""
-        return self._clock.times
+        return self._times
 
     # -- Flower's interface --------------------------------------------------------------------
 
     def set_run(self, run: Run) -> None:
         """Do nothing, because the grid has a single run."""
-
-    @property
-    def run(self) -> Run:
-        """Return the grid's only run."""
-        return self._inner.run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Return a message to a node."""
-        return self._inner.create_message(content, message_type, dst_node_id, group_id, ttl)
-
-    def get_node_ids(self) -> list[int]:
-        """Return the ids of the connected nodes."""
-        return self._inner.get_node_ids()
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Send messages, and set when their replies are due."""
@@ -137,16 +105,14 @@ class ClockedGrid(Clocked, Grid):
         while self._heap:
             entry = heapq.heappop(self._heap)
             seconds, _, message_id = entry
-            if message_id not in wanted:
+            is_lost = message_id not in self._arrived and not self._inner.awaits([message_id])
+            if message_id not in wanted or is_lost:
                 skipped.append(entry)  # somebody else may ask for it later
                 continue
-            if message_id not in self._arrived and not self._inner.awaits([message_id]):
-                skipped.append(entry)  # it is lost
-                continue
-            if (found and seconds > self._clock.now) or message_id not in self._arrived:
+            if (found and seconds > self._now) or message_id not in self._arrived:
                 skipped.append(entry)
                 break
-            self._clock.now = max(self._clock.now, seconds)
+            self.advance(seconds)
             found.append(self._arrived.pop(message_id))
             self._unread.remove(message_id)
         for entry in skipped:
@@ -168,22 +134,23 @@ class ClockedGrid(Clocked, Grid):
 
     def _due_time(self, message: Message) -> float:
         """Return when the reply to a message is due, and note the times of its evaluations."""
-        now = self._clock.now
-        task = _task(message, now)
-        if task is None:
-            return now
-        trial, num_trials, reply_due = self._restored.pop(task.agent, (-1, 0, 0.0))
-        if (trial, num_trials) == (task.trial, task.num_trials):
-            return max(now, reply_due)  # under way when the earlier process ended: it is not sent twice
-        return max(now, self._do_work(task) + self._one_way)
+        config = message.content.get("config") if message.has_content() else None
+        if not isinstance(config, ConfigRecord) or "num-trials" not in config:
+            return self._now
+        agent, trial, num_trials = (config[name] for name in ("agent", "trial", "num-trials"))
+        task = SentAt(self._now, str(agent), int(str(trial)), int(str(num_trials)))
+        *known, reply_due = self._restored.pop(task.agent, (-1, 0, 0.0))
+        if known == [task.trial, task.num_trials]:
+            return max(self._now, reply_due)  # under way when the earlier process ended: it is not sent twice
+        return max(self._now, self._do_work(task) + self._one_way)
 
     def _do_work(self, task: SentAt) -> float:
         """Return when an agent has done a task, and note the times of its evaluations."""
-        clock, agent = self._clock, task.agent
-        time = max(task.time + self._one_way, clock.free.get(agent, 0.0))
+        agent = task.agent
+        time = max(task.time + self._one_way, self._free.get(agent, 0.0))
         for trial in range(task.trial, task.trial + task.num_trials):
-            if (agent, trial) in clock.times:  # a task that is sent again was done the first time
-                time = max(time, clock.times[agent, trial][1])
+            if (agent, trial) in self._times:  # a task that is sent again was done the first time
+                time = max(time, self._times[agent, trial][1])
                 continue
             seconds = float(self._duration(agent, trial, generator(self._seed, "duration", agent, trial)))
             if not 0.0 <= seconds < math.inf:
@@ -191,15 +158,30 @@ class ClockedGrid(Clocked, Grid):
                     f"durations: expected seconds that are finite and not negative, got {seconds!r} for "
                     f"trial {trial} of agent {agent!r}"
                 )
-            clock.times[agent, trial] = time, time + seconds
+            self._times[agent, trial] = time, time + seconds
             time += seconds
-        clock.free[agent] = time
+        self._free[agent] = time
         return time
 
 
-def _task(message: Message, now: float) -> SentAt | None:
-    """Return the task in a message that is sent now; None if it holds none."""
-    config = message.content.get("config") if message.has_content() else None
-    if not isinstance(config, ConfigRecord) or "num-trials" not in config:
+def duration_of(clock: Clock | None, engine: str) -> Duration | None:
+    """Return how long the evaluations of a simulation take, or ConfigError; None: there is no clock."""
+    if clock is None:
         return None
-    return SentAt(now, str(config["agent"]), int(str(config["trial"])), int(str(config["num-trials"])))
+    if engine == "flower":
+        raise ConfigError("clock: expected engine 'inline' or 'ray', got 'flower', which has a real clock")
+    return (
+        parse_durations(clock.durations) if isinstance(clock.durations, str) else durations(clock.durations)
+    )
+
+
+def with_simulated_times(study: Study, times: Mapping[tuple[str, int], tuple[float, float]]) -> Study:
+    """Return the study with the times of a `ClockedGrid` for its disclosed trials, not measured ones."""
+    label, trials = study.algorithms[0], study.trials
+    rows = [
+        {"algorithm": label, "agent": agent, "trial": trial, "started": start, "ended": end}
+        for agent, trial in zip(trials["agent"].tolist(), trials["trial"].tolist(), strict=True)
+        if (agent, trial) in times
+        for start, end in [times[agent, trial]]
+    ]
+    return study.with_times(Table.from_rows(rows, TIMES))

@@ -70,6 +70,7 @@ class LocalGrid(Grid):
         node_configs: Mapping[int, Mapping[str, Scalar]] | None = None,
     ) -> None:
         self.contexts: dict[int, Context] = {}
+        self._num_messages = 0
         for partition in range(num_nodes):
             own = (node_configs or {}).get(partition, {})
             config = {"partition-id": partition, "num-partitions": num_nodes, **own}
@@ -95,6 +96,17 @@ class LocalGrid(Grid):
     ) -> Message:
         """Return a message to a node."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def _numbered(self, messages: Iterable[Message]) -> list[tuple[str, Message]]:
+        """Give messages their ids, and return both."""
+        found = []
+        for message in messages:
+            if message.metadata.dst_node_id not in self.contexts:
+                raise KeyError(message.metadata.dst_node_id)
+            self._num_messages += 1
+            message.metadata.__dict__["_message_id"] = str(self._num_messages)
+            found.append((str(self._num_messages), message))
+        return found
 
     def get_node_ids(self) -> list[int]:
         """Return the ids of all nodes."""
@@ -182,27 +194,27 @@ class InProcessGrid(LocalGrid):
         self._faults = faults or {}
         self._next_round = 0  # 0: the registration
         self._replies: dict[str, tuple[float, Message]] = {}
-        self._num_messages = 0
 
     # -- Flower's interface --------------------------------------------------------------------
 
     def get_node_ids(self) -> list[int]:
         """Return the ids of the nodes that are connected now, before the next round."""
-        return [node for node in self.contexts if not self._strikes(node, "down", self._next_round)]
+        down = {
+            FIRST_NODE + partition
+            for partition, fault in self._faults.items()
+            if fault.kind == "down" and fault.strikes(self._next_round)
+        }
+        return [node for node in self.contexts if node not in down]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Deliver messages and let their nodes answer at once, in batches."""
-        ids, upcoming, messages = [], self._next_round, list(messages)
+        upcoming, items = self._next_round, self._numbered(messages)
         waiting: list[tuple[str, Message]] = []
-        progress = ReplyProgress(len(messages))
-        for message in messages:
-            self._num_messages += 1
-            message_id = str(self._num_messages)
-            message.metadata.__dict__["_message_id"] = message_id
+        progress = ReplyProgress(len(items))
+        for message_id, message in items:
             group = int(message.metadata.group_id or 0)
             server_round = group or upcoming
             self._next_round = max(self._next_round, group + 1)
-            ids.append(message_id)
             if message.metadata.dst_node_id - FIRST_NODE in self._faults:
                 self._deliver(message_id, message, server_round)
             else:
@@ -211,7 +223,7 @@ class InProcessGrid(LocalGrid):
                 self._answer(waiting, progress)
                 waiting = []
         self._answer(waiting, progress)
-        return ids
+        return [message_id for message_id, _ in items]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the replies that have arrived; each reply is returned once."""
@@ -232,24 +244,22 @@ class InProcessGrid(LocalGrid):
         replies = answer_all(self._app, batch, progress.add)
         self._replies.update((name, (0.0, reply)) for (name, _), reply in zip(waiting, replies, strict=True))
 
-    def _strikes(self, node: int, kind: str, server_round: int) -> bool:
-        fault = self._faults.get(node - FIRST_NODE)
-        return fault is not None and fault.kind == kind and fault.strikes(server_round)
-
     def _deliver(self, message_id: str, message: Message, server_round: int) -> None:
+        """Let a node with a fault answer."""
         node = message.metadata.dst_node_id
-        if self._strikes(node, "silent", server_round):
+        fault = self._faults[node - FIRST_NODE]
+        kind, due = fault.kind if fault.strikes(server_round) else "none", 0.0
+        if kind == "silent":
             return
-        if self._strikes(node, "down", server_round):
-            gone = Message(Error(code=ErrorCode.NODE_UNAVAILABLE, reason="planted fault"), reply_to=message)
-            self._replies[message_id] = (0.0, gone)
-            return
-        if self._strikes(node, "raising", server_round):
+        if kind == "down":
+            gone = Error(code=ErrorCode.NODE_UNAVAILABLE, reason="planted fault")
+            reply = Message(gone, reply_to=message)
+        elif kind == "raising":
             reply = Message(Error(code=2, reason="RuntimeError: planted fault"), reply_to=message)
         else:
             reply = answer(self._app, message, self.contexts[node])
-        fault = self._faults.get(node - FIRST_NODE)
-        if fault is not None and fault.change is not None and self._strikes(node, "malformed", server_round):
+        if kind == "malformed" and fault.change is not None:
             reply = Message(fault.change(reply.content), reply_to=message)
-        slow = fault is not None and self._strikes(node, "slow", server_round)
-        self._replies[message_id] = (time.monotonic() + (fault.seconds if fault and slow else 0.0), reply)
+        elif kind == "slow":
+            due = time.monotonic() + fault.seconds
+        self._replies[message_id] = due, reply

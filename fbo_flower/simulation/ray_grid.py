@@ -115,11 +115,10 @@ class RayGrid(LocalGrid):
         self._in_flight: dict[Any, _Batch] = {}
         self._replies: dict[str, Message] = {}
         self._owed: set[str] = set()
-        self._num_messages = 0
         self._num_stillborn = 0  # workers in a row that died before they had started
         self._seconds: float | None = None  # measured seconds per message
         self._num_bytes = 0.0
-        self._busy_seconds = 0.0
+        self.busy_seconds = 0.0  # that all workers have worked so far
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._failure = ""
@@ -148,11 +147,6 @@ class RayGrid(LocalGrid):
         return len(self._workers)
 
     @property
-    def busy_seconds(self) -> float:
-        """Total seconds that all workers have worked so far."""
-        return self._busy_seconds
-
-    @property
     def is_running(self) -> bool:
         """Whether messages are still sent to workers."""
         return self._thread.is_alive()
@@ -166,14 +160,7 @@ class RayGrid(LocalGrid):
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Queue messages for the workers; return their ids."""
-        items: list[Item] = []
-        for message in messages:
-            if message.metadata.dst_node_id not in self.contexts:
-                raise KeyError(message.metadata.dst_node_id)
-            self._num_messages += 1
-            message_id = str(self._num_messages)
-            message.metadata.__dict__["_message_id"] = message_id
-            items.append((message_id, message))
+        items = self._numbered(messages)
         ids = [message_id for message_id, _ in items]
         with self._lock:
             for message_id in list(self._replies)[: -UNCLAIMED * len(self.contexts)]:
@@ -237,7 +224,7 @@ class RayGrid(LocalGrid):
 
     def _send(self, worker: int, items: Sequence[Item], weight: int) -> None:
         messages = [message for _, message in items]
-        nodes = {message.metadata.dst_node_id for message in messages}
+        nodes = dict.fromkeys(message.metadata.dst_node_id for message in messages)
         try:
             memories = {node: self._memory(node) for node in nodes}
             reference, num_bytes = self._workers.send(worker, messages, memories)
@@ -262,14 +249,16 @@ class RayGrid(LocalGrid):
             self._bury(batch.worker, str(error))
             return
         except BatchFailed as error:
-            self._drop(reference)
+            answers = None
             self._retry(batch.items, str(error))
+        del self._in_flight[reference]
+        self._load[batch.worker] -= batch.weight
+        if answers is None:
             return
-        self._drop(reference)
         if not batch.items:
             self._num_stillborn = 0
             return
-        self._busy_seconds += answers.seconds
+        self.busy_seconds += answers.seconds
         each = answers.seconds / len(batch.items)
         self._seconds = each if self._seconds is None else 0.5 * (self._seconds + each)
         self._num_bytes = max(batch.num_bytes, answers.num_bytes) / len(batch.items)
@@ -326,7 +315,3 @@ class RayGrid(LocalGrid):
             if batch.items and now - batch.sent > self._timeout * (IN_FLIGHT + len(batch.items)):
                 self._bury(batch.worker, f"no answer within {self._timeout:g} s")
                 return
-
-    def _drop(self, reference: Any) -> None:
-        batch = self._in_flight.pop(reference)
-        self._load[batch.worker] -= batch.weight

@@ -44,37 +44,19 @@ class BatchFailed(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers to a batch.
-
-    Parameters
-    ----------
-    replies : to each message
-    memories : node -> its memory after the batch
-    seconds : how long the worker worked
-    num_bytes : size of the replies and memories
-    """
+    """The answers to a batch."""
 
     replies: Sequence[Message]
-    memories: Mapping[int, bytes]
-    seconds: float
-    num_bytes: int
+    memories: Mapping[int, bytes]  # node -> its memory after the batch
+    seconds: float  # how long the worker worked
+    num_bytes: int  # of the replies and memories
 
 
 class RayWorkers:
-    """A fixed number of workers in a Ray cluster, one CPU each.
+    """A fixed number of workers in a Ray cluster, one CPU each; see `RayGrid` for the arguments.
 
-    Parameters
-    ----------
-    app : the ClientApp; cloudpickle must be able to pickle it, as in Flower's engine
-    count : number of workers; None: one per CPU of the cluster
-    address : address of a Ray cluster to join, "auto" for the one that this machine belongs to; None: that
-        of RAY_ADDRESS, else start a cluster here, or use the one that this process has started
-
-    Raises
-    ------
-    ConfigError
-        If the app cannot be pickled, Ray is not installed, the cluster cannot be reached or has too few free
-        CPUs, or a worker cannot load the app.
+    ConfigError if the app cannot be pickled, Ray is not installed, the cluster cannot be reached or has too
+    few free CPUs, or a worker cannot load the app.
     """
 
     def __init__(self, app: ClientApp, count: int | None, address: str | None) -> None:
@@ -101,17 +83,7 @@ class RayWorkers:
     def send(
         self, worker: int, messages: Sequence[Message], memories: Mapping[int, bytes]
     ) -> tuple[Any, int]:
-        """Send a batch to a worker; return a reference to its answers and the size of the batch in bytes.
-
-        Parameters
-        ----------
-        memories : node -> its memory
-
-        Raises
-        ------
-        BatchFailed
-            If the batch cannot be pickled.
-        """
+        """Send a batch with the nodes' memories; return a reference to its answers and its size in bytes."""
         try:
             data = dumps((messages, memories))
         except Exception as error:  # pickle raises several kinds
@@ -124,15 +96,7 @@ class RayWorkers:
         return ready[0] if ready else None
 
     def collect(self, reference: Any) -> Answers:
-        """Return the answers to a batch that is done.
-
-        Raises
-        ------
-        WorkerDied
-            If the worker died while it had the batch.
-        BatchFailed
-            If the worker could not answer the batch.
-        """
+        """Return the answers to a batch that is done, or raise WorkerDied or BatchFailed."""
         try:
             data, seconds = self._ray.get(reference)
         except self._ray.exceptions.RayActorError as error:

@@ -10,11 +10,12 @@ import inspect
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
+from flwr.serverapp import Grid
 
 from fbo_flower.algorithms import Algorithm, make_algorithm, with_secure_sums
 from fbo_flower.algorithms.options import check_number
@@ -22,31 +23,20 @@ from fbo_flower.algorithms.registry import RECOMMENDED, register
 from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
 from fbo_flower.errors import ConfigError, did_you_mean, kind_of
-from fbo_flower.simulation.agents import check_initial, check_parallel, check_roles, problem_app
+from fbo_flower.simulation.agents import check_agents, check_initial, problem_app
 from fbo_flower.simulation.annotate import annotate
-from fbo_flower.simulation.clock import SimulatedClock
+from fbo_flower.simulation.clocked_grid import ClockedGrid, duration_of, with_simulated_times
 from fbo_flower.simulation.engines import engine_name, run_on_engine
-from fbo_flower.simulation.own_objective import (
-    AgentData,
-    OwnFunction,
-    OwnObjective,
-    own_objective,
-)
-from fbo_flower.simulation.problems import Config, Problem, make_problem
-from fbo_flower.simulation.settings import (
-    Agents,
-    Async,
-    RayEngine,
-    Start,
-    Sync,
-    check_groups,
-)
-from fbo_flower.simulation.unequal_agents import UnequalAgents
-from fbo_flower.space.space import SearchSpace
+from fbo_flower.simulation.grids import LocalGrid
+from fbo_flower.simulation.own_objective import AgentData, OwnFunction, OwnObjective, own_objective
+from fbo_flower.simulation.problems import Problem, make_problem
+from fbo_flower.simulation.settings import Agents, Async, RayEngine, Start, Sync, check_groups
+from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies import RoundProgress, TuningStrategy
+from fbo_flower.strategies.result import TuningResult
 from fbo_flower.study.directory import removed_if_empty, study_directory
-from fbo_flower.study.keep import Directory, Keep
+from fbo_flower.study.keep import Keep
 from fbo_flower.study.study import Study
 from fbo_flower.trackers import Callback
 
@@ -155,33 +145,30 @@ def simulate(
     """
     name = engine_name(engine)
     check_groups(rounds, start, keep)
-    start, keep, owners = start or Start(), keep or Keep(), Agents.of(agents)
+    start, keep = start or Start(), keep or Keep()
+    owners = agents if isinstance(agents, Agents) else Agents(agents)
     if num_rounds is not None:
         check_number("num_rounds", num_rounds, 1, integer=True)
     problem = _problem(objective, space, owners.data, seed, minimize, start.initial)
-    clock = SimulatedClock(rounds.clock, seed, name)
-    parallel = check_parallel(
-        owners.num_parallel, owners.trial_timeout, problem, name, rounds.clock is not None
-    )
+    duration = duration_of(rounds.clock, name)
     problem.check_data()
     made = _chosen(algorithm, problem)
-    check_roles(problem, made, owners.site_options)
+    check_agents(problem, made, owners, name, duration is not None)
     if made.roles and start.gives_observations:
         raise ConfigError(
             f"start: expected no observations with {made.name}, because its sites begin without any"
         )
-    unequal = UnequalAgents.of(problem, made, owners.max_trials, owners.participation, owners.fixed)
-    pruning = Pruning.read({}, owners.pruning)
+    synchronous = rounds if isinstance(rounds, Sync) else SYNC
     strategy = TuningStrategy(
         made.inner,
         num_agents=problem.num_agents,
         seed=seed,
-        fraction=rounds.fraction if isinstance(rounds, Sync) else 1.0,
-        quorum=rounds.quorum if isinstance(rounds, Sync) else 1.0,
+        fraction=synchronous.fraction,
+        quorum=synchronous.quorum,
         label=keep.label,
         minimize=isinstance(problem, OwnObjective) and problem.minimize,
         callbacks=callbacks,
-        pool_curves=pruning.rule == FEDERATED,
+        pool_curves=Pruning.read({}, owners.pruning).rule == FEDERATED,
     )
     with ExitStack() as stack:
         directory = None if keep.out is None else Path(keep.out)
@@ -189,44 +176,46 @@ def simulate(
             stack.enter_context(removed_if_empty(directory))
             study_directory(directory, overwrite=keep.overwrite, resume=keep.resume)
         held = _held_before(start, made, problem, seed, engine, keep)
-        site_options = owners.site_options
         if made.roles and directory is not None:
-            site_options = {"models": str(directory / "models"), **(site_options or {})}
+            sites = {"models": str(directory / "models"), **(owners.site_options or {})}
+            owners = replace(owners, site_options=sites)
         journals = None if keep.journals is None else writable_directory(keep.journals, private=True)
         app = problem_app(
-            problem,
-            made,
-            seed,
-            held,
-            site_options,
-            None if journals is None else journals / "agents",
-            parallel,
-            unequal,
-            pruning,
+            problem, made, seed, held, replace(owners, data=None), journals and journals / "agents"
         )
-        prior_trials = {agent: len(values) for agent, (_, values) in held.items()}
+        clocked: list[ClockedGrid] = []
 
-        def complete(study: Study) -> Study:
-            return clock.with_times(annotate(study, problem, engine=name, prior_trials=prior_trials))
-
-        strategy.complete = complete
-        try:
-            run = partial(
-                strategy.start,
+        def run(grid: Grid) -> TuningResult:
+            if duration is not None and rounds.clock is not None:
+                assert isinstance(grid, LocalGrid), "the engine 'flower' was refused"
+                grid = ClockedGrid(grid, duration, seed, float(rounds.clock.exchange_seconds))
+                clocked.append(grid)
+            return strategy.start(
+                grid,
                 num_rounds=num_rounds,
-                journal=None if journals is None else journals / "study.db",
+                journal=journals and journals / "study.db",
                 resume=keep.resume,
                 warm_start=start.warm_start,
                 mode="async" if isinstance(rounds, Async) else "sync",
                 max_staleness=rounds.max_staleness if isinstance(rounds, Async) else None,
             )
-            run_on_engine(engine, strategy, clock.around(run), app, problem.num_agents)
+
+        def complete(study: Study) -> Study:
+            prior_trials = {agent: len(values) for agent, (_, values) in held.items()}
+            study = annotate(study, problem, engine=name, prior_trials=prior_trials)
+            return with_simulated_times(study, clocked[0].times) if clocked else study
+
+        strategy.complete = complete
+        try:
+            run_on_engine(engine, strategy, run, app, problem.num_agents)
         finally:
             study = strategy.study
             if study is not None:
                 if directory is not None:
                     study.save(directory)
-                _save_messages(strategy, keep.messages or directory, keep.label or made.name)
+                place, messages = keep.messages or directory, strategy.export_messages()
+                if place is not None and messages is not None:
+                    messages.save(Path(place), keep.label or made.name)
     assert study is not None, "the run has ended without an error"
     return study
 
@@ -303,12 +292,7 @@ def observations(study: Study, problem: Problem, without: tuple[str, ...] = ()) 
 
 
 def _held_before(
-    start: Start,
-    algorithm: Algorithm[Any],
-    problem: Problem,
-    seed: int,
-    engine: str | RayEngine,
-    keep: Keep,
+    start: Start, algorithm: Algorithm[Any], problem: Problem, seed: int, engine: str | RayEngine, keep: Keep
 ) -> Prior:
     """Return the observations that each agent holds before the study; the algorithm's `targets` hold none."""
     known = start.observations
@@ -318,14 +302,8 @@ def _held_before(
         )
         known = prior_study(problem, start.prior_algorithm, start.prior_rounds, seed, engine, earlier)
     if isinstance(known, Study):
-        core = algorithm.inner
-        targets = core.targets
+        targets = algorithm.inner.targets
         return observations(known, problem, without=() if targets == "all" else tuple(targets))
     if known and isinstance(problem, OwnObjective) and problem.minimize:
         return {agent: (points, -np.asarray(values)) for agent, (points, values) in known.items()}
     return known or {}
-
-
-def _save_messages(strategy: TuningStrategy, directory: Directory | None, label: str) -> None:
-    if directory is not None and (messages := strategy.export_messages()) is not None:
-        messages.save(Path(directory), label)

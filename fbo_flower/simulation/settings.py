@@ -14,9 +14,18 @@ if TYPE_CHECKING:
     from fbo_flower.clients.agent import Prior
     from fbo_flower.clients.pruning import Pruning
     from fbo_flower.simulation.durations import Durations
-    from fbo_flower.simulation.unequal_agents import FixedPerAgent, PerAgent
     from fbo_flower.space.space import Config
     from fbo_flower.study.study import Study
+
+
+PerAgent = float | Mapping[str, float] | Sequence[float]  # one number for all, by agent, or in their order
+FixedPerAgent = Mapping[str, Mapping[str, object]] | Sequence[Mapping[str, object] | None]
+_NUMBERS = "a number, a dict from agents to numbers, or a list"
+_OWN = {  # what agents may differ in
+    "max_trials": _NUMBERS,
+    "participation": _NUMBERS,
+    "fixed": "a dict from agents to their fixed parameters, or a list of such parameters",
+}
 
 
 @dataclass(frozen=True)
@@ -62,10 +71,47 @@ class Agents:
                 f"{kind_of(options)}"
             )
 
-    @staticmethod
-    def of(agents: Any) -> Agents:
-        """Return the argument `agents` of `simulate` as an object."""
-        return agents if isinstance(agents, Agents) else Agents(agents)
+    @property
+    def are_alike(self) -> bool:
+        """Whether no agent has a budget, a share of the rounds or fixed parameters of its own."""
+        return all(getattr(self, name) is None for name in _OWN)
+
+    def of_agent(self, names: Sequence[str], partition: int) -> dict[str, Any]:
+        """Return the arguments of `TuningAgent` in which agents may differ, for one agent.
+
+        Parameters
+        ----------
+        names : the agents, by partition
+
+        Raises
+        ------
+        ConfigError
+            If a mapping names an agent that does not exist, or a list has not one item per agent.
+        """
+        found = {}
+        for name, expected in _OWN.items():
+            value = getattr(self, name)
+            if isinstance(value, Mapping):
+                unknown = [str(agent) for agent in value if agent not in names]
+                if unknown:
+                    raise ConfigError(
+                        f"{name}: expected agents of the simulation ({', '.join(names[:5])}"
+                        f"{', ...' if len(names) > 5 else ''}), got {', '.join(unknown[:5])}"
+                    )
+                value = value.get(names[partition])
+            elif isinstance(value, Sequence) and not isinstance(value, str):
+                if len(value) != len(names):
+                    raise ConfigError(
+                        f"{name}: expected one item for each of {len(names)} agents, got {len(value)}"
+                    )
+                value = value[partition]
+            elif value is not None and (
+                name == "fixed" or isinstance(value, bool) or not isinstance(value, int | float)
+            ):
+                raise ConfigError(f"{name}: expected {expected}, got {kind_of(value)}")
+            if value is not None:
+                found[name] = value
+        return found
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ from fbo_flower.federated.proposals import Proposals, ranking
 from fbo_flower.federated.records import Trial
 from fbo_flower.federated.schedules import ASHA
 from fbo_flower.federated.step import Failure, Step
-from fbo_flower.federated.trial_run import TrialRun, TrialSetup
+from fbo_flower.federated.trial_run import TrialRun
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation import InProcessGrid
 from studies.benchmarks.federation_data import (
@@ -172,8 +172,8 @@ def whole_run(
 ) -> Iterator[tuple[float, TrialRun]]:
     """Run a configuration with all clients; yield accuracy by the clients' judgement, round by round."""
     grid = InProcessGrid(app(on, seed, stream), num_clients_of(on, seed))
-    setup = TrialSetup(lambda config: Run(make(config), first_model(on, seed, stream)), seed)
-    run, nodes = TrialRun(setup, stream, dict(config), None), grid.get_node_ids()
+    run = TrialRun(lambda own: Run(make(own), first_model(on, seed, stream)), seed, stream, dict(config))
+    nodes = grid.get_node_ids()
     step = Step(grid, Guard("accuracy"), 1.0, 60.0, "share", threading.Event())
     for server_round in range(1, ROUNDS + 1):
         with single_thread():

@@ -1,4 +1,4 @@
-"""Two more functions of the PF-PNE paper; see `fbo_flower.simulation.problems.xarmed` for the conventions."""
+"""Two more functions of the PF-PNE paper; the conventions are those of `XArmed`."""
 
 from __future__ import annotations
 

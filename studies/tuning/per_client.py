@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated import Bounds, Guard, check_bounds, client_metrics, is_number
+from fbo_flower.federated import Bounds, Guard, client_metrics, is_number
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.space import Config
 
@@ -39,7 +39,7 @@ class PerClient(Strategy):
             raise ConfigError(f"strategy: expected a flwr.serverapp.strategy.Strategy, got {strategy!r:.60}")
         self.strategy = strategy
         self.loss, self.maximize = loss, maximize
-        self._guard = Guard(loss, check_bounds("bounds", bounds))
+        self._guard = Guard(loss, bounds)
         self._sent: list[Message] = []
         self._to_judge: list[Message] = []
 

@@ -39,7 +39,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
-    monkeypatch.setattr("fbo_flower.cli.connection.running_processes", list)
+    monkeypatch.setattr("fbo_flower.cli.flower_cli.running_processes", list)
     monkeypatch.setattr(FlowerCLI, "submit", submit)
     new_app("my-app")
     return tmp_path / "my-app"

@@ -125,11 +125,11 @@ def test_a_run_without_a_barrier_on_a_clock_is_the_functions_and_resumes() -> No
 def test_a_run_makes_several_evaluations_at_once_and_resumes() -> None:
     options = {"num_initial": 2, "trials_per_round": 2, "num_candidates": 32}
     given = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
-    command = ["simulate", "--problem", "double-sine", "--engine", "inline", "--agents", "2", "--rounds", "2"]
+    command = ["simulate", "--problem", "double-sine", "--engine", "inline", "--agents", "1", "--rounds", "2"]
     at_once = ["--num-parallel", "2", "--trial-timeout", "300", "--journal"]
     assert run([*command, "--algorithm", "ei", *given, *at_once, "--out", "x", "-q"]) == 0
     algorithm = make_algorithm("ei", options)
-    expected = simulate("double-sine", None, Agents(2, num_parallel=2), algorithm, 2, engine="inline")
+    expected = simulate("double-sine", None, Agents(1, num_parallel=2), algorithm, 2, engine="inline")
     assert Study.load("x").trials == expected.trials
     assert run(["simulate", "--resume", "x", "-q"]) == 0
     assert Study.load("x").trials == expected.trials
@@ -262,7 +262,7 @@ def test_a_directory_with_a_study_is_refused_unless_it_is_to_be_overwritten(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run([*TS, "--journal", "--out", "x", "-q"]) == 0
-    assert run(["report", "x", "-q"]) == 0
+    (Path("x") / "privacy.md").write_text("of the first study")
     (Path("x") / "notes.txt").write_text("mine")
     assert {"privacy.md", "journals", "simulate.json"} <= set(files(Path("x")))
     assert run([*TS, "--rounds", "1", "--out", "x"]) == 2

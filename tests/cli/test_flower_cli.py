@@ -14,8 +14,14 @@ import pytest
 from flwr.common.config import parse_config_args
 
 from fbo_flower.cli import flower_cli
-from fbo_flower.cli.connection import PORT, running_processes
-from fbo_flower.cli.flower_cli import NO_INSTALLATION, FlowerCLI, missing_dependencies, read_app
+from fbo_flower.cli.flower_cli import (
+    NO_INSTALLATION,
+    PORT,
+    FlowerCLI,
+    missing_dependencies,
+    read_app,
+    running_processes,
+)
 from fbo_flower.cli.main import run
 from fbo_flower.cli.new import new_app
 from fbo_flower.errors import ConfigError
@@ -70,7 +76,7 @@ def flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flower:
     monkeypatch.setattr("fbo_flower.cli.run._PAUSE", 0.0)
     monkeypatch.setenv("FAKE_HOME", str(tmp_path))
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
-    monkeypatch.setattr("fbo_flower.cli.connection.running_processes", list)
+    monkeypatch.setattr("fbo_flower.cli.flower_cli.running_processes", list)
     monkeypatch.setattr("fbo_flower.cli.run.check_app", lambda *_, **__: None)  # see test_app_check
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(NO_INSTALLATION, raising=False)
@@ -290,7 +296,7 @@ def test_a_superlink_of_another_environment_is_named_with_how_to_end_it(
 
     here = Path(sys.executable).parent
     processes = [superlink(here), (8, "/other/bin/flower-superlink --port 9091"), (9, "vim flower-superlink")]
-    monkeypatch.setattr("fbo_flower.cli.connection.running_processes", lambda: processes)
+    monkeypatch.setattr("fbo_flower.cli.flower_cli.running_processes", lambda: processes)
     assert run(["run", str(app), "-q"]) == 0
     processes.append(superlink("/other/bin", 77))
     assert run(["run", str(app), "-q"]) == 2

@@ -14,9 +14,7 @@ import pytest
 
 from fbo_flower.cli import watch
 from fbo_flower.cli.main import run
-from fbo_flower.cli.watch_source import WatchedRun
-from fbo_flower.cli.watch_state import RunState
-from fbo_flower.cli.watch_text import state_lines
+from fbo_flower.cli.watched import RunState, WatchedRun
 from fbo_flower.errors import JournalError
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.storage import Event, StudyJournal
@@ -54,7 +52,7 @@ def close(number: int, **progress: object) -> list[Event]:
 def shown(*events: Event, **settings: object) -> str:
     state = RunState()
     state.apply(SETTINGS | settings, events)
-    return "\n".join(state_lines(state, "running", NOW))
+    return "\n".join(state.lines("running", NOW))
 
 
 def test_an_open_round_shows_who_has_answered() -> None:

@@ -11,16 +11,15 @@ from toy_federation import fedavg, toy_grid, toy_model
 
 from fbo_flower.errors import JournalError
 from fbo_flower.federated import Run
-from fbo_flower.federated.checkpoints import Checkpoints, digest_of
-from fbo_flower.federated.strategy_state import restore, state_of
-from fbo_flower.federated.trial_run import TrialRun, TrialSetup
+from fbo_flower.federated.state import Checkpoints, digest_of, restore, state_of
+from fbo_flower.federated.trial_run import TrialRun
 
 ONE = {"min_available_nodes": 1, "min_train_nodes": 1, "min_evaluate_nodes": 1}
 ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([True, False])}
 
 
-def setup(build: Any) -> TrialSetup:
-    return TrialSetup(lambda config: Run(build(config), toy_model()), 0)
+def run_of(build: Any, content: Any = None) -> TrialRun:
+    return TrialRun(lambda config: Run(build(config), toy_model()), 0, 0, {"learning-rate": 0.3}, content)
 
 
 def advance(run: TrialRun, first: int, last: int) -> None:
@@ -43,13 +42,11 @@ def advance(run: TrialRun, first: int, last: int) -> None:
 def test_a_trial_that_goes_on_from_its_checkpoint_equals_one_that_was_never_stopped(
     build: Any, on_disk: bool, tmp_path: Path
 ) -> None:
-    config = {"learning-rate": 0.3}
-    whole = TrialRun(setup(build), 0, config, None)
+    whole, first = run_of(build), run_of(build)
     advance(whole, 1, 6)
-    first = TrialRun(setup(build), 0, config, None)
     advance(first, 1, 3)
     store = Checkpoints(tmp_path / "c" if on_disk else None)
-    second = TrialRun(setup(build), 0, config, store.get(store.put(*first.checkpoint())))
+    second = run_of(build, store.get(store.put(*first.checkpoint())))
     advance(second, 4, 6)
     assert digest_of(*second.checkpoint()) == digest_of(*whole.checkpoint())
 

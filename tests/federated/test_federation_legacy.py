@@ -14,7 +14,7 @@ from flwr.serverapp.strategy import FedAvg
 from toy_federation import SPACE, fedavg, toy_app, toy_model, tune_flat
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated.grids import LegacyClients
+from fbo_flower.federated.legacy import LegacyClients
 from fbo_flower.simulation.grids import InProcessGrid
 
 ARGUMENTS: dict[str, Any] = {

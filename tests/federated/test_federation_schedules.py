@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fbo_flower import Float, SearchSpace
 from fbo_flower.errors import ConfigError
 from fbo_flower.federated.records import Trial, TrialRound
 from fbo_flower.federated.schedules import (
@@ -34,7 +35,7 @@ def run(schedule: Schedule, num_trials: int, places: int = 1, seed: int = 0) -> 
             if isinstance(choice, Start):
                 trials.append(Trial(len(trials), {}, np.zeros(1), choice.bracket, target=choice.target))
             else:
-                trials[choice.trial] = trials[choice.trial].until(choice.target)
+                trials[choice.trial] = replace(trials[choice.trial], target=choice.target)
         if not any(t.runs for t in trials):
             return trials
         trials = [t.learn(TrialRound(t.round + 1, quality[t.number])) if t.runs else t for t in trials]
@@ -56,7 +57,7 @@ def test_asha_starts_a_trial_when_nothing_can_be_promoted_and_never_waits() -> N
     assert schedule.choose(trials) == Start(0, 1)
     trials.append(Trial(3, {}, np.zeros(1), rounds=(TrialRound(1, 0.05),), target=1))
     assert schedule.choose(trials) == GoOn(2, 4)
-    trials[2] = trials[2].until(4)  # runs: nobody else is among the best quarter
+    trials[2] = replace(trials[2], target=4)  # runs: nobody else is among the best quarter
     assert schedule.choose(trials) == Start(0, 1)
 
 
@@ -71,7 +72,7 @@ def test_asha_promotes_from_the_highest_rung_first() -> None:
 
 def test_a_failed_trial_counts_in_its_rung_and_is_never_promoted() -> None:
     trials = [Trial(i, {}, np.zeros(1), rounds=(TrialRound(1, i / 10),), target=1) for i in range(4)]
-    trials[3] = trials[3].fail("diverged")
+    trials[3] = replace(trials[3], failure="diverged")
     assert ASHA(16, 4, 1).choose(trials) == Start(0, 1)  # its curve is the best, but it has failed
     trials = [*trials[:3], Trial(3, {}, np.zeros(1), target=1, failure="diverged")]
     assert ASHA(16, 4, 1).choose(trials) == GoOn(2, 4)
@@ -106,10 +107,16 @@ def test_a_failed_trial_does_not_stop_a_bracket() -> None:
     assert schedule.choose(trials) is None
 
 
-def test_wrong_schedules_are_refused() -> None:
-    with pytest.raises(ConfigError, match="did you mean asha"):
-        make_schedule("ahsa", 16, 4, 1)
-    with pytest.raises(ConfigError, match="eta"):
-        make_schedule("asha", 16, 1, 1)
-    with pytest.raises(ConfigError, match="first_rung"):
-        make_schedule("asha", 16, 4, 17)
+@pytest.mark.parametrize(
+    ("name", "eta", "first", "words"),
+    [("ahsa", 4, 1, "did you mean asha"), ("asha", 1, 1, "eta"), ("asha", 4, 17, "first_rung")],
+)
+def test_wrong_schedules_are_refused(name: str, eta: int, first: int, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make_schedule(name, 16, eta, first, SearchSpace({"x": Float(0, 1)}), 0)
+
+
+def test_without_a_schedule_every_trial_runs_to_its_end() -> None:
+    schedule = make_schedule("none", 16, 4, 1, SearchSpace({"x": Float(0, 1)}), 0)
+    assert schedule.rungs_of(0) == (16,)
+    assert {trial.round for trial in run(schedule, 5, 2)} == {16}

@@ -22,7 +22,7 @@ from flwr.serverapp import Grid
 from forks import import_noted, note_modules
 
 from fbo_flower.clients import workers
-from fbo_flower.clients.evaluator import Parallel
+from fbo_flower.simulation import Agents
 from fbo_flower.simulation.agents import problem_app
 from fbo_flower.simulation.clocked_grid import ClockedGrid
 from fbo_flower.simulation.durations import log_normal
@@ -161,8 +161,8 @@ def _study(case: Case, directory: Path, writes: Path, evaluations: Path, kill: K
     problem = make_problem(case.problem, case.num_agents, SEED, case.problem_options)
     seed = SEED if case.seeded else None
     strategy = STRATEGIES[case.algorithm](num_agents=case.num_agents, seed=seed, **case.options)
-    parallel = Parallel(case.num_parallel)
-    app = problem_app(problem, strategy.algorithm, SEED, journals=directory, parallel=parallel)
+    parallel = Agents(num_parallel=case.num_parallel)
+    app = problem_app(problem, strategy.algorithm, SEED, agents=parallel, journals=directory)
     local = InProcessGrid(app, case.num_agents)
     grid: Grid = ClockedGrid(local, log_normal(), SEED) if case.mode == "async" else local
     workers.subprocess = SimpleNamespace(Popen=ForkedWorker, DEVNULL=None)  # type: ignore[assignment]

@@ -21,7 +21,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, Strategy
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.federated import Clients, Judge, Keep, Run, Search, TunedFederation, tune_federation
-from fbo_flower.federated.checkpoints import Checkpoints
+from fbo_flower.federated.state import Checkpoints
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.storage.store import Store
 

@@ -75,7 +75,7 @@ def test_faulty_nodes_fail_alone() -> None:
     app = client_app(hill, SPACE, seed=1, disclose="trials")
     faults = {1: Fault("raising", [2]), 2: Fault("silent", [3])}
     grid = InProcessGrid(app, 5, faults=faults)
-    strategy = FTS(num_agents=5, seed=1, num_candidates=32, num_features=8, round_timeout=5.0)
+    strategy = FTS(num_agents=5, seed=1, num_candidates=32, num_features=8, round_timeout=0.5)
     study = strategy.start(grid, num_rounds=4).study
     assert study.rounds["failures"].tolist() == [0, 1, 1, 0]
     assert study.rounds["replies"].tolist() == [5, 4, 4, 5]

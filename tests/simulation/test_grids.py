@@ -1,14 +1,28 @@
+"""Garbage is collected rarely during a simulation, and as before after it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
 import importlib
+import io
 import logging
+import subprocess
+import sys
+import weakref
+from pathlib import Path
 
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common.logger import LOGGER_NAME, ConsoleHandler
 from waiting import LIMIT, Clock
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.simulation import grids, simulate
-from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.simulation import rare_collections as rare
+from fbo_flower.simulation.engines import colour_terminals_only
+from fbo_flower.simulation.grids import Fault, InProcessGrid, answer_all
 from fbo_flower.strategies.exchange import ReplyProgress
 
 
@@ -170,3 +184,88 @@ def test_a_fault_without_rounds_is_always_there(kind):
     fault = Fault(kind)
     assert all(fault.strikes(r) for r in range(5))
     assert [Fault(kind, rounds=[1, 3]).strikes(r) for r in range(5)] == [False, True, False, True, False]
+
+
+def test_the_collector_is_as_before_afterwards() -> None:
+    before = gc.get_threshold(), gc.get_freeze_count()
+    with contextlib.suppress(RuntimeError), rare.rare_collections():
+        assert gc.get_threshold() == rare.THRESHOLDS
+        assert gc.get_freeze_count() > 0
+        raise RuntimeError("planted")
+    assert (gc.get_threshold(), gc.get_freeze_count()) == before
+
+
+def test_a_collector_that_is_turned_off_is_left_alone() -> None:
+    before = gc.get_threshold()
+    gc.disable()
+    try:
+        with rare.rare_collections():
+            assert gc.get_threshold() == before
+            assert gc.get_freeze_count() == 0
+    finally:
+        gc.enable()
+
+
+def test_cycles_of_a_long_batch_are_collected_after_it(monkeypatch) -> None:
+    class Large:
+        pass
+
+    made: list[weakref.ref] = []
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        large = Large()
+        large.itself = large
+        made.append(weakref.ref(large))
+        return Message(RecordDict(), reply_to=message)
+
+    grid = InProcessGrid(app, 1)
+    (node,) = grid.get_node_ids()
+    batch = [(grid.create_message(RecordDict(), "train", node, "1"), grid.contexts[node])]
+    with rare.rare_collections():
+        answer_all(app, batch)
+        assert made[0]() is not None
+        monkeypatch.setattr(rare, "LONG_SECONDS", -1.0)
+        answer_all(app, batch)
+        assert [reference() for reference in made] == [None, None]
+
+
+SCRIPT = """
+from fbo_flower import Float, SearchSpace
+from fbo_flower.simulation import simulate
+
+def f(config, data):
+    return 1 / (config["x"] > 0.5)  # some evaluations fail: a warning with a traceback
+
+simulate(f, SearchSpace({"x": Float(0, 1)}), agents=2, num_rounds=2, engine="inline")
+"""
+
+
+def test_a_redirected_log_has_no_colour_codes(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    with (tmp_path / "log").open("w") as log:
+        command = [sys.executable, "script.py"]
+        subprocess.run(command, cwd=tmp_path, stdout=log, stderr=log, check=True, timeout=300)
+    text = (tmp_path / "log").read_text()
+    assert "WARNING :" in text
+    assert "[round 2/2]" in text
+    assert "\x1b" not in text
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("stream", "colours"), [(Terminal(), True), (io.StringIO(), False)])
+def test_a_terminal_keeps_its_colours(stream: io.StringIO, colours: bool) -> None:
+    handler = ConsoleHandler(colored=True, stream=stream)
+    logger = logging.getLogger(LOGGER_NAME)
+    logger.addHandler(handler)
+    try:
+        colour_terminals_only()
+        logger.warning("hello")
+    finally:
+        logger.removeHandler(handler)
+    assert ("\x1b" in stream.getvalue()) == colours

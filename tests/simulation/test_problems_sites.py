@@ -1,17 +1,32 @@
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from amounts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from real_data import needs_data
+from scipy.optimize import minimize
+from sklearn.datasets import load_breast_cancer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 
 from fbo_flower.clients.objective import ObjectiveContext
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, NumericalError, ObjectiveError
+from fbo_flower.models import carries_rows, pack, unpack
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import simulate
+from fbo_flower.simulation.elastic_net import TOLERANCE, PenalisedLikelihood, logistic_regression, solve
 from fbo_flower.simulation.problems import PROBLEMS, BreastCancerSites, SitesProblem, make_problem
+from fbo_flower.simulation.problems.learners import LEARNERS, make_learner
+from fbo_flower.space import Float, Int
 
 NAMES = [name for name, problem in PROBLEMS.items() if issubclass(problem, SitesProblem)]
 CASES = [
@@ -124,3 +139,223 @@ def test_options_that_cannot_be_used_are_refused(options: dict[str, Any], messag
 @pytest.mark.parametrize(("learner", "weighted", "dimension"), [("elastic-net", False, 2), ("svm", True, 3)])
 def test_the_space_is_the_learners(learner: Any, weighted: bool, dimension: int) -> None:
     assert BreastCancerSites(5, 0, learner=learner, class_weight=weighted).space.dimension == dimension
+
+
+X, Y = load_breast_cancer(return_X_y=True)
+TRAIN, TEST = slice(0, 120), slice(120, None)
+CONFIGS: dict[str, dict[str, Any]] = {
+    "elastic-net": {"alpha": 0.4, "lambda": 0.01},
+    "svm": {"C": 10.0, "sigma": 0.01},
+    "forest": {"trees": 100, "min_node_size": 5, "sample_fraction": 0.5},
+}
+
+
+def fitted(name: str, x: Any = X[TRAIN], y: Any = Y[TRAIN], **more: Any) -> Any:
+    return make_learner(name, class_weight=bool(more)).make_model({**CONFIGS[name], **more}).fit(x, y)
+
+
+def test_the_spaces_are_the_papers() -> None:
+    spaces = {name: dict(make_learner(name, max_trees=5000).space.parameters) for name in LEARNERS}
+    assert spaces == {
+        "elastic-net": {"alpha": Float(0, 1), "lambda": Float(2**-10, 2**10, log=True)},
+        "svm": {"C": Float(2**-15, 2**15, log=True), "sigma": Float(2**-15, 2**15, log=True)},
+        "forest": {
+            "trees": Int(100, 5000, log=True),
+            "min_node_size": Int(1, 50),
+            "sample_fraction": Float(0.1, 1.0),
+        },
+    }
+    assert make_learner("forest").space.parameters["trees"] == Int(100, 500, log=True)
+    assert make_learner("svm", class_weight=True).space.parameters["odds"] == Float(1 / 16, 16, log=True)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_every_corner_of_a_space_can_be_fitted(name: str) -> None:
+    learner = make_learner(name, class_weight=True, max_trees=101)
+    for corner in np.ndindex(*(2,) * learner.space.dimension):
+        model = learner.make_model(learner.space.decode(np.array(corner, dtype=float))).fit(X[:40], Y[:40])
+        assert set(np.unique(model.predict(X[TEST]))) <= {0, 1}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_model_is_the_same_pipeline_built_by_hand(name: str) -> None:
+    by_hand = {
+        "elastic-net": LogisticRegression(
+            C=1 / (120 * 0.01), l1_ratio=0.4, solver="saga", tol=1e-8, max_iter=100_000
+        ),
+        "svm": SVC(C=10.0, gamma=0.01),
+        "forest": RandomForestClassifier(100, min_samples_split=6, max_samples=60, random_state=0),
+    }
+    expected = make_pipeline(StandardScaler(), by_hand[name]).fit(X[TRAIN], Y[TRAIN]).predict(X[TEST])
+    model = fitted(name)
+    assert type(model) is Pipeline
+    assert np.mean(model.predict(X[TEST]) == expected) == 1.0
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_model_trained_on_complete_rows_predicts_for_rows_with_missing_cells(name: str) -> None:
+    holes = X[TEST].copy()
+    holes[generator(0, "holes").random(holes.shape) < 0.3] = np.nan
+    model = fitted(name)
+    filled = np.where(np.isnan(holes), np.median(X[TRAIN], axis=0), holes)
+    assert np.array_equal(model.predict(holes), model.predict(filled))
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("value", [np.nan, 7.0])
+def test_a_column_that_is_empty_or_constant_at_the_openbox_is_without_effect_elsewhere(
+    name: str, value: float
+) -> None:
+    train, test = (np.column_stack([x, np.full(len(x), value)]) for x in (X[TRAIN], X[TEST]))
+    test[:, -1] = 1e6
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        predicted = fitted(name, train).predict(test)
+    assert np.array_equal(predicted, fitted(name).predict(X[TEST]))
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_training_repeats_and_a_model_crosses_the_wire_and_says_whether_it_holds_rows(name: str) -> None:
+    model = fitted(name)
+    packed = pack(model, 2**30)
+    assert packed.tobytes() == pack(fitted(name), 2**30).tobytes()
+    assert np.array_equal(unpack(packed).predict(X[TEST]), model.predict(X[TEST]))
+    assert bool(carries_rows(model, X[TRAIN])) == make_learner(name).carries_rows
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_odds_of_one_change_nothing_and_high_odds_find_more_of_the_positive_class(name: str) -> None:
+    noisy = generator(0, "flip").permutation(Y)[TRAIN]  # hard to tell, so that weights matter
+    plain, even, low, high = (
+        fitted(name, X[TRAIN], noisy, **odds).predict(X[TEST])
+        for odds in ({}, {"odds": 1.0}, {"odds": 1 / 16}, {"odds": 16.0})
+    )
+    if name != "forest":  # whose rows are drawn by their weights, with other draws if there are any
+        assert np.array_equal(plain, even)
+    assert low.sum() < high.sum()
+
+
+def test_an_unknown_learner_too_few_trees_or_a_missing_parameter_are_refused() -> None:
+    with pytest.raises(ConfigError, match="learner: expected one of elastic-net, svm, forest, got 'knn'"):
+        make_learner("knn")
+    with pytest.raises(ConfigError, match="max_trees: expected more than 100, got 100"):
+        make_learner("forest", max_trees=100)
+    for name in LEARNERS:
+        with pytest.raises(ObjectiveError, match="expected a number in the configuration, got None"):
+            make_learner(name).make_model({})
+
+
+def problem(
+    n: int, d: int, strength: float, mix: float, seed: int = 0, odds: float = 1.0
+) -> PenalisedLikelihood:
+    rng = generator(seed, "elastic-net")
+    x = rng.normal(size=(n, d))
+    y = (x[:, 0] - 0.5 * x[:, -1] + rng.normal(size=n) > 0.4).astype(float)
+    y[:2] = 0.0, 1.0
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    weights = np.where(y == 1, odds, 1.0)
+    return PenalisedLikelihood(x, y, weights / weights.mean(), strength, mix)
+
+
+def saga(p: PenalisedLikelihood) -> tuple[np.ndarray, float]:
+    model = LogisticRegression(
+        C=1 / (len(p.y) * p.strength), l1_ratio=p.mix, solver="saga", max_iter=200_000, tol=1e-9
+    )
+    model.fit(p.x, p.y, sample_weight=p.weights)
+    return model.coef_[0], float(model.intercept_[0])
+
+
+@pytest.mark.parametrize("strength", [2**-10, 2**-5, 0.1])
+@pytest.mark.parametrize("mix", [0.0, 0.3])
+@pytest.mark.parametrize(("n", "d"), [(80, 5), (30, 60)])
+def test_coefficients_are_those_of_scikit_learns_solver_once_it_has_converged(
+    n: int, d: int, strength: float, mix: float
+) -> None:
+    p = problem(n, d, strength, mix, odds=3.0)
+    fit = solve(p)
+    b, b0 = saga(p)
+    assert fit.residual <= TOLERANCE
+    ours, theirs = (p.value(w, p.x @ w + w0) for w, w0 in ((fit.coefficients, fit.intercept), (b, b0)))
+    assert ours <= theirs + 1e-6
+    assert p.x @ fit.coefficients + fit.intercept == pytest.approx(p.x @ b + b0, abs=0.05)
+    if strength >= 2**-5:
+        assert fit.coefficients == pytest.approx(b, abs=2e-3)
+
+
+@given(
+    n=st.integers(4, 60),
+    d=st.integers(1, 40),
+    log_strength=st.floats(-10, 10),
+    mix=st.floats(0, 1),
+    log_odds=st.floats(-4, 4),
+    seed=st.integers(0, 50),
+)
+@settings(max_examples=examples(60, 15), deadline=None)
+def test_every_fit_of_the_space_satisfies_the_optimality_conditions(
+    n: int, d: int, log_strength: float, mix: float, log_odds: float, seed: int
+) -> None:
+    fit = solve(problem(n, d, 2.0**log_strength, mix, seed, 2.0**log_odds))
+    assert np.isfinite(fit.coefficients).all()
+    assert fit.residual <= 20 * TOLERANCE
+
+
+def test_the_residual_is_a_subgradient_of_the_objective() -> None:
+    p = problem(40, 4, 0.02, 0.0)
+
+    def objective(b: np.ndarray) -> float:
+        return p.value(b[1:], p.x @ b[1:] + b[0])
+
+    best = minimize(objective, np.zeros(5), tol=1e-12)
+    assert solve(p).coefficients == pytest.approx(best.x[1:], abs=1e-3)
+    away = best.x + 0.1
+    probabilities = 1 / (1 + np.exp(-(p.x @ away[1:] + away[0])))
+    step = np.array([0, 1e-6, 0, 0, 0])
+    slope = (objective(away + step) - objective(away - step)) / 2e-6
+    assert p.residual(away[1:], probabilities) >= abs(slope) - 1e-6
+
+
+def test_a_penalty_above_every_gradient_leaves_the_base_rate() -> None:
+    p = problem(50, 6, 8.0, 1.0)
+    fit = solve(p)
+    assert fit.num_steps == 0
+    assert not fit.coefficients.any()
+    assert 1 / (1 + np.exp(-fit.intercept)) == pytest.approx(p.y.mean())
+
+
+def test_separable_rows_under_the_weakest_penalty_converge() -> None:
+    x = np.array([[-1.0, 0.5], [-0.8, -0.5], [0.8, 0.5], [1.0, -0.5]])
+    fit = solve(PenalisedLikelihood(x, np.array([0.0, 0, 1, 1]), np.ones(4), 2**-10, 0.5))
+    assert fit.residual <= TOLERANCE
+    assert fit.coefficients[0] > 3
+
+
+def test_the_result_predicts_as_a_plain_model_of_scikit_learn() -> None:
+    p = problem(60, 5, 0.01, 0.5)
+    labels = np.array(["ill", "well"])[p.y.astype(int)]
+    model = logistic_regression(p.x, labels, 0.01, 0.5, odds=1.0)
+    assert type(model) is LogisticRegression
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        predicted = model.predict(p.x)
+    b, b0 = saga(p)
+    expected = np.where(p.x @ b + b0 > 0, "well", "ill")
+    assert np.mean(predicted == expected) == 1.0
+    assert pytest.approx(1 / 0.6) == model.C
+
+
+def test_rows_with_a_high_weight_are_classified_as_positive() -> None:
+    p = problem(60, 5, 0.1, 0.5)
+    shares = [
+        float(np.mean(logistic_regression(p.x, p.y.astype(int), 0.1, 0.5, odds).predict(p.x)))
+        for odds in (1 / 16, 1.0, 16.0)
+    ]
+    assert shares[0] < shares[1] < shares[2]
+
+
+def test_one_class_is_refused_and_rows_that_are_not_finite_are_an_error() -> None:
+    with pytest.raises(ValueError, match="expected two classes, got 1"):
+        logistic_regression(np.zeros((3, 1)), [1, 1, 1], 0.1, 0.5, 1.0)
+    p = problem(10, 2, 0.1, 0.5)
+    p.x[0, 0] = np.inf
+    with pytest.raises(NumericalError, match="expected a finite gradient"), np.errstate(invalid="ignore"):
+        solve(p)

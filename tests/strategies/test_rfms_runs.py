@@ -52,7 +52,7 @@ class Recording(InProcessGrid):
 def run(made=None, faults=None, grid=InProcessGrid, options=None, node_configs=None, **settings):
     made = made or problem()
     strategy = RFMS(**{"num_agents": 5, "seed": 3, "round_timeout": 0.2, **SMALL, **settings})
-    app = problem_app(made, strategy.algorithm, 3, site_options=options)
+    app = problem_app(made, strategy.algorithm, 3, agents=Agents(site_options=options))
     grid = grid(app, 5, faults=faults, node_configs=node_configs)
     return strategy.start(grid, num_rounds=None).study, grid
 

@@ -8,11 +8,26 @@ from typing import Any
 from fbo_flower.errors import ConfigError, did_you_mean
 from fbo_flower.simulation.problems.base import Config, Problem, number
 from fbo_flower.simulation.problems.digits_svm import DigitsSVM
-from fbo_flower.simulation.problems.five_sites import BreastCancerSites, FiveSites
+from fbo_flower.simulation.problems.functions import (
+    F1,
+    DoubleSine,
+    Garland,
+    Himmelblau,
+    SharedFunction,
+    XArmed,
+    best_by_closing_in,
+    best_with_refinement,
+    shifts,
+)
 from fbo_flower.simulation.problems.gp_samples import GPSamples
 from fbo_flower.simulation.problems.learners import Learner, make_learner, prepare
-from fbo_flower.simulation.problems.shared_functions import F1, SharedFunction
-from fbo_flower.simulation.problems.sites import NUM_FOLDS, SitesProblem, bag
+from fbo_flower.simulation.problems.sites import (
+    NUM_FOLDS,
+    BreastCancerSites,
+    FiveSites,
+    SitesProblem,
+    bag,
+)
 from fbo_flower.simulation.problems.table import (
     FORMAT,
     PREFIX,
@@ -20,15 +35,6 @@ from fbo_flower.simulation.problems.table import (
     TableProblem,
     read_table,
     table_problem,
-)
-from fbo_flower.simulation.problems.xarmed import (
-    DoubleSine,
-    Garland,
-    Himmelblau,
-    XArmed,
-    best_by_closing_in,
-    best_with_refinement,
-    shifts,
 )
 
 __all__ = [

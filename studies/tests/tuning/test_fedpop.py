@@ -13,7 +13,7 @@ from toy_federation import SPACE, fedavg, toy_app, toy_grid, toy_model, tune_fla
 from fbo_flower import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.errors import ConfigError
 from fbo_flower.federated import Population, TunedFederation, cooled, exploit, perturbed
-from fbo_flower.federated.strategy_state import in_common, restore, state_of
+from fbo_flower.federated.state import in_common, restore, state_of
 from fbo_flower.simulation import InProcessGrid
 from studies.tuning import FedPop
 

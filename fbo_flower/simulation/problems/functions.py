@@ -1,4 +1,6 @@
-"""Functions of the X-armed bandit literature, shifted per agent, with bounded noise and exact optima.
+"""Functions on the unit cube: shifted per agent with bounded noise, or one for all with Gaussian noise.
+
+`XArmed` has the functions of the X-armed bandit literature, with exact optima.
 
 [Li2024] leaves these conventions open: a point `u` of the unit cube is `x = low + (high - low) u`. Agent `m`
 has `f_m(u) = f(clip(u - s_m, 0, 1))`, shifts `s = stddev * default_rng([seed, 1]).standard_normal((M, D))`.
@@ -8,6 +10,8 @@ Its optimum `f_m*` is the maximum over the points that it can reach, the box
 References
 ----------
 [Li2024] Li, Song, Honorio. Personalized federated X-armed bandit. AISTATS 2024, App. C.2.
+[Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson. Collaborative Bayesian optimization via Wasserstein
+barycenters. 2025, Sec. IV-A.
 """
 
 from __future__ import annotations
@@ -30,6 +34,9 @@ _Function = Callable[[Array], Array]
 
 E1, E2 = -math.log2(0.3), -math.log2(0.8)  # exponents of the lower and the upper envelope of DoubleSine
 HIMMELBLAU_RANGE = 890.0
+SQUARE = SearchSpace({"x1": Float(0.0, 1.0), "x2": Float(0.0, 1.0)})
+# Root of 2 x + 2 pi cos(2 pi x) next to 1/4, by Newton's method: where x^2 + sin(2 pi x) is largest.
+F1_MODE = 0.26335752395784057
 
 
 @dataclass(frozen=True)
@@ -219,3 +226,53 @@ def _grid(low: Array, high: Array, size: int) -> Array:
     """Return a grid over a box, `(size^D, D)`."""
     axes = [np.linspace(a, b, size) for a, b in zip(low, high, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+
+
+@dataclass(frozen=True)
+class SharedFunction(Problem):
+    """A function on the unit square that all agents evaluate, with independent noise [Zhan2025].
+
+    Attributes
+    ----------
+    noise_variance : variance `sigma^2` of the noise of an observation; 0: deterministic
+    """
+
+    noise_variance: float = 0.02
+
+    metric: ClassVar[str] = "function value"
+    default_agents: ClassVar[int] = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.expect("noise_variance", self.noise_variance >= 0, "a non-negative number")
+
+    @property
+    def space(self) -> SearchSpace:
+        return SQUARE
+
+    @staticmethod
+    @abstractmethod
+    def function(x1: float, x2: float) -> float:
+        """Return the function's value; larger is better."""
+
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
+        noise = math.sqrt(self.noise_variance) * float(context.rng.standard_normal())
+        return self.true_value(config, context.partition) + noise
+
+    def true_value(self, config: Config, partition: int) -> float:
+        self.check_partition(partition)
+        return self.function(number(config, "x1"), number(config, "x2"))
+
+
+class F1(SharedFunction):
+    """`x1^2 + x2^2 + sin(2 pi x1) + cos(2 pi x2)`: maximum 3.0658 at (.263, 1), another of 3 at (1, 1)."""
+
+    name: ClassVar[str] = "f1"
+
+    @staticmethod
+    def function(x1: float, x2: float) -> float:
+        return x1**2 + x2**2 + math.sin(2 * math.pi * x1) + math.cos(2 * math.pi * x2)
+
+    def optimum(self, partition: int) -> float:
+        self.check_partition(partition)
+        return self.function(F1_MODE, 1.0)
