@@ -26,11 +26,10 @@ from typing import Any, cast
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm, with_secure_sums
-from fbo_flower.algorithms.registry import APP, DEFAULT, DISCLOSURES, OPERATOR
 from fbo_flower.algorithms.messages import Schema
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Report, Task
-from fbo_flower.algorithms.registry import find
+from fbo_flower.algorithms.registry import APP, DEFAULT, DISCLOSURES, OPERATOR, find
 from fbo_flower.algorithms.run_task import TaskResult
 from fbo_flower.clients.evaluator import Times, disclosed_times
 from fbo_flower.clients.memory import Memory
