@@ -14,7 +14,7 @@ from fbo_flower.cli.plan import JOURNALS, SimulationPlan, point_latest_at, slug
 from fbo_flower.cli.report import print_selections, print_table
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.settings import Start
-from fbo_flower.study.keep import Keep
+from fbo_flower.study.directory import Keep
 from fbo_flower.trackers.callback import Callback, StudyInfo
 
 if TYPE_CHECKING:

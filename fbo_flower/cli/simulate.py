@@ -14,7 +14,7 @@ from fbo_flower.cli.plan import SimulationPlan, read_plan
 from fbo_flower.cli.run_plan import run_plan
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.settings import Agents, Async, Clock, Start, Sync
-from fbo_flower.study.keep import Keep
+from fbo_flower.study.directory import Keep
 
 # options that do not belong to the settings of a run
 _NOT_SAVED = {"address", "debug", "journal", "out", "overwrite", "quiet", "resume"}

@@ -14,7 +14,7 @@ from fbo_flower.federated.settings import Clients, Judge, Run, Search
 from fbo_flower.federated.trial_run import is_number
 from fbo_flower.federated.tune import tune_federation
 from fbo_flower.federated.tuner import TunerProgress
-from fbo_flower.study.keep import Keep
+from fbo_flower.study.directory import Keep
 
 __all__ = [
     "Bounds",

@@ -45,8 +45,7 @@ from fbo_flower.simulation.unequal_agents import UnequalAgents
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies import RoundProgress, TuningStrategy
-from fbo_flower.study.directory import removed_if_empty, study_directory
-from fbo_flower.study.keep import Directory, Keep
+from fbo_flower.study.directory import Directory, Keep, removed_if_empty, study_directory
 from fbo_flower.study.study import Study
 from fbo_flower.trackers import Callback
 
