@@ -19,8 +19,7 @@ from fbo_flower.cli.main import run
 from fbo_flower.cli.progress import Display
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError, WireError, printable
-from fbo_flower.reports.summary import summarise
-from fbo_flower.reports.summary_table import render_table, to_markdown
+from fbo_flower.reports.summary import render_table, summarise, to_markdown
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Categorical, Float, SearchSpace
 from fbo_flower.storage import AgentJournal
