@@ -51,8 +51,8 @@ ROOMS: dict[str, tuple[str, str]] = {
         "numpy flwr click typer rich packaging tomli_w",
     ),
 }
-# the only imports that point down, when a method is called: `Study.plot` and `Study.report` draw. The drawings
-# know the class for types alone, so that there is no circle
+# the only imports that point down, when a method is called: `Study.plot` and `Study.report` draw. The
+# drawings know the class for types alone, so that there is no circle
 DOWNWARD = {("fbo_flower.study.study", "fbo_flower.reports")}
 # within `numerics`: group -> the groups that it may import; files beside them are the ground
 NUMERICS: dict[str, str] = {
