@@ -20,7 +20,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.simulation.settings import Sync
 from fbo_flower.strategies import TuningStrategy
-from fbo_flower.study.keep import Keep
+from fbo_flower.study.directory import Keep
 from fbo_flower.trackers import OptunaTracker
 
 Options = Mapping[str, Any]

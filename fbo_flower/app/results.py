@@ -9,7 +9,7 @@ from logging import INFO, WARNING
 from flwr.common.logger import log
 
 from fbo_flower.app.config import AppConfig
-from fbo_flower.reports.figures import save_with_picture
+from fbo_flower.reports.figures import PICTURE, draw
 from fbo_flower.simulation.agents import check_roles
 from fbo_flower.simulation.annotate import annotate
 from fbo_flower.study.directory import removed_if_empty, study_directory
@@ -33,7 +33,8 @@ def results_of(config: AppConfig, run_id: int) -> Iterator[Callable[[Study | Non
         if study is not None:
             (run,) = study.settings["runs"]
             annotated = annotate(study, config.problem_of(run["num_agents"]), engine="flower runtime")
-            if no_picture := save_with_picture(annotated, directory):
+            annotated.save(directory)
+            if no_picture := draw(annotated, directory / PICTURE):
                 log(WARNING, "No picture: %s", no_picture)
 
     with removed_if_empty(directory):

@@ -251,6 +251,6 @@ def journal_files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _bytes(rows: Sequence[LedgerEntry]) -> str:
-    from fbo_flower.reports.summary_table import format_bytes
+    from fbo_flower.reports.summary import format_bytes
 
     return format_bytes(sum(row.num_bytes for row in rows))

@@ -227,7 +227,7 @@ def _storage(optuna: str | None) -> str | None:
     """Return an Optuna storage with the absolute path of its file."""
     if optuna is None:
         return None
-    from fbo_flower.study.optuna_storage import SQLITE, storage_name
+    from fbo_flower.study.optuna import SQLITE, storage_name
 
     name = str(storage_name(optuna))
     if "://" in name and not name.startswith(SQLITE):

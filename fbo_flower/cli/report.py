@@ -70,8 +70,7 @@ def report(
     from fbo_flower.reports.page import PAGE as HTML_PAGE
     from fbo_flower.reports.page import write_html_page
     from fbo_flower.reports.privacy_page import PAGE, write_privacy_page
-    from fbo_flower.reports.summary import summarise
-    from fbo_flower.reports.summary_table import to_markdown
+    from fbo_flower.reports.summary import summarise, to_markdown
 
     if as_page and out is not None and out.suffix.lower() != ".html":
         raise ConfigError(f"--out: expected a name that ends in .html with --html, got {out}")
@@ -212,7 +211,7 @@ def _merged(studies: Sequence[tuple[Path, Study]]) -> Study:
 
 def print_table(rows: Sequence[SummaryRow], console: Console | None = None) -> None:
     """Print the result table, in several parts if it is wider than the terminal (a file has no width)."""
-    from fbo_flower.reports.summary_table import render_table
+    from fbo_flower.reports.summary import render_table
 
     console, unbounded = console or Console(highlight=False), Console(width=10_000)
     if not console.is_terminal:
@@ -229,7 +228,7 @@ def print_table(rows: Sequence[SummaryRow], console: Console | None = None) -> N
 def print_selections(study: Study, *, markdown: bool = False) -> None:
     """Print the table of selected models, if any run exchanged models."""
     from fbo_flower.reports.selection import selection_cells, selections
-    from fbo_flower.reports.summary_table import markdown_table, render_cells
+    from fbo_flower.reports.summary import markdown_table, render_cells
 
     rows = selections(study)
     if rows and markdown:

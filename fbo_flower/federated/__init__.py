@@ -13,7 +13,7 @@ from fbo_flower.federated.schedules import Population, cooled, exploit, perturbe
 from fbo_flower.federated.settings import Clients, Judge, Run, Search
 from fbo_flower.federated.tune import tune_federation
 from fbo_flower.federated.tuner import TunerProgress
-from fbo_flower.study.keep import Keep
+from fbo_flower.study.directory import Keep
 
 __all__ = [
     "Bounds",

@@ -24,7 +24,7 @@ from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.files import writable_directory
-from fbo_flower.study.keep import Keep
+from fbo_flower.study.directory import Keep
 
 DEFAULT_TRIALS = 20
 JOURNAL = "federation.db"  # in the directory of journals

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fbo_flower.errors import printable
 from fbo_flower.numerics.arrays import Array, IntArray
+from fbo_flower.reports.pictures import GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 Line = tuple[Array, Array, Array]  # x, mean, stderr, each `(num_points,)`
 Style = tuple[str, Any]  # colour, line style as matplotlib takes it
 
-GREY = "#5f5f5f"  # colour of all that is not data
 SMALL: dict[str, Any] = {"fontsize": 8, "color": GREY}
 _LABEL_HEIGHT = 0.075  # height of a line of text, as a fraction of the axes
 _CELL = 16  # characters of a table's cell
@@ -47,20 +47,28 @@ def draw_lines(ax: Axes, lines: dict[str, Line], styles: Mapping[str, Style], *,
         if np.isfinite(stderr).any():
             width = np.where(np.isfinite(mean), np.nan_to_num(stderr), np.nan)
             draw_band(ax, x, mean - width, mean + width, colour, steps=steps)
-    first, last = _span(lines)
+    first, last = _span(lines.values())
     ax.set_xlim(first, last if last > first else first + 1)
     dress(ax)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=True))
     ax.xaxis.set_major_formatter("{x:,.0f}")
 
 
-def use_logarithm(set_scale: Callable[..., None], axis: XAxis | YAxis, **options: str) -> None:
-    """Make an axis logarithmic; its labels are plain numbers, since texts are not read as formulas."""
+def use_logarithm(
+    set_scale: Callable[..., None], axis: XAxis | YAxis, *, whole: bool = False, **options: str
+) -> None:
+    """Make an axis logarithmic; its labels are plain numbers, since texts are not read as formulas.
+
+    Parameters
+    ----------
+    whole : label whole numbers only
+    """
     from matplotlib.ticker import LogFormatter
 
     class Plain(LogFormatter):
         def __call__(self, x: float, pos: int | None = None) -> str:
-            return f"{x:g}" if super().__call__(x, pos) else ""
+            shown = super().__call__(x, pos) and (not whole or abs(x - round(x)) < 1e-9)
+            return f"{x:g}" if shown else ""
 
     set_scale("log", **options)
     axis.set_major_formatter(Plain())
@@ -73,7 +81,7 @@ def draw_band(ax: Axes, x: Array, low: Array, high: Array, colour: str, *, steps
     ax.fill_between(x, low, high, step="post" if steps else None, **style)
 
 
-def zoom(ax: Axes, lines: dict[str, Line], start: float, *, minimize: bool = False) -> None:
+def zoom(ax: Axes, lines: Iterable[Line], start: float, *, minimize: bool = False) -> None:
     """Limit the axis to the values after the initial design, unless the second half would become too flat.
 
     Parameters
@@ -81,31 +89,28 @@ def zoom(ax: Axes, lines: dict[str, Line], start: float, *, minimize: bool = Fal
     start : x at which the initial design ends
     minimize : whether smaller values are better
     """
-    if minimize:
-        zoom(ax, {name: (x, -mean, stderr) for name, (x, mean, stderr) in lines.items()}, start)
-        low, high = ax.get_ylim()
-        ax.set_ylim(-high, -low)
-        return
-    high = max(np.nanmax(mean + np.nan_to_num(stderr)) for _, mean, stderr in lines.values())
-    first, last = _span(lines)
-    low, low_half = (_lowest(lines, edge) for edge in (max(start, first), (first + last) / 2))
+    sign = -1.0 if minimize else 1.0
+    bands = [(x, sign * mean, np.nan_to_num(stderr)) for x, mean, stderr in lines]
+    first, last = _span(bands)
+
+    def lowest(begin: float) -> float:  # edge of the bands from there on, or at the end of a shorter line
+        edges = []
+        for x, mean, width in bands:
+            known = np.isfinite(mean)
+            known &= x >= min(begin, x[known][-1])
+            edges.append((mean - width)[known].min())
+        return float(min(edges))
+
+    high = max(float(np.nanmax(mean + width)) for _, mean, width in bands)
+    low, low_half = lowest(max(start, first)), lowest((first + last) / 2)
     if high > low_half:
         low = max(low, high - 4 * (high - low_half))
-    ax.set_ylim(*_with_margin(low, high))
+    ax.set_ylim(*sorted(sign * edge for edge in _with_margin(low, high)))
 
 
-def _span(lines: dict[str, Line]) -> tuple[float, float]:
-    return min(x[0] for x, _, _ in lines.values()), max(x[-1] for x, _, _ in lines.values())
-
-
-def _lowest(lines: dict[str, Line], start: float) -> float:
-    """Return the lowest edge of the bands from `start` on, or at the end of a line that ends before."""
-    edges = []
-    for x, mean, stderr in lines.values():
-        known = np.isfinite(mean)
-        known &= x >= min(start, x[known][-1])
-        edges.append((mean - np.nan_to_num(stderr))[known].min())
-    return float(min(edges))
+def _span(lines: Iterable[Line]) -> tuple[float, float]:
+    ends = [(x[0], x[-1]) for x, _, _ in lines]
+    return min(first for first, _ in ends), max(last for _, last in ends)
 
 
 def _with_margin(low: float, high: float) -> tuple[float, float]:
@@ -158,12 +163,6 @@ def corner_note(ax: Axes, text: str, *, at_top: bool) -> None:
     ax.text(0.99, height, text, transform=ax.transAxes, ha="right", va=va, **SMALL)
 
 
-def explain_bands(ax: Axes, lines: dict[str, Line], *, at_top: bool) -> None:
-    """Write what the bands are into a corner, if there are any."""
-    if any(np.isfinite(stderr).any() for _, _, stderr in lines.values()):
-        corner_note(ax, "mean over agents ± 1 s.e.", at_top=at_top)
-
-
 def label_ends(ax: Axes, lines: dict[str, Line], styles: Mapping[str, Style], width: int = 0) -> None:
     """Write each name to the right of its line, and move names apart that would overlap.
 
@@ -211,11 +210,11 @@ def spread(heights: Array, distance: float) -> Array:
     return placed
 
 
-def draw_table(ax: Axes, head: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
-    """Draw cells as left-aligned text, the head in bold, without lines."""
+def draw_table(ax: Axes, cells: Mapping[str, Sequence[str]], title: str) -> None:
+    """Draw cells, given by column, as left-aligned text, the head in bold, without lines."""
     ax.set_axis_off()
     ax.set_title(title)
-    lines = [[shorten(cell, _CELL) for cell in line] for line in (head, *rows)]
+    lines = [[shorten(cell, _CELL) for cell in line] for line in (cells, *zip(*cells.values(), strict=True))]
     widths = [max(map(len, column)) + 3 for column in zip(*lines, strict=True)]
     lefts = np.cumsum([0, *widths[:-1]]) * min(_CHARACTER, 1 / sum(widths))
     for number, line in enumerate(lines):

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +27,9 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.fanova import Boxes, mean_over_others, variance_shares
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.study.ranking import natural_order
-from fbo_flower.study.study import Study
+
+if TYPE_CHECKING:
+    from fbo_flower.study.study import Study
 
 MIN_TRIALS = 20  # with fewer, a forest says nothing
 _MAX_TRIALS = 4000  # to which a forest is fitted; evenly spaced rows of more
@@ -48,6 +50,7 @@ class Axis:
     log : whether the axis is logarithmic
     choices : the values of a category or an ordinal in order; None for numbers
     integer : the parameter of an integer, each of whose values has a part of the unit cube
+    whole : whether all values are integers
     condition : when the parameter is active, such as "kernel = rbf"; "" if always
     """
 
@@ -57,6 +60,7 @@ class Axis:
     log: bool = False
     choices: tuple[Any, ...] | None = None
     integer: Int | None = None
+    whole: bool = False
     condition: str = ""
 
     def positions(self, configs: Sequence[Mapping[str, Any]]) -> Array:
@@ -115,13 +119,14 @@ def _axis_of(name: str, parameters: Sequence[Parameter]) -> Axis:
     low, high = min(float(one.low) for one in numbers), max(float(one.high) for one in numbers)
     # an integer with different ranges in its runs is drawn as a number
     integer = first if isinstance(first, Int) and len(set(numbers)) == 1 else None
-    return Axis(name, low, high, first.log, integer=integer, condition=condition)
+    whole = all(isinstance(parameter, Int) for parameter in numbers)
+    return Axis(name, low, high, first.log, integer=integer, whole=whole, condition=condition)
 
 
 def _guess(name: str, values: Sequence[Any]) -> Axis:
     if all(map(_is_number, values)):
         known = [float(value) for value in values if np.isfinite(value)] or [0.0]
-        return Axis(name, min(known), max(known))
+        return Axis(name, min(known), max(known), whole=all(value == round(value) for value in known))
     distinct = {_key(value): value for value in values}
     choices = tuple(sorted(distinct.values(), key=lambda value: natural_order(str(value))))
     return Axis(name, 0.0, len(choices), choices=choices)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fbo_flower.algorithms.algorithm_record import NOTHING
 from fbo_flower.algorithms.registry import inference, lookup, meanings
-from fbo_flower.reports.summary import disclosures_text
-from fbo_flower.reports.summary_table import format_bytes
+from fbo_flower.reports.summary import disclosures_text, format_bytes
 from fbo_flower.storage.files import atomic_file
-from fbo_flower.study.study import Study
+
+if TYPE_CHECKING:
+    from fbo_flower.study.study import Study
 
 PAGE = "privacy.md"
 

@@ -1,4 +1,4 @@
-"""Summarise selections of models: losses of the shipped model, dominated volumes, and win matrices.
+"""Summarise and draw selections of models: losses of the shipped model, volumes, and win matrices.
 
 The volume of a set of models lies between their losses (openbox outbag, curators' outbag, lockbox) and the
 reference (1, 1, 1) [Sun2019, Eq. 1]; without a lockbox it is an area. There are two protocols. The paper's
@@ -17,21 +17,28 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fbo_flower.algorithms.rfms.state import WITHHELD
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, BoolArray
+from fbo_flower.reports.axes import SMALL, Style, corner_note, shorten
 from fbo_flower.study.schema import label
-from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from fbo_flower.study.study import Study
 
 PROTOCOLS = ("paper", "fair")
 OUTBAG = ("openbox_outbag", "curators_outbag", "lockbox")
 LOSSES = ("local_loss", "remote_loss", *OUTBAG)
 _SINGLE = ("lso", "fso")  # methods that return one configuration
+_PLACES = ("openbox\n(trains)", "curators\n(judge)", "lockbox\n(held out)")
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ def volume(models: Table) -> float:
     losses = losses[np.isfinite(losses).all(axis=1)]
     if losses.size == 0:
         return math.nan
-    return hypervolume(losses[non_dominated(losses)], np.ones(losses.shape[1]))
+    return hypervolume(losses, np.ones(losses.shape[1]))
 
 
 def non_dominated(losses: Array) -> BoolArray:
@@ -210,3 +217,104 @@ def _contestant(run: Mapping[str, Any]) -> str:
     if options.get("ship", "own") != "own":
         parts.append(f"ship {options['ship']}")
     return " ".join(parts)
+
+
+# -- pictures ---------------------------------------------------------------------------------------------
+
+
+def draw_models(drawing: Figure, study: Study, styles: Mapping[str, Style]) -> None:
+    """Draw fronts, losses of shipped models and, of several contestants, win matrices into a figure.
+
+    Raises
+    ------
+    ConfigError
+        If no model was judged.
+    """
+    if not judged(study).any():
+        raise ConfigError("figure: expected a study with judged models, got none")
+    rows = selections(study)
+    protocols = PROTOCOLS if len({row.contestant for row in rows}) > 1 else ()
+    widths = [4.4, 3.6] + [2.9] * len(protocols)
+    drawing.set_size_inches(sum(widths) + 0.6, 4.2)
+    axes = drawing.subplots(1, len(widths), width_ratios=widths, squeeze=False)[0]
+    draw_front(axes[0], study, styles)
+    draw_shipped(axes[1], study, styles)
+    for ax, protocol in zip(axes[2:], protocols, strict=True):
+        draw_wins(ax, rows, protocol)
+
+
+def judged(study: Study) -> BoolArray:
+    """Return which models have both losses that the search sees."""
+    return np.isfinite(study.models["local_loss"]) & np.isfinite(study.models["remote_loss"])
+
+
+def draw_front(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None:
+    """Draw models as dots, the non-dominated ones as a staircase, the shipped one as a star.
+
+    The axes are limited to the region of the fronts, since many configurations are as bad as a constant.
+    """
+    models, known = study.models, judged(study)
+    losses = np.array([models["local_loss"], models["remote_loss"]]).T
+    chosen = losses[known & (models["on_front"] | models["shipped"])]
+    low, high = chosen.min(axis=0), chosen.max(axis=0)
+    margin = np.maximum(high - low, 0.05)
+    low, high = low - 0.2 * margin, np.minimum(high + margin, losses[known].max(axis=0) + 0.2 * margin)
+    inside = known & (losses <= high).all(axis=1)
+    for name in study.algorithms:
+        colour, line = styles[name]
+        own = inside & (models["algorithm"] == name)
+        front = losses[own & models["on_front"]]
+        front = front[np.argsort(front[:, 0])]
+        shape: dict[str, Any] = {"color": colour, "linestyle": line, "linewidth": 1.6}
+        ax.step(front[:, 0], front[:, 1], where="post", label=f"{name}: front of {len(front)}", **shape)
+        dot: dict[str, Any] = {"alpha": 0.35, "linewidths": 0}
+        star: dict[str, Any] = {"marker": "*", "edgecolors": "white", "zorder": 4}
+        on_front, shipped = own & models["on_front"], own & models["shipped"]
+        for which, size, look in ((own, 12, dot), (on_front, 26, {"zorder": 3}), (shipped, 190, star)):
+            if which.any():
+                gid = f"models {' '.join(map(str, np.flatnonzero(which).tolist()))}"
+                ax.scatter(losses[which, 0], losses[which, 1], s=size, color=colour, gid=gid, **look)
+    ax.set_xlim(low[0], high[0])
+    ax.set_ylim(low[1], high[1])
+    ax.set_xlabel("Cross-validated loss at the openbox, which trains")
+    ax.set_ylabel("Loss at the curators, who judge")
+    ax.set_title("Configurations; stars are shipped")
+    ax.legend(frameon=False, fontsize=8, loc="upper right")
+    if beyond := int((known & ~inside).sum()):
+        corner_note(ax, f"{beyond} of {len(losses)} not shown", at_top=False)
+
+
+def draw_shipped(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None:
+    """Draw the shipped models' losses on rows unseen by the search, and those of the front as ticks."""
+    names = [name for name in study.algorithms if len(study.models.where(algorithm=name))]
+    for place, column in enumerate(OUTBAG):
+        for number, name in enumerate(names):
+            rows = study.models.where(algorithm=name)
+            x = place + 0.7 * ((number + 0.5) / len(names) - 0.5)
+            front, shipped = rows[column][rows["on_front"]], rows[column][rows["shipped"]]
+            colour = styles[name][0]
+            ax.scatter(np.full(len(front), x), front, marker="_", s=60, color=colour, alpha=0.6)
+            ax.scatter(np.full(len(shipped), x), shipped, marker="*", s=110, color=colour, zorder=3)
+    ax.set_xticks(range(len(OUTBAG)), _PLACES)
+    ax.set_xlim(-0.5, len(OUTBAG) - 0.5)
+    ax.set_ylim(bottom=0.0)
+    ax.set_title("Loss on held-out rows")
+    ax.set_xlabel("dashes: the models of the front", loc="left", **SMALL)
+
+
+def draw_wins(ax: Axes, rows: list[Selection], protocol: str) -> None:
+    """Draw a win matrix: how often the contestant of the row beats that of the column."""
+    names, volumes = volume_matrix(rows, protocol)
+    names = [shorten(name, 20) for name in names]
+    wins = win_matrix(volumes)
+    ax.pcolormesh(wins, vmin=-0.6, vmax=1.6, cmap="PRGn")  # pale enough for figures; no bitmap in SVG
+    ax.set_aspect("equal")
+    ax.invert_yaxis()
+    ax.spines[:].set_visible(True)
+    for (i, j), share in np.ndenumerate(wins):
+        if np.isfinite(share):
+            ax.text(j + 0.5, i + 0.5, f"{share:.2f}", ha="center", va="center", fontsize=8)
+    ax.set_xticks(np.arange(len(names)) + 0.5, names, rotation=45, ha="right", fontsize=8)
+    ax.set_yticks(np.arange(len(names)) + 0.5, names, fontsize=8)
+    runs = f"{len(volumes)} replication{'' if len(volumes) == 1 else 's'}"
+    ax.set_title(f"Row beats column by volume,\n{protocol} protocol, {runs}", fontsize=9)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fbo_flower.simulation.problems import PROBLEMS, Problem, make_problem
     from fbo_flower.simulation.runner import observations, prior_study, simulate
     from fbo_flower.simulation.settings import Agents, Async, Clock, RayEngine, Start, Sync
-    from fbo_flower.study.keep import Keep
+    from fbo_flower.study.directory import Keep
 
 _HOMES = {
     "problem_app": "agents", "annotate": "annotate", "Duration": "durations", "log_normal": "durations",

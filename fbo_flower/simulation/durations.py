@@ -23,7 +23,7 @@ import numpy as np
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError, did_you_mean, kind_of
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.study.csv_cells import unguard
+from fbo_flower.study.table import unguard
 
 Duration = Callable[[str, int, np.random.Generator], float]  # (agent, trial, rng) -> seconds
 Durations = float | Mapping[str, float | Sequence[float]] | Duration

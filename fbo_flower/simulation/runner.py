@@ -35,8 +35,7 @@ from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies import RoundProgress, TuningStrategy
 from fbo_flower.strategies.result import TuningResult
-from fbo_flower.study.directory import removed_if_empty, study_directory
-from fbo_flower.study.keep import Keep
+from fbo_flower.study.directory import Keep, removed_if_empty, study_directory
 from fbo_flower.study.study import Study
 from fbo_flower.trackers import Callback
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError, kind_of
-from fbo_flower.study.keep import Directory, Keep
+from fbo_flower.study.directory import Directory, Keep
 
 if TYPE_CHECKING:
     from fbo_flower.clients.agent import Prior

@@ -1,4 +1,4 @@
-"""The directory of a study: tables as CSV, settings and recommendations as JSON.
+"""The directory of a study: what a run keeps, tables as CSV, settings and recommendations as JSON.
 
 `study.json` is written last and records the kinds and lengths of the tables, so a directory with a valid
 `study.json` is complete. It is not overwritten unless the user asks for it.
@@ -11,10 +11,11 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.storage.files import atomic_file, writable_directory
 from fbo_flower.study.schema import RECOMMENDATIONS, TABLES, as_json, check_schema, expect
 from fbo_flower.study.table import Table
@@ -26,15 +27,60 @@ _FILES = {name: f"{name}.csv" for name in TABLES if name != "recommendations"}
 _ALWAYS = ("trials", "rounds")  # the other tables have a file only if they have rows
 _OF_THE_RUN = ("messages", "models", "journals", "simulate.json")
 
+Directory = str | os.PathLike[str]
 
-def holds_study(directory: str | os.PathLike[str]) -> bool:
+
+@dataclass(frozen=True)
+class Keep:
+    """What a run keeps on disk.
+
+    Parameters
+    ----------
+    out : directory for the study's files, which are written also when the run is interrupted
+    journals : directory for the run's journals, those of simulated agents included; a run that dies can be
+        resumed from them. They cost some milliseconds per agent and round. None: no journals
+    resume : continue the study in `journals` where it stopped, without repeating its evaluations
+    messages : directory in whose folder `messages` the server saves the agents' messages, so that a later
+        study can start from them with `Start(warm_start=...)`. None: `out`
+    overwrite : replace the study in `out`, with all that was made from it; otherwise a directory with a study
+        is refused
+    label : name of this run in tables and pictures; None: the algorithm's name
+
+    Raises
+    ------
+    ConfigError
+        If `resume` is set without `journals`.
+
+    Examples
+    --------
+    >>> Keep(resume=True)
+    Traceback (most recent call last):
+        ...
+    fbo_flower.errors.ConfigError: keep: resume=True needs journals, the directory of the run to resume
+    """
+
+    out: Directory | None = None
+    journals: Directory | None = None
+    resume: bool = False
+    messages: Directory | None = None
+    overwrite: bool = False
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.resume and self.journals is None:
+            raise ConfigError("keep: resume=True needs journals, the directory of the run to resume")
+        for name in ("out", "journals", "messages"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str | os.PathLike):
+                raise ConfigError(f"{name}: expected the path of a directory, got {kind_of(value)}")
+
+
+def holds_study(directory: Directory) -> bool:
     """Return whether a study was saved into a directory."""
     return (Path(directory) / MARK).exists()
 
 
-def study_directory(
-    directory: str | os.PathLike[str], *, overwrite: bool = False, resume: bool = False
-) -> Path:
+def study_directory(directory: Directory, *, overwrite: bool = False, resume: bool = False) -> Path:
     """Create the directory of a new study if needed, and return it.
 
     Parameters

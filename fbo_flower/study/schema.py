@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.study.csv_cells import printable_json
-from fbo_flower.study.table import Kind, Table
+from fbo_flower.study.table import Kind, Table, printable_json
 
 SCHEMA = 2  # version 2 added floats_down, floats_up and reasons to the rounds
 

@@ -34,8 +34,7 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.directory import read_study, write_study
-from fbo_flower.study.optuna_reader import read_studies
-from fbo_flower.study.optuna_writer import write_study_to_optuna
+from fbo_flower.study.optuna import read_studies, write_study_to_optuna
 from fbo_flower.study.ranking import best_rows, natural_order, sorted_rows
 from fbo_flower.study.schema import (
     ROUNDS,

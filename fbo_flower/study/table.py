@@ -2,12 +2,17 @@
 
 CSV files do not record types, but an agent may be called "007", and a categorical parameter may take the
 values `1`, `"1"`, `True` and `None`. So a `Table` stores the kind of each column. `Table.write_csv` returns
-the kinds and `Table.read_csv` needs them to restore the table exactly.
+the layout, column -> kind, and `Table.read_csv` needs it to restore the table exactly.
 
 Kinds of columns: `text` (str, object dtype), `integer` (int64), `real` (float64; NaN is an empty cell),
-`boolean`, and `config` (one dict of parameter values per row, object dtype). `csv_cells` defines how each
-kind is written. `Table.to_pandas` copies a table into a pandas DataFrame; for trials with one column per
-parameter there is `Study.to_dataframe`.
+`boolean`, and `config` (one dict of parameter values per row, object dtype). A `config` column becomes one
+CSV column `<column>.<parameter>` per parameter, in sorted order, and its entry in the layout maps each
+parameter to its kind; an empty cell means that the configuration does not have the parameter. The kind of a
+parameter is `integer`, `real`, `boolean` or `text` if all its values have that type. Otherwise it is `json`:
+each cell is a JSON scalar, so that `1`, `"1"`, `""` and an absent value stay different.
+
+Spreadsheet programs run a cell that begins with `=`, `+`, `-` or `@` as a formula, and terminals obey control
+characters. Such a text is written with `'` before it, and with escapes in place of its control characters.
 """
 
 from __future__ import annotations
@@ -15,29 +20,24 @@ from __future__ import annotations
 import csv
 import importlib
 import itertools
+import json
+import math
 import os
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, printable
 from fbo_flower.storage.files import atomic_file
-from fbo_flower.study.csv_cells import (
-    COLUMN_KINDS,
-    Layout,
-    Values,
-    decode_column,
-    encode_column,
-    header_of,
-    read_columns,
-    write_rows,
-)
 
 Kind = Literal["text", "integer", "real", "boolean", "config"]
 Column = npt.NDArray[Any]
+Layout = dict[str, Any]  # column -> kind, or for a config column: parameter -> kind
+CHUNK = 50_000  # rows of a file that are held as text at a time
 
 _TYPES: dict[str, Any] = {
     "text": str,
@@ -47,6 +47,7 @@ _TYPES: dict[str, Any] = {
     "config": Mapping,
 }
 _DTYPES: dict[str, Any] = {"integer": np.int64, "real": np.float64, "boolean": np.bool_}
+_SCALARS: dict[type, str] = {bool: "boolean", int: "integer", float: "real", str: "text", type(None): "json"}
 
 
 class Table:
@@ -181,7 +182,8 @@ class Table:
         if len(set(header)) < len(header):
             raise ConfigError(f"{path}: expected distinct CSV columns, got {header}")
         with atomic_file(path, text=True) as file:
-            write_rows(file, itertools.chain([header], zip(*cells, strict=True)))
+            rows = itertools.chain([header], zip(*cells, strict=True))
+            csv.writer(_UnixLines(file)).writerows(rows)  # lineterminator="\n" leaves a bare "\r" unquoted
         return layout
 
     @classmethod
@@ -196,7 +198,7 @@ class Table:
         limit = csv.field_size_limit(sys.maxsize)  # cells may hold long tracebacks; csv's limit is global
         try:
             with open(path, encoding="utf-8", errors="surrogatepass", newline="") as file:
-                return cls._read(file, layout)
+                return cls._read(csv.reader(file, strict=True), layout)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
         except (ValueError, OverflowError, csv.Error) as error:  # ConfigError is a ValueError
@@ -205,48 +207,69 @@ class Table:
             csv.field_size_limit(limit)
 
     @classmethod
-    def _read(cls, file: IO[str], layout: Mapping[str, Any] | None) -> Table:
-        header = next(csv.reader(file, strict=True), None)
+    def _read(cls, lines: Iterator[list[str]], layout: Mapping[str, Any] | None) -> Table:
+        header = next(lines, None)
         if layout is None:
             layout = dict.fromkeys(header or [], "text")
-        expected = header_of(layout)
+        expected = _header_of(layout)
         if header != expected:
             raise ConfigError(f"expected the header {expected}, got {header}")
         kinds: dict[str, Any] = {
             name: kind if isinstance(kind, str) else "config" for name, kind in layout.items()
         }
-        kinds.update({name: "text" for name, kind in kinds.items() if kind == "guarded"})
-        blocks: dict[str, list[Values]] = {name: [] for name in layout}
-        for columns in read_columns(file, len(expected)):
-            cells, num_rows = iter(columns), len(columns[0]) if columns else 0
+        blocks: dict[str, list[Column]] = {name: [_objects([])] for name in layout}
+        num_rows = 0
+        while rows := list(itertools.islice(lines, CHUNK)):
+            for number, row in enumerate(rows, start=num_rows):
+                if len(row) != len(expected):
+                    raise ConfigError(f"row {number}: expected {len(expected)} cells, got {len(row)}")
+            num_rows += len(rows)
+            cells = zip(*rows, strict=True)
             for name, kind in layout.items():
-                blocks[name].append(decode_column(name, kind, cells, num_rows))
-        return cls({name: _joined(values) for name, values in blocks.items()}, kinds)
+                blocks[name].append(_decoded_column(name, kind, cells, len(rows)))
+        columns = {name: np.concatenate(own[1:] or own) for name, own in blocks.items()}
+        return cls(columns, kinds)
 
-    def _encoded(self) -> tuple[Layout, list[str], list[Sequence[str]]]:
-        """Return the layout, the CSV header and the cells, one sequence per CSV column."""
+    def _encoded(self) -> tuple[Layout, list[str], list[list[str]]]:
+        """Return the layout, the CSV header and the cells, one list per CSV column."""
         layout: Layout = {}
-        cells: list[Sequence[str]] = []
+        cells: list[list[str]] = []
         for name, column in self._columns.items():
-            layout[name], encoded = encode_column(name, self._kinds[name], column.tolist())
-            cells += encoded
-        return layout, header_of(layout), cells
+            kind, values = self._kinds[name], column.tolist()
+            if kind == "config":
+                layout[name], encoded = _encoded_configs(name, values)
+                cells += encoded
+            elif kind == "real":
+                layout[name] = kind
+                cells.append(["" if math.isnan(value) else repr(value) for value in values])
+            else:
+                layout[name] = kind
+                cells.append(list(map(_WRITERS[kind], values)))
+        return layout, _header_of(layout), cells
 
 
-def _column(name: str, values: npt.ArrayLike | Sequence[Any], kind: Kind | None) -> tuple[Kind, Column]:
-    array = values if isinstance(values, np.ndarray) else _as_array(values)
+class _UnixLines:
+    """A file that ends each row of a CSV writer in a newline alone, without carriage return."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._write = file.write
+
+    def write(self, row: str) -> int:
+        return self._write(row[:-2] + "\n")
+
+
+def _column(name: str, values: Any, kind: Kind | None) -> tuple[Kind, Column]:
+    array = values if isinstance(values, np.ndarray) else _objects(list(values))
     if kind in _DTYPES and array.dtype == _DTYPES[kind] and array.ndim == 1:
         column = array.copy() if array.flags.writeable else array  # nothing to check
         column.flags.writeable = False
         return kind, column
     if array.ndim != 1:
         raise ConfigError(f"column {name!r}: expected 1 dimension, got shape {array.shape}")
-    types = set(
-        map(type, array.tolist())
-    )  # tolist turns NumPy scalars into Python's, except in object arrays
+    types = set(map(type, array.tolist()))  # Python's, but in an array of objects NumPy's too
     kind = kind or _kind_of(types)
-    if kind not in COLUMN_KINDS:
-        raise ConfigError(f"column {name!r}: expected a kind among {', '.join(COLUMN_KINDS)}, got {kind!r}")
+    if kind not in _TYPES:
+        raise ConfigError(f"column {name!r}: expected a kind among {', '.join(_TYPES)}, got {kind!r}")
     if not all(
         issubclass(type_, _TYPES[kind]) and (type_ is not bool or kind == "boolean") for type_ in types
     ):
@@ -264,20 +287,6 @@ def _column(name: str, values: npt.ArrayLike | Sequence[Any], kind: Kind | None)
         column = array.astype(_DTYPES[kind])  # None -> NaN
     column.flags.writeable = False
     return kind, column
-
-
-def _joined(blocks: Sequence[Values]) -> Column | list[Any]:
-    if blocks and isinstance(blocks[0], np.ndarray):
-        return np.concatenate(blocks)
-    return list(itertools.chain.from_iterable(blocks))
-
-
-def _as_array(values: Any) -> Column:
-    values = list(values)
-    types = set(map(type, values))
-    if len(types) == 1 and issubclass(types.pop(), float | np.number | np.bool_):
-        return np.asarray(values)
-    return _objects(values)
 
 
 def _objects(values: list[Any]) -> Column:
@@ -306,3 +315,137 @@ def require_pandas(caller: str) -> Any:  # the module, which has no types of its
         raise ConfigError(
             f"{caller}: pandas is not installed; run pip install 'fbo-flower[pandas]'"
         ) from error
+
+
+def _header_of(layout: Mapping[str, Any]) -> list[str]:
+    """Return the CSV header of a layout; ConfigError if the layout, which may be untrusted, is invalid."""
+    header = []
+    for name, kind in layout.items():
+        if isinstance(kind, Mapping):
+            header += [guard(f"{name}.{parameter}") for parameter in kind]
+        elif isinstance(kind, str) and kind in _READERS and kind != "json":
+            header.append(guard(name))
+        else:
+            raise ConfigError(f"column {name!r}: expected a kind among {', '.join(_TYPES)}, got {kind!r}")
+    return header
+
+
+def _encoded_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[str, str], list[list[str]]]:
+    names = set().union(*configs)
+    if not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"column {column!r}: expected parameter names that are text, got {names}")
+    layout: dict[str, str] = {}
+    cells: list[list[str]] = []
+    for name in sorted(names):
+        values = [config.get(name, _ABSENT) for config in configs]
+        values = [value.item() if isinstance(value, np.generic) else value for value in values]
+        types = {type(value) for value in values if value is not _ABSENT}
+        if not types <= set(_SCALARS):
+            found = ", ".join(sorted(type_.__name__ for type_ in types - set(_SCALARS)))
+            raise ConfigError(f"parameter {name!r}: expected int, float, bool, str or None, got {found}")
+        kind = _SCALARS[types.pop()] if len(types) == 1 else "json"
+        kind = "json" if kind == "text" and "" in values else kind  # an empty cell means absent
+        layout[name] = kind
+        cells.append(["" if value is _ABSENT else _WRITERS[kind](value) for value in values])
+    return layout, cells
+
+
+def _decoded_column(name: str, kind: Any, cells: Iterator[tuple[str, ...]], num_rows: int) -> Column:
+    """Return one column, taking as many CSV columns from `cells` as it needs."""
+    if isinstance(kind, str):
+        return _decoded(name, kind, next(cells))
+    parameters = [_decoded(f"{name}.{p}", k, next(cells), may_be_absent=True) for p, k in kind.items()]
+    rows = zip(*parameters, strict=True) if parameters else itertools.repeat((), num_rows)
+    return _objects(
+        [{p: value for p, value in zip(kind, row, strict=True) if value is not _ABSENT} for row in rows]
+    )
+
+
+def _decoded(name: str, kind: Any, cells: Sequence[str], *, may_be_absent: bool = False) -> Column:
+    """Return the values of one CSV column: numbers, or objects for all else and for parameters."""
+    if not isinstance(kind, str) or kind not in _READERS:
+        raise ConfigError(f"column {name!r}: expected a kind among {', '.join(_READERS)}, got {kind!r}")
+    read = _READERS[kind]
+    try:
+        if may_be_absent:
+            return _objects([read(cell) if cell else _ABSENT for cell in cells])
+        if kind == "real":
+            return np.array([cell or "nan" for cell in cells], dtype=object).astype(np.float64)
+        values = list(map(read, cells))
+        return np.array(values, dtype=np.int64) if kind == "integer" else _objects(values)
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise ConfigError(f"column {name!r}: expected {kind} cells ({error})") from error
+
+
+def guard(text: str) -> str:
+    r"""Return a text that neither spreadsheet programs nor terminals obey; `unguard` undoes it.
+
+    >>> guard("=1+1"), guard("'quoted'"), guard("plain"), guard("C:\\new")
+    ("'=1+1", "''quoted'", 'plain', 'C:\\new')
+    """
+    if not _is_risky(text) and not text.startswith("'"):
+        return text
+    return "'" + printable(text.replace("\\", "\\\\"))
+
+
+def unguard(cell: str) -> str:
+    """Undo `guard`; ValueError if an escape is malformed."""
+    if not cell.startswith("'"):
+        return cell
+    return _ESCAPE.sub(_unescaped, cell[1:])
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    escape = match.group()
+    if escape in _SHORT:
+        return _SHORT[escape]
+    if len(escape) < 4:
+        raise ValueError(f"not an escape: {escape!r}")
+    return chr(int(escape[2:], 16))
+
+
+def _is_risky(text: str) -> bool:
+    return text.startswith(("=", "+", "-", "@", "＝", "＋", "－", "＠")) or not text.isprintable()
+
+
+def printable_json(text: str) -> str:
+    """Return a JSON text with control characters as escapes, but line breaks between values as they are."""
+    if text.isprintable():
+        return text
+    # surrogates stay: escapes of two lone ones in a row would become one character
+    return "".join(
+        c if c.isprintable() or c == "\n" or "\ud800" <= c <= "\udfff" else json.dumps(c)[1:-1] for c in text
+    )
+
+
+def _read_boolean(cell: str) -> bool:
+    if cell not in {"true", "false"}:
+        raise ValueError(f"neither true nor false: {cell!r}")
+    return cell == "true"
+
+
+def _read_json(cell: str) -> Any:
+    value = json.loads(cell)
+    if type(value) not in _SCALARS:
+        raise ValueError(f"not a JSON scalar: {cell!r}")
+    return value
+
+
+_ABSENT: Any = object()  # a parameter that a configuration does not have; `None` is a legal value
+_ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|.?)", re.DOTALL)
+_SHORT = {r"\\"[:2]: "\\", r"\n": "\n", r"\r": "\r", r"\t": "\t"}
+_JSON = json.JSONEncoder(ensure_ascii=False).encode
+_WRITERS: dict[str, Callable[[Any], str]] = {
+    "text": guard,
+    "integer": str,
+    "real": repr,
+    "boolean": lambda value: "true" if value else "false",
+    "json": lambda value: printable_json(_JSON(value)),
+}
+_READERS: dict[str, Callable[[str], Any]] = {
+    "text": lambda cell: sys.intern(unguard(cell)),  # stores equal texts once: few are distinct
+    "integer": int,
+    "real": float,
+    "boolean": _read_boolean,
+    "json": _read_json,
+}

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fbo_flower.errors import FBOError
 from fbo_flower.space.optuna import require_optuna
-from fbo_flower.study.optuna_storage import storage_name
-from fbo_flower.study.optuna_writer import OptunaWriter
+from fbo_flower.study.optuna import OptunaWriter, storage_name
 from fbo_flower.study.trial import RUNNING, Trial
 from fbo_flower.trackers.callback import Callback, RoundInfo, StudyInfo
 

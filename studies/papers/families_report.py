@@ -10,8 +10,7 @@ import numpy as np
 
 from fbo_flower.algorithms import PlotStyle
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.reports.pictures import new_figure, save_figure
-from fbo_flower.reports.styles import algorithm_style
+from fbo_flower.reports.pictures import algorithm_style, new_figure, save_figure
 from studies.jobs import has_result, load_job
 from studies.papers import compare
 from studies.papers.panels import panels as grid

@@ -17,7 +17,7 @@ SESSION = """
 import inspect
 from fbo_flower import algorithms, simulate
 from fbo_flower.cli.main import run
-from fbo_flower.reports.styles import algorithm_style
+from fbo_flower.reports.pictures import algorithm_style
 from fbo_flower.strategies import STRATEGIES
 simulation = "simulate --problem himmelblau --agents 3 --rounds 4 --engine inline --algorithm gossip"
 for command in ("algorithms", "algorithms gossip", f"{simulation} --compare random --out study --journal -q",

@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
+from fbo_flower.space import Categorical, Float, Int, SearchSpace
 from fbo_flower.study import Study
 from fbo_flower.study.schema import JUDGEMENTS, MODELS, RECOMMENDATIONS, REGRET, ROUNDS, TIMES, TRIALS
 from fbo_flower.study.table import Table
@@ -22,6 +25,10 @@ USUAL: dict[str, dict[str, Any]] = {
     | {"failure": "", "on_front": False, "shipped": False, "model": ""},
 }
 
+PAGE_SPACE = SearchSpace(
+    {"lr": Float(1e-4, 1.0, log=True), "depth": Int(1, 9), "kind": Categorical(["a", "b", "c"])}
+)
+
 
 def made_study(runs: Iterable[Mapping[str, Any]], **tables: Rows) -> Study:
     """Return a study of these runs; `tables` are rows by the name of their table."""
@@ -34,6 +41,40 @@ def changed(study: Study, **tables: Rows) -> Study:
     """Return a study with other rows in these tables; recommendations are made anew from the trials."""
     kept = {name: getattr(study, name) for name in COLUMNS if name != "recommendations"}
     return Study(study.settings, **kept | {name: _table(name, rows) for name, rows in tables.items()})
+
+
+def a_page_study(
+    num_agents: int,
+    num_trials: int,
+    space: SearchSpace = PAGE_SPACE,
+    *,
+    algorithms: tuple[str, ...] = ("fts",),
+    name: str = "{}",
+    failure: str = "",
+    minimize: bool = False,
+) -> Study:
+    """Return a study whose values depend on its first parameter; `failure` is why second trials failed."""
+    rng = np.random.default_rng(0)
+    trials, rounds = [], []
+    for algorithm in algorithms:
+        for agent in range(num_agents):
+            for trial in range(num_trials):
+                point = rng.random(space.dimension)
+                failed = bool(failure) and trial == 1
+                trials.append(
+                    {"algorithm": algorithm, "agent": name.format(agent), "round": trial + 1, "trial": trial}
+                    | {"config": space.decode(point), "failure": failure if failed else ""}
+                    | {"value": math.nan if failed else float(point[0] + 0.1 * rng.normal())}
+                )
+        for number in range(1, num_trials + 1):
+            traffic = {"bytes_down": 400, "bytes_up": 100, "floats_down": 5.0, "floats_up": 1.0}
+            rounds.append({"algorithm": algorithm, "round": number, "replies": 1} | traffic)
+    runs = [
+        {"algorithm": algorithm.split()[0], "label": algorithm, "num_agents": num_agents}
+        | {"space": space.to_json(), "metric": "accuracy", **({"minimize": True} if minimize else {})}
+        for algorithm in algorithms
+    ]
+    return made_study(runs, trials=trials, rounds=rounds)
 
 
 def _table(name: str, rows: Rows) -> Table:

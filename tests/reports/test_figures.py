@@ -14,9 +14,9 @@ import pytest
 from fbo_flower.algorithms.registry import BUILT_IN
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.axes import spread
-from fbo_flower.reports.figures import figure, plot_study, study_title, traffic_figure
+from fbo_flower.reports.figures import draw, figure, study_title, traffic_figure
 from fbo_flower.reports.importance import most_important, study_axes, study_importance
-from fbo_flower.reports.styles import algorithm_style
+from fbo_flower.reports.pictures import algorithm_style
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.study import Study
 
@@ -70,7 +70,7 @@ def test_there_is_one_line_per_algorithm_with_its_own_style_and_it_is_the_mean_o
 
 def test_styles_differ_also_of_an_algorithm_without_one_and_of_labels_of_one_algorithm() -> None:
     assert len({record.style for record in BUILT_IN.values()} - {None}) == len(BUILT_IN)
-    alone = figure(a_study(("new",))).axes[0].lines[0]
+    alone = figure(a_study(("new",), num_agents=9)).axes[0].lines[0]
     again = a_study(("fts",)).relabel("fts", "fts, again")
     lines = figure(Study.merge([a_study(("fts",)), again, a_study(("new",))])).axes[0].lines
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 3
@@ -97,19 +97,18 @@ def test_known_regret_is_shown_on_a_logarithmic_axis_which_zero_does_not_break(t
     study = a_study(("fts",), with_regret=True)
     rows = [{**row, "simple": 0.0 if row["evaluations"] > 5 else 0.1} for row in study.regret]
     study = changed(study, regret=rows)
-    plot_study(study, tmp_path / "a.png")
+    assert draw(study, tmp_path / "a.png") == ""
     ax = figure(study).axes[0]
     assert np.asarray(ax.lines[0].get_ydata()).min() == ax.get_ylim()[0] > 0
 
 
 def test_traffic_is_a_picture_of_its_own_if_there_is_any() -> None:
-    lines, bars, table = traffic_figure(a_study()).axes
-    assert (lines.get_ylabel(), bars.get_title(loc="left")) == (
-        "Floats exchanged, all agents",
-        "Bytes per agent and round",
-    )
-    assert [text.get_text() for text in table.texts][5:10] == ["ts", "20", "500 B", "12", "none"]
-    assert len(traffic_figure(a_study(floats=0.0)).axes) == 2
+    floats, sizes, table = traffic_figure(a_study()).axes
+    assert [ax.get_ylabel().split()[0] for ax in (floats, sizes)] == ["Numbers", "Bytes"]
+    assert [np.asarray(line.get_ydata()).tolist() for line in sizes.lines] == [[2000.0, 4000.0]] * 3
+    row = ["ts", "500 B", "500 B", "20", "12", "none"]
+    assert [text.get_text() for text in table.texts][6:12] == row
+    assert len(traffic_figure(a_study(floats=0.0)).axes) == 2, "bytes and table"
     private = a_study(("dp-fts",), privacy={"epsilon": 3.14159, "delta": 1e-5})
     assert traffic_figure(private).axes[-1].texts[-1].get_text() == "epsilon 3.14"
     with pytest.raises(ConfigError, match="expected a study with counted bytes"):
@@ -128,7 +127,7 @@ def with_floats(study: Study, floats: dict[str, list[float]]) -> Study:
 def test_floats_are_added_up_by_round_over_all_agents_and_both_ways() -> None:
     study = with_floats(a_study(), {"ts": [0.0, 0.0], "fts": [20.0, 30.0], "rgpe": [6.0, 0.0]})
     ax = traffic_figure(study).axes[0]
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Round", "Floats exchanged, all agents")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Round", "Numbers exchanged, all agents")
     assert [line.get_label() for line in ax.lines] == ["fts", "rgpe"]
     assert [np.asarray(line.get_ydata()).tolist() for line in ax.lines] == [[20.0, 50.0], [6.0, 6.0]]
     assert np.asarray(ax.lines[0].get_xdata()).tolist() == [1.0, 2.0]
@@ -138,13 +137,15 @@ def test_floats_are_added_up_by_round_over_all_agents_and_both_ways() -> None:
 def test_floats_that_are_missing_are_named_and_those_far_apart_are_on_a_logarithmic_axis() -> None:
     known = {"ts": [0.0, 0.0], "fts": [20.0, 30.0], "rgpe": [math.nan, math.nan]}
     texts = [text.get_text() for text in traffic_figure(with_floats(a_study(), known)).axes[0].texts]
-    assert "nothing exchanged: ts\nnot counted: rgpe" in texts
+    assert "nothing exchanged: ts; not counted: rgpe" in texts
     far = {"ts": [0.0, 0.0], "fts": [2e5, 3e5], "rgpe": [0.0, 8.0]}
     ax = traffic_figure(with_floats(a_study(), far)).axes[0]
     assert ax.get_yscale() == "log"
     np.testing.assert_array_equal(np.asarray(ax.lines[1].get_ydata()), [math.nan, 8.0])
     unknown = {name: [math.nan, math.nan] for name in ("ts", "fts", "rgpe")}
-    assert len(traffic_figure(with_floats(a_study(), unknown)).axes) == 2  # bars and table
+    unknown_axes = traffic_figure(with_floats(a_study(), unknown)).axes
+    assert len(unknown_axes) == 2
+    assert "not counted" in {text.get_text() for text in unknown_axes[1].texts}
 
 
 def said(study: Study) -> str:
@@ -171,16 +172,20 @@ def test_the_title_counts_the_agents_with_a_value() -> None:
     assert study_title(a_study(("ts",), num_agents=1, metric=None)) == "digits, 1 agent"
 
 
-def test_one_algorithm_has_a_faint_line_per_agent_and_a_mean_and_one_agent_no_band() -> None:
+@pytest.mark.parametrize("number", [4, 30])
+def test_one_algorithm_has_a_thin_line_per_agent_with_its_name_if_they_are_few(number: int) -> None:
     alone = figure(a_study(num_agents=1)).axes[0]
     assert (len(alone.lines), len(alone.collections)) == (3, 0)
-    ax = figure(a_study(("fts",))).axes[0]
+    ax = figure(a_study(("fts",), num_agents=number)).axes[0]
     mean, *agents = ax.lines
-    assert (mean.get_label(), len(agents), len(ax.collections)) == ("fts", 4, 0)
-    assert all(line.get_linewidth() < mean.get_linewidth() / 2 for line in agents)
-    np.testing.assert_allclose(
-        np.asarray(mean.get_ydata()), np.mean([np.asarray(line.get_ydata()) for line in agents], axis=0)
-    )
+    assert (mean.get_label(), len(agents), len(ax.collections)) == ("fts", number, 0)
+    assert all(line.get_linewidth() < mean.get_linewidth() / 1.5 for line in agents)
+    x = np.arange(1.0, 13.0)
+    curves = [np.interp(x, np.asarray(line.get_xdata()), np.asarray(line.get_ydata())) for line in agents]
+    np.testing.assert_allclose(np.asarray(mean.get_ydata()), np.mean(curves, axis=0))
+    named = {text.get_text() for text in ax.texts} & {str(agent) for agent in range(number)}
+    assert len(named) == (4 if number == 4 else 0)
+    assert len({line.get_color() for line in ax.lines}) == (5 if number == 4 else 1)
 
 
 SPACE = SearchSpace(
@@ -227,7 +232,7 @@ def test_a_slice_has_the_scale_and_the_condition_of_its_parameter() -> None:
 
 
 def test_a_slice_shows_every_trial_where_its_parameter_is_active_and_rings_the_best() -> None:
-    study = tuned(("fts",), space=SearchSpace({"rate": Float(1e-6, 1.0, log=True)}))
+    study = tuned(("fts",), num_agents=9, space=SearchSpace({"rate": Float(1e-6, 1.0, log=True)}))
     dots, rings = figure(study).axes[1].collections
     found = np.asarray(dots.get_offsets())
     np.testing.assert_allclose(found[:, 0], [config["rate"] for config in study.trials["config"]])
@@ -273,7 +278,7 @@ def test_the_best_configurations_are_a_table() -> None:
 
 
 def test_disclosed_incumbents_alone_show_where_the_best_configurations_are() -> None:
-    study = tuned(("fts",))
+    study = tuned(("fts",), num_agents=9)
     recommended = changed(study, trials=[], recommendations=study.recommendations)
     drawing = figure(recommended)
     assert drawing.axes[0].get_xlabel() == "Round"
@@ -287,6 +292,7 @@ STUDIES = {
     "regret": lambda: a_study(with_regret=True),
     "long names": lambda: a_study(("a label that is rather long, seed 1", "fts"), problem="p" * 60),
     "many agents": lambda: a_study(("fts",), num_agents=30),
+    "agents with names": lambda: a_study(("fts",), num_agents=8),
     "nine parameters": tuned,
     "four parameters": lambda: tuned(space=SearchSpace({f"x{k}": Float(-1e5, 1e5) for k in range(4)})),
     "no rounds": lambda: changed(a_study(), trials=[], rounds=[]),
@@ -304,17 +310,17 @@ def test_no_text_is_clipped_or_covered(name: str) -> None:
 
 def test_a_picture_has_the_size_of_the_figure_whatever_the_names_in_it(tmp_path: Path) -> None:
     study, path = a_study(("$x_{", "fts")), tmp_path / "new" / "study.png"
-    plot_study(study, path, title="a $title_ that is not maths$ {")
+    assert draw(study, path) == ""
     width, height = struct.unpack(">II", path.read_bytes()[16:24])
     inches = figure(study).get_size_inches()
     assert (width, height) == tuple(round(200 * inch) for inch in inches)
-    assert [p.name for p in path.parent.iterdir()] == ["study.png"]
+    assert sorted(p.name for p in path.parent.iterdir()) == ["study-traffic.png", "study.png"]
 
 
 @pytest.mark.parametrize("name", ["picture", "picture.bmp"])
 def test_other_formats_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match=r"expected a name that ends in \.pdf, \.png, \.svg"):
-        plot_study(a_study(), tmp_path / name)
+    assert "expected a name that ends in .pdf, .png, .svg" in draw(a_study(), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,3 +333,24 @@ def test_labels_keep_order_and_distance_between_the_edges() -> None:
     heights = spread(np.array([0.99, 1.0, 0.98, 0.2]), 0.1)
     np.testing.assert_allclose(heights, [0.9, 1.0, 0.8, 0.2])
     np.testing.assert_allclose(spread(np.array([0.5, 0.5]), 0.1), [0.45, 0.55])
+
+
+def test_the_range_of_a_slice_is_that_of_the_data_and_whole_numbers_have_whole_marks() -> None:
+    space = SearchSpace({"depth": Int(1, 1000), "width": Int(1, 9, log=True), "rate": Float(0.0, 100.0)})
+    study = tuned(("ts", "fts"), space=space)
+    rows = [
+        {**row, "config": {"depth": 2 + k % 3, "width": 3 + k % 2, "rate": 40.0 + k / 100}}
+        for k, row in enumerate(study.trials)
+    ]
+    axes = {ax.get_xlabel(): ax for ax in figure(changed(study, trials=rows)).axes}
+    for name, low, high in (("depth", 2, 4), ("width", 3, 4), ("rate", 40.0, 40.95)):
+        left, right = axes[name].get_xlim()
+        assert low - 0.3 * (high - low) < left <= low < high <= right < high + 0.3 * (high - low)
+    for name in ("depth", "width"):
+        axis = axes[name].xaxis
+        places = [*axis.get_majorticklocs(), *axis.get_minorticklocs()]
+        labels = [*axis.get_major_formatter().format_ticks(axis.get_majorticklocs())]
+        labels += axis.get_minor_formatter().format_ticks(axis.get_minorticklocs())
+        shown = [float(x) for x, label in zip(places, labels, strict=True) if label]
+        assert 3.0 in shown
+        assert all(x == round(x) for x in shown)

@@ -10,57 +10,20 @@ import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
+from made_study import a_page_study as a_study
 from made_study import changed, made_study
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.cli.main import run
-from fbo_flower.reports.page import html_page
+from fbo_flower.reports.page import MAX_AGENTS, html_page
 from fbo_flower.simulation import simulate
-from fbo_flower.space import Categorical, Float, Int, SearchSpace
-from fbo_flower.study import Study
+from fbo_flower.space import Categorical, Float, SearchSpace
 
 EVIL = '<script>alert("x")</script>'
-VOID = {"meta", "br"}
-SPACE = SearchSpace(
-    {"lr": Float(1e-4, 1.0, log=True), "depth": Int(1, 9), "kind": Categorical(["a", "b", "c"])}
-)
-
-
-def a_study(
-    num_agents: int,
-    num_trials: int,
-    space: SearchSpace = SPACE,
-    *,
-    algorithms: tuple[str, ...] = ("fts",),
-    name: str = "{}",
-    failure: str = "",
-    minimize: bool = False,
-) -> Study:
-    """Return a study whose values depend on its first parameter."""
-    rng = np.random.default_rng(0)
-    trials, rounds = [], []
-    for algorithm in algorithms:
-        for agent in range(num_agents):
-            for trial in range(num_trials):
-                point = rng.random(space.dimension)
-                failed = bool(failure) and trial == 1
-                trials.append(
-                    {"algorithm": algorithm, "agent": name.format(agent), "round": trial + 1, "trial": trial}
-                    | {"config": space.decode(point), "failure": failure if failed else ""}
-                    | {"value": math.nan if failed else float(point[0] + 0.1 * rng.normal())}
-                )
-        for number in range(1, num_trials + 1):
-            traffic = {"bytes_down": 400, "bytes_up": 100, "floats_down": 5.0, "floats_up": 1.0}
-            rounds.append({"algorithm": algorithm, "round": number, "replies": 1} | traffic)
-    runs = [
-        {"algorithm": algorithm.split()[0], "label": algorithm, "num_agents": num_agents}
-        | {"space": space.to_json(), "metric": "accuracy", **({"minimize": True} if minimize else {})}
-        for algorithm in algorithms
-    ]
-    return made_study(runs, trials=trials, rounds=rounds)
+VOID = {"meta", "br", "input"}
 
 
 class Checker(HTMLParser):
@@ -98,24 +61,109 @@ def test_the_page_is_whole_and_asks_for_nothing() -> None:
     assert not re.search(r"url\((?!#)|@import|\bsrc=|<link|<img|<iframe", page)
     (policy,) = [own["content"] for _, own in checked.tags if own.get("http-equiv")]
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    assert checked.count("script") == 2
+    assert "data:" not in re.sub("[a-z_]+: ", "", page), "bitmaps, which the policy forbids"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" == policy
     for name in ("results", "curves", "best", "importance", "slices", "contours", "traffic", "privacy"):
         assert f'id="{name}"' in page
         assert f'href="#{name}"' in page
     pictures = [own for tag, own in checked.tags if tag == "svg"]
-    assert len(pictures) == 3 + 3 + 3  # curves of all and of each, three parameters, three pairs
+    assert len(pictures) == 3 + 3 + 3 + 2  # curves of all and of each, parameters, pairs, traffic
     assert all(own["role"] == "img" and own["aria-label"] for own in pictures)
-    assert checked.count("figcaption") == len(pictures)
 
 
-def test_each_agent_has_a_line_and_many_agents_have_bands() -> None:
+def drawn(page: str, attribute: str) -> list[str]:
+    """Return an attribute's values in the page's pictures, in order."""
+    return [value for tag, own in Checker(page).tags if tag == "g" and (value := own.get(attribute))]
+
+
+def data_of(page: str) -> dict[str, Any]:
+    """Return what the script shows under the pointer."""
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return dict(json.loads(found))
+
+
+def test_each_agent_has_a_line_and_of_many_a_hidden_one_beside_the_bands() -> None:
     few, many = (html_page(a_study(number, 4)) for number in (100, 101))
-    assert len(few.encode()) < 1_000_000
-    assert [Checker(page).count("g", "agent") for page in (few, many)] == [100, 0]
-    assert few.count("<title>") == 101
-    assert "<title>99</title>" in few
+    for page, kind, number in ((few, "agent", 100), (many, "many", 101)):
+        assert Checker(page).count("g", kind) == number
+        assert sorted(map(int, drawn(page, "data-a"))) == list(range(number))
+        assert [name for name, _, _ in data_of(page)["agents"]] == [str(agent) for agent in range(number)]
     assert ["quantiles 10 to 90 %" in page for page in (few, many)] == [False, True]
+    assert ["a line of an agent is drawn" in page.lower() for page in (few, many)] == [False, True]
+
+
+def test_few_agents_are_named_beside_their_lines_and_have_one_colour_in_all_pictures() -> None:
+    page = html_page(a_study(3, 12, name="site {}"))
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", page)
+    assert {"site 0", "site 1", "site 2", "fts"} <= set(texts)
+    swatches = re.findall(r"<i style=.background:(var\(--x\w+\)).></i> (site \d)</label>", page)
+    assert [name for _, name in swatches] == ["site 0", "site 1", "site 2"]
+    colours = [colour for colour, _ in swatches]
+    assert len(set(colours)) == 3
+    for agent, colour in enumerate(colours):
+        assert re.search(rf'<g data-a="{agent}" class="agent"><path [^>]*stroke: {re.escape(colour)}', page)
+    assert "site 0" not in re.findall(r"<text[^>]*>([^<]*)</text>", html_page(a_study(9, 3, name="site {}")))
+
+
+def test_every_dot_has_the_value_and_the_configuration_of_its_trial() -> None:
+    study = a_study(2, 12)
+    page = html_page(study)
+    notes, slices = data_of(page)["notes"], page.partition('id="slices"')[2].partition("<section")[0]
+    groups = re.findall(r'<g data-n="([\d ]+)"[^>]*>(.*?)</g></g>', slices)
+    assert len(groups) == 3 * 2 * 2  # parameters, agents, trials and best
+    for numbers, inside in groups:
+        assert inside.count("<use ") == len(numbers.split())
+    expected = {f"{row['agent']}, trial {row['trial']}: {row['value']:.6g}": row for row in study.trials}
+    for agent, head, config in notes:
+        owner, _, value = head.partition(", ")
+        assert owner == str(agent)
+        row = expected.get(head)
+        if row is None:
+            assert value == f"best: {study.best[owner]['value']:.6g}"
+            row = study.best[owner]
+        shown = dict(line.split(": ") for line in config.splitlines())
+        assert shown["kind"] == row["config"]["kind"]
+        assert shown["depth"] == str(row["config"]["depth"])
+        assert float(shown["lr"]) == pytest.approx(row["config"]["lr"], rel=1e-3)
+    assert len(notes) == len(expected) + 2
+
+
+def test_a_large_page_stays_below_a_megabyte_and_says_what_it_leaves_out() -> None:
+    page = html_page(a_study(MAX_AGENTS + 10, 50))
+    assert len(page.encode()) < 1_000_000
+    assert f"The best {MAX_AGENTS} of {MAX_AGENTS + 10} agents" in page
+    assert re.search(r"At most 1,\d\d\d evaluations of an algorithm are drawn, evenly chosen", page)
+    assert "Lines have" not in page
+    assert "Lines have 333 of 400 points" in html_page(a_study(30, 400))
+
+
+def test_the_page_of_selected_models_has_fronts_with_the_losses_of_every_dot() -> None:
+    losses = {"local_loss": 0.1, "remote_loss": 0.2, "lockbox": 0.3}
+    rows = [
+        {
+            "algorithm": name,
+            "trial": k,
+            "round": 1,
+            "config": {"x": 0.5},
+            "on_front": k == 0,
+            "shipped": k == 0,
+        }
+        | {key: loss + 0.01 * k for key, loss in losses.items()}
+        for name in ("fmo", "lso")
+        for k in range(3)
+    ]
+    runs = [
+        {"algorithm": "rfms", "label": n, "num_agents": 4, "options": {"method": n}} for n in ("fmo", "lso")
+    ]
+    page = html_page(made_study(runs, models=rows))
+    assert Checker(page).count("svg") == 4
+    assert "data:image" not in page
+    assert 'class="agents"' not in page
+    notes = data_of(page)["notes"]
+    assert [-1, "fmo, model 1: local loss 0.11, remote loss 0.21, lockbox 0.31", "x: 0.5"] in notes
+    assert len(notes) == len(rows)
 
 
 def test_texts_of_agents_and_users_are_escaped_everywhere() -> None:
@@ -125,11 +173,11 @@ def test_texts_of_agents_and_users_are_escaped_everywhere() -> None:
     )
     page = html_page(study)
     assert "<script>alert" not in page
-    assert page.count("<script>") == 1
+    assert page.count("<script") == page.count("</script") == 2
     assert "\x1b" not in page
     assert html.escape(EVIL) in page
-    assert Checker(page).count("script") == 1
-    assert "Agents with most failed evaluations" in page
+    assert any(EVIL in head for _, head, _ in data_of(page)["notes"])
+    assert "agents with most failures" in page
 
 
 def test_a_best_configuration_can_be_copied_as_it_is() -> None:

@@ -8,7 +8,7 @@ from made_study import made_study
 
 from fbo_flower.cli.main import run
 from fbo_flower.errors import ConfigError
-from fbo_flower.reports.figures import figure, plot_study
+from fbo_flower.reports.figures import draw, figure
 from fbo_flower.reports.selection import selection_cells, selections, volume, volume_matrix, win_matrix
 from fbo_flower.study import Study
 
@@ -104,7 +104,7 @@ def test_figure_has_a_front_the_kept_back_losses_and_win_matrices_for_several(tm
     assert len(drawn.axes) == 4
     assert [t.get_text() for t in drawn.axes[2].texts] == ["1.00", "0.00"]
     assert clipped(drawn) == []
-    plot_study(several, tmp_path / "front.png")
+    assert draw(several, tmp_path / "front.png") == ""
     assert (tmp_path / "front.png").stat().st_size > 10_000
 
 

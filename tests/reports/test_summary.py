@@ -18,9 +18,10 @@ from fbo_flower.reports.summary import (
     agent_curves,
     estimate,
     mean_and_stderr,
+    render_table,
     summarise,
+    to_markdown,
 )
-from fbo_flower.reports.summary_table import render_table, to_markdown
 from fbo_flower.study import Study
 
 NAN = math.nan

@@ -14,8 +14,7 @@ from flwr.app import RecordDict
 from hostile import npy
 from waiting import LATE
 
-from fbo_flower.reports.summary import summarise
-from fbo_flower.reports.summary_table import to_markdown
+from fbo_flower.reports.summary import summarise, to_markdown
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import FTS, CoKG, RandomSearch
 from fbo_flower.strategies.registration import AgentRegistry

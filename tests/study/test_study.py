@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage.files import atomic_file
-from fbo_flower.study import Study, csv_cells
+from fbo_flower.study import Study
+from fbo_flower.study import table as tables
 from fbo_flower.study.ranking import incumbents, natural_order
 from fbo_flower.study.schema import REGRET, ROUNDS, TRIALS
 from fbo_flower.study.table import Table
@@ -219,7 +220,7 @@ def test_a_file_reads_the_same_in_blocks_of_any_size(
     texts = ["plain", "two\nlines", 'say "x"', "a,b", "\r", "", "\r\n\r\n", "\n", "end"]
     table = Table({"text": texts, "value": [0.1, None, 2.0, -0.0, 1e300, 3.0, 4.0, 5.0, math.inf]})
     single = Table({"text": texts})
-    monkeypatch.setattr(csv_cells, "CHUNK", chunk)
+    monkeypatch.setattr(tables, "CHUNK", chunk)
     for written in (table, single):
         path = tmp_path / "t.csv"
         assert Table.read_csv(path, written.write_csv(path)) == written

@@ -19,16 +19,14 @@ from fbo_flower.cli.main import run
 from fbo_flower.cli.progress import Display
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError, WireError, printable
-from fbo_flower.reports.summary import summarise
-from fbo_flower.reports.summary_table import render_table, to_markdown
+from fbo_flower.reports.summary import render_table, summarise, to_markdown
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Categorical, Float, SearchSpace
 from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.ledger import LedgerEntry
 from fbo_flower.strategies import RandomSearch
 from fbo_flower.study import Study
-from fbo_flower.study.csv_cells import guard, unguard
-from fbo_flower.study.table import Table
+from fbo_flower.study.table import Table, guard, unguard
 
 EVIL = "=cmd|' /C calc'!A1\x1b[2J\x1b]0;owned\x07\n\r\u202egnp.exe\x9b31m"
 texts = st.text(st.characters(codec=None), max_size=12) | st.sampled_from([
@@ -69,16 +67,14 @@ def test_a_guarded_text_is_printable_and_comes_back(text: str) -> None:
     assert printable(printable(text)) == printable(text)
 
 
-def test_files_of_harmless_texts_are_as_they_were_and_older_files_are_read_literally(tmp_path: Path) -> None:
-    table = Table({"name": ["'quoted'", "C:\\new", "plain"], "value": [-1.0, 2.5, math.nan]})
+def test_harmless_texts_are_written_as_they_are_and_a_malformed_escape_is_refused(tmp_path: Path) -> None:
+    table = Table({"name": ["C:\\new", "it's", "'quoted'"], "value": [-1.0, 2.5, math.nan]})
     layout = table.write_csv(tmp_path / "t.csv")
     assert layout == {"name": "text", "value": "real"}
-    assert (tmp_path / "t.csv").read_text() == "name,value\n'quoted',-1.0\nC:\\new,2.5\nplain,\n"
-    (tmp_path / "old.csv").write_text("name\n'=1\n=2\n")
-    assert Table.read_csv(tmp_path / "old.csv", {"name": "text"})["name"].tolist() == ["'=1", "=2"]
+    assert (tmp_path / "t.csv").read_text() == "name,value\nC:\\new,-1.0\nit's,2.5\n''quoted',\n"
     (tmp_path / "bad.csv").write_text("name\n'\\q\n")
-    with pytest.raises(ConfigError, match=r"bad\.csv.*guarded"):
-        Table.read_csv(tmp_path / "bad.csv", {"name": "guarded"})
+    with pytest.raises(ConfigError, match=r"bad\.csv.*not an escape"):
+        Table.read_csv(tmp_path / "bad.csv", {"name": "text"})
 
 
 def test_errors_are_one_line_without_control_characters_also_after_a_pickle() -> None:

@@ -132,7 +132,7 @@ def warnings_of_flower(
 def test_a_locked_database_costs_a_warning_and_the_trials_come_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_of_flower: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fbo_flower.study.optuna_storage.BUSY_SECONDS", 0.0)
+    monkeypatch.setattr("fbo_flower.study.optuna.BUSY_SECONDS", 0.0)
     monkeypatch.setattr("time.sleep", lambda seconds: None)  # between Optuna's attempts
     file = tmp_path / "study.db"
     optuna.create_study(storage=f"sqlite:///{file}")
@@ -156,7 +156,7 @@ def test_a_locked_database_costs_a_warning_and_the_trials_come_later(
 def test_a_full_disk_costs_a_warning_and_the_trials_come_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_of_flower: pytest.LogCaptureFixture, file: str
 ) -> None:
-    from fbo_flower.study.optuna_writer import OptunaWriter
+    from fbo_flower.study.optuna import OptunaWriter
 
     create, calls = OptunaWriter._frozen, []
 

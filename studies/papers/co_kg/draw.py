@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.reports.pictures import new_figure, save_figure
-from fbo_flower.reports.styles import algorithm_style
+from fbo_flower.reports.pictures import algorithm_style, new_figure, save_figure
 from studies.papers.co_kg.runs import NUM_AGENTS, NUM_INITIAL
 
 METRICS = {"recommended": "what the server would return", "best": "best configuration tried"}

@@ -15,8 +15,7 @@ import numpy as np
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.reports.pictures import new_figure, save_figure
-from fbo_flower.reports.styles import algorithm_style
+from fbo_flower.reports.pictures import algorithm_style, new_figure, save_figure
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.study import incumbents
 from studies.jobs import Arrays, Directory, Job, OnJob, load_job, open_directory, run_jobs

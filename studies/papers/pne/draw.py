@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.reports.pictures import save_figure
-from fbo_flower.reports.styles import algorithm_style
+from fbo_flower.reports.pictures import algorithm_style, save_figure
 from studies.jobs import Arrays
 from studies.papers.panels import panels as grid
 

@@ -7,8 +7,7 @@ from contract import over_grid
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.cli.main import run as command
 from fbo_flower.clients.evaluator import EvaluationCache
-from fbo_flower.reports.summary import summarise
-from fbo_flower.reports.summary_table import to_markdown
+from fbo_flower.reports.summary import summarise, to_markdown
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation.grids import Fault
 from fbo_flower.space import Float, SearchSpace

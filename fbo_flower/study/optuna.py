@@ -1,0 +1,430 @@
+"""Studies and Optuna: trials written into a storage, so that its dashboard shows them, and read from one.
+
+Each agent has an Optuna study of its own, because agents have objectives of their own; or one Optuna study
+holds the trials of all agents. Every Optuna trial has the user attributes `agent`, `trial` and `round`. By
+the first two a trial is recognised: what a storage holds is not written again.
+
+An Optuna study is called `LABEL: AGENT`, or `LABEL` if it holds all agents. A second run with this label in
+the same storage is called `LABEL (2)`. The user attributes of an Optuna study say which run it belongs to.
+
+Finished trials are read: complete ones with their value, failed ones without. Pruned trials of others are
+left out, because their last value was measured with less work than a complete one's, and so are those that
+still run.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.space.optuna import from_distributions, require_optuna, to_distributions
+from fbo_flower.space.space import SearchSpace
+from fbo_flower.study.ranking import natural_order
+from fbo_flower.study.schema import SCHEMA, STOPPED, TIMES, TRIALS
+from fbo_flower.study.table import Table
+from fbo_flower.study.trial import RUNNING, STOPPED_EARLY, SUCCEEDED, Trial, trials_of
+
+if TYPE_CHECKING:
+    from fbo_flower.study.study import Study
+
+SQLITE = "sqlite:///"
+BUSY_SECONDS = 1.0  # to wait for a locked database; Optuna itself tries five times
+_DATABASES, _JOURNALS = (".db", ".sqlite", ".sqlite3"), (".log", ".journal")
+_RUN, _LABEL, _NUMBER, _AGENT = "fbo_flower:study", "fbo_flower:label", "fbo_flower:number", "agent"
+_SETTINGS = ("algorithm", "options", "problem", "metric", "seed")  # of a run, for its Optuna studies
+_STATES = {RUNNING: "RUNNING", SUCCEEDED: "COMPLETE", STOPPED_EARLY: "PRUNED"}  # all others: FAIL
+_FAILED = "the trial failed"
+
+Storage = Any  # a URL, a path or an `optuna.storages.BaseStorage`, which has no types where it is missing
+
+
+# -- storages ---------------------------------------------------------------------------------------------
+
+
+def storage_name(storage: Storage) -> Storage:
+    """Return a storage with a file in the form of a URL or path that `open_storage` knows, with `~` expanded.
+
+    "study.db" becomes "sqlite:///study.db".
+
+    Raises
+    ------
+    ConfigError
+        If Optuna is not installed, or `storage` cannot be one.
+    """
+    require_optuna("optuna")
+    if hasattr(storage, "create_new_trial"):
+        return storage
+    if not isinstance(storage, str | os.PathLike):
+        raise ConfigError(
+            f"optuna: expected a URL such as 'sqlite:///study.db', got {kind_of(storage)}; or a file, or a "
+            "storage of Optuna"
+        )
+    text = os.fspath(storage)
+    if "://" in text and not text.startswith(SQLITE):
+        return text
+    path = Path(text.removeprefix(SQLITE)).expanduser()
+    if not text.startswith(SQLITE) and path.suffix not in _DATABASES + _JOURNALS:
+        raise ConfigError(
+            f"optuna: expected a URL such as 'sqlite:///study.db', or a file that ends in .db (SQLite) or "
+            f".log (Optuna's journal), got {text!r}"
+        )
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"optuna: expected a file in an existing directory, got {text!r}")
+    return f"{path}" if path.suffix in _JOURNALS else f"{SQLITE}{path}"
+
+
+def open_storage(storage: Storage) -> Any:
+    """Return the `optuna.storages.BaseStorage` that `storage_name` names; Optuna's errors pass."""
+    optuna = require_optuna("optuna")
+    storage = storage_name(storage)
+    if not isinstance(storage, str):
+        return storage
+    if storage.startswith(SQLITE):
+        waits = {"connect_args": {"timeout": BUSY_SECONDS}}
+        return optuna.storages.RDBStorage(storage, engine_kwargs=waits)
+    if "://" in storage:
+        return optuna.storages.get_storage(storage)
+    from optuna.storages.journal import JournalFileBackend
+
+    return optuna.storages.JournalStorage(JournalFileBackend(storage))
+
+
+@contextmanager
+def quiet_optuna() -> Iterator[None]:
+    """Let Optuna log warnings only; it would log a line for every study that is created."""
+    optuna = require_optuna("optuna")
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(max(before, optuna.logging.WARNING))
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+# -- writing ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Target:
+    """An Optuna study: its id, and (agent, trial) -> id of the Optuna trial and whether it is running."""
+
+    study_id: int
+    known: dict[tuple[str, int], tuple[int, bool]] = field(default_factory=dict)
+
+
+class OptunaWriter:
+    """Writes the trials of one run into an Optuna storage.
+
+    Parameters
+    ----------
+    storage : a URL, a file, or a storage of Optuna
+    run : id of the run; trials of the same run are not written twice
+    label : name of the run
+    space : its search space
+    minimize : whether smaller values are better
+    one_study : whether the trials of all agents go into one Optuna study
+    attributes : further user attributes of the Optuna studies, JSON values
+
+    Raises
+    ------
+    ConfigError
+        If Optuna is not installed, or cannot hold the values of a parameter.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        run: str,
+        label: str,
+        space: SearchSpace,
+        minimize: bool,
+        one_study: bool = False,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._optuna = require_optuna("optuna")
+        self._distributions = to_distributions(space)
+        self._run, self._label = run, label
+        self._minimize, self._one_study = minimize, one_study
+        self._attributes = dict(attributes or {})
+        with quiet_optuna():
+            self._storage = open_storage(storage)
+            self._targets: dict[str, _Target] = {}
+            self._number = self._find_own()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the Optuna studies of this run, in the order of the agents."""
+        ordered = sorted(self._targets.items(), key=lambda item: natural_order(item[0]))
+        return [self._storage.get_study_name_from_id(target.study_id) for _, target in ordered]
+
+    def write(self, trial: Trial) -> bool:
+        """Write a trial; return whether the storage did not hold it in this state. Optuna's errors pass."""
+        with quiet_optuna():
+            agent = "" if self._one_study else trial.agent
+            target = self._targets.get(agent)
+            if target is None:
+                target = self._targets[agent] = self._create(agent)
+            key = trial.agent, trial.trial
+            trial_id, running = target.known.get(key, (None, True))
+            if not running or (trial_id is not None and trial.state == RUNNING):
+                return False
+            frozen = self._frozen(trial)
+            if trial_id is None:
+                trial_id = self._storage.create_new_trial(target.study_id, frozen)
+            else:  # it was written while it ran; this can be repeated if it is cut short
+                for name, value in frozen.params.items():
+                    distribution = frozen.distributions[name]
+                    internal = distribution.to_internal_repr(value)
+                    self._storage.set_trial_param(trial_id, name, internal, distribution)
+                for attribute, value in frozen.user_attrs.items():
+                    self._storage.set_trial_user_attr(trial_id, attribute, value)
+                for step, value in frozen.intermediate_values.items():
+                    self._storage.set_trial_intermediate_value(trial_id, step, value)
+                self._storage.set_trial_state_values(trial_id, frozen.state, frozen.values)
+            target.known[key] = trial_id, trial.state == RUNNING
+            return True
+
+    def fail_unfinished(self, reason: str) -> None:
+        """Let the trials that the storage holds as running end as failed."""
+        with quiet_optuna():
+            for target in self._targets.values():
+                for key, (trial_id, running) in target.known.items():
+                    if running:
+                        self._storage.set_trial_user_attr(trial_id, "failure", reason)
+                        self._storage.set_trial_state_values(trial_id, self._optuna.trial.TrialState.FAIL)
+                        target.known[key] = trial_id, False
+
+    def _find_own(self) -> int:
+        """Find the Optuna studies of this run; return its number among the runs with this label."""
+        own, numbers = 0, [0]
+        for study in self._storage.get_all_studies():
+            attributes = study.user_attrs
+            if attributes.get(_LABEL) != self._label or not isinstance(attributes.get(_NUMBER), int):
+                continue
+            if attributes.get(_RUN) != self._run:
+                numbers.append(attributes[_NUMBER])
+            elif (_AGENT not in attributes) == self._one_study:
+                own = attributes[_NUMBER]
+                target = self._targets[str(attributes.get(_AGENT, ""))] = _Target(study._study_id)
+                for trial in self._storage.get_all_trials(study._study_id, deepcopy=False):
+                    agent, number = trial.user_attrs.get("agent"), trial.user_attrs.get("trial")
+                    if isinstance(agent, str) and isinstance(number, int):
+                        target.known[agent, number] = trial._trial_id, not trial.state.is_finished()
+        return own or max(numbers) + 1
+
+    def _create(self, agent: str) -> _Target:
+        from optuna.study import StudyDirection
+
+        direction = StudyDirection.MINIMIZE if self._minimize else StudyDirection.MAXIMIZE
+        while True:
+            number = f" ({self._number})" if self._number > 1 else ""
+            name = f"{self._label}{number}" + (f": {agent}" if agent else "")
+            try:
+                study_id = self._storage.create_new_study([direction], name)
+                break
+            except self._optuna.exceptions.DuplicatedStudyError:  # made by somebody else
+                self._number += 1
+        own = {_RUN: self._run, _LABEL: self._label, _NUMBER: self._number}
+        own |= {_AGENT: agent} if agent else {}
+        for attribute, value in (own | self._attributes).items():
+            self._storage.set_study_user_attr(study_id, attribute, value)
+        return _Target(study_id)
+
+    def _frozen(self, trial: Trial) -> Any:
+        """Return a trial of Optuna, with the times of the agent if it said them."""
+        attributes: dict[str, Any] = {"agent": trial.agent, "trial": trial.trial, "round": trial.round}
+        attributes |= {"failure": trial.failure} if trial.failure else {}
+        attributes |= {"pulls": trial.pulls} if trial.pulls != 1 else {}
+        frozen = self._optuna.trial.create_trial(
+            state=self._optuna.trial.TrialState[_STATES.get(trial.state, "FAIL")],
+            value=trial.value if trial.state in {SUCCEEDED, STOPPED_EARLY} else None,
+            params=dict(trial.config),
+            distributions={name: self._distributions[name] for name in trial.config},
+            user_attrs=attributes,
+            intermediate_values=dict(trial.intermediate),
+        )
+        now = datetime.now()  # Optuna's times are local and have no zone
+        frozen.datetime_start = _local(trial.started, now)
+        frozen.datetime_complete = None if trial.state == RUNNING else _local(trial.ended, now)
+        return frozen
+
+
+def _local(seconds: float, otherwise: datetime) -> datetime:
+    try:
+        return datetime.fromtimestamp(seconds)
+    except (ValueError, OverflowError, OSError):  # NaN: unknown; or an agent's clock is far off
+        return otherwise
+
+
+def write_study_to_optuna(
+    study: Study, storage: Storage, one_study: bool, space: SearchSpace | None
+) -> list[Any]:
+    """Write the trials of all runs of a study into an Optuna storage; see `Study.to_optuna`."""
+    optuna = require_optuna("optuna")
+    texts = {label: study.run(label).get("space") for label in study.algorithms}
+    for label in [] if space else [label for label, text in texts.items() if not isinstance(text, str)]:
+        raise ConfigError(
+            f"to_optuna: expected the search space of {label} in the study, found none; pass space=..."
+        )
+    names: list[str] = []
+    with quiet_optuna():
+        try:
+            opened = optuna.storages.InMemoryStorage() if storage is None else open_storage(storage)
+            for label, text in texts.items():
+                run, own = study.run(label), space or SearchSpace.from_json(str(text))
+                # a study that was made by hand has no id
+                run_id = run.get("study") or f"{label} {study.settings.get('created', '')}".strip()
+                known = {name: run[name] for name in _SETTINGS if name in run}
+                writer = OptunaWriter(opened, run_id, label, own, study.minimizes(label), one_study, known)
+                for trial in trials_of(
+                    *(table.where(algorithm=label) for table in (study.trials, study.times))
+                ):
+                    writer.write(trial)
+                names += writer.names
+        except ConfigError:
+            raise
+        except Exception as error:  # of any database driver
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise ConfigError(f"{storage}: cannot be written ({reason})") from error
+        return [optuna.load_study(study_name=name, storage=opened) for name in names]
+
+
+# -- reading ----------------------------------------------------------------------------------------------
+
+
+def read_studies(
+    storage: Storage, name: str | None, agent: str | None, space: SearchSpace | None
+) -> tuple[dict[str, Any], Table, Table]:
+    """Return the settings, the trials and the times of Optuna studies; see `Study.from_optuna`.
+
+    Raises
+    ------
+    ConfigError
+        If Optuna is not installed, there is no such study, or one has several objectives.
+    """
+    chosen = _stored(storage, name)
+    runs: dict[str, dict[str, Any]] = {}
+    rows: list[dict[str, Any]] = []
+    times: list[dict[str, Any]] = []
+    outside: list[str] = []
+    for study, trials in chosen:
+        if len(study.directions) != 1:
+            raise ConfigError(
+                f"{study.study_name}: expected one objective, got {len(study.directions)}; pass the name of "
+                "another study"
+            )
+        label, run = _run_of(study, space, trials)
+        runs.setdefault(label, run)
+        for trial in trials:
+            if trial.state.name not in {"COMPLETE", "FAIL", "PRUNED"} or not trial.params:
+                continue
+            if trial.state.name == "PRUNED" and not _is_stopped(trial):
+                continue
+            try:
+                if space is not None:
+                    space.encode(trial.params)
+            except ConfigError as error:
+                outside.append(str(error))
+                continue
+            row = _row(trial, label, agent or study.user_attrs.get(_AGENT) or study.study_name)
+            rows.append(row)
+            started, ended = trial.datetime_start, trial.datetime_complete
+            if isinstance(started, datetime) and isinstance(ended, datetime):
+                key = {name: row[name] for name in ("algorithm", "agent", "trial")}
+                times.append(key | {"started": started.timestamp(), "ended": ended.timestamp()})
+    if outside:
+        warnings.warn(
+            f"from_optuna: {len(outside)} of {len(outside) + len(rows)} trials are not in the search space "
+            f"and were left out, the first because of {outside[0]}",
+            stacklevel=4,
+        )
+    settings = {"schema": SCHEMA, "name": name or str(storage), "runs": list(runs.values())}
+    columns = TRIALS
+    if any(math.isfinite(row["stopped_at"]) for row in rows):
+        columns = TRIALS | STOPPED
+    table = Table.from_rows([{name: row[name] for name in columns} for row in rows], columns)
+    return settings, table, Table.from_rows(times, TIMES)
+
+
+def _stored(storage: Storage, name: str | None) -> list[tuple[Any, list[Any]]]:
+    """Return the studies of this name, or all, with their trials."""
+    with quiet_optuna():
+        try:
+            opened = open_storage(storage)
+        except ConfigError:
+            raise
+        except Exception as error:  # of any database driver
+            reason = " ".join(str(error).split())[:200]
+            raise ConfigError(f"{storage}: cannot be opened as an Optuna storage ({reason})") from error
+        found = {study.study_name: study for study in opened.get_all_studies()}
+        if name is not None and name not in found:
+            known = ", ".join(sorted(found)) or "no study"
+            raise ConfigError(f"study: expected one of {known} in {storage}, got {name!r}")
+        if not found:
+            raise ConfigError(f"{storage}: expected an Optuna study, found none")
+        chosen = list(found.values()) if name is None else [found[name]]
+        return [(study, opened.get_all_trials(study._study_id)) for study in chosen]
+
+
+def _run_of(study: Any, space: SearchSpace | None, trials: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+    """Return the label and the settings of the run that an Optuna study belongs to."""
+    attributes = study.user_attrs
+    label, number = attributes.get(_LABEL, study.study_name), attributes.get(_NUMBER, 1)
+    label = f"{label} ({number})" if number != 1 else str(label)
+    run: dict[str, Any] = {"algorithm": label, "label": label}
+    if study.directions[0].name == "MINIMIZE":
+        run["minimize"] = True
+    if _RUN in attributes:
+        run["study"] = attributes[_RUN]
+    space = _space_of(trials) if space is None else space
+    return label, run | ({} if space is None else {"space": space.to_json()})
+
+
+def _space_of(trials: Sequence[Any]) -> SearchSpace | None:
+    """Return the space that the trials are from; None if some parameters are not in every trial."""
+    distributions = [trial.distributions for trial in trials if trial.distributions]
+    if not distributions or any(found != distributions[0] for found in distributions):
+        return None
+    try:
+        return from_distributions(distributions[0])
+    except ConfigError:  # a name or a number of steps that a search space cannot have
+        return None
+
+
+def _row(trial: Any, label: str, agent: str) -> dict[str, Any]:
+    attributes = trial.user_attrs
+    stopped = trial.state.name == "PRUNED"
+    complete = trial.state.name == "COMPLETE" and math.isfinite(trial.value)
+    value = trial.intermediate_values[trial.last_step] if stopped else trial.value
+    return {
+        "algorithm": label,
+        "agent": _attribute(attributes, "agent", agent),
+        "round": _attribute(attributes, "round", 0),
+        "trial": _attribute(attributes, "trial", trial.number),
+        "pulls": _attribute(attributes, "pulls", 1),
+        "config": dict(trial.params),
+        "value": value if complete or stopped else math.nan,
+        "failure": "" if complete or stopped else _attribute(attributes, "failure", _FAILED),
+        "regret": math.nan,
+        "stopped_at": float(trial.last_step) if stopped else math.nan,
+    }
+
+
+def _is_stopped(trial: Any) -> bool:
+    """Return whether a pruned trial is one of ours, with a last step and a finite value there."""
+    step = trial.last_step
+    return "agent" in trial.user_attrs and step is not None and math.isfinite(trial.intermediate_values[step])
+
+
+def _attribute(attributes: Mapping[str, Any], name: str, otherwise: Any) -> Any:
+    """Return a user attribute if it has the type that we write, and otherwise a default."""
+    value = attributes.get(name)
+    return value if type(value) is type(otherwise) else otherwise
