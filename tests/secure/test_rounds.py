@@ -168,7 +168,9 @@ def test_fewer_shares_than_needed_do_not_open_a_mask():
 
 
 @pytest.mark.parametrize(("threshold", "number"), [(1, 1), (2, 2), (3, 5), (7, 11), (2, 300)])
-@pytest.mark.parametrize("secret", [bytes(32), b"\xff" * 32, secrets.token_bytes(32)])
+@pytest.mark.parametrize(
+    "secret", [bytes(32), b"\xff" * 32, secrets.token_bytes(32)], ids=["zeros", "ones", "drawn"]
+)
 def test_any_shares_of_the_threshold_recover_the_secret_and_two_sharings_differ(secret, threshold, number):
     shares = rounds.split(secret, threshold, number)
     assert len(shares) == number
