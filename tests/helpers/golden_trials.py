@@ -158,6 +158,9 @@ def arithmetic() -> str:
             np.exp(a),
         ]
         parts += [np.log1p(np.abs(a)), np.sin(a), special.ndtr(a), special.log_ndtr(a), a @ a[:, 0]]
+        single = a.astype(np.float32)  # searches are in single precision
+        parts += [single @ single.T, single @ single[:, 0], np.exp(single), np.cos(single)]
+        parts.append(np.matmul(single.reshape(6, 10, 60), single.T))
     return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
 
 
