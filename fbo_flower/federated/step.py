@@ -20,7 +20,7 @@ from fbo_flower.federated.settings import ALL
 from fbo_flower.federated.trial_run import TrialRun, is_number
 from fbo_flower.federated.values import median_variance, sampling_variance
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.median_rule import weighted_median
+from fbo_flower.numerics.curves import weighted_median
 from fbo_flower.strategies.exchange import send_and_receive
 from fbo_flower.strategies.registration import is_simulated, wait_for_nodes
 

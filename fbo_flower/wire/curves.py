@@ -1,7 +1,7 @@
 """Summaries of learning curves on the wire: an agent's own with a report, the pooled ones with a task.
 
 A summary `(k, 3)` has a row per step: the step, the number of curves, their median; see
-`numerics.median_rule`. Neither side trusts the other's. A summary comes with a task only if the server pools
+`numerics.curves`. Neither side trusts the other's. A summary comes with a task only if the server pools
 curves, and an agent answers with its own only then, and only if its operator allows it.
 """
 

@@ -17,7 +17,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.federated import TunedFederation
 from fbo_flower.federated.replies import Guard, check_replies
 from fbo_flower.federated.values import median_variance, sampling_variance
-from fbo_flower.numerics.median_rule import weighted_median
+from fbo_flower.numerics.curves import weighted_median
 from fbo_flower.simulation.grids import FIRST_NODE, InProcessGrid, identify
 
 LIAR = 2

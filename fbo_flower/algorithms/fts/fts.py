@@ -44,7 +44,7 @@ from fbo_flower.algorithms.schedules import Schedule, check_schedule, own_probab
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation import portfolio
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction, Sum
-from fbo_flower.numerics.optim.sobol import sobol
+from fbo_flower.numerics.optim.sobol import cube_points, sobol
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp, rff
 from fbo_flower.space.space import SearchSpace
@@ -371,7 +371,7 @@ class Adviser:
         self.weights = np.array(omegas).reshape(len(self.senders), options.num_features)
         compares = options.advice == "portfolio" or options.preferences == "learned"
         if compares and self.senders and state.features is not None:  # messages as functions on common points
-            self.points = state.space.snap(portfolio.cube_points(NUM_CUBE_POINTS, state.space.dimension, rng))
+            self.points = state.space.snap(cube_points(NUM_CUBE_POINTS, state.space.dimension, rng))
             raw = state.features(state.space.features(self.points)) @ self.weights.T
             self.mean, self.stddev = raw.mean(axis=0), raw.std(axis=0)
             self.stddev[self.stddev <= 1e-12] = np.inf  # of a constant message

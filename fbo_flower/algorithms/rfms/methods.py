@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fbo_flower.algorithms.records import Array
+from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.rfms.state import RFMSState
-from fbo_flower.algorithms.search import maximiser
+from fbo_flower.algorithms.search import maximising
 from fbo_flower.numerics.acquisition import proposals, scalarization
 from fbo_flower.numerics.arrays import BoolArray
 
@@ -102,7 +103,7 @@ class Method:
             return first
         function = self.plan(state.space.features(points), losses, rng).fitted(proposals.KERNEL)
         distance, count = proposals.MIN_DISTANCE, proposals.NUM_CANDIDATES
-        point: Array = maximiser(function, state.space, state.points, count, distance, rng)[0]
+        point: Array = alone(maximising(function, state.space, state.points, count, distance, rng))[0]
         return point
 
 

@@ -401,9 +401,8 @@ class Transfer(MessageOptions[TransferState]):
 
         Arrays that hold all of them are stored as they are, also if they hold others too.
         """
-        state = agent_state.write(
-            **{n: task.arrays[n] for n in ("frequencies", "phases") if n in task.arrays}
-        )
+        new = {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}
+        state = agent_state.write(**new)
         if "members" not in task.arrays:
             return state
         wanted = _integers(task.arrays["members"])
@@ -435,7 +434,7 @@ class Transfer(MessageOptions[TransferState]):
             return _integers(source["digests"]), arrays
         return received(arrays)
 
-    def members(self, task: Task, agent_state: AgentState) -> Members:
+    def others(self, task: Task, agent_state: AgentState) -> Members:
         """Return the stored posteriors that the task lists, or without a list all of them."""
         features = stored_features(agent_state)
         if features is None or "means" not in agent_state.arrays:
@@ -457,7 +456,7 @@ class Transfer(MessageOptions[TransferState]):
             return uniform_point(agent_state, draws)
         x, y = self.observations(agent_state)
         posterior = gp.posterior(x, y, (yield from self._fitted(agent_state)))
-        function = self.acquisition(posterior, self.members(task, agent_state), draws)
+        function = self.acquisition(posterior, self.others(task, agent_state), draws)
         return (yield from self.maximising(function, agent_state, draws))
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.numerics.acquisition.log_ei import (
+from fbo_flower.numerics.acquisition.expected_improvement import (
     LEAST_STDDEV,
     LogImprovement,
     log_improvement,

@@ -117,7 +117,7 @@ def test_a_target_uses_the_listed_posteriors_in_their_order_and_not_its_own():
         assert len(arrays["means"]) == 21
         shared = {"frequencies": np.zeros((12, 2)), "phases": np.zeros(12)}
         task = Task(Phase.TRAIN, 1, 0, 1, {**arrays, **shared})
-        members = target.members(task, target.absorbed(task, AgentState(SQUARE, History.empty(2))))
+        members = target.others(task, target.absorbed(task, AgentState(SQUARE, History.empty(2))))
         others = [p for name, p in posteriors.items() if name != agent]
         np.testing.assert_array_equal(members.means, [p.mean for p in others])
         np.testing.assert_array_equal(members.incumbents, np.concatenate([p.incumbent for p in others]))
