@@ -29,7 +29,7 @@ from fbo_flower.algorithms.records import Array, History, IntArray, natural_key
 from fbo_flower.numerics.acquisition.joint_design import joint_design, own_gain
 from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.aggregation.agreement import agreement, log_bayes_factors
-from fbo_flower.numerics.aggregation.reliability import reliability
+from fbo_flower.numerics.aggregation.bures import reliability
 from fbo_flower.numerics.aggregation.units import bounded_moments, pooled_units
 from fbo_flower.numerics.linalg import cholesky, square_root
 from fbo_flower.numerics.surrogates import gp, shared_hyperparameters

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +62,11 @@ class RandomFeatures:
                 raise ConfigError(
                     f"{name}: expected finite float64, got {array.dtype} or entries that are not finite"
                 )
+
+    @property
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays of a message that `shared_features` reads."""
+        return {"frequencies": self.frequencies, "phases": self.phases}
 
     @property
     def num_features(self) -> int:
@@ -137,8 +143,14 @@ def draw_features(
 _last_shared: dict[str, RandomFeatures] = {}  # of the arrays before, if nobody can change them
 
 
-def shared_features(frequencies: npt.ArrayLike, phases: npt.ArrayLike) -> RandomFeatures:
-    """Return the features of arrays from a message; messages that are read together share the arrays."""
+def shared_features(arrays: Mapping[str, npt.NDArray[Any]]) -> RandomFeatures | None:
+    """Return the features in a message or in an agent's state, None without them.
+
+    Messages that are read together share the arrays, and their features too.
+    """
+    if "frequencies" not in arrays or "phases" not in arrays:
+        return None
+    frequencies, phases = arrays["frequencies"], arrays["phases"]
     last = _last_shared.get("")
     if last is not None and last.frequencies is frequencies and last.phases is phases:
         return last
