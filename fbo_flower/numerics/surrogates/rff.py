@@ -94,14 +94,16 @@ class RandomFeatures:
         return phi
 
     def value_and_gradient(self, x: Array, weights: Array) -> tuple[Array, Array]:
-        """Return `phi(x)^T weights`, `(n,)`, and its gradient in `x`, `(n, F)`, for `weights (M,)`.
+        """Return `phi(x)^T weights`, `(n,)`, and its gradient in `x`, `(n, F)`.
+
+        The weights are `(M,)`, or `(n, M)`, those of each point.
 
         With `u = cos(S x + b)`, `q = ||u||` and `v = u^T w / q`: `dv = (w - (v / q) u)^T du / q`.
         """
         angles = self.angles(x)
         u = np.cos(angles)
         q = _norms(u)
-        v = u @ weights / q[:, 0]
+        v = (u @ weights if weights.ndim == 1 else np.einsum("ij,ij->i", u, weights)) / q[:, 0]
         np.sin(angles, out=angles)
         angles *= (v[:, None] / q) * u - weights  # du = -sin(S x + b) S dx
         gradient = angles @ self.frequencies
