@@ -1,21 +1,34 @@
-"""Maximise a function of features over a search space with categories, integers and conditions."""
+"""Maximise a function of features over a search space with categories, integers and conditions.
+
+Candidates are scored, the best ones climb in the continuous coordinates, and then single discrete parameters
+of the winner change as long as that improves it. `maximising` takes Sobol points as candidates. `searching`,
+for acquisition functions whose maxima are narrow and near good points, takes points that are spread over the
+space (half of them with coordinates on the bounds, where good hyperparameters often are) and variations of a
+few centres, such as the incumbent.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from fbo_flower.algorithms.records import Array
-from fbo_flower.algorithms.requests import Maximise, Steps, alone
+from fbo_flower.algorithms.requests import Evaluate, Maximise, Steps
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.optim.maximise import Maximum
-from fbo_flower.numerics.optim.sobol import sobol
-from fbo_flower.space.parameters import Int, Ordinal
+from fbo_flower.numerics.optim.sobol import cube_points, sobol
+from fbo_flower.space.parameters import Categorical, Float
 from fbo_flower.space.space import SearchSpace
 
-MAX_MOVES = 50  # of integers, for one maximisation
+MAX_MOVES = 50  # of integers, in `maximising`
+MAX_STEPS = 20  # of climbing in `searching`
+MAX_EXCHANGES = 4  # of one discrete parameter, in `searching`
+FARTHEST = 8  # values by which such an exchange moves an integer
+NEAR, FAR = 0.02, 0.1  # standard deviations of variations, in the unit cube
+NUM_VARIATIONS = 64
+LEAST_CHANGED = 0.2  # least probability that a variation changes a coordinate
 
 
-def maximiser(
+def maximising(
     function: Differentiable,
     space: SearchSpace,
     seen: Array,
@@ -24,7 +37,7 @@ def maximiser(
     rng: np.random.Generator,
     *,
     integer_moves: bool = False,
-) -> Array:
+) -> Steps[Array]:
     """Return the point that maximises a function of the features, at a distance from all points seen.
 
     Parameters
@@ -40,35 +53,64 @@ def maximiser(
     -------
     `(1, D)`, snapped to the space
     """
-    return alone(
-        maximising(function, space, seen, num_candidates, min_distance, rng, integer_moves=integer_moves)
-    )
-
-
-def maximising(
-    function: Differentiable,
-    space: SearchSpace,
-    seen: Array,
-    num_candidates: int,
-    min_distance: float,
-    rng: np.random.Generator,
-    *,
-    integer_moves: bool = False,
-) -> Steps[Array]:
-    """Return `maximiser` as steps."""
     candidates = space.snap(sobol(num_candidates, space.dimension, rng))
     avoid = space.features(seen)
     point, value, keeps_distance = yield from climbed(function, space, candidates, avoid, min_distance)
     if integer_moves:
         avoid = avoid if keeps_distance else avoid[:0]
         for _ in range(MAX_MOVES):
-            neighbours = _neighbours(space, point)
-            if not len(neighbours):
+            near = neighbours(space, point)
+            if not len(near):
                 break
-            moved, better, apart = yield from climbed(function, space, neighbours, avoid, min_distance)
+            moved, better, apart = yield from climbed(function, space, near, avoid, min_distance)
             if not apart or better <= value:
                 break
             point, value = moved, better
+    return point[None, :]
+
+
+def searching(
+    function: Differentiable,
+    space: SearchSpace,
+    seen: Array,
+    centres: Array,
+    num_candidates: int,
+    min_distance: float,
+    rng: np.random.Generator,
+) -> Steps[Array]:
+    """Return the best point found, at a distance from all points seen if any candidate is.
+
+    Parameters
+    ----------
+    function, seen, min_distance : as in `maximising`
+    centres : `(k, D)`, points that are varied and added to the candidates; `k` may be 0
+    num_candidates : number of points spread over the space
+
+    Returns
+    -------
+    `(1, D)`, snapped to the space
+    """
+    spread = cube_points(num_candidates, space.dimension, rng)
+    candidates = space.snap(np.concatenate([spread, centres, variations(space, centres, rng)]))
+    avoid = space.features(seen)
+    point, found, apart = yield from climbed(function, space, candidates, avoid, min_distance, MAX_STEPS)
+    value = found if apart else -np.inf
+    exchanged, best = point, value
+    for _ in range(MAX_EXCHANGES):
+        near = neighbours(space, exchanged, FARTHEST, categories=True)
+        if len(near) == 0:
+            break
+        features = space.features(near)
+        squares = ((features[:, None, :] - avoid[None, :, :]) ** 2).sum(axis=2)
+        close = squares.min(axis=1, initial=np.inf) < min_distance**2
+        values = yield Evaluate(function, features)
+        values = np.where(close, -np.inf, values)
+        if values.max() <= best:
+            break
+        exchanged, best = near[int(np.argmax(values))], float(values.max())
+    if best > value:
+        start = exchanged[None, :]
+        point, _, _ = yield from climbed(function, space, start, avoid, min_distance, MAX_STEPS)
     return point[None, :]
 
 
@@ -98,17 +140,55 @@ def climbed(
     return space.snap(point[None, :])[0], best.value, best.avoided
 
 
-def _neighbours(space: SearchSpace, point: Array) -> Array:
-    """Return the points `(k, D)` that differ from a point by 1, 2, 4, ... values of one Int or Ordinal."""
-    rows = []
+def neighbours(
+    space: SearchSpace, point: Array, farthest: int | None = None, *, categories: bool = False
+) -> Array:
+    """Return the points `(v, D)` that differ from `point (D,)` in one active discrete parameter.
+
+    An Int or Ordinal moves by 1, 2, 4, ... values.
+
+    Parameters
+    ----------
+    farthest : most values by which it moves; None: all
+    categories : whether categories change, to each other one
+    """
+    active = space.active(point[None, :])[0]
+    found = []
     for axis, parameter in enumerate(space.parameters.values()):
-        if not isinstance(parameter, Int | Ordinal):
+        if isinstance(parameter, Float) or not active[axis]:
             continue
-        index = int(parameter.bin_of(point[axis : axis + 1])[0])
-        steps = 2 ** np.arange(max(1, (parameter.num_values - 1).bit_length()))
-        moved = index + np.concatenate([-steps, steps])
-        moved = moved[(moved >= 0) & (moved < parameter.num_values)]
-        block = np.repeat(point[None, :], len(moved), axis=0)
-        block[:, axis] = parameter.centre_of(moved)
-        rows.append(block)
-    return space.snap(np.concatenate(rows)) if rows else np.empty((0, space.dimension))
+        index, count = int(parameter.bin_of(point[axis : axis + 1])[0]), parameter.num_values
+        if isinstance(parameter, Categorical):
+            others = np.delete(np.arange(count), index) if categories else np.empty(0, dtype=np.int64)
+        else:
+            steps = 2 ** np.arange(max(1, (count - 1).bit_length()))
+            steps = steps[: None if farthest is None else farthest.bit_length()]
+            others = index + np.concatenate([-steps[::-1], steps])
+            others = others[(others >= 0) & (others < count)]
+        changed = np.repeat(point[None, :], len(others), axis=0)
+        changed[:, axis] = parameter.centre_of(others)
+        found.append(changed)
+    return space.snap(np.concatenate(found)) if found else np.empty((0, space.dimension))
+
+
+def variations(space: SearchSpace, centres: Array, rng: np.random.Generator) -> Array:
+    """Return about `NUM_VARIATIONS` points `(v, D)` around the centres `(k, D)`, in the unit cube.
+
+    A changed continuous coordinate moves by a normal step. A changed discrete one moves by a normal step of
+    one bin's width, or is drawn anew.
+    """
+    if len(centres) == 0:
+        return centres
+    each = -(-NUM_VARIATIONS // len(centres))
+    around = np.repeat(centres, each, axis=0)
+    count, dimension = around.shape
+    width = np.where(rng.random((count, 1)) < 0.5, NEAR, FAR)
+    step = np.broadcast_to(width, around.shape).copy()
+    anew = np.zeros(around.shape, dtype=np.bool_)
+    for axis, parameter in enumerate(space.parameters.values()):
+        if not isinstance(parameter, Float):
+            step[:, axis] = 1.0 / parameter.num_values
+            anew[:, axis] = rng.random(count) < 0.5
+    moved = np.where(anew, rng.random(around.shape), around + step * rng.standard_normal(around.shape))
+    changes = rng.random(around.shape) < max(LEAST_CHANGED, min(1.0, 3.0 / dimension))
+    return np.asarray(np.clip(np.where(changes, moved, around), 0.0, 1.0), dtype=np.float64)

@@ -20,8 +20,8 @@ import numpy as np
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.errors import ConfigError, ObjectiveError, kind_of
-from fbo_flower.numerics import median_rule
-from fbo_flower.numerics.curve_forecast import forecast, limit_of
+from fbo_flower.numerics import curves
+from fbo_flower.numerics.curves import forecast, limit_of
 from fbo_flower.storage.agent_journal import STOPPED_AT, Evaluation
 from fbo_flower.storage.read_agent_journal import curve_from_bytes
 from fbo_flower.wire.codec import LEAST_CURVES, MAX_STEPS
@@ -51,7 +51,7 @@ class Pruning:
         stops good trials otherwise
     max_stopped : largest share of the agent's trials in a study that pooled medians may have stopped
     learns : what algorithms learn of a stopped trial. "predicted": the value that it would have had, as the
-        agent's completed curves predict it (`numerics.curve_forecast`); without one, the last value.
+        agent's completed curves predict it (`numerics.curves`); without one, the last value.
         "last": the last value that it reported. Tables, best values and disclosed trials hold the last value
         either way
     margin : a trial stops only if it is also predicted to end below the best of the agent's completed trials
@@ -223,7 +223,7 @@ class CurveBook:
     Parameters
     ----------
     pruning : the settings
-    others : summary `(k, 3)` of other agents, see `numerics.median_rule`; None: there is none
+    others : summary `(k, 3)` of other agents, see `numerics.curves`; None: there is none
     by_step : step -> values of the completed trials there, in the order of trials
     finals : step -> what the objective returned in these trials, in the same order
     predicted : id of a trial that was stopped early -> the value that it would have had; only of trials that
@@ -324,7 +324,7 @@ class CurveBook:
             return StopRule()
         if self.num_curves >= pruning.min_trials:
             if self._own is None:
-                self._own = self._limited(median_rule.medians_of(self.by_step))
+                self._own = self._limited(curves.medians_of(self.by_step))
             return StopRule(self._own, pruning.warmup_steps)
         if pruning.rule != FEDERATED or self.others is None:
             return StopRule()
@@ -333,14 +333,14 @@ class CurveBook:
             return StopRule()
         medians = {
             int(step): median
-            for step, median in self.others[:, [median_rule.STEP, median_rule.MEDIAN]].tolist()
+            for step, median in self.others[:, [curves.STEP, curves.MEDIAN]].tolist()
             if median <= max(self.by_step.get(int(step), ()), default=-math.inf)
         }
         return StopRule(self._limited(medians), pruning.warmup_steps, from_others=True)
 
     def summary(self) -> Array:
         """Return the summary `(k, 3)` of the agent's own completed curves, which it may share."""
-        return median_rule.summary_of(self.by_step, LEAST_CURVES, MAX_STEPS)
+        return curves.summary_of(self.by_step, LEAST_CURVES, MAX_STEPS)
 
 
 def _by_step(steps: list[int], lengths: list[int], column: Array) -> dict[int, list[float]]:

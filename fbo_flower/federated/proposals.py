@@ -45,10 +45,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.algorithms.ei.climb import best_point
 from fbo_flower.algorithms.ei.local import KERNEL, PRIORS
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.records import Array
+from fbo_flower.algorithms.requests import alone
+from fbo_flower.algorithms.search import searching
 from fbo_flower.federated.records import Trial
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.seeding import generator
@@ -99,7 +100,7 @@ class Proposals:
         process = self.process(x, y, variances)
         incumbent = int(np.argmax(process.means))
         own = self.space.snap(np.array([trial.point for trial in trials]))
-        found: Array = best_point(
+        steps = searching(
             GuidedImprovement(process, float(process.means[incumbent])),
             self.space,
             own,
@@ -107,7 +108,8 @@ class Proposals:
             NUM_CANDIDATES,
             MIN_DISTANCE,
             rng,
-        )[0]
+        )
+        found: Array = alone(steps)[0]
         return found
 
     def observations(

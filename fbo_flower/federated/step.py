@@ -20,7 +20,7 @@ from fbo_flower.federated.replies import Checked, Guard, client_metrics, is_numb
 from fbo_flower.federated.settings import ALL
 from fbo_flower.federated.trial_run import TrialRun
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.median_rule import weighted_median
+from fbo_flower.numerics.curves import weighted_median
 from fbo_flower.strategies.exchange import send_and_receive
 from fbo_flower.strategies.registration import is_simulated, wait_for_nodes
 

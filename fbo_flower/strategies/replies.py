@@ -23,7 +23,7 @@ from fbo_flower.algorithms.messages import Schema
 from fbo_flower.algorithms.records import Array, Phase, Report, Scalar, Task
 from fbo_flower.algorithms.trials_per_round import answers_in_part
 from fbo_flower.errors import WireError, printable
-from fbo_flower.numerics.median_rule import pooled
+from fbo_flower.numerics.curves import pooled
 from fbo_flower.storage import Event
 from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.strategies.recorder import Recorder, count_floats

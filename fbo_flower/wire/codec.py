@@ -7,7 +7,7 @@ bounds and sizes.
 
 What an agent discloses beside its report has names that begin with "disclosed."; the operator's setting
 `disclose` decides what there is. A summary of learning curves `(k, 3)` has a row per step: the step, the
-number of curves, their median; see `numerics.median_rule`. It comes with a task only if the server pools
+number of curves, their median; see `numerics.curves`. It comes with a task only if the server pools
 curves, and an agent answers with its own only then, and only if its operator allows it.
 """
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import Pruning
-from fbo_flower.numerics.curve_forecast import forecast, limit_of
+from fbo_flower.numerics.curves import forecast, limit_of
 from fbo_flower.simulation import Agents, simulate
 from studies.benchmarks.pruning_problems import NUM_AGENTS, NUM_STEPS, PROBLEMS, VALIDATE
 

@@ -16,10 +16,9 @@ from scipy.optimize import minimize
 from fbo_flower.algorithms.co_kg.agent import first_points
 from fbo_flower.algorithms.co_kg.central import AGAINST, ENOUGH
 from fbo_flower.algorithms.co_kg.co_kg import CoKG
-from fbo_flower.numerics.aggregation.evidence import log_bayes_factors
+from fbo_flower.numerics.aggregation.agreement import log_bayes_factors
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.optim.point_sets import mesh
-from fbo_flower.numerics.optim.sobol import sobol
+from fbo_flower.numerics.optim.sobol import mesh, sobol
 from fbo_flower.numerics.surrogates import fitting, gp, pivots, pooling
 from fbo_flower.numerics.surrogates import shared_hyperparameters as grid
 from fbo_flower.numerics.threads import single_thread

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.numerics.acquisition.batch import maximise_batch
-from fbo_flower.numerics.acquisition.joint_kg import BatchKnowledgeGradient
+from fbo_flower.numerics.acquisition.knowledge_gradient import BatchKnowledgeGradient
 from fbo_flower.numerics.acquisition.normal import centred_draws
 from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.bandits import hct, partition

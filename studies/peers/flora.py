@@ -24,7 +24,6 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.ei.climb import best_point
 from fbo_flower.algorithms.ei.local import LocalEI
 from fbo_flower.algorithms.messages import Content, real, summable
 from fbo_flower.algorithms.progress import MAX_MISSED, once_per_trial
@@ -41,7 +40,8 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session
+from fbo_flower.algorithms.requests import Draws, Rng, Session, alone
+from fbo_flower.algorithms.search import searching
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.surrogates.rff import RandomFeatures, draw_features
 from fbo_flower.space import SearchSpace
@@ -157,7 +157,7 @@ class FLoRA(FloraOptions, LocalEI[FloraState]):
             return replace(state, closed=bool(state.answered) and not self.secure_sums)
         surface = combined(self.combine, state.features, sums, self.ridge, self.caution)
         nothing = np.empty((0, state.space.dimension))
-        point = best_point(surface, state.space, nothing, nothing, NUM_CANDIDATES, 0.0, rng)
+        point = alone(searching(surface, state.space, nothing, nothing, NUM_CANDIDATES, 0.0, rng))
         return replace(state, shared=point[0])
 
     def finished(self, state: FloraState) -> bool:

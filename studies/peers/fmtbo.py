@@ -20,7 +20,6 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.ei.climb import searching
 from fbo_flower.algorithms.ei.local import KERNEL, PRIORS, LocalEI
 from fbo_flower.algorithms.messages import Content, real, whole
 from fbo_flower.algorithms.options import check_number
@@ -40,6 +39,7 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Condition, Draws, Fit, Rng, Session, Steps
+from fbo_flower.algorithms.search import searching
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.optim.functions import Differentiable

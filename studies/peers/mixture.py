@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.acquisition.log_ei import (
+from fbo_flower.numerics.acquisition.expected_improvement import (
     LEAST_STDDEV,
     log_improvement,
     log_improvement_and_gradient,

@@ -5,8 +5,8 @@ import pytest
 from contract import MIXED, SQUARE, Run, same
 
 from fbo_flower.algorithms import ThompsonSampling
-from fbo_flower.algorithms.ei.climb import best_point, neighbours, variations
-from fbo_flower.algorithms.search import maximiser
+from fbo_flower.algorithms.requests import alone
+from fbo_flower.algorithms.search import maximising, neighbours, searching, variations
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
@@ -33,7 +33,7 @@ class Bowl:
 def best(function, space, moves, seen=None, seed=0, num_candidates=32, distance=0.0):
     seen = np.empty((0, space.dimension)) if seen is None else seen
     rng = np.random.default_rng(seed)
-    return maximiser(function, space, seen, num_candidates, distance, rng, integer_moves=moves)
+    return alone(maximising(function, space, seen, num_candidates, distance, rng, integer_moves=moves))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -88,20 +88,20 @@ def test_a_space_of_floats_gives_the_same_trials():
 
 @pytest.mark.parametrize("centre", [(0.3, 0.7), (-0.2, 0.5), (1.4, 1.2)])
 def test_the_maximum_within_the_bounds_is_found(centre):
-    point = best_point(Bowl(centre), SQUARE, NO_CENTRES, NO_CENTRES, 64, 0.0, RNG)
+    point = alone(searching(Bowl(centre), SQUARE, NO_CENTRES, NO_CENTRES, 64, 0.0, RNG))
     np.testing.assert_allclose(point[0], np.clip(centre, 0, 1), atol=1e-4)
 
 
 def test_the_point_keeps_its_distance_from_points_seen():
     seen = np.array([[0.3, 0.7]])
-    point = best_point(Bowl((0.3, 0.7)), SQUARE, seen, seen, 64, 0.01, RNG)
+    point = alone(searching(Bowl((0.3, 0.7)), SQUARE, seen, seen, 64, 0.01, RNG))
     assert np.linalg.norm(point - seen) >= 0.01
 
 
 def test_discrete_parameters_change_one_at_a_time_until_nothing_improves():
     space = SearchSpace({"n": Int(1, 1000), "kind": Categorical(list("abcdefgh")), "x": Float(0, 1)})
     target = space.features(space.encode({"n": 777, "kind": "f", "x": 0.25})[None, :])[0]
-    point = best_point(Bowl(target), space, np.empty((0, 3)), np.empty((0, 3)), 4, 0.0, RNG)
+    point = alone(searching(Bowl(target), space, np.empty((0, 3)), np.empty((0, 3)), 4, 0.0, RNG))
     found = space.decode(point[0])
     assert found["kind"] == "f"
     assert abs(found["x"] - 0.25) < 1e-3
@@ -109,9 +109,14 @@ def test_discrete_parameters_change_one_at_a_time_until_nothing_improves():
 
 def test_neighbours_differ_in_one_active_discrete_parameter():
     point = MIXED.encode({"C": 1.0, "kernel": "rbf", "gamma": 0.1, "size": "small"})
-    found = [MIXED.decode(p) for p in neighbours(MIXED, point)]
+    found = [MIXED.decode(p) for p in neighbours(MIXED, point, categories=True)]
     assert sorted(c["kernel"] for c in found) == ["linear", "poly", "rbf", "rbf"]
     assert sorted(c["size"] for c in found if c["kernel"] == "rbf") == ["large", "medium"]
+    assert sorted(MIXED.decode(p)["size"] for p in neighbours(MIXED, point)) == ["large", "medium"]
+    for farthest, moves in ((None, [1, 2, 4, 8, 16]), (8, [1, 2, 4, 8]), (3, [1, 2])):
+        near = neighbours(COUNTS, COUNTS.encode({f"n{i}": 20 for i in range(4)}), farthest)
+        first = {COUNTS.decode(p)["n0"] - 20 for p in near} - {0}
+        assert first == {*moves, *(-step for step in moves)}
 
 
 def test_variations_stay_in_the_cube_and_near_their_centres_in_continuous_coordinates():

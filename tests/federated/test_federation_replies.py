@@ -24,7 +24,7 @@ from fbo_flower.federated import TunedFederation
 from fbo_flower.federated.proposals import median_variance, sampling_variance
 from fbo_flower.federated.replies import Guard, check_replies
 from fbo_flower.federated.trial_run import PATIENCE, TrialGrid, least_clients
-from fbo_flower.numerics.median_rule import weighted_median
+from fbo_flower.numerics.curves import weighted_median
 from fbo_flower.simulation.grids import FIRST_NODE, InProcessGrid, identify
 
 

@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from fbo_flower.algorithms.ei.climb import best_point
-from fbo_flower.algorithms.search import maximiser
+from fbo_flower.algorithms.requests import alone
+from fbo_flower.algorithms.search import maximising, searching
 from fbo_flower.errors import ConfigError
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
 from fbo_flower.space.held import HeldSpace, held_space
@@ -56,9 +56,9 @@ def test_a_maximum_over_the_free_coordinates_is_that_of_the_slice(search):
     space = held_space(cube, {"b": 0.1, "d": 0.75})
     rng, seen = np.random.default_rng(1), np.empty((0, 4))
     if search == "sobol":
-        found = maximiser(Quadratic(centre), space, seen, 64, 0.0, rng)
+        found = alone(maximising(Quadratic(centre), space, seen, 64, 0.0, rng))
     else:
-        found = best_point(Quadratic(centre), space, seen, centre[None, :], 64, 0.0, rng)
+        found = alone(searching(Quadratic(centre), space, seen, centre[None, :], 64, 0.0, rng))
     np.testing.assert_allclose(found, [[0.2, 0.1, 0.6, 0.75]], atol=1e-4)
 
 

@@ -6,8 +6,6 @@ values.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from fbo_flower.algorithms.co_kg.state import CoKGOptions, Found, SharedPrior, State, WarmUp
@@ -18,9 +16,8 @@ from fbo_flower.numerics.aggregation.units import moments
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import gp, shared_hyperparameters
-from fbo_flower.numerics.surrogates.pivots import extend, pivot_factor
+from fbo_flower.numerics.surrogates.pivots import pivot_factor
 from fbo_flower.numerics.surrogates.pooling import observe, pool
-from fbo_flower.space.space import SearchSpace
 
 # -- observations --------------------------------------------------------------------------------
 
@@ -69,14 +66,13 @@ def own_choice(
     options: CoKGOptions[State], agent_state: AgentState, setting: SharedPrior, rng: np.random.Generator
 ) -> Array:
     """Return the point `(D,)` with the largest acquisition value under the agent's own posterior [Eq. 4]."""
-    theta, picked = setting.hyperparameters.to_array().tobytes(), setting.pivots.tobytes()
-    points, basis, pivots = _frame(options, agent_state.space, theta, picked)
+    frame, pivots = setting.frame(options, agent_state.space), agent_state.space.features(setting.pivots)
     x, y = observations(options, agent_state, setting)
     mean, covariance = pool([observe(x, y, pivots, setting.hyperparameters)])
-    factor = basis @ cholesky(covariance).lower
+    factor = frame.basis @ cholesky(covariance).lower
     noise = setting.hyperparameters.noise_variance
-    gain = own_gain(options.acquisition, basis @ mean, factor, noise, options.num_draws, rng)
-    best: Array = points[int(np.argmax(gain))]
+    gain = own_gain(options.acquisition, frame.basis @ mean, factor, noise, options.num_draws, rng)
+    best: Array = frame.points[int(np.argmax(gain))]
     return best
 
 
@@ -161,20 +157,3 @@ def disclosed_trials(task: Task, agent_state: AgentState) -> tuple[Array, Array]
     history = agent_state.history
     rows = (history.trials < task.end) & ((history.trials >= task.trial) | (task.trial == 0))
     return history.points[rows], history.values[rows]
-
-
-# -- the point set in the coordinates of a shared prior --------------------------------------------
-
-
-@lru_cache(maxsize=4)
-def _frame(
-    options: CoKGOptions[State], space: SearchSpace, theta: bytes, picked: bytes
-) -> tuple[Array, Array, Array]:
-    """Return the point set `(S, D)`, its basis `(S, r)` and the pivots' features `(r, F)`.
-
-    Hyperparameters and pivots are bytes, the key under which the result is cached.
-    """
-    hyperparameters = gp.Hyperparameters.from_array(options.kernel, np.frombuffer(theta))
-    pivots = space.features(np.frombuffer(picked).reshape(-1, space.dimension))
-    points = options.points(space)
-    return points, extend(space.features(points), pivots, hyperparameters), pivots

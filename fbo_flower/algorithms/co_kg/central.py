@@ -4,7 +4,7 @@ Notation as in `state.py`. The server uses coordinates `u = scale v (k,)`, in wh
 functions equals their distance on the point set (`numerics.surrogates.pivots.principal`).
 
 With `central = "auto"` the central model depends on the least Bayes factor of an agent for sharing the
-objective of the others (`numerics.aggregation.evidence`): if it is large, the central model is the product;
+objective of the others (`numerics.aggregation.agreement`): if it is large, the central model is the product;
 if it is small, agents choose for themselves; between, as at the beginning, it is the barycenter.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -29,9 +28,8 @@ from fbo_flower.algorithms.co_kg.state import (
 from fbo_flower.algorithms.records import Array, History, IntArray, natural_key
 from fbo_flower.numerics.acquisition.joint_design import joint_design, own_gain
 from fbo_flower.numerics.aggregation import bures
-from fbo_flower.numerics.aggregation.agreement import agreement
-from fbo_flower.numerics.aggregation.evidence import log_bayes_factors
-from fbo_flower.numerics.aggregation.reliability import reliability
+from fbo_flower.numerics.aggregation.agreement import agreement, log_bayes_factors
+from fbo_flower.numerics.aggregation.bures import reliability
 from fbo_flower.numerics.aggregation.units import bounded_moments, pooled_units
 from fbo_flower.numerics.linalg import cholesky, square_root
 from fbo_flower.numerics.surrogates import gp, shared_hyperparameters
@@ -75,9 +73,7 @@ def settle(
     else:
         shift, scale, version = before.shift, before.scale, before.version + 1
     hyperparameters = fitted(options, [warm_ups[a] for a in agents], scale, space.num_features)
-    points = options.points(space, added)
-    pivots = choose_pivots(space.features(points), hyperparameters, options.rank_cut)
-    return SharedPrior(version, hyperparameters, shift, scale, points[pivots.index])
+    return with_pivots(options, space, SharedPrior(version, hyperparameters, shift, scale), added)
 
 
 def fitted(
@@ -99,42 +95,22 @@ def fitted(
 def with_pivots(
     options: CoKGOptions[State], space: SearchSpace, setting: SharedPrior, added: Array | None
 ) -> SharedPrior:
-    """Return the shared prior with pivots picked again, from the point set and the added points `(K, D)`."""
+    """Return the shared prior with pivots picked from the point set and the added points `(K, D)`."""
     points = options.points(space, added)
     pivots = choose_pivots(space.features(points), setting.hyperparameters, options.rank_cut)
-    return replace(setting, version=setting.version + 1, pivots=points[pivots.index])
+    return replace(setting, pivots=points[pivots.index])
 
 
 # -- the point set in the coordinates of a shared prior --------------------------------------------
-
-
-@lru_cache(maxsize=8)
-def _base(options: CoKGOptions[State], space: SearchSpace, theta: bytes) -> Frame:
-    points = options.points(space)
-    hyperparameters = gp.Hyperparameters.from_array(options.kernel, np.frombuffer(theta))
-    return Frame.of(points, space.features(points), hyperparameters, options.rank_cut)
-
-
-@lru_cache(maxsize=4)
-def _whole(
-    options: CoKGOptions[State], space: SearchSpace, theta: bytes, pivots: bytes, added: bytes
-) -> Frame:
-    """Return the frame of the point set with the added points, for pivots that may be among these."""
-    hyperparameters = gp.Hyperparameters.from_array(options.kernel, np.frombuffer(theta))
-    picked, more = (np.frombuffer(b).reshape(-1, space.dimension) for b in (pivots, added))
-    points = options.points(space, more)
-    features, picked = space.features(points), space.features(picked)
-    return Frame.of(points, features, hyperparameters, options.rank_cut, picked)
 
 
 def frame(
     options: CoKGOptions[State], space: SearchSpace, setting: SharedPrior, added: Array | None
 ) -> Frame:
     """Return the point set in the coordinates of a shared prior, with `added (K, D)` appended."""
-    theta = setting.hyperparameters.to_array().tobytes()
-    if options.central != "barycenter" and added is not None:
-        return _whole(options, space, theta, setting.pivots.tobytes(), added.tobytes())
-    base = _base(options, space, theta)
+    if options.central != "barycenter" and added is not None:  # which may be pivots, too
+        return setting.frame(options, space, added)
+    base = setting.frame(options, space, chosen=True)
     if added is None:
         return base
     features = space.features(added), space.features(setting.pivots)

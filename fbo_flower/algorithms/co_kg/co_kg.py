@@ -90,7 +90,7 @@ class CoKG(CoKGOptions[CoKGState]):
             state = self._settle(state, server_round)  # line 2: after the warm-up
         if state.setting is not None and state.renewals > before and self.central != "barycenter":
             setting = central.with_pivots(self, state.space, state.setting, state.refined)
-            state = replace(state, setting=setting, start=None)
+            state = replace(state, setting=replace(setting, version=setting.version + 1), start=None)
         content = Work(fit=True) if state.setting is None else state.setting.work(state.fitting)
         tasks = {}
         for agent in present:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -21,10 +22,11 @@ from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AnyArray, Array, History, IntArray, floats
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.units import LARGEST, LARGEST_SUM, UNITS, from_power_sums, power_sums
-from fbo_flower.numerics.optim import point_sets
+from fbo_flower.numerics.optim.sobol import largest_size, mesh, refined, spread
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp, transforms
 from fbo_flower.numerics.surrogates.kernels import KERNELS
+from fbo_flower.numerics.surrogates.pivots import Frame
 from fbo_flower.numerics.surrogates.pooling import Increment
 from fbo_flower.numerics.surrogates.shared_hyperparameters import LOWEST, SIZE
 from fbo_flower.space.space import SearchSpace
@@ -183,17 +185,17 @@ class CoKGOptions(Algorithm[State]):
             If a covariance matrix over these points takes more than `memory_limit` bytes.
         """
         if self.mesh is not None:
-            drawn = point_sets.mesh(self.mesh, space.dimension, self.memory_limit)
+            drawn = mesh(self.mesh, space.dimension, self.memory_limit)
         else:
             rng = generator(0, "co-kg", "points")
-            drawn = point_sets.spread(self.num_points, space.dimension, self.memory_limit, rng)
+            drawn = spread(self.num_points, space.dimension, self.memory_limit, rng)
         points = distinct(space, drawn)
         return points if added is None else np.concatenate([points, added])
 
     @property
     def most_points(self) -> int:
         """The largest size of a point set."""
-        return point_sets.largest_size(self.memory_limit)
+        return largest_size(self.memory_limit)
 
     @property
     def most_pairs(self) -> int:
@@ -227,7 +229,7 @@ class CoKGOptions(Algorithm[State]):
         side = self.mesh or max(2.0, self.num_points ** (1.0 / space.dimension))
         half_width = 1.0 / max(side - 1.0, 1.0) / 2.0**renewal
         rng = generator(0, "co-kg", "refined", renewal)
-        drawn = point_sets.refined(centre, half_width, self.refinement, self.memory_limit, rng)
+        drawn = refined(centre, half_width, self.refinement, self.memory_limit, rng)
         return distinct(space, drawn)
 
     def weight(self, iteration: int) -> float:
@@ -326,7 +328,24 @@ class SharedPrior:
     hyperparameters: gp.Hyperparameters
     shift: float
     scale: float
-    pivots: Array
+    pivots: Array = field(default_factory=lambda: np.empty((0, 0)))
+
+    def frame(
+        self,
+        options: CoKGOptions[Any],
+        space: SearchSpace,
+        added: Array | None = None,
+        *,
+        chosen: bool = False,
+    ) -> Frame:
+        """Return the point set, with `added (K, D)` appended, in the coordinates of this prior.
+
+        Parameters
+        ----------
+        chosen : whether pivots are chosen among the points again, instead of taken from the prior
+        """
+        theta, more = self.hyperparameters.to_array().tobytes(), b"" if added is None else added.tobytes()
+        return _frame(options, space, theta, None if chosen else self.pivots.tobytes(), more)
 
     def work(self, fit: bool = False) -> Work:
         """Return the content of a task that carries the shared prior."""
@@ -341,6 +360,18 @@ class SharedPrior:
         theta, units, pivots = (floats(arrays[name]) for name in ("hyperparameters", "units", "pivots"))
         hyperparameters = gp.Hyperparameters.from_array(kernel, theta)
         return SharedPrior(0, hyperparameters, float(units[0]), float(units[1]), pivots)
+
+
+@lru_cache(maxsize=8)
+def _frame(
+    options: CoKGOptions[Any], space: SearchSpace, theta: bytes, pivots: bytes | None, added: bytes
+) -> Frame:
+    """Return a frame; hyperparameters, pivots and added points are bytes, the key of the cache."""
+    hyperparameters = gp.Hyperparameters.from_array(options.kernel, np.frombuffer(theta))
+    picked = None if pivots is None else np.frombuffer(pivots).reshape(-1, space.dimension)
+    points = options.points(space, np.frombuffer(added).reshape(-1, space.dimension) if added else None)
+    at = None if picked is None else space.features(picked)
+    return Frame.of(points, space.features(points), hyperparameters, options.rank_cut, at)
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,13 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.ei.climb import searching
 from fbo_flower.algorithms.independent import Independent, uniform_point
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Array, Query, Task, floats
 from fbo_flower.algorithms.requests import Condition, Draws, Fit, Session, Steps
+from fbo_flower.algorithms.search import searching
 from fbo_flower.algorithms.several_at_once import believed
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.surrogates import fitting, gp

@@ -335,8 +335,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             if self.secure_sums and "message" in values and state.collection is not None:
                 arrays["shares"] = state.collection.shares[agent]
             if "message" in values or "weights" in arrays:
-                arrays["frequencies"] = state.features.frequencies
-                arrays["phases"] = state.features.phases
+                arrays |= state.features.arrays
             tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
         return replace(state, sent=sent), tasks
 
@@ -375,11 +374,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
     def export_messages(self, state: DPFTSState) -> dict[str, AnyArray]:
         if state.weights is None:
             return {}
-        return {
-            "frequencies": state.features.frequencies,
-            "phases": state.features.phases,
-            "weights": state.weights,
-        }
+        return {**state.features.arrays, "weights": state.weights}
 
     def warm_start(self, state: DPFTSState, messages: Mapping[str, AnyArray]) -> DPFTSState:
         """Return a state with the last release of an earlier study; using it again costs no privacy."""
@@ -505,7 +500,8 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             return Query(points)
         if "weights" not in task.arrays or not has_step(task, trial, self.trials_per_round):
             return (yield from self.thompson_steps(agent_state, rng()))
-        features = rff.shared_features(task.arrays["frequencies"], task.arrays["phases"])
+        features = rff.shared_features(task.arrays)
+        assert features is not None
         columns = agent_state.space.whole.continuous[1]
         sums = BoxwiseLinearFunction(features, floats(task.arrays["weights"]), boxes, columns)
         return (yield from self.maximising(sums, agent_state, rng()))
@@ -517,7 +513,8 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         weights = np.zeros(self.num_features)
         if agent_state.history.num_succeeded:
             x, y = self.observations(agent_state)
-            features = rff.shared_features(task.arrays["frequencies"], task.arrays["phases"])
+            features = rff.shared_features(task.arrays)
+            assert features is not None
             weights = clip_norm(self._message(features, x, y, rng()), bound)  # clip_C(omega_n)
         elif self.noise == "central":
             return Payload()  # with local noise zeros are sent: the message must not reveal this

@@ -44,7 +44,7 @@ from fbo_flower.algorithms.schedules import Schedule, check_schedule, own_probab
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation import portfolio
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction, Sum
-from fbo_flower.numerics.optim.sobol import sobol
+from fbo_flower.numerics.optim.sobol import cube_points, sobol
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp, rff
 from fbo_flower.space.space import SearchSpace
@@ -69,9 +69,9 @@ class Advice(Content):
 
     def features(self) -> rff.RandomFeatures:
         """Return the shared features."""
-        assert self.frequencies is not None
-        assert self.phases is not None
-        return rff.shared_features(self.frequencies, self.phases)
+        found = rff.shared_features(self.arrays)
+        assert found is not None
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +229,7 @@ class FTS(senders.MessageOptions[State]):
             if message and state.features is None:
                 arrays["lengthscales"] = np.array(LENGTHSCALE_GRID)
             if state.features is not None and (message or {"weights", "messages"} & advice.keys()):
-                arrays |= {"frequencies": state.features.frequencies, "phases": state.features.phases}
+                arrays |= state.features.arrays
             if num_trials or message:
                 values = {"message": True} if message else {}
                 tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
@@ -270,8 +270,7 @@ class FTS(senders.MessageOptions[State]):
         if state.features is None or not state.messages:
             return {}
         weights = np.array([state.messages[agent] for agent in sorted(state.messages, key=natural_key)])
-        features = {"frequencies": state.features.frequencies, "phases": state.features.phases}
-        return {**features, "weights": weights}
+        return {**state.features.arrays, "weights": weights}
 
     def warm_start(self, state: State, messages: Mapping[str, AnyArray]) -> State:
         """Return a state with an earlier study's features, and its agents as absent senders of messages."""
@@ -322,7 +321,7 @@ class FTS(senders.MessageOptions[State]):
             grid = [gp.Hyperparameters("rbf", scale * ones, 1.0, noise) for scale in scales]
             logs = np.array([gp.log_marginal_likelihood(x, y, point)[0] for point in grid])
             return Message(log_likelihoods=logs).payload
-        features = rff.shared_features(task.arrays["frequencies"], task.arrays["phases"])
+        features = Advice.of(task).features()
         omega = yield DrawWeights(features, x, y, self.message_noise_variance, rng())  # Eqs. 2-3
         return Message(weights=omega).payload
 
@@ -371,7 +370,7 @@ class Adviser:
         self.weights = np.array(omegas).reshape(len(self.senders), options.num_features)
         compares = options.advice == "portfolio" or options.preferences == "learned"
         if compares and self.senders and state.features is not None:  # messages as functions on common points
-            self.points = state.space.snap(portfolio.cube_points(NUM_CUBE_POINTS, state.space.dimension, rng))
+            self.points = state.space.snap(cube_points(NUM_CUBE_POINTS, state.space.dimension, rng))
             raw = state.features(state.space.features(self.points)) @ self.weights.T
             self.mean, self.stddev = raw.mean(axis=0), raw.std(axis=0)
             self.stddev[self.stddev <= 1e-12] = np.inf  # of a constant message

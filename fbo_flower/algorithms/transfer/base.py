@@ -323,8 +323,7 @@ class Transfer(MessageOptions[TransferState]):
             if self.is_due(agent, state.answered, server_round):
                 values["message"] = True
             if agent not in state.has_features:
-                arrays["frequencies"] = state.features.frequencies
-                arrays["phases"] = state.features.phases
+                arrays |= state.features.arrays
             if num_trials or values:
                 tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
         return replace(state, sent=sent), tasks
@@ -361,8 +360,7 @@ class Transfer(MessageOptions[TransferState]):
             return {}
         posteriors = [state.posteriors[a] for a in sorted(state.posteriors, key=natural_key)]
         return {
-            "frequencies": state.features.frequencies,
-            "phases": state.features.phases,
+            **state.features.arrays,
             "means": np.array([p.mean for p in posteriors]),
             "inverses": np.array([p.inverse for p in posteriors]),
             "incumbents": np.array([p.incumbent for p in posteriors]),
@@ -401,9 +399,8 @@ class Transfer(MessageOptions[TransferState]):
 
         Arrays that hold all of them are stored as they are, also if they hold others too.
         """
-        state = agent_state.write(
-            **{n: task.arrays[n] for n in ("frequencies", "phases") if n in task.arrays}
-        )
+        new = {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}
+        state = agent_state.write(**new)
         if "members" not in task.arrays:
             return state
         wanted = _integers(task.arrays["members"])
@@ -437,7 +434,7 @@ class Transfer(MessageOptions[TransferState]):
 
     def others(self, task: Task, agent_state: AgentState) -> Members:
         """Return the stored posteriors that the task lists, or without a list all of them."""
-        features = stored_features(agent_state)
+        features = rff.shared_features(agent_state.arrays)
         if features is None or "means" not in agent_state.arrays:
             shape = self.num_features, agent_state.space.num_features
             empty = np.empty((0, self.num_features)), np.empty((0, 0)), np.empty(0)
@@ -461,7 +458,7 @@ class Transfer(MessageOptions[TransferState]):
         return (yield from self.maximising(function, agent_state, draws))
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        features = stored_features(agent_state)
+        features = rff.shared_features(agent_state.arrays)
         values: dict[str, Scalar] = {}
         if "members" in task.arrays:  # has the agent lost what the task does not carry?
             stored = _integers(agent_state.arrays.get("digests", np.empty(0, dtype=np.int64)))
@@ -476,13 +473,6 @@ class Transfer(MessageOptions[TransferState]):
         if self.sends_incumbent:
             arrays["incumbent"] = np.array([y.max()])
         return Payload(arrays, values)
-
-
-def stored_features(agent_state: AgentState) -> rff.RandomFeatures | None:
-    """Return the shared random features that an agent stores, None without them."""
-    if "frequencies" not in agent_state.arrays or "phases" not in agent_state.arrays:
-        return None
-    return rff.shared_features(*(agent_state.arrays[name] for name in ("frequencies", "phases")))
 
 
 def _integers(array: AnyArray) -> list[int]:

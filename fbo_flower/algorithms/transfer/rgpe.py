@@ -11,7 +11,7 @@ weighted sum is largest. From `Sigma^-1` a reader can compute the sender's point
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -70,9 +70,7 @@ class RGPE(Transfer):
             posterior, float(weights[-1]), members.features, mean, covariance, best=0.0
         )
         best = float(ensemble.predict(posterior.x)[0].max())  # incumbent: the ensemble's best mean
-        return LogEnsembleImprovement(
-            posterior, float(weights[-1]), members.features, mean, covariance, best=best
-        )
+        return replace(ensemble, best=best)
 
     def weights(self, posterior: gp.Posterior, members: Members, rng: np.random.Generator) -> Array:
         """Return the ensemble's weights `(K + 1,)`, the target's own last."""

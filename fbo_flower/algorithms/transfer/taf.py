@@ -18,8 +18,8 @@ import numpy as np
 
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.transfer.base import Members, Transfer
+from fbo_flower.numerics.acquisition.expected_improvement import LogImprovement
 from fbo_flower.numerics.acquisition.feature_models import LogTransferImprovement
-from fbo_flower.numerics.acquisition.log_ei import LogImprovement
 from fbo_flower.numerics.aggregation.rank_weights import TARGET_WEIGHT, kernel_weights, prediction_losses
 from fbo_flower.numerics.surrogates import gp
 

@@ -1,6 +1,13 @@
-"""Expected improvement of points and of batches, by closed forms that stay precise in the tails.
+"""Expected improvement of points and of batches, and its logarithm, by forms that stay precise in the tails.
 
-One point [Jones1998]: `EI(x) = E max(f(x) - best, 0) = sigma h((mu - best) / sigma)`, `h` of `normal.excess`.
+One point [Jones1998]: `EI(x) = E max(f(x) - best, 0) = sigma h(u)`, `u = (mu - best) / sigma` and `h(u) =
+phi(u) + u Phi(u)` of `normal.excess`. For climbing where the improvement underflows,
+
+    log EI = log sigma + log h(u),   d log EI = (phi(u) d sigma + Phi(u) d mu) / (sigma h(u)).
+
+The gradient uses `h' = Phi` and `h - u Phi = phi`. `log h` and both ratios are computed without underflow
+[Ament2023], so there is a direction to climb also where EI itself is 0 in float64.
+
 A batch [Ginsbourger2010]: `E max(max_n f(x_n) - best, 0)`. With `b_n = max(best, f(x_1), .., f(x_(n-1)))`
 the improvement is `sum_n max(f(x_n) - b_n, 0)`, and given the values before it each term is the closed form
 again, with the conditional mean and variance. Only the values of the points before the last are sampled. So a
@@ -11,18 +18,24 @@ References
 [Jones1998] Jones, Schonlau, Welch. Efficient global optimization of expensive black-box functions. Journal of
 Global Optimization 13 (1998) 455-492.
 [Ginsbourger2010] Ginsbourger, Le Riche, Carraro. Kriging is well-suited to parallelize optimization. 2010.
+[Ament2023] Ament, Daulton, Eriksson, Balandat, Bakshy. Unexpected improvements to expected improvement for
+Bayesian optimization. NeurIPS 2023.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.batch import batch_covariances, replaced, stacked_cholesky
-from fbo_flower.numerics.acquisition.normal import excess
+from fbo_flower.numerics.acquisition.normal import excess, excess_ratios, log_excess
 from fbo_flower.numerics.arrays import Array, IntArray
+from fbo_flower.numerics.surrogates import gp, kernels
 
 BLOCK = 2**16  # entries of the draws processed at a time
+LEAST_STDDEV = 1e-9  # in units of a standardised loss
 
 
 def expected_improvement(mean: Array, variance: Array, best: float | Array) -> Array:
@@ -43,6 +56,63 @@ def expected_improvement(mean: Array, variance: Array, best: float | Array) -> A
     z = np.divide(improvement, stddev, out=np.zeros_like(improvement), where=stddev > 0)
     certain = np.maximum(improvement, 0.0)  # if the variance is 0
     return np.asarray(np.where(stddev > 0, stddev * excess(z), certain), dtype=np.float64)
+
+
+def log_improvement(mean: Array, stddev: Array, best: float) -> Array:
+    """Return `log E max(f - best, 0)`, `(m,)`, for normal `f` with these means and deviations `(m,)`."""
+    return np.asarray(np.log(stddev) + log_excess((mean - best) / stddev), dtype=np.float64)
+
+
+def log_improvement_and_gradient(
+    mean: Array, stddev: Array, mean_slope: Array, stddev_slope: Array, best: float
+) -> tuple[Array, Array]:
+    """Return `log_improvement` and its gradient `(m, F)`, given those of the means and deviations."""
+    log_h, density, probability = excess_ratios((mean - best) / stddev)
+    # d log(s h(u)) / dm = Phi / (s h), / ds = phi / (s h)
+    in_mean, in_stddev = probability / stddev, density / stddev
+    return np.log(stddev) + log_h, in_mean[:, None] * mean_slope + in_stddev[:, None] * stddev_slope
+
+
+@dataclass(frozen=True)
+class LogImprovement:
+    """`log E max(f(z) - best, 0)` under a posterior, a `Differentiable`.
+
+    Parameters
+    ----------
+    posterior : of the function, e.g. the standardised negative losses
+    best : the incumbent
+    """
+
+    posterior: gp.Posterior
+    best: float
+
+    def __call__(self, z: Array, /) -> Array:
+        mean, variance = self.posterior.predict(z)
+        return log_improvement(mean, np.sqrt(np.maximum(variance, LEAST_STDDEV**2)), self.best)
+
+    def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
+        """Return values `(n,)` and gradients `(n, F)`."""
+        return log_improvement_and_gradient(*moments(self.posterior, z), self.best)
+
+
+def moments(posterior: gp.Posterior, z: Array) -> tuple[Array, Array, Array, Array]:
+    """Return mean and deviation `(m,)` of a posterior at `z (m, F)`, and their gradients `(m, F)`."""
+    h, x = posterior.hyperparameters, posterior.x
+    k, slope = kernels.profile_and_slope(h.kernel, kernels.squared_distances(z, x, h.lengthscales))
+    solved = posterior.factor.solve(h.outputscale * k.T).T  # (m, n)
+    variance = h.outputscale - h.outputscale * np.einsum("ij,ij->i", solved, k)
+    stddev = np.sqrt(np.maximum(variance, LEAST_STDDEV**2))
+
+    def kernel_gradient(weights: Array) -> Array:  # sum_i weights_i dk_i/dz, `(m, F)`
+        weighted = h.outputscale * slope * weights
+        towards: Array = weighted @ x - z * weighted.sum(axis=1)[:, None]
+        return towards / h.lengthscales**2
+
+    mean = h.outputscale * (k @ posterior.alpha)
+    stddev_slope = np.where(
+        (variance > LEAST_STDDEV**2)[:, None], -kernel_gradient(solved) / stddev[:, None], 0.0
+    )
+    return mean, stddev, kernel_gradient(posterior.alpha), stddev_slope
 
 
 class BatchExpectedImprovement:

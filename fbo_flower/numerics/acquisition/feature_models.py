@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.numerics.acquisition.log_ei import (
+from fbo_flower.numerics.acquisition.expected_improvement import (
     LEAST_STDDEV,
     LogImprovement,
     log_improvement,
@@ -51,23 +51,6 @@ def _positions(size: int) -> IntArray:
     return found
 
 
-def _waves(features: RandomFeatures, z: Array) -> tuple[Array, Array, Array]:
-    """Return `cos(S z + b)`, `sin(S z + b)`, both `(m, M)`, and the norms of the cosines, `(m, 1)`."""
-    angles = features.angles(z)
-    u = np.cos(angles)
-    q = np.maximum(np.sqrt(np.einsum("ij,ij->i", u, u)), np.finfo(np.float64).tiny)[:, None]
-    return u, np.sin(angles, out=angles), q
-
-
-def _gradients(
-    features: RandomFeatures, u: Array, sines: Array, q: Array, weights: Array
-) -> tuple[Array, Array]:
-    """Return `phi(z_i)^T w_i`, `(m,)`, and its gradient `(m, F)`, for `weights (m, M)` of every point."""
-    v = np.einsum("ij,ij->i", u, weights)[:, None] / q
-    inner = sines * ((v / q) * u - weights)  # du = -sin(S z + b) S dz
-    return v[:, 0], (inner @ features.frequencies) / q
-
-
 def feature_moments(
     features: RandomFeatures, mean: Array, covariance: Array, z: Array
 ) -> tuple[Array, Array, Array, Array]:
@@ -79,11 +62,9 @@ def feature_moments(
     """
     phi = features(z)
     spread = phi @ covariance  # (m, M)
-    u, sines, q = _waves(features, z)
-    value = u @ mean / q[:, 0]
-    value_slope = (sines * ((value[:, None] / q) * u - mean)) @ features.frequencies / q
+    value, value_slope = features.value_and_gradient(z, mean)
     variance = np.einsum("ij,ij->i", spread, phi)
-    _, half_slope = _gradients(features, u, sines, q, spread)  # of phi^T (C phi_0): half the gradient
+    _, half_slope = features.value_and_gradient(z, spread)  # of phi^T (C phi_0): half the gradient
     return value, np.maximum(variance, 0.0), value_slope, 2.0 * half_slope
 
 
@@ -165,7 +146,7 @@ class LogTransferImprovement:
         gains = self.features(z) @ self.means.T - self.bests
         active = np.where(gains > 0.0, self.weights, 0.0)  # (m, K)
         predicted = (np.maximum(gains, 0.0) * self.weights).sum(axis=1)
-        _, predicted_slope = _gradients(self.features, *_waves(self.features, z), active @ self.means)
+        _, predicted_slope = self.features.value_and_gradient(z, active @ self.means)
         value = self._mixed(own, predicted)
         total = value + self._log_total
         gradient = np.exp(np.log(self.own_weight) + own - total)[:, None] * own_slope

@@ -1,8 +1,8 @@
 """`log EI` of an agent's process, alone or with what agents share, side by side for many agents.
 
-`log_ei.LogImprovement` has the formula for one agent. Notation: as there and in `optim.functions`; `o` is
-the outputscale, `k` the kernel with outputscale 1, `A = o (K + s2 I)^-1`, `P = k A`. So the variance is
-`o (1 - k^T P)`, and
+`expected_improvement.LogImprovement` has the formula for one agent. Notation: as there and in
+`optim.functions`; `o` is the outputscale, `k` the kernel with outputscale 1, `A = o (K + s2 I)^-1`, `P = k
+A`. So the variance is `o (1 - k^T P)`, and
 
     d log EI = Phi / (h sigma) (d m + o alpha^T dk) - phi / (h sigma^2) o P^T dk.
 

@@ -18,8 +18,10 @@ from fbo_flower.numerics.acquisition.expected_improvement import (
     BatchExpectedImprovement,
     expected_improvement,
 )
-from fbo_flower.numerics.acquisition.joint_kg import BatchKnowledgeGradient
-from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient_from_factor
+from fbo_flower.numerics.acquisition.knowledge_gradient import (
+    BatchKnowledgeGradient,
+    knowledge_gradient_from_factor,
+)
 from fbo_flower.numerics.acquisition.normal import centred_draws
 from fbo_flower.numerics.arrays import Array, IntArray
 

@@ -54,21 +54,12 @@ def log_excess(z: Array) -> Array:
         return np.asarray(np.where(z > 0, np.log(excess(np.maximum(z, 0.0))), left), dtype=np.float64)
 
 
-def log_excess_and_slopes(z: Array) -> tuple[Array, Array, Array]:
+def excess_ratios(z: Array) -> tuple[Array, Array, Array]:
     """Return `log h(z)`, and `phi(z) / h(z)` and `Phi(z) / h(z)`, the factors of its gradient.
 
-    The ratios stay finite and positive where `phi`, `Phi` and `h` underflow. There they grow like `z^2` and
-    `|z|`.
-    """
-    log_h = log_excess(z)
-    density = np.exp(-0.5 * z * z - LOG_SQRT_2PI - log_h)
-    return log_h, np.asarray(density, dtype=np.float64), np.exp(log_cdf(z) - log_h)
-
-
-def excess_ratios(z: Array) -> tuple[Array, Array, Array]:
-    """Return `log_excess_and_slopes` with a third of the calls, to a relative error of 1e-12.
-
-    One ratio `r = Phi / phi` serves all three: `h / phi = 1 + z r`, also for `z > 0`.
+    The relative error is 1e-12. The ratios stay finite and positive where `phi`, `Phi` and `h` underflow.
+    There they grow like `z^2` and `|z|`. One ratio `r = Phi / phi` serves all three: `h / phi = 1 + z r`,
+    also for `z > 0`.
     """
     near = np.minimum(np.maximum(z, FAR), HIGH)
     ratio = mills(near)

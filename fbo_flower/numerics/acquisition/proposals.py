@@ -23,7 +23,7 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition import pareto
-from fbo_flower.numerics.acquisition.log_ei import LEAST_STDDEV, LogImprovement, moments
+from fbo_flower.numerics.acquisition.expected_improvement import LEAST_STDDEV, LogImprovement, moments
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.optim.maximise import Maximum, maximise

@@ -1,8 +1,8 @@
-"""Test whether the agents share one objective, from the `Lambda_n` and `eta_n` that they send anyway.
+"""Do the agents share one objective? A test and a Bayes factor, from `Lambda_n` and `eta_n` that they send.
 
-Notation as in `surrogates.pooling`. For agent `n` let `N(m, C)` be the posterior of all others. Its
-observations enter through `Lambda_n = U S U^T` (rank `k`) as `z = S^{-1/2} U^T eta_n = S^{1/2} U^T v_n + N(0,
-I)`, and so, given the others,
+**The test.** Notation as in `surrogates.pooling`. For agent `n` let `N(m, C)` be the posterior of all others.
+Its observations enter through `Lambda_n = U S U^T` (rank `k`) as `z = S^{-1/2} U^T eta_n = S^{1/2} U^T v_n +
+N(0, I)`, and so, given the others,
 
     one objective (`v_n = v`):    z ~ N(S^{1/2} U^T m, I + A),  A = S^{1/2} U^T C U S^{1/2}
     another one (`v_n` prior):    z ~ N(0, I + S).
@@ -21,6 +21,21 @@ the same statistic of the other agents among each other (the second given the fi
 ..., which are independent). The ratio has Fisher's F distribution. It is exact if outputscale and noise
 variance are wrong by the same factor, and nearly so if only the noise is, because in the compared directions
 most of the variance is noise.
+
+**The Bayes factor.** Up to a factor that no function changes, the likelihood of an agent's observations,
+integrated over functions `v ~ N(0, I)` from the prior, is `Z`,
+
+    log Z(Lambda, eta) = -1/2 log|I + Lambda| + 1/2 eta^T (I + Lambda)^-1 eta.
+
+If agents observe one function, their increments add; if one observes another function, likelihoods multiply.
+So, with sums over all agents and over all but `n`, the Bayes factor for agent `n` to share the function of
+the others is
+
+    log B_n = log Z(sum Lambda, sum eta) - log Z(sum_-n Lambda, sum_-n eta) - log Z(Lambda_n, eta_n),
+
+exact for the given hyperparameters, and 0 without overlap of data. The least `B_n` speaks for all agents: one
+that differs lowers its own, and it is not hidden by many that agree. The test needs no noise variance for its
+p-values, but if all agents differ it has no two to calibrate its scale on.
 """
 
 from __future__ import annotations
@@ -66,8 +81,7 @@ def agreement(increments: Sequence[Increment], *, known_scale: bool = False) -> 
     increments : one per agent, at least 2
     known_scale : True if outputscale and noise variance are known, not estimated: uses chi-square, not F
     """
-    if len(increments) < 2:
-        raise ConfigError(f"increments: expected those of at least 2 agents, got {len(increments)}")
+    _check_number(increments)
     agents = [_observe(increment) for increment in increments]
     rows = [_compare(agent, agents[:n] + agents[n + 1 :], known_scale) for n, agent in enumerate(agents)]
     statistic, directions, p_value = zip(*rows, strict=True)
@@ -116,3 +130,34 @@ def _surprise(agent: _Agent, others: Sequence[_Agent]) -> tuple[float, int]:
     surprise = vectors.T @ whitener.solve_lower(agent.z - agent.root.T @ mean)
     shared = rho >= SHARED
     return float(surprise[shared] @ surprise[shared]), int(shared.sum())
+
+
+def log_bayes_factors(increments: Sequence[Increment]) -> Array:
+    """Return `log B_n` of every agent, `(N,)`; positive values speak for one objective.
+
+    Parameters
+    ----------
+    increments : one per agent, at least 2
+    """
+    _check_number(increments)
+    whole = log_evidence(increments)
+    return np.array(
+        [
+            whole - log_evidence([*increments[:n], *increments[n + 1 :]]) - log_evidence([increment])
+            for n, increment in enumerate(increments)
+        ]
+    )
+
+
+def log_evidence(increments: Sequence[Increment]) -> float:
+    """Return `log Z` of the observations of one function that all these increments summarise."""
+    precision = np.sum([increment.precision for increment in increments], axis=0)
+    precision.flat[:: len(precision) + 1] += 1.0
+    factor = cholesky(precision)
+    half = factor.solve_lower(np.sum([increment.shift for increment in increments], axis=0))
+    return 0.5 * (float(np.dot(half, half)) - factor.log_determinant())
+
+
+def _check_number(increments: Sequence[Increment]) -> None:
+    if len(increments) < 2:
+        raise ConfigError(f"increments: expected those of at least 2 agents, got {len(increments)}")

@@ -14,22 +14,9 @@ from __future__ import annotations
 import numpy as np
 
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates.transforms import mean_ranks
 
 LEAST_GAIN = 1e-12  # in standard deviations of a message; a smaller one is rounding
-
-
-def cube_points(num_points: int, dimension: int, rng: np.random.Generator) -> Array:
-    """Return points `(num_points, D)` of the cube: half of them with some coordinates on the bounds.
-
-    Good hyperparameters often lie on a bound, where Sobol points never are. Each coordinate of the second
-    half is 0 with probability .15 and 1 with probability .15.
-    """
-    inner = sobol(num_points - num_points // 2, dimension, rng)
-    outer = sobol(num_points // 2, dimension, rng)
-    push = rng.random(outer.shape)
-    return np.concatenate([inner, np.where(push < 0.15, 0.0, np.where(push > 0.85, 1.0, outer))])
 
 
 def standardise_columns(values: Array) -> Array:

@@ -31,9 +31,11 @@ class DelaunayInterpolant:
         check_points(points, values)
         self.points, self.values = points, values
         if points.shape[1] > 1:
+            from scipy.interpolate import LinearNDInterpolator
             from scipy.spatial import Delaunay
 
             self._triangulation = Delaunay(points)
+            self._linear = LinearNDInterpolator(self._triangulation, values)
 
     @property
     def simplices(self) -> IntArray:
@@ -51,20 +53,11 @@ class DelaunayInterpolant:
         if dimension == 1:
             order = np.argsort(self.points[:, 0])
             return np.interp(z[:, 0], self.points[order, 0], self.values[order])
-        z = np.clip(z, EDGE, 1.0 - EDGE)
-        found = self._triangulation.find_simplex(z)
-        transform = self._triangulation.transform[found]
-        first = np.einsum("mij,mj->mi", transform[:, :dimension], z - transform[:, dimension])
-        # barycentric coordinates of z in its simplex
-        shares = np.concatenate([first, 1.0 - first.sum(axis=1, keepdims=True)], axis=1)
-        corners = self._triangulation.simplices[found]
-        result = (shares * self.values[corners]).sum(axis=1)
-        lost = np.flatnonzero(
-            (found < 0) | ~np.isfinite(result)
-        )  # in no simplex or a degenerate one: take the nearest point
-        for i in lost:
+        result = np.array(self._linear(np.clip(z, EDGE, 1.0 - EDGE)), dtype=np.float64)
+        # in no simplex or a degenerate one: take the nearest point
+        for i in np.flatnonzero(~np.isfinite(result)):
             result[i] = self.values[((self.points - z[i]) ** 2).sum(axis=1).argmin()]
-        return np.asarray(result, dtype=np.float64)
+        return result
 
 
 def check_points(points: Array, values: Array) -> None:

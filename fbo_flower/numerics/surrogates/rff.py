@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +64,11 @@ class RandomFeatures:
                 )
 
     @property
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays of a message that `shared_features` reads."""
+        return {"frequencies": self.frequencies, "phases": self.phases}
+
+    @property
     def num_features(self) -> int:
         """`M`."""
         return len(self.phases)
@@ -88,14 +94,16 @@ class RandomFeatures:
         return phi
 
     def value_and_gradient(self, x: Array, weights: Array) -> tuple[Array, Array]:
-        """Return `phi(x)^T weights`, `(n,)`, and its gradient in `x`, `(n, F)`, for `weights (M,)`.
+        """Return `phi(x)^T weights`, `(n,)`, and its gradient in `x`, `(n, F)`.
+
+        The weights are `(M,)`, or `(n, M)`, those of each point.
 
         With `u = cos(S x + b)`, `q = ||u||` and `v = u^T w / q`: `dv = (w - (v / q) u)^T du / q`.
         """
         angles = self.angles(x)
         u = np.cos(angles)
         q = _norms(u)
-        v = u @ weights / q[:, 0]
+        v = (u @ weights if weights.ndim == 1 else np.einsum("ij,ij->i", u, weights)) / q[:, 0]
         np.sin(angles, out=angles)
         angles *= (v[:, None] / q) * u - weights  # du = -sin(S x + b) S dx
         gradient = angles @ self.frequencies
@@ -137,8 +145,14 @@ def draw_features(
 _last_shared: dict[str, RandomFeatures] = {}  # of the arrays before, if nobody can change them
 
 
-def shared_features(frequencies: npt.ArrayLike, phases: npt.ArrayLike) -> RandomFeatures:
-    """Return the features of arrays from a message; messages that are read together share the arrays."""
+def shared_features(arrays: Mapping[str, npt.NDArray[Any]]) -> RandomFeatures | None:
+    """Return the features in a message or in an agent's state, None without them.
+
+    Messages that are read together share the arrays, and their features too.
+    """
+    if "frequencies" not in arrays or "phases" not in arrays:
+        return None
+    frequencies, phases = arrays["frequencies"], arrays["phases"]
     last = _last_shared.get("")
     if last is not None and last.frequencies is frequencies and last.phases is phases:
         return last

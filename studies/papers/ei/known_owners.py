@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.ei.climb import best_point
+from fbo_flower.algorithms.requests import alone
+from fbo_flower.algorithms.search import searching
 from fbo_flower.clients import ObjectiveContext
-from fbo_flower.numerics.acquisition.normal import log_excess_and_slopes
+from fbo_flower.numerics.acquisition.normal import excess_ratios
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.seeding import generator
@@ -51,7 +52,7 @@ class Improvement:
         k, slope = k * self.weights + self.levels, slope * self.weights
         projected = k @ self.inverse
         stddev = np.sqrt(np.maximum(self.variance - (k * projected).sum(axis=1), 1e-10))
-        log_h, density, probability = log_excess_and_slopes((k @ self.alpha - self.best) / stddev)
+        log_h, density, probability = excess_ratios((k @ self.alpha - self.best) / stddev)
         pull = slope * (
             (probability / stddev)[:, None] * self.alpha - (density / stddev**2)[:, None] * projected
         )
@@ -130,5 +131,6 @@ def _proposals(
         function = Improvement(rows, scales, weights, levels, alpha, inverse, float(means[top]), 1.0 + tau)
         rng = generator(seed, "known owners", agent, trial)
         seen = np.array(points[agent])
-        found.append(best_point(function, space, seen, centres, NUM_CANDIDATES, MIN_DISTANCE, rng)[0])
+        steps = searching(function, space, seen, centres, NUM_CANDIDATES, MIN_DISTANCE, rng)
+        found.append(alone(steps)[0])
     return found, theta

@@ -9,7 +9,7 @@ from scipy.optimize import check_grad
 from scipy.stats import norm
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.acquisition.log_ei import LogImprovement
+from fbo_flower.numerics.acquisition.expected_improvement import LogImprovement
 from fbo_flower.numerics.surrogates import gp
 from studies.peers.mixture import LogMixtureImprovement
 

@@ -1,12 +1,25 @@
+"""ei: against random search, kept results, and noisy values."""
+
+from __future__ import annotations
+
 import gc
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 from contract import SQUARE, Run
-from scipy.stats import ttest_rel
+from scipy.stats import ttest_1samp, ttest_rel
 
-from fbo_flower.algorithms import ExpectedImprovement, RandomSearch
+from fbo_flower.algorithms import ExpectedImprovement, RandomSearch, make_algorithm
 from fbo_flower.algorithms.ei import local
+from fbo_flower.algorithms.records import AgentState, History
+from fbo_flower.clients.own_answer import own_answer
+from fbo_flower.numerics.surrogates import fitting, gp
+from fbo_flower.numerics.surrogates.transforms import standardise
+from fbo_flower.simulation import simulate
 from fbo_flower.space import Float, SearchSpace
+from fbo_flower.study import Study
 
 SMALL = {"num_candidates": 64}
 
@@ -80,3 +93,121 @@ def test_results_go_with_their_array():
     del array, arrays
     gc.collect()
     assert len(local._KEPT) == before
+
+
+# -- noisy values ------------------------------------------------------------------------------------
+
+
+NOISE = 0.3  # standard deviation; values range over 1.5
+
+
+def truth(config: Any) -> float:
+    return float(-1.5 * ((config["x"] - 0.4) ** 2 + (config["y"] - 0.7) ** 2))
+
+
+def noisy(config: Any, data: int) -> float:
+    rng = np.random.default_rng([data, int(config["x"] * 2**50)])
+    return truth(config) + NOISE * float(rng.standard_normal())
+
+
+def loss(config: Any, data: int) -> float:
+    return 7.0 - noisy(config, data)
+
+
+def exact(config: Any, data: int) -> float:
+    return truth(config)
+
+
+def run(objective: Any = noisy, algorithm: str = "ei", seed: int = 0, **given: Any) -> Study:
+    options = {"secure_sums": 0} if algorithm == "fed-ei" else {}
+    agents = {name: 100 * seed + place for place, name in enumerate("abcdef")}
+    return simulate(
+        objective,
+        SQUARE,
+        agents,
+        make_algorithm(algorithm, options),
+        seed=seed,
+        engine="inline",
+        **{"num_rounds": 20 if algorithm == "fed-ei" else 18, **given},  # both: 20 evaluations
+    )
+
+
+def modes(x: np.ndarray, y: np.ndarray, start: np.ndarray | None = None) -> fitting.Modes:
+    return fitting.fit(x, y, local.KERNEL, start, local.PRIORS, noisy=local.NOISY_PRIORS)
+
+
+def test_the_fit_finds_the_noise_and_keeps_the_fit_of_exact_values() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.random((8, 25, 2))
+    smooth = np.array([standardise(np.sin(4 * a[:, 0]) + a[:, 1]) for a in x])
+    rough = np.array([standardise(y + 0.5 * rng.standard_normal(25)) for y in smooth])
+    share = 0.25 / 1.25  # of the noise in the variance
+    before = fitting.fit(x, rough, local.KERNEL, None, local.PRIORS)
+    found = modes(x, rough)
+    assert np.median(np.exp(found.theta[:, -1])) == pytest.approx(share, rel=0.5)
+    assert (found.values >= before.values).all()
+    start = before.theta
+    for begin in (None, start):
+        plain = fitting.fit(x, smooth, local.KERNEL, begin, local.PRIORS)
+        np.testing.assert_array_equal(modes(x, smooth, begin).theta, plain.theta)
+    alone = np.concatenate([modes(x[b : b + 1], rough[b : b + 1]).theta for b in range(8)])
+    np.testing.assert_array_equal(found.theta, alone)
+
+
+@pytest.mark.parametrize("algorithm", ["ei", "fed-ei"])
+def test_trials_and_best_of_an_exact_objective_are_those_without_priors_for_noise(
+    algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = run(exact, algorithm, num_rounds=10)
+    assert all("observed" not in best for best in study.best.values())
+    monkeypatch.setattr(local, "NOISY_PRIORS", None)
+    assert run(exact, algorithm, num_rounds=10).trials == study.trials
+
+
+@pytest.mark.parametrize("algorithm", ["ei", "fed-ei"])
+def test_the_recommended_value_does_not_overstate_and_is_no_worse(algorithm: str) -> None:
+    means, largest, chosen, lucky = [], [], [], []
+    for seed in range(4):
+        for best in run(algorithm=algorithm, seed=seed).best.values():
+            observed = best.get("observed", best)
+            means.append(best["value"] - truth(best["config"]))
+            largest.append(observed["value"] - truth(observed["config"]))
+            chosen.append(truth(best["config"]))
+            lucky.append(truth(observed["config"]))
+    assert ttest_1samp(largest, 0.0).statistic > 10  # control: the largest value overstates
+    # a pool concentrates the points, so an agent's own values show their noise later
+    assert np.mean(means) < (0.4 if algorithm == "ei" else 0.45) * np.mean(largest)
+    assert ttest_rel(chosen, lucky).statistic > -3  # level .003
+
+
+def test_a_study_says_which_value_is_observed_and_keeps_both(tmp_path: Path) -> None:
+    study = run(loss, minimize=True)
+    assert any("observed" in best for best in study.best.values())
+    for agent, best in study.best.items():
+        mine = study.trials.where(agent=agent)
+        lowest = int(np.argmin(mine["value"]))
+        observed = best.get("observed", best)
+        assert observed["value"] == mine["value"][lowest]
+        assert observed["config"] == mine["config"][lowest]
+        assert best["value"] >= observed["value"]
+        assert best["config"] in mine["config"].tolist()
+    study.save(tmp_path)
+    assert Study.load(tmp_path).best == study.best
+
+
+def test_the_agents_own_answer_has_both() -> None:
+    points = np.random.default_rng(1).random((40, 2))
+    values = np.array([noisy(SQUARE.decode(p), 1) for p in points])
+    state = AgentState(SQUARE, History(points, values, np.arange(40)))
+    algorithm = make_algorithm("ei", {})
+    answer = own_answer("1", "s", algorithm, state)
+    assert answer.observed is None
+    assert answer.value == values.max()
+    theta = gp.Hyperparameters(local.KERNEL, np.array([0.5, 0.5]), 1.0, 0.3).to_array()
+    answer = own_answer("1", "s", algorithm, state.write(hyperparameters=theta))
+    assert answer.observed is not None
+    assert answer.observed[1] == values.max() > answer.value
+    assert f"best observed {values.max():.6g}" in str(answer)
+    as_loss = answer.as_loss()
+    assert as_loss.observed is not None
+    assert as_loss.observed[1] == -values.max()

@@ -2,14 +2,13 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
-from fbo_flower.numerics.acquisition.expected_improvement import expected_improvement
+from fbo_flower.numerics.acquisition.expected_improvement import LogImprovement, expected_improvement
 from fbo_flower.numerics.acquisition.feature_models import (
     LogEnsembleImprovement,
     LogTransferImprovement,
     pack_symmetric,
     unpack_symmetric,
 )
-from fbo_flower.numerics.acquisition.log_ei import LogImprovement
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.rff import draw_features, weight_posterior
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fbo_flower.numerics.acquisition.expected_improvement import expected_improvement
+from fbo_flower.numerics.acquisition.expected_improvement import LogImprovement, expected_improvement
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
-from fbo_flower.numerics.acquisition.log_ei import LogImprovement
 from fbo_flower.numerics.optim.functions import shape_of, stack_of
 from fbo_flower.numerics.surrogates import gp, kernels
 from fbo_flower.numerics.surrogates.gp import condition

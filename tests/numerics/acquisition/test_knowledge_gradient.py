@@ -1,11 +1,17 @@
 import numpy as np
 import pytest
-from acquisition_cases import fantasies, frazier, gaussian_process, mesh, random_belief
+from acquisition_cases import every_batch, fantasies, frazier, gaussian_process, mesh, random_belief
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition import knowledge_gradient as kg
+from fbo_flower.numerics.acquisition.batch import maximise_batch, replaced
+from fbo_flower.numerics.acquisition.knowledge_gradient import (
+    BatchKnowledgeGradient,
+    knowledge_gradient_from_factor,
+)
+from fbo_flower.numerics.acquisition.normal import centred_draws
 
 
 @pytest.mark.parametrize("noisy", [True, False])
@@ -77,3 +83,133 @@ def test_wrong_shapes_and_negative_noise_are_refused():
     ):
         with pytest.raises(ConfigError, match=message):
             kg.knowledge_gradient_from_factor(np.zeros(size), np.eye(columns), noise)
+
+
+# -- of a batch --------------------------------------------------------------------------------------
+
+
+ONE, LONG = np.array([0]), kg.LATER + 4
+
+
+def draws_of(number, dimension, seed=0):
+    return centred_draws(number, dimension, np.random.default_rng(seed))
+
+
+def check(belief, draws, design, agent, candidates):
+    """Values are those of the formula, one batch at a time."""
+    mean, factor, noise_variance = belief
+    values = BatchKnowledgeGradient(*belief, draws).values(design, agent, candidates)
+    for value, batch in zip(values, replaced(design, agent, candidates), strict=True):
+        means = fantasies(mean, factor @ factor.T, noise_variance, batch, draws[:, : len(design)])
+        assert value == pytest.approx(means.max(axis=1).mean() - mean.max(), rel=1e-7, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("length", "agent"), [(1, 0), (2, 1), (4, 0), (4, 2), (LONG, 0), (LONG, LONG - 1)])
+def test_values_are_those_of_the_formula_for_one_batch_at_a_time(seed, length, agent, monkeypatch):
+    if length - agent > kg.LATER:  # by one factor per candidate, not by columns
+        monkeypatch.setattr(BatchKnowledgeGradient, "_stacked", None)
+    design = np.random.default_rng(seed).integers(25, size=length)
+    check(random_belief(seed, 25), draws_of(32, length), design, agent, np.array([0, 24, design[0]]))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_points_left_out_of_the_maximum_never_were_maximisers(seed):
+    """Late beliefs, where many are left out: the formula has no such shortcut."""
+    rng = np.random.default_rng(seed)
+    belief, draws = (*gaussian_process(mesh(8), 0.3, 40, 0.01, rng), 0.01), draws_of(64, 3)
+    assert BatchKnowledgeGradient(*belief, draws)._num_tops < 64
+    for design in rng.integers(64, size=(10, 3)):
+        check(belief, draws, design, 1, design[1:2])
+
+
+def test_a_batch_of_four_lies_within_the_error_of_many_draws():
+    rng = np.random.default_rng(0)
+    mean, factor = gaussian_process(mesh(5), 0.3, 4, 0.05, rng)
+    design = rng.integers(25, size=4)
+    value = BatchKnowledgeGradient(mean, factor, 0.05, draws_of(2**14, 4)).values(design, 0, design[:1])[0]
+    sample = fantasies(mean, factor @ factor.T, 0.05, design, rng.standard_normal((200_000, 4))).max(axis=1)
+    # the Sobol mean has an error of its own, far below that of 2^14 independent draws
+    assert abs(value - (sample.mean() - mean.max())) < 6 * sample.std() / np.sqrt(len(sample))
+
+
+def test_a_batch_of_one_converges_to_the_exact_knowledge_gradient():
+    mean, factor = gaussian_process(mesh(8), 0.25, 10, 0.02, np.random.default_rng(0))
+    exact = knowledge_gradient_from_factor(mean, factor, 0.02)
+    errors = []
+    for num_draws in (16, 256, 4096):
+        acquisition = BatchKnowledgeGradient(mean, factor, 0.02, draws_of(num_draws, 1, 1))
+        errors.append(np.abs(acquisition.values(ONE, 0, np.arange(64)) - exact).max())
+    assert errors[2] < errors[1] / 4 < errors[0] / 16
+    assert errors[2] < 3e-3 * exact.max()
+
+
+def test_the_maximiser_by_draws_converges_to_the_maximiser():
+    """Theorem 3: the true value of the chosen batch tends to the largest, and so does the estimate."""
+    lost, wrong = np.empty((2, 3, 3))
+    for seed in range(3):
+        mean, factor = gaussian_process(mesh(4), 0.3, 4, 0.1, np.random.default_rng(seed))
+        truth = BatchKnowledgeGradient(mean, factor, 0.1, draws_of(2**11, 2, 100))
+        best = every_batch(truth, 2)[1].max()
+        for row, num_draws in enumerate((4, 32, 512)):
+            estimate = BatchKnowledgeGradient(mean, factor, 0.1, draws_of(num_draws, 2, seed))
+            chosen = maximise_batch(estimate, np.zeros((2, 16)), 0.0, 2, np.random.default_rng(seed))
+            lost[row, seed] = 1 - truth.values(chosen.index, 0, chosen.index[:1])[0] / best
+            wrong[row, seed] = abs(chosen.value / best - 1)
+    assert lost[2].mean() < 2e-3
+    assert lost[2].mean() < lost[0].mean() / 2
+    assert wrong[2].mean() < wrong[1].mean() < wrong[0].mean()
+
+
+def test_centred_draws_keep_the_order_of_late_gains_that_independent_draws_drown():
+    mean, factor = gaussian_process(mesh(8), 0.3, 60, 0.02, np.random.default_rng(2))
+    exact = knowledge_gradient_from_factor(mean, factor, 0.02)
+
+    def kept(draws):
+        values = BatchKnowledgeGradient(mean, factor, 0.02, draws).values(ONE, 0, np.arange(64))
+        return exact[values.argmax()] / exact.max()
+
+    assert np.mean([kept(draws_of(64, 1, seed)) for seed in range(10)]) > 0.95
+    independent = [np.random.default_rng(seed).standard_normal((64, 1)) for seed in range(10)]
+    assert np.mean([kept(draws) for draws in independent]) < 0.8
+
+
+def test_guesses_are_bounds_of_the_value_with_the_agent_last():
+    mean, factor = gaussian_process(mesh(8), 0.25, 10, 0.02, np.random.default_rng(0))
+    acquisition, design = BatchKnowledgeGradient(mean, factor, 0.02, draws_of(64, 3)), np.array([5, 40, 0])
+    guess, values = acquisition.guess(design, 2), acquisition.values(design, 2, np.arange(64))
+    assert (guess <= values + 1e-12).all()
+    assert np.median(guess / values) > 0.9
+
+
+def test_neither_huge_means_nor_blocks_change_more_than_rounding(monkeypatch):
+    (mean, *rest), draws, design, points = random_belief(3, 30), draws_of(64, 2), np.arange(2), np.arange(30)
+    acquisition = BatchKnowledgeGradient(mean, *rest, draws)
+    plain = acquisition.values(design, 1, points)
+    shifted = BatchKnowledgeGradient(mean + 1e9, *rest, draws).values(design, 1, points)
+    np.testing.assert_allclose(shifted, plain, atol=1e-6)
+    monkeypatch.setattr(kg, "FANTASIES", 1)
+    np.testing.assert_allclose(acquisition.values(design, 1, points), plain, rtol=1e-12)
+
+
+@pytest.mark.parametrize("noise_variance", [0.0, 0.1])
+def test_nothing_is_gained_where_nothing_is_unknown(noise_variance):
+    for factor in (np.zeros((5, 2)), np.ones((5, 1))):
+        acquisition = BatchKnowledgeGradient(np.arange(5.0), factor, noise_variance, draws_of(16, 3))
+        best = maximise_batch(acquisition, np.zeros((3, 5)), 0.0, 1, np.random.default_rng(0))
+        assert best.value == pytest.approx(0, abs=1e-15)
+
+
+@pytest.mark.parametrize("length", [2, LONG])
+def test_a_second_noiseless_look_at_one_point_tells_nothing(length):
+    mean, factor, _ = random_belief(1, 10)
+    acquisition = BatchKnowledgeGradient(mean, factor, 0.0, draws_of(64, length))
+    once = acquisition.values(np.array([4]), 0, np.array([4]))
+    np.testing.assert_allclose(acquisition.values(np.full(length, 4), 0, np.array([4])), once, rtol=1e-6)
+
+
+def test_a_factor_of_other_points_and_negative_noise_are_refused():
+    with pytest.raises(ConfigError, match=r"factor \(3, r\)"):
+        BatchKnowledgeGradient(np.zeros(3), np.eye(2), 0.1, np.zeros((2, 1)))
+    with pytest.raises(ConfigError, match="noise variance"):
+        BatchKnowledgeGradient(np.zeros(3), np.eye(3), -0.1, np.zeros((2, 1)))

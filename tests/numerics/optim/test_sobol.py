@@ -1,9 +1,16 @@
+from __future__ import annotations
+
+import re
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import qmc
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.optim.sobol import BITS, sobol, unshifted
+from fbo_flower.numerics.optim.sobol import BITS, largest_size, mesh, refined, sobol, spread, unshifted
+from fbo_flower.numerics.seeding import generator
 
 
 @pytest.mark.filterwarnings("ignore:The balance properties:UserWarning")
@@ -43,3 +50,62 @@ def test_many_dimensions_get_uniform_draws_and_no_points_have_the_right_shape():
 def test_a_dimension_of_zero_is_refused():
     with pytest.raises(ConfigError, match="D > 0"):
         sobol(4, 0, np.random.default_rng(0))
+
+
+# -- meshes and refinements --------------------------------------------------------------------------
+
+
+LIMIT = 2**28
+
+
+def test_a_mesh_holds_every_combination_of_its_axis_once():
+    points = mesh(3, 2, LIMIT)
+    assert points.tolist() == [[a, b] for a in (0.0, 0.5, 1.0) for b in (0.0, 0.5, 1.0)]
+    assert mesh(1, 3, LIMIT).tolist() == [[0.5, 0.5, 0.5]]
+    assert mesh(20, 2, LIMIT).shape == (400, 2)
+
+
+def test_an_infeasible_mesh_is_refused_with_the_largest_that_fits():
+    message = (
+        r"at most 5 points per axis in 5 dimensions, got 10: .* 100000 points takes 80 GB, .* up to 5792"
+    )
+    with pytest.raises(ConfigError, match=message):
+        mesh(10, 5, LIMIT)
+    assert len(mesh(5, 5, LIMIT)) == 3125
+    with pytest.raises(ConfigError, match="num_points: expected at most 5792 points, got 5793"):
+        spread(5793, 3, LIMIT, generator(0))
+
+
+@given(st.integers(1, 12), st.integers(100, 2**30))
+def test_the_size_that_an_error_names_does_fit_and_the_next_does_not(dimension, limit):
+    most = largest_size(limit)
+    assert 8 * most**2 <= limit < 8 * (most + 1) ** 2
+    with pytest.raises(ConfigError) as caught:
+        mesh(10**6, dimension, limit)
+    fits = int(re.search(r"at most (\d+) points per axis", str(caught.value)).group(1))
+    assert 8 * fits ** (2 * dimension) <= limit < 8 * (fits + 1) ** (2 * dimension)
+
+
+@given(st.integers(1, 4), st.integers(1, 300), st.floats(0.0, 1.0), st.floats(1e-6, 2.0))
+def test_refined_points_stay_in_the_box_and_in_the_cube(dimension, num_points, where, half_width):
+    centre = np.full(dimension, where)
+    points = refined(centre, half_width, num_points, LIMIT, generator(1, num_points))
+    assert points.shape[1] == dimension
+    assert 1 <= len(points) <= num_points
+    assert (points >= 0).all()
+    assert (points <= 1).all()
+    assert np.abs(points - centre).max() <= half_width * (1 + 1e-12) + 1e-15
+
+
+def test_a_box_in_the_corner_reaches_the_corner():
+    points = refined(np.ones(2), 0.1, 25, LIMIT, generator(0))
+    assert [1.0, 1.0] in points.tolist()
+    assert len(np.unique(points, axis=0)) == len(points), "none is outside and cut off"
+    assert points.min() == pytest.approx(0.9)
+
+
+def test_more_than_two_axes_get_sobol_points_of_the_size_asked_for():
+    points = spread(256, 3, LIMIT, generator(3))
+    assert points.shape == (256, 3)
+    counts, _ = np.histogramdd(points, bins=(4, 4, 4), range=[(0, 1)] * 3)
+    assert (counts == 4).all()
