@@ -128,7 +128,10 @@ def task_steps(
         outcomes.append(evaluate(asked, outcomes[-1].end if outcomes else agent_state.next_trial))
         return outcomes[-1]
 
-    session = session_at_once(algorithm, task, agent_state, draws, at_once)
+    if at_once == 1:
+        session = algorithm.session(task, agent_state, draws)
+    else:
+        session = session_at_once(algorithm, task, agent_state, draws, at_once)
     agent_state = yield from relayed(session, answer)
     if arrays := extra():
         agent_state = agent_state.write(**arrays)

@@ -234,7 +234,7 @@ class FNState(BanditState):
     Parameters
     ----------
     arms_seed, dim : seed and dimension of the arms
-    grams, responses, weights : agent -> its last `sum g g^T` (a triangle), `sum r g` and network weights
+    sent : agent -> its last `sum g g^T` (a triangle), `sum r g` and network weights, by name
     fresh : agents that sent sums since the last exchange
     asked : whether the other agents were asked for their sums
     exchanges : number of exchanges so far
@@ -244,9 +244,7 @@ class FNState(BanditState):
 
     arms_seed: int
     dim: int
-    grams: Mapping[str, Array] = field(default_factory=dict)
-    responses: Mapping[str, Array] = field(default_factory=dict)
-    weights: Mapping[str, Array] = field(default_factory=dict)
+    sent: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
     fresh: tuple[str, ...] = ()
     asked: bool = False
     exchanges: int = 0
@@ -335,31 +333,29 @@ class FNUCB(Bandit[FNState]):
         return replace(state, attendance=state.attendance.ask(tasks)), tasks
 
     def tell(self, state: FNState, phase: Phase, reports: Mapping[str, Report]) -> FNState:
-        known = {"gram": dict(state.grams), "response": dict(state.responses), "weights": dict(state.weights)}
-        fresh, synced = set(state.fresh), dict(state.synced)
+        sent, fresh, synced = dict(state.sent), set(state.fresh), dict(state.synced)
         for agent, report in reports.items():
-            for name, array in Sums.of(report).arrays.items():
-                known[name][agent] = np.asarray(array, dtype=np.float64)
+            arrays = {name: floats(array) for name, array in Sums.of(report).arrays.items()}
+            sent[agent] = {**sent.get(agent, {}), **arrays}
             if "gram" in report.arrays and "response" in report.arrays:
                 fresh.add(agent)
             # a silent agent may have answered an earlier task, without the sums of the last exchange
             if report.num_trials and not state.attendance.is_silent(agent):
                 synced[agent] = state.exchanges
-        parts = [in_order(known[name]) for name in ("gram", "response", "weights")]
         order = tuple(sorted(fresh, key=natural_key))
-        state = replace(state, grams=parts[0], responses=parts[1], weights=parts[2], fresh=order)
-        return super().tell(replace(state, synced=in_order(synced)), phase, reports)
+        state = replace(state, sent=in_order(sent), fresh=order, synced=in_order(synced))
+        return super().tell(state, phase, reports)
 
     def _task(self, state: FNState, agent: str, server_round: int) -> Task:
         """Return an agent's task of one pull, with the sums of the last exchange if it lacks them."""
         content = Others(arms_seed=state.arms_seed, exchange=state.exchanges)
         if state.synced.get(agent, 0) < state.exchanges:
-            others = [other for other in state.grams if other != agent]
+            others = [sent for other, sent in state.sent.items() if other != agent]
             size = num_weights(self.neural_options(), state.dim)
             zero_gram, zero = np.zeros(size * (size + 1) // 2), np.zeros(size)
             with np.errstate(over="ignore", invalid="ignore"):  # huge values
-                gram = sum((state.grams[other] for other in others), zero_gram)
-                response = sum((state.responses[other] for other in others), zero)
+                gram = sum((sent["gram"] for sent in others if "gram" in sent), zero_gram)
+                response = sum((sent["response"] for sent in others if "response" in sent), zero)
             inverse, weights = state.merged.get("inverse"), state.merged.get("weights")
             content = replace(content, others_gram=gram, others_response=response)
             content = replace(content, others_inverse=inverse, others_weights=weights)
@@ -370,11 +366,12 @@ class FNUCB(Bandit[FNState]):
         options, merged = self.neural_options(), dict(state.merged)
         size = num_weights(options, state.dim)
         if options.alpha(max(state.progress.next_trial.values())) > 0:
-            own = np.array([symmetric(gram, size) for gram in state.grams.values()])
+            own = np.array([symmetric(sent["gram"], size) for sent in state.sent.values() if "gram" in sent])
             inverse = np.linalg.inv(own + options.regulariser * np.eye(size)).mean(axis=0)
             merged["inverse"] = triangle(inverse)
-            if state.weights:
-                merged["weights"] = np.mean(list(state.weights.values()), axis=0)
+            weights = [sent["weights"] for sent in state.sent.values() if "weights" in sent]
+            if weights:
+                merged["weights"] = np.mean(weights, axis=0)
         return replace(state, merged=merged, fresh=(), asked=False, exchanges=state.exchanges + 1)
 
     # -- the agent's half ----------------------------------------------------------------------

@@ -23,13 +23,6 @@ def test_agents_find_the_top_of_a_hill_in_twenty_pulls():
         assert best["value"] > 0.995
 
 
-def test_the_design_of_all_agents_together_is_one_sobol_sequence():
-    together = np.concatenate([gp_search.design(2, 4, place, 0, 4, 7) for place in range(4)])
-    assert len(np.unique(np.floor(together * 4), axis=0)) == 16  # one point in each of 4 x 4 boxes
-    later = gp_search.design(2, 4, 1, 2, 2, 7)
-    np.testing.assert_array_equal(later, gp_search.design(2, 4, 1, 0, 4, 7)[2:])
-
-
 def test_an_agent_receives_the_sums_of_the_others_only():
     run = Run.begin(GPPNE(budget=12), num_agents=3, objective=hill).steps(4)
     sent = {

@@ -9,8 +9,7 @@ from contract import SQUARE, Run, same
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.pne.racing import RacingPNE, _packed, unpacked
 from fbo_flower.algorithms.records import AgentState, History, Phase, Task
-from fbo_flower.errors import ConfigError, WireError
-from fbo_flower.numerics.bandits.racing import RacingOptions, grown_tree
+from fbo_flower.errors import WireError
 from fbo_flower.simulation import make_problem, simulate
 
 RACING = {"variant": "racing"}
@@ -101,22 +100,6 @@ def test_the_tree_grows_again_from_its_cells_and_means():
     assert heard.all()
 
 
-@pytest.mark.parametrize(
-    ("depth", "index"),
-    [
-        ([0, 1, 1, 3, 3], [0, 0, 1, 0, 1]),
-        ([0, 1, 1, 1, 1], [0, 0, 1, 0, 1]),
-        ([0, 1], [0, 0]),
-        ([1], [0]),
-        ([], []),
-    ],
-)
-def test_cells_that_are_no_tree_are_refused(depth, index):
-    whole = [np.array(a, dtype=np.int64) for a in (depth, index)]
-    with pytest.raises(ConfigError, match="tree"):
-        grown_tree(RacingOptions(1), *whole, np.zeros(len(depth)))
-
-
 def test_stage_two_without_what_stage_one_found_is_refused():
     agent_state = AgentState(SQUARE, History.empty(2))
     with pytest.raises(WireError, match="shared"):
@@ -131,5 +114,5 @@ def test_a_report_of_other_cells_is_no_evidence():
     wrong = type(report)(report.trial, report.num_trials, 0, cut)
     before = copy.deepcopy(run.state)
     state = run.algorithm.tell(run.state, Phase.TRAIN, {"0": wrong})
-    assert state.means == {}
+    assert state.heard == {}
     assert same(before, run.state)
