@@ -227,14 +227,9 @@ class SecureAggregation(Algorithm[SecureState]):
         """
         taken = {agent for group in state.bound for agent in group}
         whole = tuple(group for group in state.bound if set(group) <= set(candidates))
-        return whole + self._divided(state, [a for a in candidates if a not in taken], rng)
-
-    def _divided(
-        self, state: SecureState, candidates: Sequence[str], rng: Generator
-    ) -> tuple[tuple[str, ...], ...]:
-        """Divide candidates that are not bound."""
+        candidates = [agent for agent in candidates if agent not in taken]
         if len(candidates) < max(self.least, 2):
-            return ()
+            return whole
         fewest = -(-len(candidates) // keys.largest_group(self.least))  # rounded up
         most = len(candidates) // (self.least + max(1, self.least // 2))
         number = max(1, min(fewest * 2**state.failures, most))
@@ -242,9 +237,9 @@ class SecureAggregation(Algorithm[SecureState]):
         last = {agent for group in groups for agent in group}
         stays = number == len(groups) and last == set(candidates) and not state.failures
         if stays and not self.inner.sends_rows_once:
-            return groups
+            return whole + groups
         order = [candidates[i] for i in rng.permutation(len(candidates))]
-        return tuple(tuple(order[i::number]) for i in range(number))
+        return whole + tuple(tuple(order[i::number]) for i in range(number))
 
     def _ask_to_unmask(
         self, state: SecureState, phase: Phase, server_round: int, present: Sequence[str]
