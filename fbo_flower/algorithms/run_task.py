@@ -104,7 +104,7 @@ def run_task(
     at_once : trials that a query may hold, see `several_at_once`
     """
     if task.num_trials and task.trial > agent_state.next_trial:
-        agent_state = agent_state.skip_to(task.trial)
+        agent_state = agent_state.passed_to(task.trial)
     outcomes: list[Outcome] = []
 
     def answer(asked: Query | Request) -> Steps[Any]:

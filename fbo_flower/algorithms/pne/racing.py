@@ -106,7 +106,7 @@ def _batch(task: Task, agent_state: AgentState, options: RacingOptions) -> Sessi
         outcome = yield _query(agent_state, options, depth[rows], index[rows], taken[rows])
         batch, next_trial = with_outcome(batch, rows, outcome), outcome.end
     seen = seen.updated(batch.rows(np.argsort(cells)))
-    return agent_state.write(**seen.arrays("cells.")).passed_to(max(agent_state.passed, next_trial))
+    return agent_state.write(**seen.arrays("cells.")).passed_to(next_trial)
 
 
 def _race(task: Task, agent_state: AgentState, options: RacingOptions, budget: int) -> Session:
@@ -128,7 +128,7 @@ def _race(task: Task, agent_state: AgentState, options: RacingOptions, budget: i
         search.left, owed = search.left - spent, owed - spent
     kept = {f"{_SEARCH}{name}": array for name, array in search.arrays().items()}
     agent_state = agent_state.write(**kept, pending=np.array([cell, owed], dtype=np.int64))
-    return agent_state.passed_to(max(agent_state.passed, next_trial))
+    return agent_state.passed_to(next_trial)
 
 
 def _asked(task: Task, options: RacingOptions) -> tuple[IntArray, IntArray, IntArray]:
