@@ -34,7 +34,7 @@ def joined(outcomes: list[Outcome]) -> Outcome:
     weights = np.concatenate(each)
     counts = np.bincount(place, weights=weights).astype(np.int64)
     values = np.nan_to_num(np.concatenate([o.values for o in outcomes]))
-    with np.errstate(invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # huge values
         means = np.bincount(place, weights=values * weights) / np.where(counts > 0, counts, np.nan)
     trials = outcomes[0].trials[0] + np.cumsum(spans) - spans
     failures: dict[int, str] = {}
