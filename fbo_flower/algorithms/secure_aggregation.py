@@ -2,7 +2,7 @@
 
 `SecureAggregation` wraps such an algorithm. The server divides the agents into groups, and each round has
 three half-rounds. In TRAIN, members of a group send their summands under random masks (`secure.rounds`). In
-EVALUATE they sign who of the group has sent numbers (`secure.members`). In REVEAL, members that see enough
+EVALUATE they sign who of the group has sent numbers (`secure.keys`). In REVEAL, members that see enough
 signatures of the same list reveal the shares that remove the masks from their group's sum. The wrapped
 algorithm then receives the total of all good groups and the names of the agents in it.
 
@@ -60,7 +60,7 @@ class SecureState:
     space : the search space
     inner : the wrapped algorithm's state
     study : id of the study, which members sign
-    cards : agent -> its card (`secure.members`)
+    cards : agent -> its card (`secure.keys`)
     num_asked : sums asked for so far; the number of the last one
     open_sum : the sum that is not finished; None: there is none
     failures : sums with a failed group, minus later sums without one (at least 0): groups are halved this
