@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fbo_flower.algorithms.algorithm_record import (
     ALL_OBSERVATIONS,
     ALL_POINTS,
@@ -15,10 +17,6 @@ from fbo_flower.algorithms.algorithm_record import (
     PlotStyle,
 )
 
-# texts shared by every algorithm whose agents report only counts
-HOW_MANY_TO_DO = "how many trials to do"
-HOW_MANY_WERE_DONE = "how many were done, how many failed"
-NOTHING_TO_INFER = "Nothing about points or values: no report depends on them."
 _SENDS_POSTERIORS = "shared random features; every other agent's posterior, each version once, under a digest"
 _SENDS_ITS_POSTERIOR = (
     "its posterior over `M` weights: [as good as its trials](docs/papers/fts.md#the-comparators-rgpe-and-taf)"
@@ -58,24 +56,29 @@ _SENDS_CELLS = "cells of one depth; once, the cells that survived, with their st
 _SENDS_MEANS = "a mean and a count per cell (after a single evaluation the mean is that score itself)"
 _PNE_PAGE = "docs/papers/pf_pne.md"
 
+
+def _alone(**texts: Any) -> AlgorithmRecord:
+    """Return the record of an algorithm whose agents tune alone and report only counts."""
+    return AlgorithmRecord(
+        server_sends="how many trials to do",
+        agent_sends="how many were done, how many failed",
+        inference="Nothing about points or values: no report depends on them.",
+        **texts,
+    )
+
+
 RECORDS = (
-    AlgorithmRecord(
+    _alone(
         name="random",
         home="fbo_flower.algorithms.random_search:RandomSearch",
         summary="uniform random search",
-        server_sends=HOW_MANY_TO_DO,
-        agent_sends=HOW_MANY_WERE_DONE,
-        inference=NOTHING_TO_INFER,
         style=PlotStyle("#8a8a8a", ":"),
     ),
-    AlgorithmRecord(
+    _alone(
         name="ts",
         home="fbo_flower.algorithms.thompson:ThompsonSampling",
         summary="Thompson sampling on the agent's own Gaussian process, never the same point twice: the "
         "local baseline",
-        server_sends=HOW_MANY_TO_DO,
-        agent_sends=HOW_MANY_WERE_DONE,
-        inference=NOTHING_TO_INFER,
         style=PlotStyle("#000000", "--"),
     ),
     AlgorithmRecord(
@@ -129,13 +132,10 @@ RECORDS = (
         caution="Outside simulation leave the strategy's `seed` at None: noise then comes from the operating "
         "system. With a seed it is drawn from the seed, and anybody who knows the seed can subtract it.",
     ),
-    AlgorithmRecord(
+    _alone(
         name="ei",
         home="fbo_flower.algorithms.ei.local:ExpectedImprovement",
         summary="expected improvement on the agent's own Gaussian process: the strong local baseline",
-        server_sends=HOW_MANY_TO_DO,
-        agent_sends=HOW_MANY_WERE_DONE,
-        inference=NOTHING_TO_INFER,
         style=PlotStyle("#4D4D4D", "--"),
     ),
     AlgorithmRecord(
@@ -224,25 +224,19 @@ RECORDS = (
         style=PlotStyle("#E69F00", "-"),
         page=_PNE_PAGE,
     ),
-    AlgorithmRecord(
+    _alone(
         name="local-pne",
         home="fbo_flower.algorithms.pne.pf_pne:LocalPNE",
         summary="stage 2 of `pf-pne` alone: every agent eliminates cells for itself",
-        server_sends=HOW_MANY_TO_DO,
-        agent_sends=HOW_MANY_WERE_DONE,
         meanings=_OF_CELLS,
-        inference=NOTHING_TO_INFER,
         style=PlotStyle("#000000", (0, (5, 1.5, 1, 1.5))),
         page=_PNE_PAGE,
     ),
-    AlgorithmRecord(
+    _alone(
         name="hct",
         home="fbo_flower.algorithms.bandits.hct:HCT",
         summary="high-confidence tree by every agent alone (Azar et al. 2014): the bandits' local baseline",
-        server_sends=HOW_MANY_TO_DO,
-        agent_sends=HOW_MANY_WERE_DONE,
         meanings={"evaluations": EVALUATIONS},
-        inference=NOTHING_TO_INFER,
         style=PlotStyle("#56B4E9", "-"),
         page=_PNE_PAGE,
     ),

@@ -66,7 +66,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
     repeats_observations : whether a report in a sum may be made from observations that an earlier sum held.
         If so, members take part with the same partners only, see `secure_member`. False: each sum holds new
         evaluations, or an agent sends one report in a study, or noise of a known cost protects the reports
-    sends_rows_once : whether a report in a sum holds rows that no other sum may hold, see `written`. Groups
+    sends_rows_once : whether a report in a sum holds rows that no other sum may hold, see `Written`. Groups
         are then drawn anew for each sum, and nobody reveals anything unless all who sent numbers have signed
     reports_with_trials : whether reports about observations come with new trials only, as their noise is
         drawn once

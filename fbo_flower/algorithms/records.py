@@ -249,14 +249,8 @@ class History:
         kept = {t: reason for t, reason in self.failures.items() if first <= t < stop}
         stopped = {t: step for t, step in self.stopped.items() if first <= t < stop}
         predicted = {t: value for t, value in self.predicted.items() if first <= t < stop}
-        return Outcome(
-            self.points[rows],
-            self.values[rows],
-            self.trials[rows],
-            kept,
-            stopped=stopped,
-            predicted=predicted,
-        )
+        points, values, trials = self.points[rows], self.values[rows], self.trials[rows]
+        return Outcome(points, values, trials, kept, stopped=stopped, predicted=predicted)
 
     def final_values(self, *, own: bool = False) -> Array:
         """Return the values `(n,)` to recommend from, NaN where a trial was stopped early.
@@ -317,16 +311,12 @@ class AgentState:
         """Return this state with `outcome` appended to the history."""
         return AgentState(self.space, self.history.extend(outcome), self.arrays, self.passed)
 
-    def skip_to(self, trial: int) -> AgentState:
+    def passed_to(self, trial: int) -> AgentState:
         """Return this state with `trial` as the next trial, if it is later than the present one.
 
-        The server did not ask this agent for the trials in between.
+        The server did not ask for the trials in between, or the algorithm keeps sums instead of a history.
         """
         return replace(self, passed=max(self.passed, trial))
-
-    def passed_to(self, trial: int) -> AgentState:
-        """Return this state with `trial` as its next trial; for algorithms that keep sums, not a history."""
-        return replace(self, passed=trial)
 
     def write(self, **arrays: AnyArray) -> AgentState:
         """Return this state with some of the algorithm's arrays replaced."""

@@ -1,7 +1,6 @@
 """Do one task at one agent: drive its session, have everything evaluated, and write the report.
 
-`task_steps` is the agent's work as steps, so that the computations of many agents can be stacked; `run_task`
-does the work of one agent.
+The work is steps, so that the computations of many agents can be stacked; `requests.alone` does those of one.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, AnyArray, Outcome, Query, Report, Task
-from fbo_flower.algorithms.requests import Draws, Request, Steps, alone, relayed, stepping
+from fbo_flower.algorithms.requests import Draws, Request, Steps, relayed, stepping
 from fbo_flower.algorithms.several_at_once import session_at_once
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 
@@ -35,7 +34,7 @@ def joined(outcomes: list[Outcome]) -> Outcome:
     weights = np.concatenate(each)
     counts = np.bincount(place, weights=weights).astype(np.int64)
     values = np.nan_to_num(np.concatenate([o.values for o in outcomes]))
-    with np.errstate(invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # huge values
         means = np.bincount(place, weights=values * weights) / np.where(counts > 0, counts, np.nan)
     trials = outcomes[0].trials[0] + np.cumsum(spans) - spans
     failures: dict[int, str] = {}
@@ -88,11 +87,11 @@ def run_task(
     extra: Callable[[], Mapping[str, AnyArray]] = dict,
     uniform: Uniform | None = None,
     at_once: int = 1,
-) -> TaskResult:
+) -> Steps[TaskResult]:
     """Run the session of a task, evaluate every query that it yields, and write the report.
 
-    Agents, contract tests, experiments and all engines call this function or `task_steps`; nothing else
-    drives a session. It has no side effects except those of `evaluate`.
+    Agents, contract tests, experiments and all engines call this function; nothing else drives a session. It
+    has no side effects except those of `evaluate`, and yields the computations that the session asks for.
 
     Parameters
     ----------
@@ -104,22 +103,8 @@ def run_task(
     uniform : source of the noise that protects the report; None: derived from `draws`, which repeats it
     at_once : trials that a query may hold, see `several_at_once`
     """
-    return alone(task_steps(algorithm, task, agent_state, evaluate, draws, extra, uniform, at_once))
-
-
-def task_steps(
-    algorithm: Algorithm[Any],
-    task: Task,
-    agent_state: AgentState,
-    evaluate: Evaluate,
-    draws: Draws,
-    extra: Callable[[], Mapping[str, AnyArray]] = dict,
-    uniform: Uniform | None = None,
-    at_once: int = 1,
-) -> Steps[TaskResult]:
-    """Return `run_task` as steps, which yield the computations that the session asks for."""
     if task.num_trials and task.trial > agent_state.next_trial:
-        agent_state = agent_state.skip_to(task.trial)
+        agent_state = agent_state.passed_to(task.trial)
     outcomes: list[Outcome] = []
 
     def answer(asked: Query | Request) -> Steps[Any]:
@@ -128,7 +113,10 @@ def task_steps(
         outcomes.append(evaluate(asked, outcomes[-1].end if outcomes else agent_state.next_trial))
         return outcomes[-1]
 
-    session = session_at_once(algorithm, task, agent_state, draws, at_once)
+    if at_once == 1:
+        session = algorithm.session(task, agent_state, draws)
+    else:
+        session = session_at_once(algorithm, task, agent_state, draws, at_once)
     agent_state = yield from relayed(session, answer)
     if arrays := extra():
         agent_state = agent_state.write(**arrays)

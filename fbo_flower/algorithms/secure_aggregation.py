@@ -2,7 +2,7 @@
 
 `SecureAggregation` wraps such an algorithm. The server divides the agents into groups, and each round has
 three half-rounds. In TRAIN, members of a group send their summands under random masks (`secure.rounds`). In
-EVALUATE they sign who of the group has sent numbers (`secure.members`). In REVEAL, members that see enough
+EVALUATE they sign who of the group has sent numbers (`secure.keys`). In REVEAL, members that see enough
 signatures of the same list reveal the shares that remove the masks from their group's sum. The wrapped
 algorithm then receives the total of all good groups and the names of the agents in it.
 
@@ -60,7 +60,7 @@ class SecureState:
     space : the search space
     inner : the wrapped algorithm's state
     study : id of the study, which members sign
-    cards : agent -> its card (`secure.members`)
+    cards : agent -> its card (`secure.keys`)
     num_asked : sums asked for so far; the number of the last one
     open_sum : the sum that is not finished; None: there is none
     failures : sums with a failed group, minus later sums without one (at least 0): groups are halved this
@@ -227,14 +227,9 @@ class SecureAggregation(Algorithm[SecureState]):
         """
         taken = {agent for group in state.bound for agent in group}
         whole = tuple(group for group in state.bound if set(group) <= set(candidates))
-        return whole + self._divided(state, [a for a in candidates if a not in taken], rng)
-
-    def _divided(
-        self, state: SecureState, candidates: Sequence[str], rng: Generator
-    ) -> tuple[tuple[str, ...], ...]:
-        """Divide candidates that are not bound."""
+        candidates = [agent for agent in candidates if agent not in taken]
         if len(candidates) < max(self.least, 2):
-            return ()
+            return whole
         fewest = -(-len(candidates) // keys.largest_group(self.least))  # rounded up
         most = len(candidates) // (self.least + max(1, self.least // 2))
         number = max(1, min(fewest * 2**state.failures, most))
@@ -242,9 +237,9 @@ class SecureAggregation(Algorithm[SecureState]):
         last = {agent for group in groups for agent in group}
         stays = number == len(groups) and last == set(candidates) and not state.failures
         if stays and not self.inner.sends_rows_once:
-            return groups
+            return whole + groups
         order = [candidates[i] for i in rng.permutation(len(candidates))]
-        return tuple(tuple(order[i::number]) for i in range(number))
+        return whole + tuple(tuple(order[i::number]) for i in range(number))
 
     def _ask_to_unmask(
         self, state: SecureState, phase: Phase, server_round: int, present: Sequence[str]

@@ -24,7 +24,7 @@ from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Scalar, Task
 from fbo_flower.algorithms.registry import APP, register
 from fbo_flower.algorithms.requests import Steps, alone
-from fbo_flower.algorithms.run_task import TaskResult, seen_by, task_steps
+from fbo_flower.algorithms.run_task import TaskResult, run_task, seen_by
 from fbo_flower.algorithms.trials_per_round import answers_in_part
 from fbo_flower.clients.evaluator import (
     EvaluationCache,
@@ -350,7 +350,7 @@ class TuningAgent(NumPyClient):
         at_once = self._parallel.batch_size(context)
         evaluate = self._evaluator(context, algorithm, accepted_state)
         noise = context.private_integers("noise", task.trial, task.num_trials)
-        result = yield from task_steps(
+        result = yield from run_task(
             algorithm, task, accepted_state, evaluate, context.draws, evaluate.arrays, noise, at_once
         )
         result = replace(result, report=consented(algorithm, result.report, self._operator.disclose))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -251,39 +251,25 @@ def _of_dict(walk: Walk, node: Node) -> Iterator[Node]:
     yield keys
 
 
-def _of_list(walk: Walk, node: Node) -> Iterator[Node]:
-    yield from _items(node)
-
-
-def _of_slice(walk: Walk, node: Node) -> Iterator[Node]:
+def _of_slice(walk: Walk, node: Node) -> Iterable[Node]:
     bounds = _child(node, "content")
     for key in ("start", "stop", "step"):
         if not isinstance(bounds.get(key), int | str | None):
             raise ModelError(f"{SCHEMA}: expected the {key} of a slice")
-    return iter(())
+    return ()
 
 
-def _of_json(walk: Walk, node: Node) -> Iterator[Node]:
+def _of_json(walk: Walk, node: Node) -> Iterable[Node]:
     scalar(node)
-    return iter(())
+    return ()
 
 
 def _of_array(walk: Walk, node: Node) -> Iterator[Node]:
     if node.get("type") == "json":  # an object array: its items are nodes
-        yield from _of_list(walk, node)
+        yield from _items(node)
         yield _child(node, "shape")
     else:
         walk.count(walk.array(node).nbytes)
-
-
-def _of_object(walk: Walk, node: Node) -> Iterator[Node]:
-    if node.get("content") is not None:
-        yield _child(node, "content")
-
-
-def _of_reduce(walk: Walk, node: Node) -> Iterator[Node]:
-    yield _child(node, "content")
-    yield _child(_child(node, "__reduce__"), "args")
 
 
 def _of_tree(walk: Walk, node: Node) -> Iterator[Node]:
@@ -303,32 +289,28 @@ def _of_tree(walk: Walk, node: Node) -> Iterator[Node]:
         nodes=_plain_array(walk, content["nodes"]),
         values=_plain_array(walk, content["values"]),
     )
-    yield from _of_reduce(walk, node)
+    yield from _reduced(node)
 
 
-def _of_content(walk: Walk, node: Node) -> Iterator[Node]:
-    yield _child(node, "content")
-
-
-def _of_nothing(walk: Walk, node: Node) -> Iterator[Node]:
-    return iter(())
-
-
-_CHILDREN: dict[str, Callable[[Walk, Node], Iterator[Node]]] = {
+_CHILDREN: dict[str, Callable[[Walk, Node], Iterable[Node]]] = {
     "DictNode": _of_dict,
-    "ListNode": _of_list,
-    "TupleNode": _of_list,
+    "ListNode": lambda walk, node: _items(node),
+    "TupleNode": lambda walk, node: _items(node),
     "SliceNode": _of_slice,
     "JsonNode": _of_json,
-    "TypeNode": _of_nothing,
-    "FunctionNode": _of_nothing,
-    "DTypeNode": _of_content,
+    "TypeNode": lambda walk, node: (),
+    "FunctionNode": lambda walk, node: (),
+    "DTypeNode": lambda walk, node: (_child(node, "content"),),
     "NdArrayNode": _of_array,
-    "ObjectNode": _of_object,
+    "ObjectNode": lambda walk, node: () if node.get("content") is None else (_child(node, "content"),),
     "TreeNode": _of_tree,
-    "LossNode": _of_reduce,
-    "RandomStateNode": _of_content,
+    "LossNode": lambda walk, node: _reduced(node),
+    "RandomStateNode": lambda walk, node: (_child(node, "content"),),
 }
+
+
+def _reduced(node: Node) -> tuple[Node, Node]:
+    return _child(node, "content"), _child(_child(node, "__reduce__"), "args")
 
 
 def _plain_array(walk: Walk, node: object) -> AnyArray:

@@ -1,7 +1,7 @@
 """Keys, sealed boxes and masks for secure sums, and the cards, the threshold and the statement of members.
 
 Flower's `encrypt` and `decrypt` are used unchanged. Its `create_shares` multiplies bit by bit, in a thread
-for each block, so shares are made in `shamir.py`. Keys are agreed on X25519 instead of its P-384, which takes
+for each block, so shares are made in `rounds.py`. Keys are agreed on X25519 instead of its P-384, which takes
 fifteen times as long: groups may change from sum to sum, and each new pair agrees. Its `pseudo_rand_gen` is
 not used, because it reduces the seed to 32 bits and feeds a Mersenne Twister: anyone with a masked vector
 could try all masks. Masks here come from ChaCha20. `docs/adr/` has the reasons.

@@ -100,7 +100,7 @@ def tasks_digest(tasks: Mapping[str, Task]) -> str:
 
 @dataclass
 class CurvePool:
-    """The latest summary of each agent's curves, see `wire.curves`.
+    """The latest summary of each agent's curves, see `wire.codec.checked_summary`.
 
     Parameters
     ----------

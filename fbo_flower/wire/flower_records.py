@@ -124,16 +124,13 @@ def count_bytes(content: RecordDict) -> int:
         if isinstance(record, ArrayRecord):
             total += record.count_bytes()
         elif isinstance(record, ConfigRecord):
-            total += _size([*record.keys(), *record.values()])
+            every = [v if isinstance(v, list) else [v] for v in (*record.keys(), *record.values())]
+            scalars = [value for values in every for value in values]
+            texts = [value for value in scalars if isinstance(value, str)]
+            total += len("".join(texts).encode("utf-8", "surrogatepass"))
+            total += sum([len(value) for value in scalars if isinstance(value, bytes)])
+            total += sum([1 if isinstance(v, bool) else 8 for v in scalars if not isinstance(v, str | bytes)])
     return total
-
-
-def _size(value: object) -> int:
-    if isinstance(value, list):
-        return sum(map(_size, value))
-    if isinstance(value, str):
-        return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
-    return len(value) if isinstance(value, bytes) else 1 if isinstance(value, bool) else 8
 
 
 def record_of(kind: type[_Record], entries: dict[str, Any]) -> _Record:

@@ -22,6 +22,7 @@ import numpy as np
 from fbo_flower import strategies
 from fbo_flower.algorithms import DPFTS
 from fbo_flower.algorithms.records import AgentState, Array, History, Outcome, Phase, Query, Task, floats
+from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.clients import client_app
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
@@ -134,7 +135,7 @@ def _answer(algorithm: DPFTS, task: Task, state: AgentState, entropy: int, unifo
     def draws(purpose: str, *keys: int) -> np.random.Generator:
         return generator(entropy, "agent", "0", purpose, str(task.phase), *keys)
 
-    result = run_task(algorithm, task, state, _no_evaluation, draws, uniform=uniform)
+    result = alone(run_task(algorithm, task, state, _no_evaluation, draws, uniform=uniform))
     return floats(result.report.arrays["weights"])
 
 

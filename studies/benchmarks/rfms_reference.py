@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import moocore
 import numpy as np
 from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
@@ -182,7 +183,7 @@ def areas(parts: Parts, truth: Callable[[Array], Array], noise: float, seed: int
     """Return the area of all points and that of the observed front."""
     found, observed = search(truth, noise, seed, (10, 40), lambda x, y, rng: propose(x, y, parts, rng))
     front = found[pareto.non_dominated(observed)]
-    return pareto.hypervolume(found, ONES), pareto.hypervolume(front, ONES)
+    return moocore.hypervolume(found, ref=ONES), moocore.hypervolume(front, ref=ONES)
 
 
 def combined(best: str, truth: Callable[[Array], Array], noise: float, seed: int) -> tuple[float, float]:

@@ -32,6 +32,7 @@ from fbo_flower.algorithms.records import (
     Task,
     natural_key,
 )
+from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
@@ -156,7 +157,7 @@ class PersonalAgents:
             evaluate = partial(self._evaluate, agent)
             draws = partial(self._draws, client)
             try:
-                result = run_task(self._algorithm, agent.task, agent.state, evaluate, draws)
+                result = alone(run_task(self._algorithm, agent.task, agent.state, evaluate, draws))
             except _Pending as pending:
                 agent.trial, agent.point = pending.trial, pending.point
                 continue

@@ -73,7 +73,7 @@ def do(name: str, at_once: int, num_trials: int = 7) -> tuple[TaskResult, list[n
     recorder = Recorder()
     content = pool() if "pool" in name else Pool()
     task = content.task(Phase.TRAIN, 2, 4, num_trials)
-    return run_task(algorithm, task, state, recorder, draws, at_once=at_once), recorder.batches
+    return alone(run_task(algorithm, task, state, recorder, draws, at_once=at_once)), recorder.batches
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -113,10 +113,10 @@ def test_without_fantasies_expected_improvement_proposes_one_place_twice() -> No
     state = AgentState(SQUARE, History(start, hill(start), np.arange(4)))
     seen = [Recorder(), Recorder()]
     for trial, recorder in zip((4, 5), seen, strict=True):
-        run_task(algorithm, Task(Phase.TRAIN, 2, trial, 1), state, recorder, draws)
+        alone(run_task(algorithm, Task(Phase.TRAIN, 2, trial, 1), state, recorder, draws))
     ignored = np.linalg.norm(seen[0].batches[0] - seen[1].batches[0])
     both = Recorder()
-    run_task(algorithm, Task(Phase.TRAIN, 2, 4, 2), state, both, draws, at_once=2)
+    alone(run_task(algorithm, Task(Phase.TRAIN, 2, 4, 2), state, both, draws, at_once=2))
     apart = np.linalg.norm(both.batches[0][0] - both.batches[0][1])
     assert ignored < 0.02
     assert apart > 0.05
@@ -126,7 +126,11 @@ def test_a_failed_design_is_followed_by_random_points() -> None:
     algorithm = make_algorithm("ei", {**CASES["ei"], "num_initial": 2, "trials_per_round": 4})
     failed = History(np.full((2, 2), 0.5), np.full(2, np.nan), np.arange(2))
     recorder = Recorder()
-    run_task(algorithm, Task(Phase.TRAIN, 2, 2, 4), AgentState(SQUARE, failed), recorder, draws, at_once=4)
+    alone(
+        run_task(
+            algorithm, Task(Phase.TRAIN, 2, 2, 4), AgentState(SQUARE, failed), recorder, draws, at_once=4
+        )
+    )
     assert len(np.unique(recorder.batches[0], axis=0)) == 4
 
 

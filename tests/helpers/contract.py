@@ -104,7 +104,7 @@ class Agent:
             return generator(self.seed, "agent", self.name, purpose, str(task.phase), *keys)
 
         evaluate = partial(self.evaluate, task=task)
-        result = run_task(algorithm, task, self.agent_state, evaluate, draws)
+        result = alone(run_task(algorithm, task, self.agent_state, evaluate, draws))
         self.agent_state = result.agent_state
         return result.report
 

@@ -251,22 +251,3 @@ def test_seven_agents_of_which_three_help_give_two_sums_and_with_two_helpers_one
         assert t == 5
         speaks = {m for m in honest if sum(o < helpers or told[o] == told[m] for o in told[m]) >= t}
         assert len(sums_known(told, speaks, helpers, t - 1)) == count
-
-
-def test_under_the_earlier_rules_one_helper_sufficed_in_groups_of_twice_the_least():
-    """Half of the neighbours, no signatures: `c >= t + needed - d` helpers open a single report."""
-
-    def worst(size, helpers, least):
-        d = size - 1
-        t = d // 2 + 1
-        others_there = max(least - 1, t)
-        honest, fewest = range(helpers, size), size
-        for said in product(*(lists(m, range(size), others_there + 1) for m in honest)):
-            told = dict(zip(honest, said, strict=True))
-            known = sums_known(told, set(honest), helpers, t)
-            fewest = min([fewest, *(len(one) for one in known)])
-        return fewest
-
-    assert worst(4, 1, 2) == 1, "a single report"
-    assert worst(4, 0, 2) >= 2
-    assert worst(5, 2, 2) == 1

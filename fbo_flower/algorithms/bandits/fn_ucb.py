@@ -3,7 +3,7 @@
 An agent makes one pull per round and checks whether its matrix has grown enough. If the matrix of one agent
 has, all agents send their sums (an exchange), and the merged sums come with the next task. With
 `threshold = 0`, the published setting, there is an exchange in every round, which suits only small budgets.
-The mathematics is in `numerics.bandits.ucb`, the agent's part in `NeuralAgent`.
+The mathematics is in `numerics.bandits.ucb`.
 
 Matrices are sent as triangles; the server computes the inverses. The last entry of `sum r g` is the sum of an
 agent's rewards, so after one pull it is the value itself.
@@ -44,11 +44,9 @@ from fbo_flower.algorithms.messages import Content, real
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import (
     AgentState,
-    AnyArray,
     Array,
     Federation,
     IntArray,
-    Outcome,
     Payload,
     Phase,
     Query,
@@ -121,106 +119,70 @@ def counted(pulls: Pulls) -> tuple[IntArray, Array]:
         return pulls.count + pulls.in_vain, pulls.total + pulls.in_vain * worst
 
 
-class NeuralAgent:
-    """An agent's matrices, pulls and network within one task."""
+def neural_features(seed: int, dim: int, options: ucb.NeuralOptions) -> ucb.Features:
+    """Return arms and initial weights of a seed, the same for all agents."""
+    return ucb.neural_features(arms.points(seed, dim), options, np.random.default_rng([seed, 4]))
 
-    def __init__(self, task: Task, agent_state: AgentState, options: ucb.NeuralOptions) -> None:
-        self._task, self._options = task, options
-        seed, dim = arms.checked_seed(Others.of(task).arms_seed), agent_state.space.dimension
-        self._points = arms.points(seed, dim)
-        self._features = ucb.neural_features(self._points, options, np.random.default_rng([seed, 4]))
-        self._size = num_weights(options, dim)
-        self._eye = options.regulariser * np.eye(self._size)
-        self._agent_state = agent_state.write(seed=np.array([seed], dtype=np.int64))
-        self._take_in_sums()
-        self._arm = -1
-        self._send = bool(self._whole("send", 0)) or Others.of(task).send
 
-    def choose(self) -> Query | None:
-        """Return the arm with the largest upper confidence bound; None when the task is done."""
-        left = self._task.end - self._agent_state.next_trial
-        if left <= 0:
-            return None
-        features, arrays = self._features, self._agent_state.arrays
-        gram, response = self._matrices()
-        average = np.eye(self._size) / self._options.regulariser
-        if "others_inverse" in arrays:
-            average = symmetric(arrays["others_inverse"], self._size)
-        weights = np.asarray(arrays.get("others_weights", features.start), dtype=np.float64)
-        inverse, pull = np.asarray(np.linalg.inv(gram), dtype=np.float64), self._agent_state.next_trial
-        with np.errstate(over="ignore", invalid="ignore"):  # huge values may overflow
-            self._arm = ucb.neural_choose(features, pull, inverse, response, weights, average)
-        return Query(self._agent_state.space.snap(self._points[[self._arm]]), np.ones(1, dtype=np.int64))
+def with_sums(agent_state: AgentState, task: Task, features: ucb.Features) -> AgentState:
+    """Return the agent's state with the sums of the other agents that a task brings after an exchange."""
+    number = Others.of(task).exchange
+    if "others_gram" not in task.arrays or "others_response" not in task.arrays:
+        raise WireError(f"others: expected others_gram and others_response with exchange {number}, got none")
+    agent_state = agent_state.write(**task.arrays)
+    return agent_state.write(
+        exchange=np.array([number], dtype=np.int64),
+        last=np.array([agent_state.next_trial - 1], dtype=np.int64),
+        log_det=np.array([_log_det(matrices(agent_state, features)[0])]),
+        send=np.zeros(1, dtype=np.int64),
+    )
 
-    def learn(self, outcome: Outcome) -> None:
-        """Add a pull to the statistics; decide whether the matrix has grown enough for an exchange."""
-        pulls = with_outcome(arms.read_pulls(self._agent_state), [self._arm], outcome)
-        self._agent_state = self._agent_state.passed_to(outcome.end).write(**pulls.arrays("arms."))
-        pull, last = outcome.end - 1, self._whole("last", -1)
-        growth = _log_det(self._matrices()[0]) - float(self._read("log_det", _log_det(self._eye)))
-        asked = Others.of(self._task).send
-        self._send = asked or (pull - last) * growth > self._options.threshold
 
-    def state_to_keep(self) -> AgentState:
-        """Return the agent's state to store after the task, with a trained network if an exchange is due."""
-        agent_state = self._agent_state
-        if self._send and self._whole("trained.at", -1) != agent_state.next_trial:
-            agent_state = agent_state.write(**self._train(agent_state.next_trial))
-        return agent_state.write(send=np.array([self._send], dtype=np.int64))
+def matrices(agent_state: AgentState, features: ucb.Features) -> tuple[Array, Array]:
+    """Return `V` and `sum r g` over the agent's own pulls and the sums of the other agents."""
+    arrays, size = agent_state.arrays, len(features.start)
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram, response = sums(features.gradients, arms.read_pulls(agent_state))
+        if "others_gram" in arrays:
+            gram = gram + symmetric(arrays["others_gram"], size)
+            response = response + floats(arrays["others_response"])
+    return gram + features.options.regulariser * np.eye(size), response
 
-    def _take_in_sums(self) -> None:
-        """Store the sums of the other agents, if the task brings those of a new exchange."""
-        known, arrays = self._whole("exchange", 0), self._task.arrays
-        number = Others.of(self._task).exchange
-        if number == known:
-            return
-        if "others_gram" not in arrays or "others_response" not in arrays:
-            raise WireError(
-                f"others: expected others_gram and others_response with exchange {number}, got none"
-            )
-        self._agent_state = self._agent_state.write(**arrays)
-        gram, _ = self._matrices()
-        self._agent_state = self._agent_state.write(
-            exchange=np.array([number], dtype=np.int64),
-            last=np.array([self._agent_state.next_trial - 1], dtype=np.int64),
-            log_det=np.array([_log_det(gram)]),
-            send=np.zeros(1, dtype=np.int64),
+
+def choose(agent_state: AgentState, features: ucb.Features) -> int:
+    """Return the arm with the largest upper confidence bound."""
+    arrays, size = agent_state.arrays, len(features.start)
+    gram, response = matrices(agent_state, features)
+    average = np.eye(size) / features.options.regulariser
+    if "others_inverse" in arrays:
+        average = symmetric(arrays["others_inverse"], size)
+    weights = floats(arrays.get("others_weights", features.start))
+    inverse, pull = floats(np.linalg.inv(gram)), agent_state.next_trial
+    with np.errstate(over="ignore", invalid="ignore"):  # huge values may overflow
+        return ucb.neural_choose(features, pull, inverse, response, weights, average)
+
+
+def train(agent_state: AgentState, features: ucb.Features) -> AgentState:
+    """Return the agent's state with the network after more gradient steps from its last weights.
+
+    Nothing changes while its bound has no weight, or after `train_until` pulls.
+    """
+    options, pull = features.options, agent_state.next_trial
+    if options.alpha(pull) <= 0 or pull > options.train_until:
+        return agent_state
+    before = floats(agent_state.arrays.get("trained", features.start))
+    count, total = counted(arms.read_pulls(agent_state))
+    with np.errstate(over="ignore", invalid="ignore"):
+        (trained,) = ucb.neural_train(
+            features, before[np.newaxis], floats(count)[np.newaxis], total[np.newaxis]
         )
+    usable = np.isfinite(trained).all() and np.abs(trained).max() < 1e12  # else the steps diverged
+    at = np.array([pull], dtype=np.int64)
+    return agent_state.write(**{"trained": trained if usable else before, "trained.at": at})
 
-    def _matrices(self) -> tuple[Array, Array]:
-        """Return `V` and `sum r g` over the agent's own pulls and the sums of the other agents."""
-        arrays = self._agent_state.arrays
-        with np.errstate(over="ignore", invalid="ignore"):
-            gram, response = sums(self._features.gradients, arms.read_pulls(self._agent_state))
-            if "others_gram" in arrays:
-                gram = gram + symmetric(arrays["others_gram"], self._size)
-                response = response + np.asarray(arrays["others_response"], dtype=np.float64)
-        return gram + self._eye, response
 
-    def _train(self, next_trial: int) -> dict[str, AnyArray]:
-        """Return the network after more gradient steps from its last weights.
-
-        Return nothing while its bound has no weight, or after `train_until` pulls.
-        """
-        options = self._options
-        if options.alpha(next_trial) <= 0 or next_trial > options.train_until:
-            return {}
-        before = np.asarray(self._agent_state.arrays.get("trained", self._features.start), dtype=np.float64)
-        count, total = counted(arms.read_pulls(self._agent_state))
-        counts, totals = floats(count)[np.newaxis], total[np.newaxis]
-        with np.errstate(over="ignore", invalid="ignore"):
-            trained = ucb.neural_train(self._features, before[np.newaxis], counts, totals)[0]
-        usable = np.isfinite(trained).all() and np.abs(trained).max() < 1e12  # else the steps diverged
-        return {
-            "trained": trained if usable else before,
-            "trained.at": np.array([next_trial], dtype=np.int64),
-        }
-
-    def _read(self, name: str, default: float) -> float:
-        return float(np.asarray(self._agent_state.arrays.get(name, [default]))[0])
-
-    def _whole(self, name: str, default: int) -> int:
-        return int(np.asarray(self._agent_state.arrays.get(name, [default]))[0])
+def _number(agent_state: AgentState, name: str, default: float) -> float:
+    return float(np.asarray(agent_state.arrays.get(name, [default]))[0])
 
 
 def _log_det(matrix: Array) -> float:
@@ -234,7 +196,7 @@ class FNState(BanditState):
     Parameters
     ----------
     arms_seed, dim : seed and dimension of the arms
-    grams, responses, weights : agent -> its last `sum g g^T` (a triangle), `sum r g` and network weights
+    sent : agent -> its last `sum g g^T` (a triangle), `sum r g` and network weights, by name
     fresh : agents that sent sums since the last exchange
     asked : whether the other agents were asked for their sums
     exchanges : number of exchanges so far
@@ -244,9 +206,7 @@ class FNState(BanditState):
 
     arms_seed: int
     dim: int
-    grams: Mapping[str, Array] = field(default_factory=dict)
-    responses: Mapping[str, Array] = field(default_factory=dict)
-    weights: Mapping[str, Array] = field(default_factory=dict)
+    sent: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
     fresh: tuple[str, ...] = ()
     asked: bool = False
     exchanges: int = 0
@@ -335,31 +295,29 @@ class FNUCB(Bandit[FNState]):
         return replace(state, attendance=state.attendance.ask(tasks)), tasks
 
     def tell(self, state: FNState, phase: Phase, reports: Mapping[str, Report]) -> FNState:
-        known = {"gram": dict(state.grams), "response": dict(state.responses), "weights": dict(state.weights)}
-        fresh, synced = set(state.fresh), dict(state.synced)
+        sent, fresh, synced = dict(state.sent), set(state.fresh), dict(state.synced)
         for agent, report in reports.items():
-            for name, array in Sums.of(report).arrays.items():
-                known[name][agent] = np.asarray(array, dtype=np.float64)
+            arrays = {name: floats(array) for name, array in Sums.of(report).arrays.items()}
+            sent[agent] = {**sent.get(agent, {}), **arrays}
             if "gram" in report.arrays and "response" in report.arrays:
                 fresh.add(agent)
             # a silent agent may have answered an earlier task, without the sums of the last exchange
             if report.num_trials and not state.attendance.is_silent(agent):
                 synced[agent] = state.exchanges
-        parts = [in_order(known[name]) for name in ("gram", "response", "weights")]
         order = tuple(sorted(fresh, key=natural_key))
-        state = replace(state, grams=parts[0], responses=parts[1], weights=parts[2], fresh=order)
-        return super().tell(replace(state, synced=in_order(synced)), phase, reports)
+        state = replace(state, sent=in_order(sent), fresh=order, synced=in_order(synced))
+        return super().tell(state, phase, reports)
 
     def _task(self, state: FNState, agent: str, server_round: int) -> Task:
         """Return an agent's task of one pull, with the sums of the last exchange if it lacks them."""
         content = Others(arms_seed=state.arms_seed, exchange=state.exchanges)
         if state.synced.get(agent, 0) < state.exchanges:
-            others = [other for other in state.grams if other != agent]
+            others = [sent for other, sent in state.sent.items() if other != agent]
             size = num_weights(self.neural_options(), state.dim)
             zero_gram, zero = np.zeros(size * (size + 1) // 2), np.zeros(size)
             with np.errstate(over="ignore", invalid="ignore"):  # huge values
-                gram = sum((state.grams[other] for other in others), zero_gram)
-                response = sum((state.responses[other] for other in others), zero)
+                gram = sum((sent["gram"] for sent in others if "gram" in sent), zero_gram)
+                response = sum((sent["response"] for sent in others if "response" in sent), zero)
             inverse, weights = state.merged.get("inverse"), state.merged.get("weights")
             content = replace(content, others_gram=gram, others_response=response)
             content = replace(content, others_inverse=inverse, others_weights=weights)
@@ -370,21 +328,40 @@ class FNUCB(Bandit[FNState]):
         options, merged = self.neural_options(), dict(state.merged)
         size = num_weights(options, state.dim)
         if options.alpha(max(state.progress.next_trial.values())) > 0:
-            own = np.array([symmetric(gram, size) for gram in state.grams.values()])
+            own = np.array([symmetric(sent["gram"], size) for sent in state.sent.values() if "gram" in sent])
             inverse = np.linalg.inv(own + options.regulariser * np.eye(size)).mean(axis=0)
             merged["inverse"] = triangle(inverse)
-            if state.weights:
-                merged["weights"] = np.mean(list(state.weights.values()), axis=0)
+            weights = [sent["weights"] for sent in state.sent.values() if "weights" in sent]
+            if weights:
+                merged["weights"] = np.mean(weights, axis=0)
         return replace(state, merged=merged, fresh=(), asked=False, exchanges=state.exchanges + 1)
 
     # -- the agent's half ----------------------------------------------------------------------
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
-        """Make the task's pulls, then train the network if an exchange is due."""
-        agent = NeuralAgent(task, agent_state, self.neural_options())
-        while (query := agent.choose()) is not None:
-            agent.learn((yield query))
-        return agent.state_to_keep()
+        """Make the task's pulls, then train the network if an exchange is due.
+
+        It is due when the matrix of one agent has grown enough since the last one [Dai2023, Alg. 1].
+        """
+        content, space = Others.of(task), agent_state.space
+        seed = arms.checked_seed(content.arms_seed)
+        features = neural_features(seed, space.dimension, self.neural_options())
+        agent_state = agent_state.write(seed=np.array([seed], dtype=np.int64))
+        if content.exchange != _number(agent_state, "exchange", 0):
+            agent_state = with_sums(agent_state, task, features)
+        send = content.send or _number(agent_state, "send", 0) > 0
+        empty = _log_det(self.regulariser * np.eye(len(features.start)))
+        while agent_state.next_trial < task.end:
+            arm = choose(agent_state, features)
+            outcome = yield Query(space.snap(features.arms[[arm]]), np.ones(1, dtype=np.int64))
+            pulls = with_outcome(arms.read_pulls(agent_state), [arm], outcome)
+            agent_state = agent_state.passed_to(outcome.end).write(**pulls.arrays("arms."))
+            growth = _log_det(matrices(agent_state, features)[0]) - _number(agent_state, "log_det", empty)
+            since = outcome.end - 1 - _number(agent_state, "last", -1)
+            send = content.send or since * growth > self.threshold
+        if send and _number(agent_state, "trained.at", -1) != agent_state.next_trial:
+            agent_state = train(agent_state, features)
+        return agent_state.write(send=np.array([send], dtype=np.int64))
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         """Return the sums and weights that the agent sends at an exchange; nothing of them if none is due."""
@@ -392,8 +369,7 @@ class FNUCB(Bandit[FNState]):
         if not np.any(agent_state.arrays.get("send", 0)):
             return sent.payload
         seed = int(np.asarray(agent_state.arrays["seed"])[0])
-        points, same = arms.points(seed, agent_state.space.dimension), np.random.default_rng([seed, 4])
-        features = ucb.neural_features(points, self.neural_options(), same)
+        features = neural_features(seed, agent_state.space.dimension, self.neural_options())
         with np.errstate(over="ignore", invalid="ignore"):
             gram, response = sums(features.gradients, arms.read_pulls(agent_state))
         weights = None if (trained := agent_state.arrays.get("trained")) is None else floats(trained)

@@ -106,7 +106,7 @@ def _batch(task: Task, agent_state: AgentState, options: RacingOptions) -> Sessi
         outcome = yield _query(agent_state, options, depth[rows], index[rows], taken[rows])
         batch, next_trial = with_outcome(batch, rows, outcome), outcome.end
     seen = seen.updated(batch.rows(np.argsort(cells)))
-    return agent_state.write(**seen.arrays("cells.")).passed_to(max(agent_state.passed, next_trial))
+    return agent_state.write(**seen.arrays("cells.")).passed_to(next_trial)
 
 
 def _race(task: Task, agent_state: AgentState, options: RacingOptions, budget: int) -> Session:
@@ -128,7 +128,7 @@ def _race(task: Task, agent_state: AgentState, options: RacingOptions, budget: i
         search.left, owed = search.left - spent, owed - spent
     kept = {f"{_SEARCH}{name}": array for name, array in search.arrays().items()}
     agent_state = agent_state.write(**kept, pending=np.array([cell, owed], dtype=np.int64))
-    return agent_state.passed_to(max(agent_state.passed, next_trial))
+    return agent_state.passed_to(next_trial)
 
 
 def _asked(task: Task, options: RacingOptions) -> tuple[IntArray, IntArray, IntArray]:
@@ -191,8 +191,7 @@ class RacingState(BanditState):
     gathering : statistics of all finished batches; copied before it is changed
     depth, index : cells of the present batch, `(n,)`
     rows : the agents of the gathering's rows
-    means, counts : agent -> its statistics of the present batch
-    owed : agent -> pulls of the present batch that it has still to make
+    heard : agent -> means and counts of the present batch, and how many of its pulls are still to be made
     pulls_requested : pulls of one agent in all batches together
     shared : the result of stage 1; None until its end
     synced : agents that have received `shared`
@@ -202,9 +201,7 @@ class RacingState(BanditState):
     depth: IntArray
     index: IntArray
     rows: tuple[str, ...] = ()
-    means: Mapping[str, Array] = field(default_factory=dict)
-    counts: Mapping[str, IntArray] = field(default_factory=dict)
-    owed: Mapping[str, int] = field(default_factory=dict)
+    heard: Mapping[str, tuple[Array, IntArray, int]] = field(default_factory=dict)
     pulls_requested: int = 0
     shared: StageOneResult | None = None
     synced: tuple[str, ...] = ()
@@ -268,14 +265,11 @@ class RacingPNE(BatchedBandit[RacingState]):
         return replace(state, under_way=at_work, attendance=state.attendance.give_up(at_work))
 
     def tell(self, state: RacingState, phase: Phase, reports: Mapping[str, Report]) -> RacingState:
-        about = PullMeans.about(reports, len(state.index))
         # a silent agent may have answered an earlier task, without the result of stage 1
         received = () if state.shared is None else state.attendance.responsive(reports)
         state = replace(
             state,
-            means={**state.means, **{agent: means for agent, (means, _, _) in about.items()}},
-            counts={**state.counts, **{agent: counts for agent, (_, counts, _) in about.items()}},
-            owed={**state.owed, **{agent: owed for agent, (_, _, owed) in about.items()}},
+            heard={**state.heard, **PullMeans.about(reports, len(state.index))},
             synced=tuple(sorted({*state.synced, *received}, key=natural_key)),
         )
         return super().tell(state, phase, reports)
@@ -283,7 +277,8 @@ class RacingPNE(BatchedBandit[RacingState]):
     def next_pulls(self, state: RacingState, agent: str, left: int) -> tuple[Content | None, int]:
         most = min(left, self.max_evaluations_per_round)
         if state.shared is None:
-            owed = state.owed.get(agent, len(state.index) * state.gathering.options.first_pulls)
+            owed = len(state.index) * state.gathering.options.first_pulls
+            owed = state.heard[agent][2] if agent in state.heard else owed
             batch = Batch(cells_depth=state.depth, cells_index=state.index)
             return (batch, min(most, owed)) if owed else (None, 0)
         if agent not in state.synced:
@@ -295,14 +290,15 @@ class RacingPNE(BatchedBandit[RacingState]):
         responsive = state.attendance.responsive(waiting)
         if waiting and not responsive:
             return state
-        if state.shared is not None or not state.means or any(state.owed.get(a, 1) > 0 for a in responsive):
+        behind = any(agent not in state.heard or state.heard[agent][2] > 0 for agent in responsive)
+        if state.shared is not None or not state.heard or behind:
             return state
         known = state.rows or state.agents
-        rows = (*known, *sorted(set(state.means) - set(known), key=natural_key))
-        no_pulls = np.zeros(len(state.index), dtype=np.int64)
+        rows = (*known, *sorted(set(state.heard) - set(known), key=natural_key))
+        nothing = np.zeros(len(state.index)), np.zeros(len(state.index), dtype=np.int64), 0
+        means, counts, _ = zip(*(state.heard.get(agent, nothing) for agent in rows), strict=True)
         gathering = state.gathering.copy()
-        means = np.array([state.means.get(agent, no_pulls.astype(np.float64)) for agent in rows])
-        gathering.hear(means, np.array([state.counts.get(agent, no_pulls) for agent in rows]))
+        gathering.hear(np.array(means), np.array(counts))
         with np.errstate(over="ignore", invalid="ignore"):  # squares of huge values
             depth, index = gathering.next_cells(self.budget // STAGE_ONE_PART - state.pulls_requested)
             shared = None if len(depth) else gathering.result()
@@ -312,9 +308,7 @@ class RacingPNE(BatchedBandit[RacingState]):
             rows=rows,
             depth=depth,
             index=index,
-            means={},
-            counts={},
-            owed={},
+            heard={},
             pulls_requested=state.pulls_requested + len(depth) * gathering.options.first_pulls,
             shared=shared,
         )

@@ -125,7 +125,7 @@ class Sites(Algorithm[State]):
 
     def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> AgentState:
         """Store the answer, and at the openbox the model."""
-        rows = _measure(outcome, "num_rows").astype(np.int64)
+        rows = outcome.measures.get("num_rows", np.zeros(len(outcome.values))).astype(np.int64)
         spent = {"epsilon": outcome.measures["epsilon"]} if "epsilon" in outcome.measures else {}
         if task.phase is Phase.FINISH:
             manifest = np.asarray(task.arrays["manifest"])
@@ -219,10 +219,6 @@ def _place(agent_state: AgentState, trial: int) -> int | None:
     """Return the row of a trial among the answers of the phase FINISH; None if there is none."""
     found = np.flatnonzero(agent_state.arrays.get("final.trials", np.empty(0)) == trial)
     return int(found[0]) if len(found) else None
-
-
-def _measure(outcome: Outcome, name: str) -> Array:
-    return outcome.measures.get(name, np.zeros(len(outcome.values)))
 
 
 def _extended(agent_state: AgentState, name: str, more: AnyArray | Array | IntArray) -> AnyArray:

@@ -11,7 +11,7 @@ point `(Y_1, Y_2)` adds the part of that area above and to the right of it, so f
 `EHVI = sum_i [psi_1(a_(i+1)) - psi_1(a_i)] psi_2(b_i)`,
 `psi_j(t) = E max(t - Y_j, 0) = s_j h((t - m_j) / s_j)`
 
-with `h(z) = phi(z) + z Phi(z)`. For three or more losses see `simulation.fronts`.
+with `h(z) = phi(z) + z Phi(z)`. Areas themselves are moocore's.
 
 References
 ----------
@@ -47,18 +47,6 @@ def non_dominated(losses: Array) -> BoolArray:
     least_before = np.concatenate([[np.inf], np.minimum.accumulate(second)[:-1]]) if len(second) else second
     mask[order] = second < least_before
     return mask
-
-
-def hypervolume(losses: Array, reference: Array) -> float:
-    """Return the area between `losses (n, 2)` and `reference (2,)`; points beyond it are ignored.
-
-    Examples
-    --------
-    >>> hypervolume(np.array([[0.0, 0.5], [0.5, 0.0]]), np.ones(2))
-    0.75
-    """
-    a, b = _steps(losses, reference)
-    return float(np.sum((a[2:] - a[1:-1]) * (b[0] - b[1:])))
 
 
 def expected_improvement(

@@ -8,7 +8,7 @@ from real_data import needs_data
 
 from fbo_flower.algorithms import RFMS
 from fbo_flower.algorithms.records import Federation, Phase, Report
-from fbo_flower.algorithms.rfms import methods as rfms_methods
+from fbo_flower.algorithms.rfms import state as rfms_state
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import make_learner
 from studies.papers import EXPERIMENTS
@@ -47,7 +47,7 @@ def strategy(setting: ReplaySetting, monkeypatch, **options):
         free = [i for i, x in enumerate(points) if not (taken == x).all(axis=1).any()]
         return points[[free[int(np.argmax(function(space.features(points[free]))))]]]
 
-    monkeypatch.setattr(rfms_methods, "maximiser", over_the_table)
+    monkeypatch.setattr(rfms_state, "maximiser", over_the_table)
     names = [str(k) for k in range(NUM_SITES)]
     roles = dict.fromkeys(names, "curator")
     roles |= {str(setting.openbox): "openbox", str(setting.lockbox): "lockbox"}
@@ -93,14 +93,14 @@ def test_a_replay_evaluates_what_the_algorithm_does_with_the_table_for_a_cube(na
     ours = setting.state(chosen)
     np.testing.assert_array_equal(ours.losses(), state.losses())
     assert ours.front() == state.front()
-    for criterion in rfms_methods.SHIP:
-        best = rfms_methods.shipped(state, criterion, method)
-        assert rfms_methods.shipped(ours, criterion, method) == best
+    for criterion in rfms_state.SHIP:
+        best = rfms_state.shipped(state, criterion, method)
+        assert rfms_state.shipped(ours, criterion, method) == best
         assert chosen[best] not in failed
     done = np.array([i for i in chosen if i not in failed])
     told = rfms_outcomes.seen(setting, done)
     for criterion, ship in (("mean", "mean"), ("max", "max"), ("guarded max", "guarded")):
-        best = rfms_methods.shipped(state, ship, method)
+        best = rfms_state.shipped(state, ship, method)
         assert chosen[best] == done[int(np.argmin(CRITERIA[criterion](told)))]
 
 
@@ -111,7 +111,7 @@ def test_where_one_site_is_beyond_help_the_guard_falls_back_on_the_mean():
     found.wrong[4, 1:] = found.fold_losses[4] = 0.0
     setting, taken = ReplaySetting(found, SPACE, 1, 3), [2, 4, 9]
     state = setting.state(taken)
-    shipped = {s: rfms_methods.shipped(state, s, METHODS["fmo"]) for s in ("max", "guarded", "mean")}
+    shipped = {s: rfms_state.shipped(state, s, METHODS["fmo"]) for s in ("max", "guarded", "mean")}
     assert shipped["guarded"] == shipped["mean"] == 1
     assert shipped["max"] != 1
     assert int(np.argmin(CRITERIA["guarded max"](rfms_outcomes.seen(setting, np.array(taken))))) == 1

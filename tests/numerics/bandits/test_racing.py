@@ -116,6 +116,47 @@ def test_bonuses_worked_by_hand():
     np.testing.assert_allclose(lifted[:20], 0.5 ** np.arange(20), atol=1e-3)
 
 
+def test_the_first_prior_of_gains_is_the_mean_of_depths_1_to_3_and_shrinks_from_depth_to_depth():
+    options = RacingOptions(1, optimism=0.0)
+    cells, means, gains = Cells(options), [0.0], [0.5, 0.2, 0.3, 4.0]
+    for gain in gains:  # a chain: the first child of each split is split again
+        cells.split(cells.size - 2 if cells.size > 1 else 0, np.zeros(64))
+        means += [means[-2 if len(means) > 1 else 0] + gain, -9.0]
+    prior, steps = np.mean(gains[:3]), []
+    for depth in range(options.max_depth + 1):
+        mean = (gains[depth] + 2 * prior) / 3 if depth < len(gains) else prior
+        steps.append(mean)
+        prior = mean * 2**-0.5
+    bonus = racing.bonuses(cells, np.array(means), np.zeros(cells.size))
+    expected = np.sqrt(np.cumsum(np.square(steps)[::-1])[::-1])
+    np.testing.assert_allclose(bonus[: len(expected)], expected)
+
+
+def test_a_tree_grows_again_from_its_cells_in_their_order():
+    server = gather(PEAKS, RacingOptions(2), 0.0)[0]
+    tree, size = server.cells, server.cells.size
+    mean = server.result().mean
+    again = racing.grown_tree(tree.options, tree.depth[:size], tree.index[:size], mean)
+    for name in racing.TREE_ARRAYS:
+        np.testing.assert_array_equal(getattr(again, name)[:size], getattr(tree, name)[:size])
+
+
+@pytest.mark.parametrize(
+    ("depth", "index"),
+    [
+        ([0, 1, 1, 3, 3], [0, 0, 1, 0, 1]),
+        ([0, 1, 1, 1, 1], [0, 0, 1, 0, 1]),
+        ([0, 1], [0, 0]),
+        ([1], [0]),
+        ([], []),
+    ],
+)
+def test_cells_that_are_no_tree_are_refused(depth, index):
+    whole = [np.array(a, dtype=np.int64) for a in (depth, index)]
+    with pytest.raises(ConfigError, match="tree"):
+        racing.grown_tree(RacingOptions(1), *whole, np.zeros(len(depth)))
+
+
 @pytest.mark.parametrize(("noise", "arity"), [(0.0, 2), (0.1, 4)])
 def test_the_search_ends_at_its_own_peak_and_finds_out_whether_there_is_noise(noise, arity):
     for client in range(3):

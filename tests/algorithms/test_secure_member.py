@@ -11,6 +11,7 @@ import pytest
 
 from fbo_flower.algorithms import FedEI
 from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Report
+from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.algorithms.secure_aggregation import SecureAggregation
 from fbo_flower.algorithms.secure_member import SUM, Member, Written, identity_arrays
@@ -51,7 +52,7 @@ class Node:
             return Outcome(query.points, values, np.arange(trial, trial + len(values)))
 
         draws = partial(generator, 2, self.name, task.round, str(task.phase))
-        result = run_task(algorithm, task, accepted, evaluate, draws)
+        result = alone(run_task(algorithm, task, accepted, evaluate, draws))
         if stored:
             self.agent_state = result.agent_state
         return result.report

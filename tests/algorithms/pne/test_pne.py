@@ -1,0 +1,291 @@
+"""PF-PNE and its variants over Flower: who drops out, comes late or fails, and what travels."""
+
+import copy
+
+import numpy as np
+import pytest
+from contract import SQUARE, Run, over_grid, same
+
+from fbo_flower import strategies
+from fbo_flower.algorithms import PFPNE, Fed1UCB, FedPNE, make_algorithm
+from fbo_flower.algorithms.pne.gp import GPPNE, Observations, Scale
+from fbo_flower.algorithms.pne.racing import RacingPNE, _packed, unpacked
+from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Report, Task
+from fbo_flower.clients import client_app
+from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics.bandits import gp_search
+from fbo_flower.simulation import Keep, make_problem, simulate
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.space import Float, SearchSpace
+
+
+def test_no_gap_is_fed_pne_and_a_large_one_is_local_pne_bit_for_bit():
+    def trials(name, **options):
+        algorithm, keep = make_algorithm(name, {"budget": 600, **options}), Keep(label="a")
+        return simulate("himmelblau", None, 3, algorithm, seed=5, engine="inline", keep=keep).trials
+
+    assert trials("pf-pne", gap=0.0) == trials("fed-pne")
+    assert trials("pf-pne", gap=2.0) == trials("local-pne")
+    assert trials("pf-pne") != trials("local-pne")
+
+
+def test_a_run_whose_agents_never_come_back_ends_with_a_clear_error():
+    app = client_app(lambda config, context: config["x"], SearchSpace({"x": Float(0.0, 1.0)}), seed=0)
+    faults = {m: Fault("down", rounds=range(3, 1000)) for m in range(2)}
+    strategy = strategies.LocalPNE(
+        num_agents=2, seed=0, budget=100, max_evaluations_per_round=10, round_timeout=0.3
+    )
+    with pytest.raises(ConfigError, match="none was connected"):
+        strategy.start(InProcessGrid(app, 2, faults=faults), num_rounds=None)
+    assert strategy.study is not None
+    assert strategy.study.settings["runs"][0]["status"] == "failed"
+
+
+def test_nothing_is_eliminated_on_fewer_pulls_than_the_depth_wants():
+    algorithm = PFPNE(budget=10_000)
+    rng = np.random.default_rng(0)
+    space = SearchSpace({"x": Float(0.0, 1.0)})
+    state = algorithm.init(Federation(space, tuple("0123")), rng)
+    for _ in range(5):  # down to a depth that wants several pulls of each cell
+        state, tasks = algorithm.ask(state, Phase.TRAIN, 1, list("0123"), rng)
+        state = algorithm.tell(state, Phase.TRAIN, {a: answer(task) for a, task in tasks.items()})
+    state, tasks = algorithm.ask(state, Phase.TRAIN, 6, list("0123"), rng)
+    depth, wanted = state.depth, algorithm.constants(4).pulls(state.depth)
+    state = algorithm.tell(state, Phase.TRAIN, {a: answer(tasks[a]) for a in "01"})  # half are lost
+    state, tasks = algorithm.ask(state, Phase.TRAIN, 7, ["0", "1"], rng)  # and do not come back
+    assert state.depth == depth
+    assert set(tasks) == {"0", "1"}
+    state = algorithm.tell(state, Phase.TRAIN, {a: answer(task) for a, task in tasks.items()})
+    counts = np.sum([state.reports[a][1] for a in "01"], axis=0)
+    assert (counts >= wanted).all()
+    state, _ = algorithm.ask(state, Phase.TRAIN, 8, ["0", "1"], rng)
+    assert state.depth == depth + 1
+
+
+def answer(task):
+    cells, pulls = task.arrays["cells"], task.arrays["pulls"]
+    return Report(task.trial, task.num_trials, 0, {"means": cells * 0.0 + 0.5, "counts": pulls.copy()})
+
+
+@pytest.mark.parametrize("aggregate", ["mean", "median"])
+def test_an_agent_that_claims_no_pulls_is_waited_for_twice_its_work_and_no_longer(aggregate):
+    algorithm = PFPNE(budget=10_000, gap=0.05, aggregate=aggregate)
+    rng = np.random.default_rng(0)
+    state = algorithm.init(Federation(SearchSpace({"x": Float(0.0, 1.0)}), tuple("0123")), rng)
+    honest = algorithm.init(Federation(SearchSpace({"x": Float(0.0, 1.0)}), tuple("0123")), rng)
+    spent = rounds = needed = 0
+    while not state.stage_two:
+        rounds += 1
+        depth, wanted = state.depth, int(np.sum(state.wanted))
+        state, tasks = algorithm.ask(state, Phase.TRAIN, rounds, list("0123"), rng)
+        reports = {agent: answer(task) for agent, task in tasks.items() if "cells" in task.arrays}
+        if "3" in reports:
+            zeros = np.zeros_like(tasks["3"].arrays["pulls"])
+            reports["3"] = Report(tasks["3"].trial, tasks["3"].num_trials, 0,
+                                  {"means": zeros * 0.0, "counts": zeros})  # fmt: skip
+            spent = spent + tasks["3"].num_trials if state.depth == depth else tasks["3"].num_trials
+            assert spent <= 3 * max(wanted, int(np.sum(state.wanted)))
+        state = algorithm.tell(state, Phase.TRAIN, reports)
+        assert rounds < 100, "stage 1 waits for ever"
+    while not honest.stage_two:
+        needed += 1
+        honest, tasks = algorithm.ask(honest, Phase.TRAIN, needed, list("0123"), rng)
+        reports = {a: answer(task) for a, task in tasks.items() if "cells" in task.arrays}
+        honest = algorithm.tell(honest, Phase.TRAIN, reports)
+    assert rounds <= 5 * needed
+    assert state.progress.of("3") < 10_000, "its budget need not end first"
+
+
+# -- the Gaussian-process variant -------------------------------------------------------------------
+
+GP = {"variant": "gp"}
+
+
+def hill(config, context):
+    return 1.0 - (config["x"] - 0.3) ** 2 - (config["y"] - 0.7) ** 2
+
+
+def test_agents_find_the_top_of_a_hill_in_twenty_pulls():
+    study = over_grid("pf-pne", hill, SQUARE, 4, budget=20, **GP)
+    assert study.trials["pulls"].sum() == 80
+    for best in study.best.values():
+        assert best["value"] > 0.995
+
+
+def test_an_agent_receives_the_sums_of_the_others_only():
+    run = Run.begin(GPPNE(budget=12), num_agents=3, objective=hill).steps(4)
+    sent = {
+        e.agent: e.report for e in run.exchanges if "precision" in e.report.arrays and e.task.num_trials == 0
+    }
+    got = {e.agent: e.task for e in run.exchanges if "others_precision" in e.task.arrays}
+    place = int(got["0"].arrays["chosen"][2])
+    expected = sent["1"].arrays["precision"][place] + sent["2"].arrays["precision"][place]
+    np.testing.assert_allclose(got["0"].arrays["others_precision"], expected)
+
+
+def test_a_late_joiner_starts_from_what_the_others_know():
+    run = Run.begin(GPPNE(budget=14), num_agents=3, late=["2"], objective=hill)
+    while run.state.chosen is None:
+        run.step(present=["0", "1"])
+    run.steps(12)
+    log = run.histories()["2"]
+    assert len(log) == 14
+    assert log.values[0] > 0.9  # its first point is not a point of the design
+
+
+def test_an_agent_whose_objective_fails_at_first_makes_the_design_longer():
+    def objective(config, context):
+        if context.agent == "0" and context.trial < 7:
+            raise RuntimeError("no luck")
+        return hill(config, context)
+
+    study = over_grid("pf-pne", objective, SQUARE, 2, budget=20, **GP)
+    assert study.trials["pulls"].sum() == 40
+    assert study.rounds["failed_trials"].sum() == 7
+    assert all(best["value"] > 0.85 for best in study.best.values())
+
+
+def test_failed_pulls_are_missing_once_a_point_has_a_success():
+    seen = Observations.read(AgentState(SQUARE, History.empty(2)))
+    points = np.array([[0.1, 0.1], [0.2, 0.2], [0.1, 0.1]])
+    whole = [np.array(a, dtype=np.int64) for a in ([0, 1, 2], [0, 1, 1], [1, 1, 1])]
+    outcome = Outcome(points, np.array([np.nan, 3.0, 5.0]), whole[0], {}, whole[1], whole[2], np.zeros(3))
+    seen = seen.add(outcome)
+    _, y, counts = seen.modelled(Scale(0.0, 1.0))
+    assert y.tolist() == [5.0, 3.0]
+    assert counts.tolist() == [1.0, 1.0]
+    np.testing.assert_allclose(seen.moments(), [2, 4, 1])
+
+
+def test_after_many_points_the_best_are_repeated(monkeypatch):
+    monkeypatch.setattr(gp_search, "MAX_POINTS", 8)
+    run = Run.begin(GPPNE(budget=20), num_agents=2, objective=hill).steps(20)
+    for log in run.histories().values():
+        assert len(log) == 20
+        assert len(np.unique(log.points, axis=0)) == 8
+
+
+def test_a_place_outside_the_federation_is_refused():
+    task = Task(Phase.TRAIN, 1, 0, 2, {}, {"exchange": 0, "agents": 2, "design_seed": 1, "place": 2})
+    with pytest.raises(WireError, match="place"):
+        next(GPPNE().session(task, AgentState(SQUARE, History.empty(2)), lambda purpose, *keys: None))
+
+
+# -- racing ------------------------------------------------------------------------------------------
+
+RACING = {"variant": "racing"}
+
+
+def cusp(config, context):
+    """One objective for all agents: they share cells for several rounds."""
+    return (
+        1.0 - abs(config["x"] - 0.3) ** 0.5 - abs(config["y"] - 0.7) + 0.001 * context.rng.standard_normal()
+    )
+
+
+def cumulative(study, num_agents):
+    return np.array([study.regret.where(agent=str(m))["cumulative"][-1] for m in range(num_agents)])
+
+
+def test_stage_two_sends_nothing_but_the_number_of_evaluations():
+    run = Run.begin(RacingPNE(budget=200, max_evaluations_per_round=20)).steps(25)
+    assert run.algorithm.finished(run.state)
+    second = [e for e in run.exchanges if "cells_depth" not in e.task.arrays]
+    assert len(second) > 10
+    assert all(e.report.arrays == {} and e.report.values == {} for e in second)
+    synced = [e.agent for e in second if e.task.arrays]
+    assert sorted(synced) == ["0", "1", "2"]  # once each
+
+
+def test_given_smoothness_is_used():
+    values = []
+    for options in ({}, {"nu": 5.0, "rho": 0.9}):
+        problem = make_problem("garland", 2, 2, {"noise": 0.0})
+        one = simulate(
+            problem,
+            algorithm=make_algorithm("pf-pne", {**RACING, "budget": 500, **options}),
+            seed=2,
+            engine="inline",
+        )
+        values.append(cumulative(one, 2))
+    assert values[1].min() > values[0].max()
+
+
+def test_one_who_is_away_for_the_whole_of_stage_one_is_told_of_it_and_pulls_all_its_cells():
+    run = Run.begin(RacingPNE(budget=300), num_agents=4)
+    while run.state.shared is None:
+        run.step(present=["0", "1", "2"])
+    run.steps(4)
+    shared = run.state.shared
+    log = run.histories()["3"]
+    assert len(log) == 300
+    pulled = {tuple(point) for point in log.points.tolist()}
+    assert len(pulled) >= shared.cells.size
+    first = next(e for e in run.exchanges if e.agent == "3").task
+    assert not first.arrays["shared_pulled"].any()
+    other = next(e for e in run.exchanges if e.agent == "0" and "shared_pulled" in e.task.arrays).task
+    assert other.arrays["shared_pulled"].all()
+
+
+def test_the_merged_means_do_not_contain_an_agent_whose_reports_were_lost():
+    run = Run.begin(RacingPNE(budget=300), num_agents=3)
+    run.step(lost=["2"])
+    while run.state.shared is None:
+        run.step(present=["0", "1"])
+    _, tasks = run.algorithm.ask(run.state, Phase.TRAIN, 99, ["2"], np.random.default_rng(0))
+    assert not tasks["2"].arrays["shared_pulled"].any()
+    assert run.agents["2"].num_evaluations > 0
+
+
+def test_a_late_joiner_takes_part_in_the_batch_that_is_open():
+    run = Run.begin(RacingPNE(budget=4000), num_agents=4, late=["3"], objective=cusp)
+    run.step(present=["0", "1", "2"]).step(present=["0", "1", "2"]).step()
+    assert "cells_depth" in run.exchanges[-1].task.arrays
+    assert run.exchanges[-1].agent == "3"
+    run.step()
+    assert run.state.rows == ("0", "1", "2", "3")
+    assert (run.state.gathering.counts[3] == 0).any()
+    assert (run.state.gathering.counts[3] > 0).any()
+
+
+def test_the_tree_grows_again_from_its_cells_and_means():
+    run = Run.begin(RacingPNE(budget=4000), objective=cusp)
+    while run.state.shared is None:
+        run.step()
+    shared, state = run.state.shared, run.state
+    got, heard = unpacked(_packed(shared, state.gathering, state.rows, "1").arrays, shared.cells.options)
+    size = shared.cells.size
+    assert got.cells.size == size > 31
+    for name in ("depth", "index", "parent", "first_child", "anchor"):
+        np.testing.assert_array_equal(getattr(got.cells, name)[:size], getattr(shared.cells, name)[:size])
+    assert heard.all()
+
+
+def test_stage_two_without_what_stage_one_found_is_refused():
+    agent_state = AgentState(SQUARE, History.empty(2))
+    with pytest.raises(WireError, match="shared"):
+        next(RacingPNE(budget=100).session(Task(Phase.TRAIN, 1, 0, 5), agent_state, lambda *keys: None))
+
+
+# -- of all with cells or arms ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "known"),
+    [
+        (FedPNE(budget=100), "reports"),
+        (RacingPNE(budget=100), "heard"),
+        (Fed1UCB(budget=400, arms_seed=1), "counts"),
+    ],
+)
+def test_a_report_of_other_cells_or_arms_is_no_evidence(algorithm, known):
+    run = Run.begin(algorithm)
+    _, tasks = algorithm.ask(run.state, Phase.TRAIN, 1, ["0", "1"], np.random.default_rng(0))
+    report = run.agents["0"].answer(algorithm, tasks["0"])
+    before = copy.deepcopy(run.state)
+    for size, heard in ((2, {}), (1, {"0"})):
+        arrays = {name: np.tile(array, size) for name, array in report.arrays.items()}
+        told = Report(report.trial, report.num_trials, 0, arrays)
+        state = algorithm.tell(run.state, Phase.TRAIN, {"0": told})
+        assert set(getattr(state, known)) == set(heard)
+    assert same(before, run.state)
