@@ -21,7 +21,7 @@ from fbo_flower.federated.shares import Shares
 from fbo_flower.federated.step import LEGACY, Failure, Step, wait_for_clients
 from fbo_flower.federated.trial_run import TrialRun, TrialSetup
 from fbo_flower.storage import Event
-from fbo_flower.strategies.interrupts import interruptible
+from fbo_flower.strategies.exchange import interruptible
 
 MAX_ATTEMPTS = 3  # at a round for which no client can be reached
 MAX_FAILED = 5  # trials that fail before the first one succeeds
