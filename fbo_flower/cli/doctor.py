@@ -20,7 +20,7 @@ from fbo_flower import __version__
 from fbo_flower.cli.common import Connected, Debug
 from fbo_flower.cli.flower_cli import FlowerCLI, missing_dependencies, read_app
 from fbo_flower.errors import ConfigError, FBOError, printable
-from fbo_flower.storage.node_differences import node_differences, skew
+from fbo_flower.strategies.registration_message import node_differences, skew
 
 MODULE, MARK, SETTINGS = "fbo_flower_doctor", "fbo-flower doctor: ", "fbo-flower-doctor"
 _START_SECONDS = 60.0  # how long the SuperLink may take to start the run

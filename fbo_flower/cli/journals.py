@@ -136,7 +136,7 @@ def key(
     """
     from fbo_flower.clients.guards import public_identity
     from fbo_flower.storage import AgentJournal
-    from fbo_flower.storage.read_agent_journal import read_ledger
+    from fbo_flower.storage.agent_journal import read_ledger
 
     if not journal.exists() and agent is None:
         raise ConfigError(
@@ -161,7 +161,7 @@ def ledger(
 
     Example: fbo-flower ledger runs/mine/journals/1-fed-ei/agents --rounds
     """
-    from fbo_flower.storage.read_agent_journal import read_ledger
+    from fbo_flower.storage.agent_journal import read_ledger
 
     for path in journal_files(journals):
         sent = read_ledger(path)

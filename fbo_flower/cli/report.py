@@ -154,8 +154,8 @@ def export(
 
 def _export_curves(paths: Sequence[Path], out: str) -> None:
     from fbo_flower.cli.journals import journal_files
+    from fbo_flower.storage.agent_journal import read_curves
     from fbo_flower.storage.files import atomic_file
-    from fbo_flower.storage.read_agent_journal import read_curves
 
     found = [curve for path in journal_files(paths) for curve in read_curves(path)]
 
@@ -176,9 +176,17 @@ def _export_curves(paths: Sequence[Path], out: str) -> None:
 
 
 def load_study(path: Path) -> Study:
-    """Return a saved study; without one, what the journals of its server hold so far."""
+    """Return a saved study; without one, what the journals of its server hold so far.
+
+    Raises
+    ------
+    ConfigError
+        If there is neither, or a file is malformed.
+    JournalError
+        If a journal cannot be read.
+    """
     from fbo_flower.cli.watched import find_journals
-    from fbo_flower.strategies.study_start import study_of_journal
+    from fbo_flower.strategies.start_and_end import study_of_journal
     from fbo_flower.study.directory import holds_study
     from fbo_flower.study.study import Study
 

@@ -206,19 +206,19 @@ class TuningAgent(NumPyClient):
             "disclose_by": self._operator.chosen_by,
             **node_info(self._context),
         }
-        if self._minimize:
-            properties["minimize"] = True
-        if self._wants_end:
-            properties["end"] = True  # asks the server to say when the study has ended
         if isinstance(self._own_space, HeldSpace):
             properties["fixed"] = list(self._own_space.fixed)
         if self._operator.participation < 1.0:
             properties["participation"] = float(self._operator.participation)
-        if self._operator.disclose_curves or self._pruning.rule == FEDERATED:
-            properties["curves"] = True  # it understands tasks with pooled curves
         with closing(self._open_memory()) as memory:
-            if self._operator.is_spent(memory):
-                properties["spent"] = True
+            true = {
+                "minimize": self._minimize,
+                "end": self._wants_end,  # asks the server to say when the study has ended
+                # it understands tasks with pooled curves
+                "curves": self._operator.disclose_curves or self._pruning.rule == FEDERATED,
+                "spent": self._operator.is_spent(memory),
+            }
+            properties |= {name: True for name, said in true.items() if said}
             if config.get("key") is True:
                 check_journal(self._durable, "secure sums")
                 properties["key"] = own_card(memory).hex()
@@ -276,9 +276,12 @@ class TuningAgent(NumPyClient):
         """
         request = self._verify(message)
         with closing(self._open_memory()) as memory:
-            stored = self._stored_report(memory, request)
+            stored = memory.report(request.envelope.study, self._report_key(request))
             if stored is not None:
-                return stored
+                reply = wire.readdress(report_from_bytes(stored), request.task)
+                name, chosen_by = request.algorithm.name, self._operator.chosen_by
+                memory.enter_sent(ledger.entries(*reply, name, "the same answer", True, chosen_by))
+                return reply
             try:
                 return (yield from self._run_new_task(memory, request))
             except BudgetSpentError:
@@ -306,37 +309,29 @@ class TuningAgent(NumPyClient):
         task = wire.decode_task(message._replace(arrays=arrays), schema)
         return Request(envelope, algorithm, task, task_key(task), others)
 
-    def _stored_report(self, memory: Memory, request: Request) -> wire.Packed | None:
-        """Return the report that this agent sent for the same task before; None if the task is new."""
-        stored = memory.report(request.envelope.study, self._report_key(request))
-        if stored is None:
-            return None
-        reply = wire.readdress(report_from_bytes(stored), request.task)
-        memory.enter_sent(
-            ledger.entries(*reply, request.algorithm.name, "the same answer", True, self._operator.chosen_by)
-        )
-        return reply
-
     def _run_new_task(self, memory: Memory, request: Request) -> Steps[wire.Packed]:
-        """Run a task, store its report and the agent's new state, and return the report."""
+        """Check and run a task, store its report and the agent's new state, and return the report."""
         algorithm, task, study = request.algorithm, request.task, request.envelope.study
-        entropy, agent_state = self._load_state(memory, study)
+        known = memory.study(study)
+        entropy, agent_state = self._first_state() if known is None else self._stored_state(*known)
         work, key = check_once(memory, request.envelope, algorithm, task, agent_state, request.key)
         self._admit(algorithm, task, agent_state)
-        self._require_journal(algorithm)
+        if algorithm.sums_securely:
+            check_journal(self._durable, "secure sums")
+        elif algorithm.inner.message_noise():
+            check_journal(self._durable, "noise of the agent's own")
         self._operator.check_studies(memory, study)
         charge = f"{study} {key}"
         if answers_in_part(algorithm.inner):
             task = self._operator.allowed_part(memory, charge, task)
-            request = replace(request, task=task)
-        accepted_state = agent_state
+        accepted = agent_state
         if algorithm.sums_securely:
             self._operator.check_peers(algorithm.members(task))
-            accepted_state = algorithm.accept(task, agent_state.write(**identity(memory, study)))
+            accepted = algorithm.accept(task, agent_state.write(**identity(memory, study)))
         self._operator.charge(memory, charge, task)
         budget, delta = float(self._operator.max_epsilon), float(self._operator.delta)
         spend(memory, budget, delta, f"{study} {request.key}", algorithm, task, self._space)
-        if memory.study(study) is None:
+        if known is None:
             if self._minimize:
                 memory.put_note(minimize_note(study), {"minimize": True})
             pin, space = pinned(request.envelope), self._space.to_json()
@@ -348,21 +343,20 @@ class TuningAgent(NumPyClient):
             flower.node_config, flower.run_config, simulated, book,
         )  # fmt: skip
         at_once = self._parallel.batch_size(context)
-        evaluate = self._evaluator(context, algorithm, accepted_state)
+        evaluate = self._evaluator(context, algorithm, accepted)
         noise = context.private_integers("noise", task.trial, task.num_trials)
         result = yield from run_task(
-            algorithm, task, accepted_state, evaluate, context.draws, evaluate.arrays, noise, at_once
+            algorithm, task, accepted, evaluate, context.draws, evaluate.arrays, noise, at_once
         )
-        result = replace(result, report=consented(algorithm, result.report, self._operator.disclose))
-        reply = self._reply(request, result, context)
+        reply = self._reply(replace(request, task=task), result, context)
         if task.num_trials and self._operator.is_spent(memory):
             reply = wire.mark_spent(reply)
         sent: list[ledger.LedgerEntry] = []
         if memory.keeps_ledger:
             source = seen_by(result.agent_state)
             sent = ledger.entries(*reply, algorithm.name, source, False, self._operator.chosen_by)
-        state_and_report = agent_state_to_bytes(result.agent_state), dumps(*reply)
-        memory.finish(study, self._report_key(request), task.round, *state_and_report, sent, (work, key))
+        state, report = agent_state_to_bytes(result.agent_state), dumps(*reply)
+        memory.finish(study, self._report_key(request), task.round, state, report, sent, (work, key))
         return reply
 
     def _report_key(self, request: Request) -> str:
@@ -372,18 +366,10 @@ class TuningAgent(NumPyClient):
         curves = " curves" if self._operator.disclose_curves else ""
         return f"{request.key} {self._operator.disclose}{curves}"
 
-    def _require_journal(self, algorithm: Algorithm[Any]) -> None:
-        """Raise ConfigError if the algorithm's protection needs a journal, and this agent keeps none."""
-        if algorithm.sums_securely:
-            check_journal(self._durable, "secure sums")
-        elif algorithm.inner.message_noise():
-            check_journal(self._durable, "noise of the agent's own")
-
     @property
     def _durable(self) -> bool:
         """Whether the agent's memory outlives its process, or the agent is simulated and promises nothing."""
-        path = journal_path(self._context, self._agent, self._journals)
-        return path is not None or self._seed is not None or in_simulation()
+        return not self.can_wait or self._seed is not None or in_simulation()
 
     def _admit(self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
         """Raise ConfigError or WireError if this agent does not take part in the algorithm or the phase."""
@@ -401,19 +387,24 @@ class TuningAgent(NumPyClient):
 
     def _reply(self, request: Request, result: TaskResult, context: TaskContext) -> wire.Packed:
         """Return the message that leaves this agent, and log the names of its contents."""
-        disclosure = disclosure_of(
-            self._operator.disclose, request.algorithm, request.task, result, context.times
-        )
-        if self._operator.disclose_curves and request.others is not None and request.task.num_trials:
+        operator, algorithm, task = self._operator, request.algorithm, request.task
+        report = consented(algorithm, result.report, operator.disclose)
+        disclosure = disclosure_of(operator.disclose, algorithm, task, result, context.times)
+        if operator.disclose_curves and request.others is not None and task.num_trials:
             disclosure = replace(disclosure, curves=context.book.summary())
-        disclosed = [] if disclosure.incumbent is None else ["its best value"]
-        disclosed = disclosed if disclosure.trials is None else ["its trials"]
-        disclosed += [] if disclosure.curves is None else ["medians of its curves"]
+        reply = wire.encode_report(report, task, request.envelope, disclosure)
         if FLOWER_LOGGER.isEnabledFor(DEBUG):
-            arrays = [f"{name} {array.shape}" for name, array in result.report.arrays.items()]
-            sends = ", ".join([*arrays, *result.report.values, *disclosed]) or "only the number of trials"
-            log(DEBUG, "agent %s, round %d: sends %s", self._agent, request.task.round, sends)
-        return wire.encode_report(result.report, request.task, request.envelope, disclosure)
+            arrays = [f"{name} {array.shape}" for name, array in report.arrays.items()]
+            told: dict[str, object] = {
+                "its trials": disclosure.trials,
+                "medians of its curves": disclosure.curves,
+            }
+            if disclosure.trials is None:
+                told["its best value"] = disclosure.incumbent
+            disclosed = [what for what, content in told.items() if content is not None]
+            sends = ", ".join([*arrays, *report.values, *disclosed]) or "only the number of trials"
+            log(DEBUG, "agent %s, round %d: sends %s", self._agent, task.round, sends)
+        return reply
 
     # -- the end of a study --------------------------------------------------------------------
 
@@ -434,13 +425,12 @@ class TuningAgent(NumPyClient):
     def _open_memory(self) -> Memory:
         return open_memory(self._context, self._agent, self._journals)
 
-    def _load_state(self, memory: Memory, study: str) -> tuple[int, AgentState]:
-        """Return this agent's seed and state in a study; a new study starts with the prior observations."""
-        stored = memory.study(study)
-        if stored is not None:
-            entropy, data = stored
-            return entropy, agent_state_from_bytes(data, self._own_space)
+    def _first_state(self) -> tuple[int, AgentState]:
+        """Return this agent's seed and state in a new study, which starts with the prior observations."""
         points, observed = self._prior.get(self._agent, (np.empty((0, self._space.dimension)), np.empty(0)))
         values = np.asarray(observed, dtype=np.float64)
         history = History.prior(self._space.snap(points), -values if self._minimize else values)
         return fresh_entropy() if self._seed is None else self._seed, AgentState(self._own_space, history)
+
+    def _stored_state(self, entropy: int, data: bytes) -> tuple[int, AgentState]:
+        return entropy, agent_state_from_bytes(data, self._own_space)

@@ -23,7 +23,7 @@ from fbo_flower.algorithms.records import AgentState, Array
 from fbo_flower.clients.memory import Memory, agent_state_from_bytes
 from fbo_flower.errors import ConfigError, JournalError, printable
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage.read_agent_journal import StoredStudy, read_studies
+from fbo_flower.storage.agent_journal import StoredStudy, read_studies
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.errors import ConfigError, ObjectiveError, kind_of
 from fbo_flower.numerics import curves
 from fbo_flower.numerics.curves import forecast, limit_of
-from fbo_flower.storage.agent_journal import STOPPED_AT, Evaluation
-from fbo_flower.storage.read_agent_journal import curve_from_bytes
+from fbo_flower.storage.agent_journal import STOPPED_AT, Evaluation, curve_from_bytes
 from fbo_flower.wire.codec import LEAST_CURVES, MAX_STEPS
 
 OFF, MEDIAN, FEDERATED = "off", "median", "federated"

@@ -33,7 +33,7 @@ from fbo_flower.federated.trial_run import TrialRun, least_clients
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import Config
 from fbo_flower.storage import Event, StudyJournal
-from fbo_flower.strategies.interrupts import interruptible
+from fbo_flower.strategies.exchange import interruptible
 
 MAX_ATTEMPTS = 3  # at a round for which no client can be reached
 MAX_FAILED = 5  # trials that fail before the first one succeeds

@@ -39,8 +39,7 @@ from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.callbacks import Notifier, check_callbacks
-from fbo_flower.strategies.exchange import Stopped
-from fbo_flower.strategies.interrupts import interruptible
+from fbo_flower.strategies.exchange import Stopped, interruptible
 from fbo_flower.strategies.loops import AsyncLoop, Exchange, RoundLoop
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.replies import NO_REPLY, Reply, read_reply
@@ -54,9 +53,8 @@ from fbo_flower.strategies.result import (
     messages_of,
 )
 from fbo_flower.strategies.settings import ASYNC, SYNC, StrategySettings, study_settings
-from fbo_flower.strategies.study_end import end_study
+from fbo_flower.strategies.start_and_end import begin_study, end_study
 from fbo_flower.strategies.study_run import StudyRun
-from fbo_flower.strategies.study_start import begin_study
 from fbo_flower.study.study import Study
 from fbo_flower.trackers.callback import Callback
 
@@ -387,7 +385,7 @@ class TuningStrategy(Strategy):
         """Give the replies of a half-round to the algorithm, log its progress, and note who failed."""
         run = self._current()
         core, before = self.algorithm.inner, self.algorithm.inner_state(run.state)
-        counted = run.recorder.totals
+        counted = dict(run.recorder.totals)
         asked, replies = set(run.sent), run.replies
         failed = [agent for agent, reply in replies.items() if reply.packed is None and not reply.refused]
         run.tell(phase, server_round, NO_REPLY)
@@ -404,7 +402,9 @@ class TuningStrategy(Strategy):
         texts = {agent: WrongTypeError.text_in(reply.reason) for agent, reply in replies.items()}
         self._wrong_types |= {agent: text for agent, text in texts.items() if text}
         run = self._current()
-        everybody = self._wrong_types.keys() >= run.registry.nodes.keys() and not run.recorder.totals.replies
+        everybody = (
+            self._wrong_types.keys() >= run.registry.nodes.keys() and not run.recorder.totals["replies"]
+        )
         if any(texts.values()) and (everybody or all(texts.get(agent) for agent in asked)):
             raise ObjectiveError(f"{self._settings.label}: {next(iter(self._wrong_types.values()))}")
 

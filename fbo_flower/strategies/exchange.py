@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
+import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from logging import INFO, WARNING
+from types import FrameType
+from typing import Generic, TypeVar
 
 from flwr.app import Message
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
+from fbo_flower.strategies.clocked import Clocked
+
 REPORT_SECONDS = 2.0  # between two lines about replies that have come
 _FIRST_WAIT, _LAST_WAIT, _GROWTH = 0.002, 0.2, 1.3  # seconds between two polls
+Key = TypeVar("Key", int, str)
 
 
 class Stopped(Exception):  # noqa: N818  # not an error: the caller asked for it
@@ -36,32 +45,97 @@ class ReplyProgress:
             log(INFO, "... %s so far", text, extra={"replies": text})
 
 
-def polls(
-    grid: Grid, message_ids: Collection[str], stop: threading.Event, end: float
-) -> Iterator[list[Message]]:
-    """Yield what has arrived at each look until `end`, by the monotonic clock; a pause follows each look.
+@dataclass
+class UnderWay(Generic[Key]):
+    """Messages without a reply, each under a key such as its agent: answered in any order, or given up.
 
     Parameters
     ----------
-    message_ids : the messages without a reply; the caller removes those that are answered
-
-    Raises
-    ------
-    Stopped
-        If `stop` is set while replies are missing.
+    timeout : seconds after which a message is given up; a later reply to it is not read
+    clock : the clock of a simulation, by which messages are given up; None: the real time
     """
-    wait = _FIRST_WAIT
-    while True:
-        if stop.is_set():
-            raise Stopped
-        # the ids themselves, not a copy: a poll costs as much as has arrived, not as much as is missing
-        received = list(grid.pull_messages(message_ids))
-        yield received
-        left = end - time.monotonic()
-        if left <= 0.0:
-            return
-        wait = _FIRST_WAIT if received else min(wait * _GROWTH, _LAST_WAIT)
-        stop.wait(min(wait, left))
+
+    grid: Grid
+    timeout: float
+    stop: threading.Event
+    clock: Clocked | None = None
+    _keys: dict[str, Key] = field(default_factory=dict)  # id of a message -> its key
+    _deadlines: dict[str, float] = field(default_factory=dict)
+    _next: float = math.inf  # no message is given up before
+    _wait: float = _FIRST_WAIT  # until the next look, while nothing comes
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def send(
+        self, messages: Mapping[Key, Message], sent_before: Mapping[Key, float] | None = None
+    ) -> list[Key]:
+        """Send messages, and return the keys of those that could not be sent: their nodes have left.
+
+        Parameters
+        ----------
+        sent_before : key -> when its message was sent for the first time, if not now
+        """
+        if not messages:
+            return []
+        ids = [str(i) for i in self.grid.push_messages(list(messages.values())) if i]
+        if len(ids) == len(messages):  # some grids give a message its id when they send it
+            keys = dict(zip(ids, messages, strict=True))
+        else:
+            known = {message.metadata.message_id: key for key, message in messages.items()}
+            keys = {message_id: known[message_id] for message_id in ids if message_id in known}
+        now = self._now()
+        self._keys |= keys
+        times = sent_before or {}
+        deadlines = {i: times.get(key, now) + self.timeout for i, key in keys.items()}
+        self._deadlines |= deadlines
+        self._next = min(self._next, *deadlines.values(), math.inf)
+        sent = set(keys.values())
+        return [key for key in messages if key not in sent]
+
+    def receive(self, seconds: float) -> dict[Key, Message | None]:
+        """Return key -> reply: of all that have arrived as soon as one has, none after `seconds`.
+
+        The reply to a message that was given up is None.
+
+        Raises
+        ------
+        Stopped
+            If `stop` is set while replies are missing.
+        """
+        replies: dict[Key, Message | None] = {}
+        end = time.monotonic() + seconds
+        while not replies and self._keys:
+            if self.stop.is_set():
+                raise Stopped
+            # the ids themselves, not a copy: a poll costs as much as has arrived, not as much as is missing
+            for reply in list(self.grid.pull_messages(self._keys.keys())):
+                # the source node of an error may be the SuperLink itself; only the message id is reliable
+                message_id = reply.metadata.reply_to_message_id
+                if message_id in self._keys:
+                    replies[self._forget(message_id)] = reply
+            if not replies and self.clock is not None and not self.clock.awaits(self._keys):
+                self.clock.advance(min(self._deadlines.values()))
+            now = self._now()
+            if now >= self._next:
+                for message_id in [i for i, deadline in self._deadlines.items() if deadline <= now]:
+                    replies[self._forget(message_id)] = None
+                self._next = min(self._deadlines.values(), default=math.inf)
+            left = end - time.monotonic()
+            if replies or left <= 0.0:
+                break
+            until = _LAST_WAIT if self.clock is not None else max(self._next - now, 0.0)
+            self.stop.wait(min(self._wait, left, until))
+            self._wait = min(self._wait * _GROWTH, _LAST_WAIT)
+        self._wait = _FIRST_WAIT if replies else self._wait
+        return replies
+
+    def _now(self) -> float:
+        return time.monotonic() if self.clock is None else self.clock.now()
+
+    def _forget(self, message_id: str) -> Key:
+        del self._deadlines[message_id]
+        return self._keys.pop(message_id)
 
 
 def send_and_receive(
@@ -85,37 +159,58 @@ def send_and_receive(
     Stopped
         If `stop` is set while replies are missing.
     """
-    if not messages:
-        return {}
-    positions = _push(grid, messages)
-    wanted = len(positions) if quorum is None else min(quorum, len(positions))
+    under_way = UnderWay[int](grid, timeout, stop)
+    if unsent := under_way.send(dict(enumerate(messages))):
+        text = "%d of %d messages could not be sent: their nodes have left"
+        log(WARNING, text, len(unsent), len(messages))
+    wanted = len(under_way) if quorum is None else min(quorum, len(under_way))
+    progress = ReplyProgress(len(under_way))
     replies: dict[int, Message] = {}
-    progress = ReplyProgress(len(positions))
-    if not wanted:
-        return {}
-    for arrived in polls(grid, positions.keys(), stop, time.monotonic() + timeout):
-        # the source node of an error may be the SuperLink itself; only the message id is reliable
-        named = [(positions.pop(reply.metadata.reply_to_message_id, None), reply) for reply in arrived]
-        received = {position: reply for position, reply in named if position is not None}
-        replies |= received
-        progress.add(len(received))
-        if received and on_replies is not None:
-            on_replies(received)
-        if len(replies) >= wanted:
-            break
+    while under_way and len(replies) < wanted:
+        arrived = {key: reply for key, reply in under_way.receive(_LAST_WAIT).items() if reply is not None}
+        replies |= arrived
+        progress.add(len(arrived))
+        if arrived and on_replies is not None:
+            on_replies(arrived)
+        if arrived and len(replies) < wanted:
+            stop.wait(_FIRST_WAIT)
     return replies
 
 
-def _push(grid: Grid, messages: Sequence[Message]) -> dict[str, int]:
-    """Send the messages and return message id -> position.
+@contextmanager
+def interruptible(stop: threading.Event) -> Iterator[None]:
+    """Set `stop` when Ctrl-C is pressed, and then do what the signal did before.
 
-    A message to a node that has disconnected is left out; the others are sent.
+    Python raises KeyboardInterrupt between two steps of the main thread, whatever runs there. An objective,
+    or a library below it, may catch it or turn it into another error, which looks like a failed evaluation.
+    In the callback of a weak reference, and where a generator is closed because nobody needs it any more,
+    Python prints the exception and goes on. So the signal also sets the event at which every wait looks.
+
+    Nothing is done outside the main thread, to which alone Python delivers signals, and where the signal is
+    ignored or left to the system.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If the run found `stop` set by Ctrl-C.
     """
-    ids = [str(i) for i in grid.push_messages(messages) if i]
-    if len(ids) == len(messages):
-        return {message_id: position for position, message_id in enumerate(ids)}
-    places = {message.metadata.message_id: position for position, message in enumerate(messages)}
-    sent = {message_id: places[message_id] for message_id in ids if message_id in places}
-    unsent = len(messages) - len(sent)
-    log(WARNING, "%d of %d messages could not be sent: their nodes have left", unsent, len(messages))
-    return sent
+    interrupted = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        stop.set()
+        before(signum, frame)
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    except Stopped:
+        if interrupted.is_set():
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)

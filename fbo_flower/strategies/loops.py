@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from logging import INFO, WARNING
 from typing import TypeVar
@@ -22,13 +22,13 @@ from fbo_flower.algorithms.records import Phase
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.strategies.callbacks import Notifier
-from fbo_flower.strategies.exchange import send_and_receive
+from fbo_flower.strategies.clocked import Clocked
+from fbo_flower.strategies.exchange import UnderWay, send_and_receive
 from fbo_flower.strategies.recorder import RoundProgress
-from fbo_flower.strategies.replies import read_reply
+from fbo_flower.strategies.replies import NO_REPLY, Reply, read_reply
 from fbo_flower.strategies.settings import StrategySettings
-from fbo_flower.strategies.study_end import check_evaluations
+from fbo_flower.strategies.start_and_end import check_evaluations
 from fbo_flower.strategies.study_run import StudyRun
-from fbo_flower.strategies.under_way import UnderWay
 
 MAX_REGISTRATION_SECONDS = 30.0  # for nodes that connect during the study
 _LONGEST_WAIT = 1.0  # seconds between two looks for agents that can work
@@ -152,7 +152,7 @@ class RoundLoop:
         log(level, "[round %d/%s] %s", server_round, num_rounds or "?", progress)
         self.on_round(progress)
         self.notifier.round_ended()
-        enough = self.run.recorder.totals.evaluations >= _FEWEST_FAILED
+        enough = self.run.recorder.totals["evaluations"] >= _FEWEST_FAILED
         if enough and not self.run.algorithm.roles:
             check_evaluations(self.settings.label, self.run.recorder)
         return progress
@@ -229,6 +229,7 @@ class RoundLoop:
 
 
 _LONGEST_LOOK = 1.0  # seconds between two looks for agents that may begin
+_GONE = Reply(reason="its node has left", word="gone")
 
 
 class AsyncLoop(RoundLoop):
@@ -243,9 +244,10 @@ class AsyncLoop(RoundLoop):
             return
         if run.replies:
             self.tell(Phase.TRAIN, run.open_round)
-        under_way = UnderWay(grid, self.settings.round_timeout, self.stop)
+        clock = grid if isinstance(grid, Clocked) else None
+        under_way = UnderWay[str](grid, self.settings.round_timeout, self.stop, clock)
         messages = run.messages(Phase.TRAIN, run.open_round, self.settings.message_suffix)
-        under_way.send(messages, run.sent_before())
+        gone = under_way.send(messages, run.sent_before())
         self.notifier.sent(messages)
         server_round = run.open_round or len(run.recorder.rounds)
         while run.open_round or not (server_round == num_rounds or run.algorithm.finished(run.state)):
@@ -255,7 +257,8 @@ class AsyncLoop(RoundLoop):
             if not run.open_round:
                 server_round += 1
                 self._open_window(grid, server_round)
-            self._run_window(grid, under_way, server_round)
+            self._run_window(grid, under_way, server_round, gone)
+            gone = []
             self._end_round(server_round, num_rounds)
         if under_way:
             text = "%d agents still work on their last task; what they find stays in their journals"
@@ -274,8 +277,15 @@ class AsyncLoop(RoundLoop):
         present = run.registry.willing(present, Phase.TRAIN, server_round, run.seed)
         run.begin_round(server_round, max(1, len(present)))
 
-    def _run_window(self, grid: Grid, under_way: UnderWay, server_round: int) -> None:
-        """Send tasks and collect answers until the window has its number of answers."""
+    def _run_window(
+        self, grid: Grid, under_way: UnderWay[str], server_round: int, gone: Sequence[str]
+    ) -> None:
+        """Send tasks and collect answers until the window has its number of answers.
+
+        Parameters
+        ----------
+        gone : agents whose tasks could not be sent
+        """
         run, waiting = self.run, set[str]()  # agents for which there was no task since the last answer
         while run.num_told < run.window:
             present = run.registry.present(grid.get_node_ids())
@@ -288,11 +298,13 @@ class AsyncLoop(RoundLoop):
                 waiting = set(due) - set(run.sent)
                 messages = run.messages(Phase.TRAIN, server_round, self.settings.message_suffix)
                 new = {agent: m for agent, m in messages.items() if agent not in busy}
-                under_way.send(new)
+                gone = [*gone, *under_way.send(new)]
                 self.notifier.sent(new)
-            if not under_way:
+            if not under_way and not gone:
                 return  # nobody works, and nobody may begin before the next window
-            replies = under_way.receive(_LONGEST_LOOK)
+            replies, gone = dict.fromkeys(gone, _GONE), []
+            for agent, found in under_way.receive(0.0 if replies else _LONGEST_LOOK).items():
+                replies[agent] = NO_REPLY if found is None else read_reply(found)
             if replies:
                 waiting = set()
                 run.on_replies(Phase.TRAIN, server_round, replies)

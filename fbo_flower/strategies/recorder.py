@@ -1,12 +1,16 @@
-"""`Recorder`: collects the rows of a study while it runs: traffic, replies, and disclosed values."""
+"""`Recorder`: collects the rows of a study while it runs: traffic, replies, and disclosed values.
+
+`TrialRows` holds the disclosed trials in columns of numbers.
+"""
 
 from __future__ import annotations
 
 import math
 import platform
 import time
+from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -14,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.records import AnyArray, Array, ServerResults
+from fbo_flower.algorithms.records import AnyArray, Array, Outcome, ServerResults
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.strategies.trial_rows import TrialRows
 from fbo_flower.study.ranking import best_rows
 from fbo_flower.study.schema import (
     JUDGEMENTS,
@@ -25,13 +28,17 @@ from fbo_flower.study.schema import (
     REPLIES,
     ROUNDS,
     SCHEMA,
+    STOPPED,
+    TIMES,
+    TRIALS,
 )
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Kind, Table
+from fbo_flower.study.trial import Trial
 from fbo_flower.wire.codec import Disclosure
 
-_TRAFFIC = ("bytes_down", "bytes_up", "floats_down", "floats_up")
-_COUNTS = ("tasks", "replies", "failures", "refused", "failed_trials", *_TRAFFIC)
+_LATE = ("bytes_down", "bytes_up", "floats_down", "floats_up", "failures", "refused")  # counted after rounds
+_COUNTS = ("tasks", "replies", "failed_trials", *_LATE)
 _OF_A_ROUND = ("best", "mean", "replies", "failures", "refused", "failed_trials", "evaluations", "disclosed")
 _PACKAGES = ("fbo-flower", "flwr", "numpy", "scipy", "scikit-learn")
 
@@ -114,24 +121,125 @@ the reason is in the log of the agent', '')
     return f"; {num_failed} of {num_evaluations} evaluations failed, {why}"
 
 
-@dataclass(frozen=True)
-class Totals:
-    """The numbers of a whole run, with its final exchanges.
+def _integers() -> array[int]:
+    return array("q")
+
+
+def _reals() -> array[float]:
+    return array("d")
+
+
+@dataclass
+class TrialRows:
+    """The disclosed trials of a running study.
+
+    A row takes 56 bytes, and 8 more per parameter, so that the memory of a study hardly grows with its
+    rounds. Rows of Python objects take ten times as much. Configurations are decoded when they are needed.
 
     Parameters
     ----------
-    tasks, replies, lost, refused : number of tasks and of valid, lost and refused replies
-    evaluations, failed : number of evaluations, and of those that failed
-    reason : why the first evaluation failed; "" if none failed or no agent disclosed it
+    label : name of the run in the tables
+    space : the search space
+    agents, rounds, trials, pulls, values : the columns of `study.schema.TRIALS`
+    points : `D` numbers per row
+    started, ended : the columns of `TIMES`; NaN if the agent did not disclose them
+    failures : row -> why its evaluation failed
+    stopped : row -> the last step of a trial that was stopped early
     """
 
-    tasks: int = 0
-    replies: int = 0
-    lost: int = 0
-    refused: int = 0
-    evaluations: int = 0
-    failed: int = 0
-    reason: str = ""
+    label: str
+    space: SearchSpace
+    agents: list[str] = field(default_factory=list)
+    rounds: array[int] = field(default_factory=_integers)
+    trials: array[int] = field(default_factory=_integers)
+    pulls: array[int] = field(default_factory=_integers)
+    values: array[float] = field(default_factory=_reals)
+    points: array[float] = field(default_factory=_reals)
+    started: array[float] = field(default_factory=_reals)
+    ended: array[float] = field(default_factory=_reals)
+    failures: dict[int, str] = field(default_factory=dict)
+    stopped: dict[int, float] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.agents)
+
+    def append(
+        self, agent: str, server_round: int, outcome: Outcome, values: Array, times: Array | None
+    ) -> None:
+        """Append the rows of an outcome.
+
+        Parameters
+        ----------
+        values : `(q,)`, as the user measures them
+        times : `(q, 2)`, start and end of each row; None: not disclosed
+        """
+        count, trials = len(values), outcome.trials.tolist()
+        if outcome.failures or outcome.stopped:
+            for row, trial in enumerate(trials, start=len(self)):
+                if trial in outcome.failures:
+                    self.failures[row] = outcome.failures[trial]
+                if trial in outcome.stopped:
+                    self.stopped[row] = float(outcome.stopped[trial])
+        self.agents.extend([agent] * count)
+        self.rounds.extend([server_round] * count)
+        self.trials.extend(trials)
+        self.pulls.extend(outcome.pulls.tolist())
+        self.values.extend(values.tolist())
+        self.points.extend(outcome.points.ravel().tolist())
+        started, ended = np.full((2, count), math.nan) if times is None else times.T
+        self.started.extend(started.tolist())
+        self.ended.extend(ended.tolist())
+
+    def since(self, first: int) -> Iterator[Trial]:
+        """Yield the trials from row `first` on."""
+        for row in range(first, len(self)):
+            cells = {
+                "agent": self.agents[row],
+                "trial": self.trials[row],
+                "round": self.rounds[row],
+                "pulls": self.pulls[row],
+                "config": self._config(row),
+                "value": self.values[row],
+                "failure": self.failures.get(row, ""),
+                "stopped_at": self.stopped.get(row, math.nan),
+            }
+            yield Trial.of_row(cells, (self.started[row], self.ended[row]))
+
+    def table(self) -> Table:
+        """Return the table of trials, with the column `stopped_at` if trials were stopped early."""
+        rows = range(len(self))
+        columns: dict[str, Any] = {
+            "algorithm": [self.label] * len(self),
+            "agent": self.agents,
+            "round": np.array(self.rounds),
+            "trial": np.array(self.trials),
+            "pulls": np.array(self.pulls),
+            "config": [self._config(row) for row in rows],
+            "value": np.array(self.values),
+            "failure": [self.failures.get(row, "") for row in rows],
+            "regret": np.full(len(self), math.nan),
+        }
+        if not self.stopped:
+            return Table(columns, TRIALS)
+        return Table(
+            {**columns, "stopped_at": [self.stopped.get(row, math.nan) for row in rows]}, TRIALS | STOPPED
+        )
+
+    def times(self) -> Table:
+        """Return the table of the times that were disclosed."""
+        columns: dict[str, Any] = {
+            "algorithm": [self.label] * len(self),
+            "agent": self.agents,
+            "trial": np.array(self.trials),
+            "started": np.array(self.started),
+            "ended": np.array(self.ended),
+        }
+        known = ~np.isnan(columns["started"])
+        return Table(columns, TIMES).take(known)
+
+    def _config(self, row: int) -> dict[str, Any]:
+        dimension = self.space.dimension
+        return self.space.decode(np.array(self.points[row * dimension : (row + 1) * dimension]))
 
 
 @dataclass
@@ -155,38 +263,29 @@ class Recorder:
     recommended: dict[str, dict[str, Any]] = field(default_factory=dict)
     disclosed: bool = False  # whether an agent has disclosed values
     round_started: float = 0.0  # when the open round began, by the clock
-    _counts: dict[str, int | float] = field(default_factory=dict)
+    totals: Counter[str] = field(default_factory=Counter)  # counts of the whole run, and evaluations
+    reason: str = ""  # why the first evaluation failed; "" if none did or no agent disclosed it
+    _counts: dict[str, int | float] | None = None  # of the open round
     _reasons: Counter[str] = field(default_factory=Counter)
-    _totals: Counter[str] = field(default_factory=Counter)  # of the whole run
-    _first_reason: str = ""
     _evaluations: int = 0  # of the open round
     _reason: str = ""
-    _open: bool = False
 
     def __post_init__(self) -> None:
         self.trials = TrialRows(self.label, self.space)
 
-    @property
-    def totals(self) -> Totals:
-        """The numbers of the whole run so far."""
-        return Totals(**self._totals, reason=self._first_reason)
-
     def open_round(self) -> None:
         """Set the counts of a new round to 0."""
         self._counts = dict.fromkeys(_COUNTS, 0) | {"floats_down": 0.0, "floats_up": 0.0}
-        self._reasons = Counter()
-        self._evaluations, self._reason = 0, ""
+        self._reasons, self._evaluations, self._reason = Counter(), 0, ""
         self.round_started = self.clock()
-        self._open = True
 
     def count(self, **increments: int | float) -> None:
-        """Add to the counts of the open round; after the last round, to the traffic in its row."""
+        """Add to the counts of the open round; after the last round, to what its row also counts then."""
         for name, increment in increments.items():
-            if name in ("tasks", "replies"):
-                self._totals[name] += int(increment)
-            if self._open:
+            self.totals[name] += int(increment)
+            if self._counts is not None:
                 self._counts[name] += increment
-            elif self.rounds and name in _TRAFFIC:
+            elif self.rounds and name in _LATE:
                 self.rounds[-1][name] += increment
 
     def count_unused(self, column: str, reason: str) -> None:
@@ -199,21 +298,16 @@ class Recorder:
         reason : one word
         """
         self._reasons[reason] += 1
-        name = "lost" if column == "failures" else "refused"
-        self._totals[name] += 1
-        if self._open:
-            self._counts[column] += 1
-        elif self.rounds:
-            self.rounds[-1][column] += 1
+        self.count(**{column: 1})
+        if self._counts is None and self.rounds:
             self.rounds[-1]["reasons"] = tally(self._reasons)
 
-    def count_evaluations(self, number: int, num_failed: int, reason: str) -> None:
+    def count_evaluations(self, number: int, reason: str) -> None:
         """Count the evaluations in a valid reply, and keep the first reason of a failure."""
         self._evaluations += number
         self._reason = self._reason or reason
-        self._totals["evaluations"] += number
-        self._totals["failed"] += num_failed
-        self._first_reason = self._first_reason or reason
+        self.totals["evaluations"] += number
+        self.reason = self.reason or reason
 
     def disclose(self, agent: str, server_round: int, disclosure: Disclosure) -> None:
         """Record what an agent disclosed in addition to its report."""
@@ -238,17 +332,12 @@ class Recorder:
         row = {"algorithm": self.label, "agent": agent, "round": server_round, "trial": trial}
         self.replies.append(row | {"windows_old": windows_old, "answers_old": answers_old, "used": used})
 
-    def numbers_since(self, before: Totals) -> dict[str, float]:
-        """Return the replies and evaluations since an earlier count, and the agents' best values so far."""
-        now = self.totals
+    def numbers_since(self, before: Mapping[str, int]) -> dict[str, float]:
+        """Return the replies and evaluations since earlier totals, and the agents' best values so far."""
+        names = {"replies": "replies", "evaluations": "evaluations", "failed": "failed_trials"}
         best, mean = self._best_and_mean()
-        return {
-            "replies": now.replies - before.replies,
-            "evaluations": now.evaluations - before.evaluations,
-            "failed": now.failed - before.failed,
-            "best": best,
-            "mean": mean,
-        }
+        counts = {name: self.totals[total] - before.get(total, 0) for name, total in names.items()}
+        return {**counts, "best": best, "mean": mean}
 
     def _best_and_mean(self) -> tuple[float, float]:
         """Return the best and the mean of the agents' best values; NaN if no agent disclosed one."""
@@ -267,24 +356,14 @@ class Recorder:
         seconds : duration of the round, if an earlier process ran it; None: measure it
         """
         seconds = self.clock() - self.round_started if seconds is None else seconds
-        self._open = False
+        counts, self._counts = self._counts or {}, None
         top, mean = self._best_and_mean()
-        self.rounds.append(
-            {
-                "algorithm": self.label,
-                "round": server_round,
-                "seconds": seconds,
-                "mean_incumbent": mean,
-                "best": top,
-                "reasons": tally(self._reasons),
-            }
-            | self._counts
-        )
+        row = {"algorithm": self.label, "round": server_round, "seconds": seconds, "mean_incumbent": mean}
+        self.rounds.append({**row, "best": top, "reasons": tally(self._reasons), **counts})
         names = "replies", "failures", "refused", "failed_trials"
-        counts = {name: int(self._counts[name]) for name in names}
         return RoundProgress(
             server_round, num_rounds, top, mean, seconds=seconds, evaluations=self._evaluations,
-            reason=self._reason, disclosed=self.disclosed, **counts,
+            reason=self._reason, disclosed=self.disclosed, **{name: int(counts[name]) for name in names},
         )  # fmt: skip
 
     def study(self, run: Mapping[str, Any], results: ServerResults | None = None) -> Study:

@@ -33,13 +33,13 @@ from fbo_flower.algorithms.records import Phase, natural_key
 from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage.node_differences import node_differences
 from fbo_flower.strategies.exchange import Stopped, send_and_receive
 from fbo_flower.strategies.forwarding_grid import ForwardingGrid
 from fbo_flower.strategies.registration_message import (
     Registration,
     all_refused,
     differing_parameters,
+    node_differences,
     read_registration,
     shorten,
     spaces_of,

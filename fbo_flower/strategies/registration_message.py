@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from flwr.app import RecordDict
 
 from fbo_flower import wire
 from fbo_flower.algorithms.registry import CHOOSERS, DISCLOSURES
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, printable
 from fbo_flower.space.held import check_names
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.wire.checks import show
@@ -59,6 +60,7 @@ class Registration:
     curves: bool = False
 
 
+MAX_SKEW = 5.0  # seconds; a larger difference between two clocks is reported
 _MAX_NAME = 100  # characters of an agent's id and of the token of its memory
 _OPTIONAL: dict[str, tuple[Any, Callable[[Any], bool], str]] = {  # entry -> default, check, expectation
     "incarnation": (
@@ -180,3 +182,33 @@ def differing_parameters(spaces: Sequence[SearchSpace]) -> str:
     if not differ:
         return "the order of the parameters"
     return ", ".join(name[:40] for name in differ[:5]) + ", ..." * (len(differ) > 5)
+
+
+def skew(node: Mapping[str, Any]) -> float:
+    """Return by how many seconds, at least, a node's clock is ahead of the server's; negative: behind.
+
+    The node read its clock after the server had sent the question and before the server got the answer. A
+    time between those two counts as right, 0. What is no time counts as right too: other checks refuse it.
+    """
+    time = node.get("time")
+    if isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time):
+        return 0.0
+    return max(0.0, time - float(node["heard"])) - max(0.0, float(node["sent"]) - time)
+
+
+def node_differences(node: Mapping[str, Any], server: Mapping[str, Any]) -> list[str]:
+    """Return in which versions a node differs from the server, and by how much its clock is off.
+
+    Parameters
+    ----------
+    node : the properties that the node reports, and `sent` and `heard`, see `skew`
+    server : `version` and `flwr` of the server
+    """
+    found = [
+        f"{title} {printable(str(node[name]))[:40]}, the server has {server[name]}"
+        for name, title in (("version", "fbo-flower"), ("flwr", "flwr"))
+        if name in node and node[name] != server[name]
+    ]
+    if abs(seconds := skew(node)) > MAX_SKEW:
+        found.append(f"its clock is {seconds:+.0f} s off the server's")
+    return found

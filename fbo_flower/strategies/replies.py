@@ -242,7 +242,7 @@ class ReportReader:
         self.recorder.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
         failures = {} if disclosure.trials is None else disclosure.trials.failures
         reason = printable(failures[min(failures)])[:MAX_REASON] if failures else ""
-        self.recorder.count_evaluations(report.num_trials, report.num_failed, reason)
+        self.recorder.count_evaluations(report.num_trials, reason)
         self.recorder.disclose(agent, server_round, disclosure)
         if self.pool is not None:
             self.pool.add(agent, disclosure)

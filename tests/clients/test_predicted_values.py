@@ -20,8 +20,7 @@ from fbo_flower.clients.memory import agent_state_from_bytes, agent_state_to_byt
 from fbo_flower.clients.own_answer import own_answer
 from fbo_flower.numerics.curves import forecast
 from fbo_flower.numerics.surrogates.trend import level_sums
-from fbo_flower.storage.agent_journal import STOPPED_AT, AgentJournal
-from fbo_flower.storage.read_agent_journal import curve_from_bytes
+from fbo_flower.storage.agent_journal import STOPPED_AT, AgentJournal, curve_from_bytes
 
 NUM_STEPS, NUM_TRIALS = 6, 24
 

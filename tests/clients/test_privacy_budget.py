@@ -13,7 +13,7 @@ from fbo_flower.clients import TuningAgent
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.numerics.privacy import Account, sampled_epsilon
 from fbo_flower.storage import AgentJournal
-from fbo_flower.storage.read_agent_journal import read_ledger
+from fbo_flower.storage.agent_journal import read_ledger
 from fbo_flower.strategies import DPFTS, FTS
 
 SMALL = {"num_candidates": 16, "num_path_features": 8, "num_features": 6}

@@ -32,8 +32,7 @@ from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.storage import AgentJournal, StudyJournal
-from fbo_flower.storage.agent_journal import Evaluation
-from fbo_flower.storage.read_agent_journal import read_ledger
+from fbo_flower.storage.agent_journal import Evaluation, read_ledger
 from fbo_flower.strategies import RandomSearch
 
 ADVICE = ("restore a copy", "remove the file", "start a new study", "pass the path")

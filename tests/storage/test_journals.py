@@ -20,8 +20,7 @@ from waiting import Clock
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.errors import JournalError
 from fbo_flower.storage import agent_journal, files, study_journal
-from fbo_flower.storage.agent_journal import AgentJournal, Evaluation, task_key
-from fbo_flower.storage.read_agent_journal import read_ledger
+from fbo_flower.storage.agent_journal import AgentJournal, Evaluation, read_ledger, task_key
 from fbo_flower.storage.store import JournalKind, Store
 from fbo_flower.storage.study_journal import Event, StudyJournal, StudyJournalReader
 

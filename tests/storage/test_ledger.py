@@ -22,8 +22,8 @@ from fbo_flower.errors import JournalError
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
+from fbo_flower.storage.agent_journal import read_ledger
 from fbo_flower.storage.ledger import Ledger, LedgerEntry, entries
-from fbo_flower.storage.read_agent_journal import read_ledger
 from fbo_flower.storage.study_journal import StudyJournal
 from fbo_flower.strategies import FTS
 

@@ -13,7 +13,7 @@ from fbo_flower.errors import JournalError
 from fbo_flower.simulation import Async, Clock, Keep, simulate
 from fbo_flower.storage import StudyJournal
 from fbo_flower.strategies import RoundProgress
-from fbo_flower.strategies.study_start import study_of_journal
+from fbo_flower.strategies.start_and_end import study_of_journal
 from fbo_flower.study import Study
 
 SMALL = {"num_features": 10, "num_candidates": 16, "num_path_features": 8}

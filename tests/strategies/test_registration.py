@@ -1,3 +1,4 @@
+import json
 import threading
 import time
 
@@ -7,6 +8,7 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from waiting import LIMIT
 
+from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients import TuningAgent, client_app
 from fbo_flower.clients.app import agent_app
 from fbo_flower.errors import ConfigError
@@ -46,6 +48,36 @@ def test_agents_are_bound_to_their_nodes():
     assert registry.roles() == {"pump": "lead"}
     assert registry.space == SPACE
     assert registry.present([1002, 1003]) == ["2", "pump"]
+
+
+def test_a_resumed_run_knows_the_agents_of_its_journal_and_who_has_lost_its_memory():
+    before = register(grid(2), 2)
+    restored = AgentRegistry(SPACE)
+    restored.restore(json.loads(json.dumps(before.for_journal())))
+    assert (restored.for_journal(), restored.nodes) == (before.for_journal(), {})
+    restored.wait_for_agents(grid(2), 2, 0.2, threading.Event())  # other nodes, with other memories
+    assert list(restored.agents) == ["0", "1", "0~2", "1~2"]
+    assert restored.nodes == {"0~2": 1001, "1~2": 1002}
+    assert restored.agents["1~2"].said.agent == "1"
+
+
+def test_who_may_be_asked_is_a_question_of_budgets_and_shares():
+    agents = {name: Agent(Registration(agent=name), node=number) for number, name in enumerate("abc")}
+    registry = AgentRegistry(SPACE, agents=agents)
+    assert not registry.all_spent
+    assert not registry.someone_rests
+    assert registry.longest_pause == 1
+    agents["a"].spent = agents["c"].spent = True
+    assert registry.willing("abc", Phase.TRAIN, 1, 0) == ["b"]
+    assert registry.willing("abc", Phase.EVALUATE, 1, 0) == ["a", "b", "c"]
+    assert registry.end_line(3).startswith("2 agents have used up")
+    assert "the other 1" in registry.end_line(3)
+    agents["b"].node = None
+    assert registry.all_spent, "who is not there is not waited for"
+    agents["b"].said = Registration(agent="b", participation=0.3)
+    assert registry.longest_pause == 4
+    assert sum(bool(registry.willing("b", Phase.TRAIN, r, 0)) for r in range(1, 101)) == 30
+    assert registry.willing("b", Phase.FINISH, 1, 0) == registry.willing("b", Phase.FINISH, 2, 0) == ["b"]
 
 
 def test_too_few_agents_is_one_line_with_the_numbers():

@@ -110,10 +110,10 @@ def test_the_last_exchange_counts_with_the_last_round():
     recorder.open_round()
     recorder.count(tasks=1, bytes_down=10, floats_down=1.0)
     recorder.close_round(1, 1)
-    recorder.count(tasks=1, bytes_down=5, floats_down=0.5, failures=1)
+    recorder.count(tasks=1, bytes_down=5, floats_down=0.5, replies=1)
     (row,) = recorder.rounds
     assert (row["bytes_down"], row["floats_down"]) == (15, 1.5)
-    assert (row["tasks"], row["failures"]) == (1, 0)
+    assert (row["tasks"], row["replies"]) == (1, 0)
 
 
 def test_nothing_is_written_down_that_was_not_disclosed():

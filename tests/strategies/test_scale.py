@@ -15,8 +15,7 @@ from fbo_flower.algorithms.records import Federation, Outcome, Phase, Report
 from fbo_flower.clients import client_app
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.strategies import STRATEGIES
-from fbo_flower.strategies.recorder import Recorder
-from fbo_flower.strategies.trial_rows import TrialRows
+from fbo_flower.strategies.recorder import Recorder, TrialRows
 from fbo_flower.wire.codec import Disclosure
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
