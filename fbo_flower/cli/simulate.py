@@ -171,7 +171,8 @@ def simulate(
     if resume is None:
         plan = SimulationPlan.of(given)
     else:
-        typed = {name for name in context.params if _is_typed(context, name)}
+        sources = {name: context.get_parameter_source(name) for name in context.params}
+        typed = {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}
         if more := sorted(typed - {"resume", "engine", "address", "quiet", "debug"}):
             names = ", ".join(f"--{name.replace('_', '-')}" for name in more)
             raise ConfigError(f"--resume: the settings come from {resume}; leave out {names}")
@@ -180,11 +181,6 @@ def simulate(
             plan = SimulationPlan.of({**plan.given, "engine": engine})
     journal = journal or resume is not None
     _run(plan, resume or out, address, journal, resume is not None, overwrite, quiet, debug)
-
-
-def _is_typed(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _run(

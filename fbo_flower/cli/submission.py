@@ -80,7 +80,11 @@ def prepare(
             _check_key(
                 key, tuple(known), "--run-config", "[tool.flwr.app.config] in the app's pyproject.toml"
             )
-            _check_type(key, value, known[key])
+            default = known[key]
+            is_number = type(value) is int and type(default) is float
+            if type(value) is not type(default) and not is_number:
+                expected = _KINDS.get(type(default), "another type")
+                raise ConfigError(f"--run-config: {key}: expected {expected}, got {value!r}")
     added, settings = {}, {**(known or {}), **given}
     for key in PATHS:
         if isinstance(settings.get(key), str) and settings[key]:
@@ -100,8 +104,13 @@ def prepare(
     settings |= added
     results = Path(settings["out"]) if added.get("out") else None
     journal = bool(settings.get("journal"))
-    if results is not None and connection.is_local and not (journal or settings.get("overwrite")):
-        _check_free(results, known)
+    replaces = journal or settings.get("overwrite")
+    if results is not None and connection.is_local and not replaces and holds_study(results):
+        remedy = ", or pass -c overwrite=true" if "overwrite" in (known or {}) else ""
+        raise ConfigError(
+            f"out: expected a directory without a study, got {results}, which holds one; choose another "
+            f"directory{remedy}"
+        )
     texts = list(run_config)
     if added and len(texts) == 1 and texts[0].endswith(".toml"):  # Flower takes a file or pairs, not both
         texts = [f"{key}={_toml(key, value)}" for key, value in given.items() if key not in added]
@@ -151,15 +160,6 @@ def _check_key(key: str, known: Sequence[str], option: str, where: str) -> None:
         raise ConfigError(f"{option}: {key}: expected a key of {where}, got an unknown one{hint}")
 
 
-def _check_type(key: str, value: object, default: object) -> None:
-    """Raise ConfigError if a value has another type than the default; an integer is a number too."""
-    if type(value) is type(default) or (type(value) is int and type(default) is float):
-        return
-    raise ConfigError(
-        f"--run-config: {key}: expected {_KINDS.get(type(default), 'another type')}, got {value!r}"
-    )
-
-
 def _absolute(key: str, text: str, connection: Connection) -> Path:
     """Return an absolute path; a relative one begins where the command was typed, not where Flower runs."""
     path = Path(text).expanduser()
@@ -170,15 +170,6 @@ def _absolute(key: str, text: str, connection: Connection) -> Path:
             f"{key}: expected an absolute path, because the server runs on another computer, got {text!r}"
         )
     return path.absolute()
-
-
-def _check_free(results: Path, known: Mapping[str, Any] | None) -> None:
-    if holds_study(results):
-        remedy = ", or pass -c overwrite=true" if "overwrite" in (known or {}) else ""
-        raise ConfigError(
-            f"out: expected a directory without a study, got {results}, which holds one; choose another "
-            f"directory{remedy}"
-        )
 
 
 def _files(

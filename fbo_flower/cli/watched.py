@@ -234,8 +234,10 @@ class WatchedJournal:
 
     def lines(self, now: datetime) -> Iterator[str]:
         """Yield lines that show the run, with a sentence on whether the server's process runs."""
-        process, goes_on = writer(self._path), True
-        written = f"last write {duration(max(time.time() - last_write(self._path), 0.0))} ago"
+        process, goes_on, now_seconds = writer(self._path), True, time.time()
+        files = [file for file in (self._path, Path(f"{self._path}-wal")) if file.exists()]
+        last = max((file.stat().st_mtime for file in files), default=now_seconds)
+        written = f"last write {duration(max(now_seconds - last, 0.0))} ago"
         if self.state.ended:
             status = "ended"
         elif process is None:
@@ -352,12 +354,6 @@ def _is_server_journal(path: Path) -> bool:
     except JournalError:
         return False
     return True
-
-
-def last_write(path: Path) -> float:
-    """Return when a journal was written last, in seconds since 1970."""
-    files = [name for name in (path, path.with_name(path.name + "-wal")) if name.exists()]
-    return max((name.stat().st_mtime for name in files), default=time.time())
 
 
 def writer(path: Path) -> int | None:

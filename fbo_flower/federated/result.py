@@ -155,11 +155,13 @@ def tables_of(trials: Sequence[Trial], rounds: int, sign: float) -> tuple[Table,
     rows, points = [], []
     for trial in trials:
         last = trial.rounds[-1].value if trial.rounds else math.nan
+        state = "finished" if trial.round >= rounds else "running" if trial.runs else "stopped"
+        state = "failed" if trial.failure else state
         rows.append({
             "trial": trial.number, "bracket": trial.bracket, "rounds": trial.round, "value": sign * last,
             "on_all_clients": math.nan if trial.judged is None else sign * trial.judged,
             "client_rounds": trial.client_rounds,
-            "state": state_of_trial(trial, rounds), "failure": trial.failure, "parent": trial.parent,
+            "state": state, "failure": trial.failure, "parent": trial.parent,
             "config": trial.config,
         })  # fmt: skip
         points += [
@@ -171,12 +173,3 @@ def tables_of(trials: Sequence[Trial], rounds: int, sign: float) -> tuple[Table,
             for done in trial.rounds
         ]  # fmt: skip
     return Table.from_rows(rows, TRIALS), Table.from_rows(points, CURVES)
-
-
-def state_of_trial(trial: Trial, rounds: int) -> str:
-    """Return "failed", "finished", "running" or "stopped"."""
-    if trial.failure:
-        return "failed"
-    if trial.round >= rounds:
-        return "finished"
-    return "running" if trial.runs else "stopped"

@@ -7,7 +7,7 @@ strategy that was built anew with the same configuration. Everything else, such 
 user's `build` makes it. A strategy whose state is of another kind offers `state_dict()` and
 `load_state_dict(state)`, with a dict of arrays, numbers, texts, and lists and dicts of them.
 
-A checkpoint is one `.npz` file of numeric arrays, and its name is the SHA-256 of what is in it. So an equal
+A checkpoint is one `.npz` file of arrays, and its name is the SHA-256 of what is in it. So an equal
 state is stored once, a file is never changed, and one that was damaged or exchanged is found out. A file is
 complete and on the disk before the journal names it. `collect` removes the files that nothing names.
 """
@@ -34,7 +34,6 @@ from fbo_flower.storage.files import make_private_directory, read_arrays, sync_d
 AnyArray = npt.NDArray[np.generic]
 Arrays = Mapping[str, AnyArray]
 Content = tuple[dict[str, AnyArray], dict[str, Any]]  # arrays by name, and a JSON value that names them
-_NUMERIC = "fiub"  # kinds of dtypes that are stored
 _NOTHING = object()
 _FORM = "form"  # entry of the JSON value in a file; names of arrays begin with "a:"
 _NAME = re.compile(r"([0-9a-f]{64})\.npz")
@@ -43,7 +42,7 @@ _NAME = re.compile(r"([0-9a-f]{64})\.npz")
 def encode(values: Mapping[str, Any]) -> Content:
     """Return the arrays in values, such as a model and a strategy, and the form of all that can be stored."""
     arrays: dict[str, AnyArray] = {}
-    return arrays, _encode_all(values, "", arrays)
+    return arrays, _encode_all(values, arrays)
 
 
 def state_of(strategy: Strategy) -> Content:
@@ -117,20 +116,21 @@ def _attributes(strategy: Strategy) -> Mapping[str, Any]:
     return vars(strategy)
 
 
-def _encode_all(values: Mapping[str, Any], prefix: str, arrays: dict[str, AnyArray]) -> dict[str, Any]:
-    found = {name: _encode(value, f"{prefix}{name}", arrays) for name, value in values.items()}
+def _encode_all(values: Mapping[str, Any], arrays: dict[str, AnyArray]) -> dict[str, Any]:
+    found = {name: _encode(value, arrays) for name, value in values.items()}
     return {name: form for name, form in found.items() if form is not _NOTHING}
 
 
-def _encode(value: Any, path: str, arrays: dict[str, AnyArray]) -> Any:
+def _encode(value: Any, arrays: dict[str, AnyArray]) -> Any:
     """Return the JSON form of a value and add its arrays; `_NOTHING` if it is of another kind."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return {"kind": "value", "value": value}
-    if isinstance(value, np.ndarray) and value.dtype.kind in _NUMERIC:
-        arrays[path] = value.copy()
-        return {"kind": "array", "name": path}
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        name = str(len(arrays))  # a path of names could be that of another array
+        arrays[name] = value.copy()
+        return {"kind": "array", "name": name}
     parts: Mapping[str, Any]
     if isinstance(value, ArrayRecord):
         kind, parts = "record", from_record(value)
@@ -143,7 +143,7 @@ def _encode(value: Any, path: str, arrays: dict[str, AnyArray]) -> Any:
         parts = {str(place): item for place, item in enumerate(value)}
     else:
         return _NOTHING
-    items = _encode_all(parts, f"{path}/", arrays)
+    items = _encode_all(parts, arrays)
     whole = kind in {"record", "strategy"} or len(items) == len(parts)
     return {"kind": kind, "items": items} if whole else _NOTHING
 

@@ -7,7 +7,8 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from flwr.app import Message
@@ -17,7 +18,7 @@ from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.federated.proposals import median_variance, sampling_variance
 from fbo_flower.federated.records import TrialRound
 from fbo_flower.federated.replies import Checked, Guard, client_metrics, is_number
-from fbo_flower.federated.settings import ALL
+from fbo_flower.federated.settings import ALL, Clients, Judge
 from fbo_flower.federated.trial_run import TrialRun
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.curves import weighted_median
@@ -45,11 +46,40 @@ class Step:
     """Runs rounds."""
 
     grid: Grid
-    guard: Guard  # against false replies; it names the metric that judges trials
-    sign: float  # -1 if smaller is better
-    timeout: float  # seconds for each half-round
-    evaluate_on: str  # "share": a trial is judged by its own share of the clients; "all": by all
-    stop: threading.Event  # ends a run when it is set
+    metric: str  # that judges trials
+    judge: Judge
+    clients: Clients
+    stop: threading.Event = field(default_factory=threading.Event)  # ends a run when it is set
+
+    @cached_property
+    def guard(self) -> Guard:
+        """The guard against false replies; ConfigError if its settings cannot be used."""
+        return Guard(self.metric, self.judge.bounds, self.judge.max_weight, self.judge.by)
+
+    @property
+    def sign(self) -> float:
+        """-1 if smaller is better."""
+        return -1.0 if self.judge.minimize else 1.0
+
+    def wait_for_clients(self, number: int | None, least: int = 1) -> list[int]:
+        """Return the ids of the connected clients, or raise ConfigError if too few are there in time.
+
+        It waits for `number` of them, or until it stops changing; without `least` no trial can run.
+        """
+        began = time.monotonic()
+        nodes = wait_for_nodes(self.grid, number, began + self.clients.wait_seconds, self.stop)
+        wanted = max(least, number or 1)
+        if len(nodes) < wanted and is_simulated(self.grid):
+            raise ConfigError(
+                f"clients: expected {wanted}, the simulation has {len(nodes)} nodes; add --federation-config "
+                f"num-supernodes={wanted}"
+            )
+        if len(nodes) < wanted:
+            raise ConfigError(
+                f"clients: expected {wanted}, only {len(nodes)} connected after "
+                f"{time.monotonic() - began:.0f} s; start more SuperNodes, or set a larger wait_seconds"
+            )
+        return nodes
 
     def run(
         self,
@@ -68,7 +98,7 @@ class Step:
         for k, checked in trained.items():
             if failure := _train(runs[k], rounds[k], checked):
                 results[k] = failure
-        whom = {k: population if self.evaluate_on == ALL else shares[k] for k in runs}
+        whom = {k: population if self.judge.evaluate_on == ALL else shares[k] for k in runs}
         left = {k: run for k, run in runs.items() if k not in results}
         for k, checked in self._half_round("evaluate", left, rounds, whom, results).items():
             judged = self._judge(runs[k], rounds[k], checked, len(population))
@@ -112,7 +142,7 @@ class Step:
     ) -> dict[int, Checked]:
         """Send the messages of all trials and return each trial's checked replies."""
         flat = [message for messages in sent.values() for message in messages]
-        replies = send_and_receive(self.grid, flat, self.timeout, self.stop)
+        replies = send_and_receive(self.grid, flat, self.clients.timeout, self.stop)
         found, start = {}, 0
         for k, messages in sent.items():
             own = [replies.get(start + i) for i in range(len(messages))]
@@ -124,7 +154,7 @@ class Step:
         self, run: TrialRun, server_round: int, checked: Checked, population: int
     ) -> TrialRound | Failure:
         """Return the value of a trial's model, or why the trial has failed."""
-        metric = self.guard.metric
+        metric = self.metric
         if checked.not_finite > len(checked.used):
             return Failure("diverged: most evaluations were not finite")
         try:
@@ -141,7 +171,7 @@ class Step:
                 "fraction_evaluate, or pass evaluate_fn"
             )
         own = self._values(run, checked)
-        if self.guard.judge_by == "mean":  # 0: the clients do not tell their own values
+        if self.judge.by == "mean":  # 0: the clients do not tell their own values
             value = metrics[metric]
             variance = 0.0 if own is None else sampling_variance(*own, population)
         elif own is None:
@@ -161,11 +191,11 @@ class Step:
     def _values(self, run: TrialRun, checked: Checked) -> tuple[Array, Array] | None:
         """Return values and weights of the clients that judged; None if they do not tell."""
         records = [client_metrics(reply) for reply in checked.used]
-        if not all(is_number(record.get(self.guard.metric)) for record in records) or not records:
+        if not all(is_number(record.get(self.metric)) for record in records) or not records:
             return None
         weighted_by = run.weighted_by or ""
         weights = [record[weighted_by] if is_number(record.get(weighted_by)) else 1.0 for record in records]
-        values = np.array([record[self.guard.metric] for record in records], dtype=np.float64)
+        values = np.array([record[self.metric] for record in records], dtype=np.float64)
         return values, np.array(weights, dtype=np.float64)
 
 
@@ -189,26 +219,3 @@ def _without_replies(what: str, checked: Checked) -> Failure:
         return Failure(f"diverged: every {what} held numbers that are not finite")
     reasons = "; ".join(checked.refused[:3])
     return Failure(f"no {what} could be used: {reasons}", lost=not checked.raised)
-
-
-def wait_for_clients(
-    grid: Grid, num_clients: int | None, least: int, seconds: float, stop: threading.Event
-) -> list[int]:
-    """Return the ids of the connected clients, or raise ConfigError if too few are there in time.
-
-    It waits for `num_clients`, or until their number stops changing; without `least` no trial can run.
-    """
-    began = time.monotonic()
-    nodes = wait_for_nodes(grid, num_clients, began + seconds, stop)
-    wanted = max(least, num_clients or 1)
-    if len(nodes) < wanted and is_simulated(grid):
-        raise ConfigError(
-            f"clients: expected {wanted}, the simulation has {len(nodes)} nodes; add --federation-config "
-            f"num-supernodes={wanted}"
-        )
-    if len(nodes) < wanted:
-        raise ConfigError(
-            f"clients: expected {wanted}, only {len(nodes)} connected after "
-            f"{time.monotonic() - began:.0f} s; start more SuperNodes, or set a larger wait_seconds"
-        )
-    return nodes

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from flwr.serverapp import Grid
 
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated.proposals import Proposals
-from fbo_flower.federated.replies import Guard
 from fbo_flower.federated.result import MARK, TunedFederation, tables_of
 from fbo_flower.federated.schedules import Population, make_schedule
 from fbo_flower.federated.settings import Clients, Judge, Run, Search
@@ -91,24 +88,25 @@ def tune_federation(
         search = replace(search, num_initial=max(4, 2 * space.dimension))
     schedule = make_schedule(search.schedule, rounds, search.eta, search.first_rung, space, seed)
     proposals = Proposals(space, search.proposals, search.num_initial or 0, seed)
-    guard = Guard(metric, judge.bounds, judge.max_weight, judge.by)
+    step = Step(grid, metric, judge, clients)
     settings = {
         **asdict(search), **asdict(judge), "kind": "federation", "space": space.digest, "metric": metric,
-        "rounds": rounds, "seed": seed, "bounds": guard.bounds and list(guard.bounds),
+        "rounds": rounds, "seed": seed, "bounds": step.guard.bounds and list(step.guard.bounds),
     }  # fmt: skip
     limits = {"budget": budget, "num_trials": settings.pop("num_trials")}
     del settings["finalists"]
-    directory = None if keep.out is None else _result_directory(keep)
+    directory = None if keep.out is None else writable_directory(keep.out)
+    if directory is not None and (directory / MARK).exists() and not (keep.overwrite or keep.resume):
+        raise ConfigError(
+            f"out: expected a directory without a result, got {directory}; pass overwrite=True to replace it"
+        )
     path = None if keep.journals is None else writable_directory(keep.journals) / JOURNAL
-    sign = -1.0 if judge.minimize else 1.0
-    step = Step(grid, guard, sign, clients.timeout, judge.evaluate_on, threading.Event())
     checkpoints = Checkpoints(None if path is None else path.with_name(f"{path.name}.checkpoints"))
     with ExitStack() as stack:
         stack.enter_context(single_thread())
         journal = None if path is None else stack.enter_context(StudyJournal(path))
         tuner = Tuner(
-            build, seed, step, schedule, proposals, journal, checkpoints, budget, search, judge.finalists,
-            clients, callbacks,
+            build, seed, step, schedule, proposals, journal, checkpoints, budget, search, callbacks,
         )  # fmt: skip
         if journal is not None:
             events = list(journal.events())
@@ -121,7 +119,7 @@ def tune_federation(
             tuner.replay(events)
         tuner.run()
         best = tuner.ranking()[0]  # a run without a successful trial raises
-        tables = tables_of(tuner.trials, rounds, sign)
+        tables = tables_of(tuner.trials, rounds, step.sign)
         settings |= {**limits, "spent": tuner.spent}
         result = TunedFederation(settings, *tables, best.number, tuner.run_of(best.number).arrays)
     if directory is not None:
@@ -142,13 +140,3 @@ def _check(build: object, space: object, keep: object, groups: Mapping[str, obje
         raise ConfigError(f"keep: expected Keep(...), got {kind_of(keep)}")
     if keep is not None and (keep.messages is not None or keep.label is not None):
         raise ConfigError("keep: expected no messages and no label, which a tuned federation does not have")
-
-
-def _result_directory(keep: Keep) -> Path:
-    """Return the directory of the results; a result is not replaced unless that was asked for."""
-    directory = writable_directory(str(keep.out))
-    if (directory / MARK).exists() and not (keep.overwrite or keep.resume):
-        raise ConfigError(
-            f"out: expected a directory without a result, got {directory}; pass overwrite=True to replace it"
-        )
-    return directory

@@ -26,9 +26,9 @@ from fbo_flower.errors import ConfigError, ObjectiveError, printable
 from fbo_flower.federated.proposals import Proposals, ranking
 from fbo_flower.federated.records import Trial, TrialRound
 from fbo_flower.federated.schedules import GoOn, Schedule, Start
-from fbo_flower.federated.settings import Clients, Run, Search
+from fbo_flower.federated.settings import Run, Search
 from fbo_flower.federated.state import Checkpoints
-from fbo_flower.federated.step import LEGACY, Failure, Step, wait_for_clients
+from fbo_flower.federated.step import LEGACY, Failure, Step
 from fbo_flower.federated.trial_run import TrialRun, least_clients
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import Config
@@ -129,8 +129,6 @@ class Tuner:
     checkpoints: Checkpoints
     budget: int | None
     search: Search
-    finalists: int
-    clients: Clients
     callbacks: Sequence[Callable[[TunerProgress], None]]
 
     def __post_init__(self) -> None:
@@ -181,9 +179,8 @@ class Tuner:
 
     def run(self) -> None:
         """Run until the budget is spent, or no trial is left."""
-        stop = self.step.stop
-        with interruptible(stop):
-            wait_for_clients(self.step.grid, self.clients.number, 1, self.clients.wait_seconds, stop)
+        with interruptible(self.step.stop):
+            self.step.wait_for_clients(self.step.clients.number)
             while self.budget is None or self.spent < self.budget:
                 self._fill()
                 if not self._running():
@@ -287,7 +284,7 @@ class Tuner:
             )
         self._begun = True
         if len(nodes) < least:
-            nodes = wait_for_clients(grid, least, least, self.clients.wait_seconds, self.step.stop)
+            nodes = self.step.wait_for_clients(least, least)
         # if clients have left, there may be enough for fewer trials only: the earliest ones go on
         chosen = running[: max(len(nodes) // least, 1)]
         if len(chosen) < len(running):
@@ -310,7 +307,7 @@ class Tuner:
             else:
                 log(INFO, "[%d%s client-rounds] trial %d, round %d/%d: %s %.4g%s",
                     self.spent, budget, trial.number, trial.round, self.schedule.rounds,
-                    self.step.guard.metric, sign * trial.value, about)  # fmt: skip
+                    self.step.metric, sign * trial.value, about)  # fmt: skip
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -336,7 +333,7 @@ class Tuner:
 
     def _judge_finalists(self) -> None:
         """Evaluate the models of the best trials on all clients."""
-        for trial in self.ranking()[: self.finalists]:
+        for trial in self.ranking()[: self.step.judge.finalists]:
             if trial.judged is not None:
                 continue  # before the interruption
             nodes = sorted(self.step.grid.get_node_ids())
@@ -347,4 +344,4 @@ class Tuner:
                 continue
             self._commit(changed={str(trial.number): {"judged": result.value}})
             log(INFO, "Finalist %d on all clients: %s %.4g",
-                trial.number, self.step.guard.metric, self.step.sign * result.value)  # fmt: skip
+                trial.number, self.step.metric, self.step.sign * result.value)  # fmt: skip

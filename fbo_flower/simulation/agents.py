@@ -15,7 +15,7 @@ from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.registry import SIMULATION
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.app import agent_app
-from fbo_flower.clients.evaluator import Parallel
+from fbo_flower.clients.evaluator import Parallel, points_of
 from fbo_flower.clients.guards import check_subset
 from fbo_flower.clients.pruning import FEDERATED, Pruning
 from fbo_flower.clients.site import SiteOptions
@@ -159,7 +159,7 @@ def problem_agent(
     if isinstance(problem, OwnObjective):
         name = problem.agent_name(partition)
         context = replace(context, node_config={**context.node_config, "agent": name})
-        initial = problem.initial_points()
+        initial = points_of(problem.initial, problem.space)
     pruning = Pruning.read({}, agents.pruning)
     return TuningAgent(
         problem,

@@ -8,11 +8,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from types import FrameType
 from typing import Any
 
@@ -25,7 +25,7 @@ from fbo_flower.errors import ConfigError, FBOError, did_you_mean
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.simulation.rare_collections import rare_collections
 from fbo_flower.simulation.ray_grid import RayGrid
-from fbo_flower.simulation.ray_workers import check_picklable
+from fbo_flower.simulation.ray_workers import check_picklable, import_ray
 from fbo_flower.simulation.settings import RayEngine
 from fbo_flower.strategies import TuningStrategy
 from fbo_flower.strategies.exchange import Stopped
@@ -63,13 +63,8 @@ def run_on_engine(
         with rare_collections():
             start(InProcessGrid(app, num_agents))
     elif name == "ray":
-        ray = engine if isinstance(engine, RayEngine) else RayEngine()
-        with (
-            RayGrid(
-                app, num_agents, num_workers=ray.num_workers, address=ray.address, timeout=ray.timeout
-            ) as grid,
-            rare_collections(),
-        ):
+        settings = asdict(engine if isinstance(engine, RayEngine) else RayEngine())
+        with RayGrid(app, num_agents, **settings) as grid, rare_collections():
             start(grid)
     else:
         _run_flower(strategy, start, app, num_agents)
@@ -84,14 +79,9 @@ def colour_terminals_only() -> None:
 
 def _run_flower(strategy: TuningStrategy, start: Start, app: ClientApp, num_agents: int) -> None:
     """Run on Flower's simulation engine, which starts the ServerApp in a separate thread."""
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray  # noqa: F401  # without Ray, Flower would end this process
-        from flwr.simulation import run_simulation
-    except ImportError as error:
-        raise ConfigError(
-            "engine: flower needs Ray; run pip install 'fbo-flower[simulation]', or use the engine inline"
-        ) from error
+    import_ray("flower")  # without Ray, Flower would end this process
+    from flwr.simulation import run_simulation
+
     check_picklable(app)
     server = ServerApp()
     failure: list[BaseException] = []

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from fbo_flower.algorithms.options import check_number
-from fbo_flower.algorithms.records import Array
 from fbo_flower.clients.evaluator import points_of
 from fbo_flower.clients.objective import (
     ObjectiveContext,
@@ -83,16 +82,6 @@ class OwnObjective(Problem):
 
     def agent_name(self, partition: int) -> str:
         return self.names[partition]
-
-    def initial_points(self) -> Array | None:
-        """Return the points `(k, D)` of the initial configurations; None if there are none.
-
-        Raises
-        ------
-        ConfigError
-            If a configuration is not one of the search space.
-        """
-        return points_of(self.initial, self.search_space)
 
 
 def own_objective(

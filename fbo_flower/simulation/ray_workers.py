@@ -178,15 +178,21 @@ def ray_running(address: str | None = None) -> Iterator[None]:
             ray.shutdown()
 
 
-def _start_ray(address: str | None) -> tuple[Any, bool]:
-    """Return the module `ray`, connected to a cluster, and whether this call started the cluster."""
+def import_ray(engine: str) -> Any:
+    """Return the module `ray`; ConfigError, with what to install for an engine, if there is none."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
     except ImportError as error:
         raise ConfigError(
-            "engine: ray needs Ray; run pip install 'fbo-flower[simulation]', or use the engine inline"
+            f"engine: {engine} needs Ray; run pip install 'fbo-flower[simulation]', or use the engine inline"
         ) from error
+    return ray
+
+
+def _start_ray(address: str | None) -> tuple[Any, bool]:
+    """Return the module `ray`, connected to a cluster, and whether this call started the cluster."""
+    ray = import_ray("ray")
     if ray.is_initialized():
         return ray, False
     address = address or os.environ.get("RAY_ADDRESS")

@@ -21,7 +21,6 @@ import argparse
 import json
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -36,7 +35,6 @@ from flwr.serverapp.strategy import FedAvgM, Strategy
 from fbo_flower import Float, Int, Ordinal, SearchSpace
 from fbo_flower.federated import (
     Clients,
-    Guard,
     Judge,
     Population,
     Run,
@@ -174,7 +172,7 @@ def whole_run(
     grid = InProcessGrid(app(on, seed, stream), num_clients_of(on, seed))
     run = TrialRun(lambda own: Run(make(own), first_model(on, seed, stream)), seed, stream, dict(config))
     nodes = grid.get_node_ids()
-    step = Step(grid, Guard("accuracy"), 1.0, 60.0, "share", threading.Event())
+    step = Step(grid, "accuracy", Judge(), Clients(timeout=60.0))
     for server_round in range(1, ROUNDS + 1):
         with single_thread():
             result = step.run({stream: run}, {stream: server_round}, {stream: nodes}, nodes)[stream]

@@ -5,13 +5,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import FedAdam, FedAvgM, FedYogi, Strategy
 from toy_federation import fedavg, toy_grid, toy_model
 
 from fbo_flower.errors import JournalError
 from fbo_flower.federated import Run
-from fbo_flower.federated.state import Checkpoints, digest_of, restore, state_of
+from fbo_flower.federated.state import (
+    Checkpoints,
+    decode,
+    digest_of,
+    encode,
+    restore,
+    state_of,
+)
 from fbo_flower.federated.trial_run import TrialRun
 
 ONE = {"min_available_nodes": 1, "min_train_nodes": 1, "min_evaluate_nodes": 1}
@@ -94,6 +101,21 @@ def test_own_strategies_are_saved_by_their_attributes_or_by_their_own_methods(ex
     assert other.secret is kept
     if not explicit:
         assert other.inner.fraction_train == 0.25  # type: ignore[attr-defined]
+
+
+def test_arrays_keep_their_order_and_their_names_do_not_mix(tmp_path: Path) -> None:
+    one, two = np.zeros(2), np.ones(2)
+    model = ArrayRecord({"w/b": Array(one), "w": Array(two), "a": Array(np.array(["text"]))})
+    given = {"model": model, "nested": {"w": {"b": two}, "w/b": one}, "no": np.array([{}], dtype=object)}
+    store = Checkpoints(tmp_path)
+    arrays, form = store.get(store.put(*encode(given)))
+    assert list(form) == ["model", "nested"]
+    found = decode(form["model"], arrays)
+    assert [(name, a.numpy().tolist()) for name, a in found.items()] == [
+        ("w/b", [0.0, 0.0]), ("w", [1.0, 1.0]), ("a", ["text"]),
+    ]  # fmt: skip
+    nested = decode(form["nested"], arrays)
+    assert (nested["w"]["b"].tolist(), nested["w/b"].tolist()) == ([1.0, 1.0], [0.0, 0.0])
 
 
 def test_a_checkpoint_is_found_by_its_content_and_stored_once(tmp_path: Path) -> None:

@@ -134,6 +134,8 @@ def test_no_round_begins_after_the_budget() -> None:
     result = tune(budget=50, num_trials=None)
     assert 50 <= result.client_rounds < 50 + 4
     assert result.client_rounds == sum(result.curves["asked"])
+    without = tune(num_trials=None, rounds=1, proposals="random")
+    assert len(without.trials) == 20
 
 
 def test_the_same_seed_gives_the_same_trials() -> None:
@@ -248,6 +250,7 @@ def test_if_every_trial_fails_the_error_says_why() -> None:
     ("changes", "words"),
     [
         ({"metric": "auc"}, "'auc'.*got accuracy"),
+        ({"build": lambda c: FedAvg(min_available_nodes=1, fraction_evaluate=0.0)}, "got none; return it"),
         ({"rounds": 0}, "rounds"),
         ({"budget": 0}, "budget"),
         ({"num_parallel": 0}, "num_parallel"),

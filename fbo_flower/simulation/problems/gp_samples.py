@@ -143,29 +143,19 @@ def _nearest(config: Config, name: str, size: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _values(problem: GPSamples, partition: int) -> NDArray[np.float64]:
+    size, dimension = GRID_SIZES[problem.dimension], problem.dimension
+    seed = problem.seed if problem.function_seed is None else problem.function_seed
     if partition == 0 or not problem.is_related(partition):
-        values = _scaled_sample(problem, partition)
-    else:
-        values = _values(problem, 0) + problem.difference * _offset(problem, partition)
+        rng = generator(seed, problem.name, "function", partition)
+        sample = sample_on_grid(size, dimension, problem.lengthscale, rng)
+        values = (sample - sample.min()) / (sample.max() - sample.min())
+    else:  # the offset is scaled so that its largest absolute value is 1
+        rng = generator(seed, problem.name, "offset", partition)
+        if problem.offset == "sign":
+            offset = rng.choice(np.array([-1.0, 1.0]), size=(size,) * dimension)
+        else:
+            sample = sample_on_grid(size, dimension, problem.lengthscale, rng)
+            offset = sample / np.abs(sample).max()
+        values = _values(problem, 0) + problem.difference * offset
     values.setflags(write=False)
-    return values
-
-
-def _scaled_sample(problem: GPSamples, partition: int) -> NDArray[np.float64]:
-    rng = generator(_function_seed(problem), problem.name, "function", partition)
-    sample = sample_on_grid(GRID_SIZES[problem.dimension], problem.dimension, problem.lengthscale, rng)
-    return np.asarray((sample - sample.min()) / (sample.max() - sample.min()))
-
-
-def _offset(problem: GPSamples, partition: int) -> NDArray[np.float64]:
-    """Return the offset, scaled so that its largest absolute value is 1."""
-    rng = generator(_function_seed(problem), problem.name, "offset", partition)
-    size = GRID_SIZES[problem.dimension]
-    if problem.offset == "sign":
-        return rng.choice(np.array([-1.0, 1.0]), size=(size,) * problem.dimension)
-    sample = sample_on_grid(size, problem.dimension, problem.lengthscale, rng)
-    return np.asarray(sample / np.abs(sample).max())
-
-
-def _function_seed(problem: GPSamples) -> int:
-    return problem.seed if problem.function_seed is None else problem.function_seed
+    return np.asarray(values)
