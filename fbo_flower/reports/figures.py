@@ -217,7 +217,7 @@ def ranked(study: Study) -> list[tuple[str, dict[str, Any]]]:
 def best_cells(study: Study, limit: int) -> dict[str, Sequence[str]]:
     """Return a table's columns: the agents with the best values, their values, and by which algorithm."""
     best = ranked(study)[:limit]
-    cells = {"agent": [agent for agent, _ in best], "value": [f"{found['value']:.4g}" for _, found in best]}
+    cells = {"agent": [agent for agent, _ in best], "value": [f"{found['value']:.6g}" for _, found in best]}
     if len(study.algorithms) > 1:
         cells["algorithm"] = [found["algorithm"] for _, found in best]
     return dict(cells)
