@@ -29,6 +29,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -217,7 +218,7 @@ def ranked(study: Study) -> list[tuple[str, dict[str, Any]]]:
 def best_cells(study: Study, limit: int) -> dict[str, Sequence[str]]:
     """Return a table's columns: the agents with the best values, their values, and by which algorithm."""
     best = ranked(study)[:limit]
-    cells = {"agent": [agent for agent, _ in best], "value": [f"{found['value']:.4g}" for _, found in best]}
+    cells = {"agent": [agent for agent, _ in best], "value": [f"{found['value']:.6g}" for _, found in best]}
     if len(study.algorithms) > 1:
         cells["algorithm"] = [found["algorithm"] for _, found in best]
     return dict(cells)
@@ -233,10 +234,8 @@ def _write_title(drawing: Figure | SubFigure, title: str) -> None:
 
 def study_title(study: Study) -> str:
     """Return problem or app, metric if known, number of agents, and how many of them have a value."""
-    name, metric, agents = _name(study), metric_of(study), _num_agents(study)
-    parts = [f"{name}: {metric}" if name and metric else name or metric, _agents(agents)]
-    if len(agents) == 1 and not len(study.models):
-        parts.append(_with_value(study, agents[0]))
+    (name, agents), metric = _name_and_agents(study), metric_of(study)
+    parts = [f"{name}: {metric}" if name and metric else name or metric, agents, _with_value(study)]
     return _joined(parts)
 
 
@@ -250,32 +249,28 @@ def _joined(parts: list[str]) -> str:
     return textwrap.fill(", ".join(part for part in parts if part), 88)  # characters of a bold line
 
 
-def _name(study: Study) -> str:
-    problems = dict.fromkeys(str(run["problem"]) for run in study.settings["runs"] if run.get("problem"))
-    return ", ".join(problems) or str(study.settings.get("name", ""))
-
-
-def _num_agents(study: Study) -> list[int]:
+def _name_and_agents(study: Study) -> tuple[str, str]:
     runs = study.settings["runs"]
-    return list(dict.fromkeys(int(run["num_agents"]) for run in runs if run.get("num_agents")))
+    problems = dict.fromkeys(str(run["problem"]) for run in runs if run.get("problem"))
+    numbers = dict.fromkeys(str(run["num_agents"]) for run in runs if run.get("num_agents"))
+    agents = f"{' or '.join(numbers)} agent{'' if list(numbers) == ['1'] else 's'}" if numbers else ""
+    return ", ".join(problems) or str(study.settings.get("name", "")), agents
 
 
-def _agents(numbers: list[int]) -> str:
-    if not numbers:
+def _with_value(study: Study) -> str:
+    """Return how many agents have a value, if all runs have as many agents."""
+    numbers = {int(run["num_agents"]) for run in study.settings["runs"] if run.get("num_agents")}
+    if len(numbers) != 1 or len(study.models):
         return ""
-    return f"{' or '.join(map(str, numbers))} agent{'' if numbers == [1] else 's'}"
-
-
-def _with_value(study: Study, num_agents: int) -> str:
     counts = []
     for algorithm in study.algorithms:
         tables = [table.where(algorithm=algorithm) for table in (study.trials, study.recommendations)]
         counts.append(len({a for rows in tables for a in rows["agent"][np.isfinite(rows["value"])].tolist()}))
-    if not any(counts):
-        return "" if np.isfinite(study.rounds["mean_incumbent"]).any() else "no value disclosed"
     low, high = min(counts), max(counts)
-    if low == high == num_agents:
-        return "all with a value" if num_agents > 1 else ""
+    if not high:
+        return "" if np.isfinite(study.rounds["mean_incumbent"]).any() else "no value disclosed"
+    if {low, high} == numbers:
+        return "all with a value" if high > 1 else ""
     return f"{low if low == high else f'{low} to {high}'} with a value"
 
 
@@ -328,7 +323,7 @@ def draw_curves(
     else:
         draw_lines(ax, lines, styles, steps=by_time)
         for agent in agents:
-            ax.lines[0].set_gid(f"agent {agent}")
+            ax.lines[0].set_gid(f"agent {quoted(agent)}")
         zoom(ax, lines.values(), start, minimize=minimize)
         _explain_bands(ax, lines, at_top=minimize)
     ax.set_ylabel(f"Best {shorten(metric_of(study)) or 'value'} so far")
@@ -373,6 +368,11 @@ def _mean_lines(study: Study, x: str, points: int) -> tuple[dict[str, Line], dic
     return {name: line for name, line in lines.items() if np.isfinite(line[1]).any()}, agents, x
 
 
+def quoted(agent: str) -> str:
+    """Return a name for a `gid`; `urllib.parse.unquote` undoes it. An agent may be called anything."""
+    return quote(agent, safe="", errors="surrogatepass")
+
+
 def what_is_drawn(num_agents: int) -> str:
     """Return what the lines of a picture of one algorithm with so many agents are."""
     few = num_agents <= MAX_LINES
@@ -400,7 +400,7 @@ def _draw_agents(
         turns = curve[1:] != curve[:-1]  # points between two that are as high need not be drawn
         corners = np.r_[True, turns] | np.r_[turns, True]
         style: dict[str, Any] = {"color": hues.get(agent, colour), "linewidth": width, "alpha": alpha}
-        ax.plot(x[corners], curve[corners], gid=f"{kind} {agent}", **style, **thin)
+        ax.plot(x[corners], curve[corners], gid=f"{kind} {quoted(agent)}", **style, **thin)
 
 
 def best_by_time(study: Study, algorithm: str, points: int = 1000) -> tuple[list[str], Array, Array]:
@@ -627,7 +627,8 @@ def traffic_figure(study: Study, *, title: str | None = None) -> Figure:
     for ax, unit in zip(above.subplots(1, len(units), squeeze=False)[0], units, strict=True):
         draw_sent(ax, study, study_styles(study), unit)
     draw_table(below.subplots(), traffic_cells(study), "What each agent received and sent in the whole run")
-    usual = _joined([_name(study), f"{_agents(_num_agents(study))}: traffic and privacy".removeprefix(": ")])
+    name, agents = _name_and_agents(study)
+    usual = _joined([name, f"{agents}: traffic and privacy".removeprefix(": ")])
     _write_title(above, usual if title is None else title)
     return drawing
 

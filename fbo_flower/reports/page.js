@@ -160,3 +160,4 @@ document.addEventListener("input", (event) => {
   if (event.target.type === "search") filter(event.target.value);
 });
 for (const kind of ["pointermove", "pointerdown"]) document.addEventListener(kind, point);
+document.addEventListener("scroll", () => { tip.hidden = true; }, true);

@@ -29,6 +29,7 @@ from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import numpy as np
@@ -322,7 +323,7 @@ class _Pen:
                 del use.attrib["style"]
         kind, _, what = group.attrib.pop("id", "").partition(" ")
         if kind in {"agent", "many"}:
-            group.set("data-a", str(self._place[what]))
+            group.set("data-a", str(self._place[unquote(what, errors="surrogatepass")]))
             group.set("class", kind)
         elif kind in {"trials", "best", "models"}:
             notes = self._notes

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,9 +63,7 @@ class SummaryRow:
     differences: dict[int, AgentMean]
     final_difference: AgentMean
     share_no_worse: float  # share of agents whose final incumbent is at least the reference's
-    evaluations_to_reference: (
-        int | None
-    )  # until the mean incumbent reaches the reference's final one; None: never
+    evaluations_to_reference: int | None  # until the mean incumbent is as good as its final one; None: never
     evaluations_to_most: int | None  # the same, for 95 % of the reference's gain after its initial design
     bytes_down: float  # per agent and round
     bytes_up: float
@@ -198,13 +196,19 @@ def _row(
             gains = sign * (mine[:, :length] - theirs[:, :length])
             final_gain = sign * (_final(mine) - _final(theirs))
             final_gain = final_gain[np.isfinite(final_gain)]
+    final = estimate(_final(own))
+    seen = rounds["mean_incumbent"][np.isfinite(rounds["mean_incumbent"])]
+    if not len(agents) and len(seen):  # no trials are disclosed, but the strategy saw means
+        final = AgentMean(float(seen[-1]), math.nan, num_agents)
+    floats = (rounds["floats_down"] + rounds["floats_up"]).sum() / (num_agents or math.nan)
+    failed = (~np.isfinite(trials["value"])).sum() if len(trials) else rounds["failed_trials"].sum()
     return SummaryRow(
         algorithm=algorithm,
         status=str(run.get("status", "")),
         num_agents=len(agents) or num_agents,
         num_evaluations=(min(num_trials, default=0), max(num_trials, default=0)),
         checkpoints={k: estimate(_after(own, k)) for k in checkpoints},
-        final=estimate(_final(own)) if len(agents) else _disclosed_mean(rounds, num_agents),
+        final=final,
         reference=reference,
         differences={k: estimate(_after(gains, k)) for k in checkpoints},
         final_difference=estimate(final_gain),
@@ -213,13 +217,9 @@ def _row(
         evaluations_to_most=to_most,
         bytes_down=float(rounds["bytes_down"].sum() / num_turns),
         bytes_up=float(rounds["bytes_up"].sum() / num_turns),
-        floats_per_agent=float((rounds["floats_down"] + rounds["floats_up"]).sum() / num_agents)
-        if num_agents and len(rounds)
-        else math.nan,
+        floats_per_agent=float(floats) if len(rounds) else math.nan,
         seconds=float(run.get("seconds") or rounds["seconds"].sum()),
-        failed_evaluations=int((~np.isfinite(trials["value"])).sum())
-        if len(trials)
-        else int(rounds["failed_trials"].sum()),
+        failed_evaluations=int(failed),
         num_with_value=_num_with_value(run, rounds, own, num_agents),
         replies=int(rounds["replies"].sum()),
         evaluations_made=sum(run["evaluations"].values()) if "evaluations" in run else None,
@@ -283,12 +283,6 @@ def _final(curves: Array) -> Array:
     return _after(curves, curves.shape[1])
 
 
-def _disclosed_mean(rounds: Table, num_agents: int) -> AgentMean:
-    """Return the last mean incumbent that the strategy saw, for agents that disclose no trials."""
-    means = rounds["mean_incumbent"][np.isfinite(rounds["mean_incumbent"])]
-    return AgentMean(float(means[-1]), math.nan, num_agents) if len(means) else estimate(means)
-
-
 def _decimals(size: float) -> int:
     """Return the number of decimals that show two significant digits of a number of this size."""
     return min(max(1 - math.floor(math.log10(size)), 0), 8) if 0 < size < math.inf else 1
@@ -312,9 +306,8 @@ def render_cells(cells: Mapping[str, Sequence[str]]) -> rich.table.Table:
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("", no_wrap=True)
     for name in names:
-        table.add_column(
-            Text(printable(name), style="bold"), justify="right", no_wrap=True
-        )  # Text, so that brackets are not markup
+        text = Text(printable(name), style="bold")  # whose brackets are not markup
+        table.add_column(text, justify="right", no_wrap=True)
     for name, values in others:
         table.add_row(*(Text(printable(text)) for text in (name, *values)))
     return table
@@ -352,88 +345,83 @@ def format_bytes(num_bytes: float) -> str:
 
 def summary_cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
     """Return the summary by quantity: heading -> one cell per algorithm."""
+    cells: dict[str, list[str]] = {}
+
+    def add(heading: str, show: Callable[[SummaryRow], object], wanted: bool = True) -> None:
+        if wanted:
+            cells[heading] = [str(show(row)) for row in rows]
+
     reference = next((row.reference for row in rows if row.reference is not None), None)
-    cells: dict[str, list[str]] = {
-        "algorithm": [
-            row.algorithm + (f" ({row.status})" if row.status not in {"", "finished"} else "") for row in rows
-        ],
-        "agents": [str(row.num_agents) for row in rows],
-    }
-    if any(row.replies and row.num_with_value != row.num_agents for row in rows):
-        number = [row.num_with_value for row in rows]
-        cells["agents with a value"] = ["not disclosed" if k is None else str(k) for k in number]
-    cells["evaluations"] = [
-        "not disclosed"
-        if row.num_with_value is None
-        else "-".join(map(str, sorted(set(row.num_evaluations))))
-        for row in rows
-    ]
-    for k in rows[0].checkpoints if rows else ():
-        cells[f"best at {k}"] = [str(row.checkpoints[k]) for row in rows]
-    cells["best at end"] = ["not disclosed" if row.num_with_value is None else str(row.final) for row in rows]
-    if reference is not None:
-        for k in rows[0].differences:
-            cells[f"gain on {reference} at {k}"] = [_signed(row.differences[k]) for row in rows]
-        cells[f"gain on {reference} at end"] = [_signed(row.final_difference) for row in rows]
-        cells["agents no worse"] = [
-            "-" if math.isnan(row.share_no_worse) else f"{row.share_no_worse:.0%}" for row in rows
-        ]
-        cells["evaluations to match"] = [str(row.evaluations_to_reference or "not reached") for row in rows]
-        cells[f"to {MOST:.0%} of its gain"] = [str(row.evaluations_to_most or "not reached") for row in rows]
-    cells["down per agent-round"] = [format_bytes(row.bytes_down) for row in rows]
-    cells["up per agent-round"] = [format_bytes(row.bytes_up) for row in rows]
-    cells["floats per agent"] = [
-        "-" if math.isnan(row.floats_per_agent) else f"{row.floats_per_agent:,.0f}" for row in rows
-    ]
-    cells["seconds"] = [f"{row.seconds:.{0 if row.seconds >= 10 else 1}f}" for row in rows]
-    if any(row.evaluations_made is not None for row in rows):
-        made = [row.evaluations_made for row in rows]
-        cells["evaluations really made"] = ["all" if number is None else str(number) for number in made]
-    if any(row.failed_evaluations for row in rows):
-        cells["failed evaluations"] = [str(row.failed_evaluations) for row in rows]
-    if any(row.num_with_value is None for row in rows):
-        cells["replies"] = [str(row.replies) for row in rows]
-        cells["disclosed"] = [row.disclosures or "unknown" for row in rows]
-    if any(row.lost_replies for row in rows):
-        cells["lost replies"] = [str(row.lost_replies) for row in rows]
-    if any(row.refused_replies for row in rows):
-        cells["refused replies"] = [str(row.refused_replies) for row in rows]
+    hidden, compared = any(row.num_with_value is None for row in rows), reference is not None
+    places = list(rows[0].checkpoints) if rows else []
+
+    def known(row: SummaryRow, cell: object) -> object:
+        return "not disclosed" if row.num_with_value is None else cell
+
+    add("algorithm", lambda r: r.algorithm + f" ({r.status})" * (r.status not in {"", "finished"}))
+    add("agents", lambda r: r.num_agents)
+    some = any(row.replies and row.num_with_value != row.num_agents for row in rows)
+    add("agents with a value", lambda r: known(r, r.num_with_value), some)
+    add("evaluations", lambda r: known(r, "-".join(map(str, sorted(set(r.num_evaluations))))))
+    for k in places:
+        add(f"best at {k}", lambda r, k=k: r.checkpoints[k])  # type: ignore[misc]
+    add("best at end", lambda r: known(r, r.final))
+    for k in places:
+        add(f"gain on {reference} at {k}", lambda r, k=k: _signed(r.differences[k]), compared)  # type: ignore[misc]
+    add(f"gain on {reference} at end", lambda r: _signed(r.final_difference), compared)
+    add("agents no worse", lambda r: _or_dash(r.share_no_worse, ".0%"), compared)
+    add("evaluations to match", lambda r: r.evaluations_to_reference or "not reached", compared)
+    add(f"to {MOST:.0%} of its gain", lambda r: r.evaluations_to_most or "not reached", compared)
+    add("down per agent-round", lambda r: format_bytes(r.bytes_down))
+    add("up per agent-round", lambda r: format_bytes(r.bytes_up))
+    add("floats per agent", lambda r: _or_dash(r.floats_per_agent, ",.0f"))
+    add("seconds", lambda r: f"{r.seconds:.{0 if r.seconds >= 10 else 1}f}")
+    reused = any(row.evaluations_made is not None for row in rows)
+    add(
+        "evaluations really made",
+        lambda r: "all" if r.evaluations_made is None else r.evaluations_made,
+        reused,
+    )
+    add("failed evaluations", lambda r: r.failed_evaluations, any(r.failed_evaluations for r in rows))
+    add("replies", lambda r: r.replies, hidden)
+    add("disclosed", lambda r: r.disclosures or "unknown", hidden)
+    add("lost replies", lambda r: r.lost_replies, any(row.lost_replies for row in rows))
+    add("refused replies", lambda r: r.refused_replies, any(row.refused_replies for row in rows))
     for reason in sorted({reason for row in rows for reason in row.reasons}):
-        cells[f"  {reason}"] = [str(row.reasons.get(reason, 0)) for row in rows]
+        add(f"  {reason}", lambda r, reason=reason: r.reasons.get(reason, 0))  # type: ignore[misc]
     return cells
 
 
 def traffic_cells(study: Study) -> dict[str, list[str]]:
     """Return what an agent received, sent and disclosed in the whole run: heading -> a cell per algorithm."""
-    cells: dict[str, list[str]] = {
-        name: []
-        for name in (
-            *("algorithm", "bytes received", "bytes sent", "numbers sent", "trials disclosed"),
-            "differential privacy",
-        )
-    }
+    rows: list[dict[str, str]] = []
     for algorithm in study.algorithms:
         run, rounds = study.run(algorithm), study.rounds.where(algorithm=algorithm)
         trials = study.trials.where(algorithm=algorithm)
         num_agents = int(run.get("num_agents") or len(set(trials["agent"].tolist())) or 1)
-        down, up, floats = (
-            float(rounds[name].sum()) / num_agents for name in ("bytes_down", "bytes_up", "floats_up")
-        )
+        each = {
+            name: float(rounds[name].sum()) / num_agents for name in ("bytes_down", "bytes_up", "floats_up")
+        }
         privacy = run.get("privacy")
         spent = privacy.get("epsilon") if isinstance(privacy, Mapping) else None
         if spent is None:  # the noise of sites that judge models
             spent = float(np.max(study.judgements.where(algorithm=algorithm)["epsilon"], initial=0.0))
-        row = (
-            algorithm,
-            format_bytes(down),
-            format_bytes(up),
-            "not counted" if math.isnan(floats) else f"{floats:,.0f}",
-            f"{len(trials) / num_agents:.3g}" if len(trials) else "none",
-            f"epsilon {spent:.3g}" if spent else "none",
+        floats = each["floats_up"]
+        rows.append(
+            {
+                "algorithm": algorithm,
+                "bytes received": format_bytes(each["bytes_down"]),
+                "bytes sent": format_bytes(each["bytes_up"]),
+                "numbers sent": "not counted" if math.isnan(floats) else f"{floats:,.0f}",
+                "trials disclosed": f"{len(trials) / num_agents:.3g}" if len(trials) else "none",
+                "differential privacy": f"epsilon {spent:.3g}" if spent else "none",
+            }
         )
-        for column, cell in zip(cells.values(), row, strict=True):
-            column.append(cell)
-    return cells
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _or_dash(value: float, form: str) -> str:
+    return "-" if math.isnan(value) else format(value, form)
 
 
 def _signed(difference: AgentMean) -> str:

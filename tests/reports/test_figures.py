@@ -273,7 +273,7 @@ def test_the_best_configurations_are_a_table() -> None:
     drawn = [text.get_text() for text in figure(study).axes[-1].texts]
     assert drawn[:3] == ["agent", "value", "algorithm"]
     best = max(study.best.items(), key=lambda item: item[1]["value"])
-    assert drawn[9:12] == [best[0], f"{best[1]['value']:.4g}", best[1]["algorithm"]]
+    assert drawn[9:12] == [best[0], f"{best[1]['value']:.6g}", best[1]["algorithm"]]
     assert "the other 2 are in best.json" in figure(study).axes[-1].get_title(loc="left")
 
 

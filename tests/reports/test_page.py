@@ -177,6 +177,8 @@ def test_texts_of_agents_and_users_are_escaped_everywhere() -> None:
     assert "\x1b" not in page
     assert html.escape(EVIL) in page
     assert any(EVIL in head for _, head, _ in data_of(page)["notes"])
+    for number in (1, 2, 9):
+        Checker(html_page(a_study(number, 2, space, name=f"%20 \x1b[31m\n\t\ud800\u202e&'{EVIL}{{}}")))
     assert "agents with most failures" in page
 
 

@@ -7,31 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_study import changed, made_study
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.study import Study
-from fbo_flower.study.schema import ROUNDS, TIMES, TRIALS
-from fbo_flower.study.table import Table
 
 
 def a_study(*configs: dict[str, Any]) -> Study:
     """Return a study with one trial per configuration; the last trial failed."""
     rows = [
-        {
-            "algorithm": "ts",
-            "agent": "007",
-            "round": number + 1,
-            "trial": number,
-            "pulls": 1,
-            "config": config,
-            "value": math.nan if number == len(configs) - 1 else 0.5,
-            "failure": "diverged" if number == len(configs) - 1 else "",
-            "regret": math.nan,
-        }
+        {"algorithm": "ts", "agent": "007", "trial": number, "config": config, "value": 0.5}
         for number, config in enumerate(configs)
     ]
-    settings = {"schema": 2, "runs": [{"algorithm": "ts"}]}
-    return Study(settings, Table.from_rows(rows, TRIALS), Table.from_rows([], ROUNDS))
+    rows[-1] |= {"value": math.nan, "failure": "diverged"}
+    return made_study([{"algorithm": "ts"}], trials=rows)
 
 
 def test_a_missing_pandas_names_the_extra_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +70,7 @@ def test_a_frame_is_a_copy_and_a_study_without_trials_an_empty_frame() -> None:
     frame = study.to_dataframe()
     frame.loc[0, "value"] = 7.0
     assert study.trials["value"][0] == 0.5
-    nothing = Study(study.settings, Table.from_rows([], TRIALS), study.rounds).to_dataframe()
+    nothing = changed(study, trials=[]).to_dataframe()
     assert len(nothing) == 0
     assert "state" in nothing.columns
 
@@ -94,8 +83,7 @@ def test_a_trial_has_the_times_of_its_agent_and_unknown_ones_are_missing() -> No
         {"algorithm": "ts", "agent": "007", "trial": 0, "started": 1.7e9, "ended": 1.7e9 + 0.25},
         {"algorithm": "ts", "agent": "7", "trial": 1, "started": 1.6e9, "ended": 1.6e9},
     ]
-    times = Table.from_rows(rows, TIMES)
-    frame = Study(study.settings, study.trials, study.rounds, times=times).to_dataframe()
+    frame = changed(study, times=rows).to_dataframe()
     assert frame["started"][0] == pandas.Timestamp(1.7e9, unit="s", tz="UTC")
     assert frame["started"].isna().tolist() == [False, True, False]
     seconds = (frame["ended"] - frame["started"]).dt.total_seconds()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_study import USUAL, made_study
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage.files import atomic_file
@@ -31,35 +32,14 @@ CONFIGS = st.dictionaries(TEXT, SCALARS, max_size=3)
 
 
 def trial(agent: str, number: int, value: float, algorithm: str = "ts", **config: Any) -> dict[str, Any]:
-    return {
-        "algorithm": algorithm,
-        "agent": agent,
-        "round": number + 1,
-        "trial": number,
-        "pulls": 1,
-        "config": config,
-        "value": value,
-        "failure": "diverged" if math.isnan(value) else "",
-        "regret": math.nan,
-    }
+    key = {"algorithm": algorithm, "agent": agent, "round": number + 1, "trial": number}
+    failure = "diverged" if math.isnan(value) else ""
+    return USUAL["trials"] | key | {"config": config, "value": value, "failure": failure}
 
 
-def a_round(number: int, algorithm: str = "ts", **changes: Any) -> dict[str, Any]:
-    counts = {
-        "bytes_down": 100, "bytes_up": 50, "floats_down": 8.0, "floats_up": 4.5, "tasks": 2, "replies": 2,
-        "failures": 0, "refused": 0, "failed_trials": 0,
-    }  # fmt: skip
-    means = {"seconds": 0.5, "mean_incumbent": 0.25, "best": 0.75, "reasons": ""}
-    return {"algorithm": algorithm, "round": number, **counts, **means, **changes}
-
-
-def a_study(trials: list[dict[str, Any]], *, algorithm: str = "ts", **run: Any) -> Study:
-    meta = {"schema": 2, "name": "a study", "created": "2025-01-01", "versions": {"numpy": "2"}}
-    return Study(
-        {**meta, "runs": [{"algorithm": algorithm, "status": "finished", **run}]},
-        Table.from_rows(trials, TRIALS),
-        Table.from_rows([a_round(1, algorithm), a_round(2, algorithm)], ROUNDS),
-    )
+def a_study(trials: list[dict[str, Any]], *, algorithm: str = "ts") -> Study:
+    rounds = [{"algorithm": algorithm, "round": k, "bytes_up": 50, "floats_up": 4.5} for k in (1, 2)]
+    return made_study([{"algorithm": algorithm, "status": "finished"}], trials=trials, rounds=rounds)
 
 
 @pytest.fixture
