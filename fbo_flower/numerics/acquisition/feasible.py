@@ -46,15 +46,15 @@ from fbo_flower.numerics.surrogates.transforms import FENCE, winsorise
 LEAST_GAIN = 1e-3  # of the logarithm: a step of the climb that gains less is the last
 FARTHEST = 1e6  # of a limit from the values, in their standard deviations
 
-# from slopes `(P, m)` of a function in means and deviations to its gradients `(P, m, F)`
+# from slopes `(B, m)` of a function in means and deviations to its gradients `(B, m, F)`
 Pull = Callable[[Array, Array], Array]
 
 
 class Processes(Protocol):
-    """The posteriors of `P` processes of one shape, side by side."""
+    """The posteriors of `B` processes of one shape, side by side."""
 
     def moments(self, z: Array, /) -> tuple[Array, Array, Pull]:
-        """Return means and positive standard deviations `(P, m)` at `z (P, m, F)`, and their `Pull`."""
+        """Return means and positive standard deviations `(B, m)` at `z (B, m, F)`, and their `Pull`."""
 
     def take(self, rows: IntArray, /) -> Processes:
         """Return the processes in `rows`."""
@@ -187,7 +187,7 @@ class FeasibleImprovement(Stackable):
 
     Parameters
     ----------
-    processes : one per output, all of one shape
+    processes : one per output
     goal : what their means and deviations are worth
     """
 
@@ -211,24 +211,26 @@ class FeasibleImprovement(Stackable):
     @staticmethod
     def stacked(functions: Sequence[FeasibleImprovement]) -> FeasibleStack:
         """Stack functions of one shape."""
-        every = [process for function in functions for process in function.processes]
-        return FeasibleStack(type(every[0]).stacked(every), [function.goal for function in functions])
+        stacks = []
+        for processes in zip(*(function.processes for function in functions), strict=True):
+            stacks.append(type(processes[0]).stacked(processes))
+        return FeasibleStack(stacks, [function.goal for function in functions])
 
 
 @dataclass(frozen=True)
 class FeasibleStack:
     """`FeasibleImprovement`s of one shape.
 
-    The processes of all functions and outputs are computed together. Goals are not: their fronts differ in
+    The processes of one output are computed together for all functions. Goals are not: their fronts differ in
     size.
 
     Parameters
     ----------
-    processes : those of the first function, of the second, ..., `B O` in all
+    processes : for each output those of the `B` functions
     goals : `B`
     """
 
-    processes: Processes
+    processes: Sequence[Processes]
     goals: Sequence[Goal]
     exact_scores: bool = False
     value_tolerance: float = LEAST_GAIN
@@ -239,24 +241,24 @@ class FeasibleStack:
 
     def values(self, z: Array, /) -> Array:
         """Return values `(B, m)` at `z (B, m, F)`."""
-        return self._worth(z)[0]
+        values: Array = self._worth(z)[0]
+        return values
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
         """Return values `(B, m)` and gradients `(B, m, F)`."""
-        values, in_means, in_stddevs, pull = self._worth(z)
-        gradients = pull(in_means.reshape(-1, z.shape[1]), in_stddevs.reshape(-1, z.shape[1]))
-        return values, gradients.reshape(len(z), -1, *z.shape[1:]).sum(axis=1)
+        values, in_means, in_stddevs, pulls = self._worth(z)
+        gradients = np.zeros(z.shape)
+        for output, pull in enumerate(pulls):
+            gradients += pull(in_means[:, output], in_stddevs[:, output])
+        return values, gradients
 
     def take(self, rows: IntArray, /) -> FeasibleStack:
-        outputs = len(self.goals[0].least)
-        each = (rows[:, None] * outputs + np.arange(outputs)).ravel()
-        return FeasibleStack(self.processes.take(each), [self.goals[row] for row in rows])
+        return FeasibleStack([p.take(rows) for p in self.processes], [self.goals[row] for row in rows])
 
-    def _worth(self, z: Array) -> tuple[Array, Array, Array, Pull]:
-        """Return values `(B, m)`, their slopes in means and deviations `(B, O, m)`, and the pull."""
-        outputs = len(self.goals[0].least)
-        mean, stddev, pull = self.processes.moments(np.repeat(z, outputs, axis=0))
-        mean, stddev = (a.reshape(len(z), outputs, -1) for a in (mean, stddev))
-        parts = [goal(*moments) for goal, *moments in zip(self.goals, mean, stddev, strict=True)]
+    def _worth(self, z: Array) -> tuple[Array, Array, Array, Sequence[Pull]]:
+        """Return values `(B, m)`, their slopes in means and deviations `(B, O, m)`, and the pulls."""
+        means, stddevs, pulls = zip(*(process.moments(z) for process in self.processes), strict=True)
+        pairs = zip(self.goals, np.stack(means, axis=1), np.stack(stddevs, axis=1), strict=True)
+        parts = [goal(mean, stddev) for goal, mean, stddev in pairs]
         values, in_means, in_stddevs = (np.array(part) for part in zip(*parts, strict=True))
-        return values, in_means, in_stddevs, pull
+        return values, in_means, in_stddevs, pulls

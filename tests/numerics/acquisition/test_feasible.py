@@ -35,7 +35,12 @@ class Wave:
 
     @staticmethod
     def stacked(waves):
+        assert len({type(wave) for wave in waves}) == 1  # outputs may have processes of other kinds
         return Waves(waves)
+
+
+class Other(Wave):
+    pass
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class Waves:
 def function_of(seed, objectives=(0, 1), least=(NONE, NONE, 0.0)):
     """Return a function of three outputs on the square."""
     rng = np.random.default_rng(seed)
-    waves = tuple(Wave(5.0 * rng.normal(size=2), rng.random(2)) for _ in range(3))
+    waves = tuple(kind(5.0 * rng.normal(size=2), rng.random(2)) for kind in (Wave, Other, Wave))
     return FeasibleImprovement(waves, Goal.of(rng.normal(size=(3, 10)), objectives, np.array(least)))
 
 
