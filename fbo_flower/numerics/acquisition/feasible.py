@@ -88,7 +88,7 @@ class Goal:
     boxes: tuple[Array, Array] | None
 
     @staticmethod
-    def of(means: Array, objectives: Sequence[int], least: Array) -> Goal:
+    def of(means: Array, objectives: Sequence[int], least: Array, reference: Array | None = None) -> Goal:
         """Return the goal that improves on own points.
 
         Parameters
@@ -96,6 +96,7 @@ class Goal:
         means : `(O, n)`, posterior means at them; without any, the prior mean 0 is to be improved on
         objectives : indices of one to three outputs
         least : `(O,)`
+        reference : `(K,)`, the values from which improvement counts; NaN or None: see `hypervolume`
         """
         if (
             means.ndim != 2
@@ -108,7 +109,9 @@ class Goal:
             raise ConfigError(f"objectives: expected some of {len(means)} outputs, got {list(objectives)}")
         values = means[list(objectives)].T[feasible(means, least)]
         if len(values):
-            boxes = free_boxes(values, reference_point(values[non_dominated(values)]))
+            usual = reference_point(values[non_dominated(values)])
+            start = usual if reference is None else np.where(np.isnan(reference), usual, reference)
+            boxes = free_boxes(values, start)
         elif means.shape[1] or np.isfinite(least).any():
             return Goal(tuple(objectives), least, None)
         else:

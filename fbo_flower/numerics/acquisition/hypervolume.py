@@ -64,6 +64,8 @@ def non_dominated(values: Array) -> BoolArray:
     _check(values)
     if not len(values):
         return np.zeros(0, dtype=np.bool_)
+    if values.shape[1] == 1:  # devices with one objective need not import moocore
+        return np.asarray(np.arange(len(values)) == np.argmax(values), dtype=np.bool_)
     import moocore
 
     return np.asarray(moocore.is_nondominated(values, maximise=True, keep_weakly=False), dtype=np.bool_)

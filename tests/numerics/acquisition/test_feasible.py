@@ -94,6 +94,12 @@ def test_without_a_feasible_point_only_the_probabilities_count(objectives):
     assert Goal.of(OWN, objectives, least - 0.1).boxes is not None  # one point is just feasible
 
 
+def test_improvement_counts_from_a_reference_that_is_given():
+    usual = Goal.of(OWN, [0, 1], LEAST).boxes[0].min(axis=0)
+    goal = Goal.of(OWN, [0, 1], LEAST, np.array([np.nan, -0.7]))
+    np.testing.assert_array_equal(goal.boxes[0].min(axis=0), [usual[0], -0.7])
+
+
 def test_without_own_points_the_prior_mean_is_to_be_improved_on_if_there_is_no_limit():
     nothing, free = np.empty((3, 0)), np.full(3, NONE)
     np.testing.assert_array_equal(Goal.of(nothing, [1], free).boxes, [[[0.0]], [[np.inf]]])

@@ -42,6 +42,8 @@ def test_the_boxes_are_disjoint_and_hold_all_that_is_not_dominated(values):
     np.testing.assert_array_equal(inside, ~dominated)
     assert hv.hypervolume(values, reference) == pytest.approx(np.count_nonzero(dominated))
     assert (lower >= reference).all()
+    front = moocore.is_nondominated(values, maximise=True, keep_weakly=False) if len(values) else []
+    np.testing.assert_array_equal(hv.non_dominated(values), front)
     assert len(lower) <= 1 + (values.shape[1] - 1) * hv.non_dominated(values).sum()  # few, as promised
 
 
