@@ -23,7 +23,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "errors": ("", ""),
     "lazy": ("", ""),
     "space": ("errors", "numpy ConfigSpace optuna"),
-    "numerics": ("errors", "numpy scipy threadpoolctl dp_accounting"),
+    "numerics": ("errors", "numpy scipy threadpoolctl dp_accounting moocore"),
     "secure": ("errors", "numpy cryptography flwr"),
     "models": ("errors", "numpy sklearn skops onnx onnxruntime xgboost lightgbm"),
     "algorithms": ("errors space numerics secure", "numpy"),

@@ -1,0 +1,215 @@
+"""Improvement under limits against draws, closed forms, BoTorch and differences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement, Goal, in_units
+from fbo_flower.numerics.acquisition.hypervolume import free_boxes, log_improvement, reference_point
+from fbo_flower.numerics.optim.maximise import maximise
+from fbo_flower.numerics.optim.stacks import shape_of, stack_of
+
+NONE = -np.inf  # no limit
+RNG = np.random.default_rng(0)
+MEAN, STDDEV = np.abs(RNG.normal(size=(3, 12))), 0.4 + RNG.random((3, 12))  # three outputs, twelve candidates
+OWN = RNG.normal(size=(3, 8))  # their means at own points
+LEAST = np.array([NONE, -0.2, 0.3])
+HOLDS = (OWN[1] >= -0.2) & (OWN[2] >= 0.3)  # three points
+
+
+@dataclass(frozen=True)
+class Wave:
+    """A process with the mean `sin(w z)` and the deviation `spread (.1 + |z - c|^2)`."""
+
+    w: np.ndarray
+    c: np.ndarray
+    spread: float = 1.0
+    shape: tuple = ()
+
+    @staticmethod
+    def stacked(waves):
+        assert len({type(wave) for wave in waves}) == 1  # outputs may have processes of other kinds
+        return Waves(waves)
+
+
+class Other(Wave):
+    pass
+
+
+@dataclass(frozen=True)
+class Waves:
+    waves: list
+
+    def moments(self, z):
+        phases = np.array([points @ wave.w for wave, points in zip(self.waves, z, strict=True)])
+        away = z - np.array([wave.c for wave in self.waves])[:, None]
+        spreads = np.array([[wave.spread] for wave in self.waves])
+        by_mean = np.cos(phases)[:, :, None] * np.array([wave.w for wave in self.waves])[:, None]
+        by_stddev = 2.0 * spreads[:, :, None] * away
+        return (
+            np.sin(phases),
+            spreads * (0.1 + (away**2).sum(axis=2)),
+            lambda a, b: a[:, :, None] * by_mean + b[:, :, None] * by_stddev,
+        )
+
+    def take(self, rows):
+        return Waves([self.waves[row] for row in rows])
+
+
+def function_of(seed, objectives=(0, 1), least=(NONE, NONE, 0.0)):
+    """Return a function of three outputs on the square."""
+    rng = np.random.default_rng(seed)
+    waves = tuple(kind(5.0 * rng.normal(size=2), rng.random(2)) for kind in (Wave, Other, Wave))
+    return FeasibleImprovement(waves, Goal.of(rng.normal(size=(3, 10)), objectives, np.array(least)))
+
+
+# -- the goal -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objectives", [(0,), (0, 1), (2, 0)])
+def test_it_is_the_improvement_of_the_feasible_points_times_the_probability_of_every_limit(objectives):
+    which, own = list(objectives), OWN[list(objectives)].T[HOLDS]
+    logs = norm.logcdf((MEAN[1:] - LEAST[1:, None]) / STDDEV[1:]).sum(axis=0)
+    z = (MEAN[0] - own[:, 0].max()) / STDDEV[0]
+    expected = np.log(STDDEV[0] * (norm.pdf(z) + z * norm.cdf(z)))
+    if len(objectives) > 1:
+        boxes = free_boxes(own, reference_point(own[[not (own > row).all(axis=1).any() for row in own]]))
+        expected = log_improvement(MEAN[which], STDDEV[which], *boxes)[0]
+    np.testing.assert_allclose(Goal.of(OWN, objectives, LEAST)(MEAN, STDDEV)[0], expected + logs, rtol=1e-9)
+
+
+@pytest.mark.parametrize("objectives", [(0,), (0, 1)])
+def test_without_a_feasible_point_only_the_probabilities_count(objectives):
+    least = np.array([NONE, NONE, OWN[2].max() + 0.1])
+    value, *slopes = Goal.of(OWN, objectives, least)(MEAN, STDDEV)
+    np.testing.assert_allclose(value, norm.logcdf((MEAN[2] - least[2]) / STDDEV[2]))
+    assert not np.array(slopes)[:, :2].any()
+    assert Goal.of(OWN, objectives, least - 0.1).boxes is not None  # one point is just feasible
+
+
+def test_improvement_counts_from_a_reference_that_is_given():
+    usual = Goal.of(OWN, [0, 1], LEAST).boxes[0].min(axis=0)
+    goal = Goal.of(OWN, [0, 1], LEAST, np.array([np.nan, -0.7]))
+    np.testing.assert_array_equal(goal.boxes[0].min(axis=0), [usual[0], -0.7])
+
+
+def test_without_own_points_the_prior_mean_is_to_be_improved_on_if_there_is_no_limit():
+    nothing, free = np.empty((3, 0)), np.full(3, NONE)
+    np.testing.assert_array_equal(Goal.of(nothing, [1], free).boxes, [[[0.0]], [[np.inf]]])
+    assert Goal.of(nothing, [0, 1], free).boxes[0].tolist() == [[0.0, 0.0]]
+    assert Goal.of(nothing, [0, 1], LEAST).boxes is None
+
+
+def test_constrained_improvement_and_feasibility_are_those_of_botorch():
+    torch, botorch = pytest.importorskip("torch"), pytest.importorskip("botorch.acquisition.analytic")
+    from botorch.utils.testing import MockModel, MockPosterior
+
+    mean, variance = (torch.tensor(a.T[:, None]) for a in (MEAN, STDDEV**2))
+    model, points = MockModel(MockPosterior(mean=mean, variance=variance)), torch.zeros(12, 1, 1).double()
+    limits, best = {1: [-0.2, None], 2: [0.3, None]}, OWN[0, HOLDS].max()
+    expected = botorch.LogConstrainedExpectedImprovement(model, best, 0, limits)(points).numpy()
+    np.testing.assert_allclose(Goal.of(OWN, [0], LEAST)(MEAN, STDDEV)[0], expected, rtol=1e-7)
+    expected = botorch.LogProbabilityOfFeasibility(model, limits)(points).numpy()
+    np.testing.assert_allclose(Goal((0,), LEAST, None)(MEAN, STDDEV)[0], expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("objectives", "least", "message"),
+    [
+        ([0], [NONE, NONE], "limits: expected a number below inf"),
+        ([0], [np.nan, 0.0, 0.0], "limits"),
+        ([0], [0.0, np.inf, 0.0], "limits"),
+        ([3], [NONE] * 3, "objectives: expected some of 3 outputs, got \\[3\\]"),
+        ([1, 1], [NONE] * 3, "objectives"),
+        ([], [NONE] * 3, "objectives"),
+    ],
+)
+def test_malformed_goals_are_refused(objectives, least, message):
+    with pytest.raises(ConfigError, match=message):
+        Goal.of(OWN, objectives, np.array(least))
+
+
+# -- units --------------------------------------------------------------------------------------------
+
+NUMBERS = st.floats(-1e200, 1e200) | st.integers(-3, 3).map(float)
+
+
+@given(st.lists(NUMBERS, max_size=8), NUMBERS, st.booleans())
+def test_in_the_models_units_a_value_holds_its_limit_as_before(values, bound, at_least):
+    values = np.array(values)
+    y, limit = in_units(values, bound, at_least=at_least)
+    assert np.isfinite([*y, limit]).all()
+    holds = values >= bound if at_least else values <= bound
+    clear = np.abs(values - bound) > 1e-6 * (np.ptp(values) if len(values) else 0.0)  # not equal by rounding
+    np.testing.assert_array_equal((y >= limit)[clear], holds[clear])
+    if len(y) and np.ptp(y):
+        np.testing.assert_allclose([y.mean(), y.std()], [0.0, 1.0], atol=1e-9)
+        assert (np.diff(y[np.argsort(values if at_least else -values)]) >= -1e-12).all()
+
+
+@pytest.mark.parametrize(
+    ("bound", "raised", "limit"),  # the median of the distinct values is 16, the spread 2, the fence 10
+    [(-2000.0, 10.0, -2000.0), (-9.0, 8.0, 9.0), (9.5, 8.0, 9.5), (10.0, 8.0, 10.0), (13.0, 10.0, 13.0)],
+)
+def test_a_diverged_value_is_raised_but_never_across_the_limit(bound, raised, limit):
+    values, expected = (np.array([15.0, 16.0, 17.0, 18.0, last]) for last in (-1000.0, raised))
+    for sign in (1.0, -1.0):
+        y, found = in_units(sign * values, sign * bound, at_least=sign > 0.0)
+        np.testing.assert_allclose(y, (expected - expected.mean()) / expected.std())
+        np.testing.assert_allclose(found, (limit - expected.mean()) / expected.std())
+    y, found = in_units(np.array([*values, -900.0, 16.0]), -900.0, at_least=True)
+    assert y[4] < found < y[5]  # what is just at the limit holds it
+
+
+def test_equal_values_tell_only_on_which_side_of_the_limit_they_are():
+    for bound, expected in ((3.0, 1.0), (2.0, 0.0), (-7.0, -1.0)):
+        y, limit = in_units(np.full(3, 2.0), bound, at_least=True)
+        assert (y.tolist(), limit) == ([0.0] * 3, expected)
+    assert in_units(np.array([1.0, 1.0 + 1e-9]), 1e300, at_least=True)[1] == 1e6
+    assert in_units(np.empty(0), 3.0, at_least=True)[1] == 0.0
+
+
+# -- the function -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objectives", [(0,), (0, 1), (0, 1, 2)])
+@pytest.mark.parametrize("least", [(NONE, NONE, NONE), (0.2, NONE, -0.3), (NONE, -50.0, 50.0)])
+def test_value_and_gradient_of_a_function_follow_from_its_processes(objectives, least):
+    function, z = function_of(3, objectives, least), np.random.default_rng(5).random((30, 2))
+    values, gradients = function.value_and_gradient(z)
+    mean, stddev, _ = Waves(function.processes).moments(np.array([z] * 3))
+    np.testing.assert_array_equal(values, function.goal(mean, stddev)[0])
+    np.testing.assert_array_equal(function(z), values)
+    for axis, step in enumerate(1e-6 * np.eye(2)):
+        numeric = (function(z + step) - function(z - step)) / 2e-6
+        assert (np.abs(gradients[:, axis] - numeric) <= 1e-5 * np.abs(numeric) + 1e-7 * np.abs(values)).all()
+
+
+def test_functions_in_a_stack_have_bit_for_bit_the_values_that_they_have_alone():
+    functions = [function_of(seed, least=(NONE, NONE, 0.6 * seed)) for seed in range(5)]
+    assert len({f.goal.boxes is None or len(f.goal.boxes[0]) for f in functions}) > 2  # fronts differ in size
+    assert len({shape_of(f) for f in functions}) == 1
+    z, rows = np.random.default_rng(8).random((5, 20, 2)), np.array([4, 1])
+    stack = stack_of(functions)
+    values, gradients = stack.value_and_gradient(z)
+    np.testing.assert_array_equal(stack.take(rows).value_and_gradient(z[rows])[1], gradients[rows])
+    alone = [f.value_and_gradient(points) for f, points in zip(functions, z, strict=True)]
+    np.testing.assert_array_equal(gradients, [slopes for _, slopes in alone])
+    for found in (values, stack.values(z), stack.scores(z)):
+        np.testing.assert_array_equal(found, [value for value, _ in alone])
+
+
+def test_the_maximum_lies_where_the_limit_is_likely_to_hold():
+    waves = tuple(Wave(sign * np.array([1.0, 0.0]), np.full(2, 0.5), 0.1) for sign in (1.0, -1.0))
+    own = np.array([[0.2, 0.4], [-0.2, -0.4]])
+    for least, low, high in ((NONE, 0.95, 1.0), (-np.sin(0.6), 0.5, 0.65)):  # the limit is at .6
+        function = FeasibleImprovement(waves, Goal.of(own, [0], np.array([NONE, least])))
+        found = maximise(function, np.random.default_rng(3).random((64, 2)), np.arange(2))
+        assert low <= found.x[0] <= high
