@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from fbo_flower.numerics.optim.stacks import shape_of, stack_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -14,7 +15,6 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement, Goal, in_units
 from fbo_flower.numerics.acquisition.hypervolume import free_boxes, log_improvement, reference_point
 from fbo_flower.numerics.optim.maximise import maximise
-from fbo_flower.numerics.optim.stacks import shape_of, stack_of
 
 NONE = -np.inf  # no limit
 RNG = np.random.default_rng(0)
