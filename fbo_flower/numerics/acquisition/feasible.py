@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from fbo_flower.numerics.acquisition.hypervolume import (
 )
 from fbo_flower.numerics.acquisition.normal import HIGH, log_cdf, mills
 from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
-from fbo_flower.numerics.optim.stacks import Stackable
+from fbo_flower.numerics.optim.functions import Stack, Stackable
 from fbo_flower.numerics.surrogates.transforms import FENCE, winsorise
 
 LEAST_GAIN = 1e-3  # of the logarithm: a step of the climb that gains less is the last
@@ -197,16 +197,6 @@ class FeasibleImprovement(Stackable):
     processes: tuple[Process, ...]
     goal: Goal
 
-    def __call__(self, z: Array, /) -> Array:
-        """Return values `(m,)` at `z (m, F)`."""
-        values: Array = self.stacked([self]).values(z[None])[0]
-        return values
-
-    def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(m,)` and gradients `(m, F)` at `z (m, F)`."""
-        values, gradients = self.stacked([self]).value_and_gradient(z[None])
-        return values[0], gradients[0]
-
     @property
     def shape(self) -> tuple[object, ...]:
         return tuple(process.shape for process in self.processes)
@@ -221,7 +211,7 @@ class FeasibleImprovement(Stackable):
 
 
 @dataclass(frozen=True)
-class FeasibleStack:
+class FeasibleStack(Stack):
     """`FeasibleImprovement`s of one shape.
 
     The processes of one output are computed together for all functions. Goals are not: their fronts differ in
@@ -235,8 +225,8 @@ class FeasibleStack:
 
     processes: Sequence[Processes]
     goals: Sequence[Goal]
-    exact_scores: bool = False
-    value_tolerance: float = LEAST_GAIN
+    exact_scores: ClassVar[bool] = False
+    value_tolerance: ClassVar[float] = LEAST_GAIN
 
     def scores(self, z: Array, /) -> Array:
         """Return values `(B, m)`, computed function by function, whose candidates fit into the caches."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from fbo_flower.numerics.optim.stacks import shape_of, stack_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -14,6 +13,7 @@ from scipy.stats import norm
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement, Goal, in_units
 from fbo_flower.numerics.acquisition.hypervolume import free_boxes, log_improvement, reference_point
+from fbo_flower.numerics.optim.functions import shape_of, stack_of
 from fbo_flower.numerics.optim.maximise import maximise
 
 NONE = -np.inf  # no limit
@@ -211,5 +211,5 @@ def test_the_maximum_lies_where_the_limit_is_likely_to_hold():
     own = np.array([[0.2, 0.4], [-0.2, -0.4]])
     for least, low, high in ((NONE, 0.95, 1.0), (-np.sin(0.6), 0.5, 0.65)):  # the limit is at .6
         function = FeasibleImprovement(waves, Goal.of(own, [0], np.array([NONE, least])))
-        found = maximise(function, np.random.default_rng(3).random((64, 2)), np.arange(2))
+        (found,) = maximise([function], np.random.default_rng(3).random((1, 64, 2)), np.arange(2))
         assert low <= found.x[0] <= high
