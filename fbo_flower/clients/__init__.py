@@ -9,6 +9,7 @@ from fbo_flower.clients.evaluator import Evaluator, ObjectiveEvaluator, TaskCont
 from fbo_flower.clients.memory import agent_state_from_bytes
 from fbo_flower.clients.node import data_file
 from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.clients.optimizer import Optimizer
 from fbo_flower.clients.own_answer import OwnAnswer
 from fbo_flower.clients.pruning import Pruning
 from fbo_flower.clients.site import Bag, ModelSite, SiteData, SiteObjective, SiteOptions, splits
@@ -20,6 +21,7 @@ __all__ = [
     "ModelSite",
     "ObjectiveContext",
     "ObjectiveEvaluator",
+    "Optimizer",
     "OwnAnswer",
     "Pruning",
     "SiteAgent",
