@@ -5,6 +5,7 @@
 
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.app import add_tuning, agent_app, client_app, message_api_mod
+from fbo_flower.clients.asking import Asked, Site
 from fbo_flower.clients.evaluator import Evaluator, ObjectiveEvaluator, TaskContext
 from fbo_flower.clients.memory import agent_state_from_bytes
 from fbo_flower.clients.node import data_file
@@ -16,6 +17,7 @@ from fbo_flower.clients.site import Bag, ModelSite, SiteData, SiteObjective, Sit
 from fbo_flower.clients.site_agent import SiteAgent, noisy_rate, site_app
 
 __all__ = [
+    "Asked",
     "Bag",
     "Evaluator",
     "ModelSite",
@@ -24,6 +26,7 @@ __all__ = [
     "Optimizer",
     "OwnAnswer",
     "Pruning",
+    "Site",
     "SiteAgent",
     "SiteData",
     "SiteObjective",
