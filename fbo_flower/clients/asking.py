@@ -92,6 +92,15 @@ def _questions(mail: Rows, where: str = "", arguments: Sequence[object] = ()) ->
         )  # fmt: skip
 
 
+def _insert_known(mail: Store, trials: Iterable[tuple[Mapping[str, Any], float]]) -> None:
+    known = {row["config"] for row in mail.select("known")}
+    try:
+        found = {canonical_json(dict(config)): value for config, value in trials if math.isfinite(value)}
+    except TypeError as error:
+        raise ConfigError(f"config: expected only texts, numbers and flags, got others: {error}") from error
+    mail.insert("known", [(text, value) for text, value in found.items() if text not in known])
+
+
 def _put(mail: Store, question: Question) -> None:
     q = question
     config = json.dumps(q.config)
@@ -250,9 +259,8 @@ class Site:
     def tell(self, config: Mapping[str, Any], value: float | None = None, *, failed: bool = False) -> None:
         """Tell the value of a configuration, in the objective's own units.
 
-        If nobody asked for the configuration, it enters the agent's history from its next task on: the
-        agent's model knows it, other agents learn nothing of it, and it counts as no trial. A failed one does
-        not enter. Repeating a call is allowed, so a process that was killed may tell again.
+        If nobody asked for the configuration, it enters the agent's history, see `know`; a failed one does
+        not. Repeating a call is allowed, so a process that was killed may tell again.
 
         Parameters
         ----------
@@ -262,22 +270,17 @@ class Site:
         Raises
         ------
         ConfigError
-            If the configuration is no JSON, or the value is neither a number nor None, or not the one that
-            was told before for this configuration.
+            If a configuration that was not asked for is no JSON, the value is neither a number nor None, or
+            another one was told before for this configuration.
         JournalError
             If the file beside the journal cannot be written, or is damaged.
         """
         number, reason = value_told(value, failed)
-        try:
-            text = canonical_json(dict(config))
-        except TypeError as error:
-            raise ConfigError(f"config: expected texts, numbers and flags, got {config}") from error
         with _changing(mail_of(self.journal)) as mail:
             same = [question for question in _questions(mail) if question.config == dict(config)]
             question = next((q for q in same if not q.told), same[-1] if same else None)
             if question is None:
-                if not reason and text not in {row["config"] for row in mail.select("known")}:
-                    mail.insert("known", [(text, number)])
+                _insert_known(mail, [(config, number)])
             elif not question.told:
                 _put(mail, replace(question, told=True, value=number, failure=reason))
             elif repr((question.value, question.failure)) != repr((number, reason)):
@@ -285,6 +288,20 @@ class Site:
                     f"value: expected the one told before for this configuration, "
                     f"{question.failure or question.value}, got {reason or number}; a value is told once"
                 )
+
+    def know(self, trials: Iterable[tuple[Mapping[str, Any], float]]) -> None:
+        """Give the agent configurations and values that were measured before the study, or beside it.
+
+        They enter its history from its next task on, as the `prior` of `client_app` does: the agent's model
+        knows them, but they count as no trials. Each configuration enters once; one without a value does not.
+
+        Raises
+        ------
+        ConfigError, JournalError
+            As `tell`.
+        """
+        with _changing(mail_of(self.journal)) as mail:
+            _insert_known(mail, [(config, value_told(value)[0]) for config, value in trials])
 
     @property
     def pending(self) -> list[Config]:

@@ -176,6 +176,8 @@ def evaluate(objective: Objective, config: dict[str, Any], context: ObjectiveCon
     except Exception as error:  # the user's code may raise anything: the trial fails, the agent goes on
         if context.curve.stopped:
             return context.curve.values[-1]
+        if type(error) is ObjectiveError and error.__cause__ is None:  # a reason, no error to look for
+            raise ObjectiveError(str(error)[:MAX_REASON]) from None
         raise ObjectiveError(f"{type(error).__name__}: {_shown(str, error)}"[:MAX_REASON]) from error
     if context.curve.stopped:
         return context.curve.values[-1]

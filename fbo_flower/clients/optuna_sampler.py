@@ -52,8 +52,7 @@ class FederatedSampler(BaseSampler):
     def __init__(self, journal: str | os.PathLike[str], timeout: float | None = None) -> None:
         self._site, self._timeout = Site(journal), timeout
         self._asked: dict[int, Config] = {}  # number of a trial under way -> what the agent has asked
-        self._space: SearchSpace | None = None  # of the federated study
-        self._known = False  # whether the site was told of the trials from before
+        self._known = ""  # the federated study whose agent knows the trials from before
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Wait for the agent's next trial, unless this one was enqueued with a configuration."""
@@ -62,7 +61,7 @@ class FederatedSampler(BaseSampler):
         try:
             self._raise_error_if_multi_objective(study)
             asked = self._site.question(self._timeout)
-            self._space, minimize = self._site.about(asked.study)
+            space, minimize = self._site.about(asked.study)
             direction, own = "minimize" if minimize else "maximize", study.direction.name.lower()
             if direction != own:
                 raise ConfigError(f"direction: expected {direction}, as in the app, got {own}; change one")
@@ -71,8 +70,8 @@ class FederatedSampler(BaseSampler):
         except BaseException:  # otherwise it would look as if it were running
             study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
             raise
-        if not self._known:
-            self._tell_known(study)
+        if self._known != asked.study:
+            self._tell_known(study, asked.study, space)
         self._asked[trial.number] = asked.config
         study._storage.set_trial_system_attr(trial._trial_id, OURS, f"{asked.study} {asked.trial}")
 
@@ -111,26 +110,24 @@ class FederatedSampler(BaseSampler):
         if asked is not None:
             self._site.tell(asked, value)
         elif value is not None:
-            self._learn([(trial.params, value)])
+            self._site.know([(trial.params, value)])  # it was enqueued
 
-    def _tell_known(self, study: Study) -> None:
-        """Tell of the completed trials that the agent has not asked for."""
+    def _tell_known(self, study: Study, federated: str, space: SearchSpace) -> None:
+        """Give the agent the completed trials that it has not asked for in this federated study."""
         trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        self._learn([(t.params, float(t.value or 0.0)) for t in trials if OURS not in t.system_attrs])
-        self._known = True
-
-    def _learn(self, trials: Sequence[tuple[Config, float]]) -> None:
-        outside = []
-        for config, value in trials:
+        before = [t for t in trials if not str(t.system_attrs.get(OURS)).startswith(f"{federated} ")]
+        inside, outside = [], []
+        for trial in before:
             try:
-                if self._space is not None:
-                    self._space.encode(config)
-                self._site.tell(config, value)
+                space.encode(trial.params)
+                inside.append((trial.params, trial.values[0]))
             except ConfigError as error:
                 outside.append(str(error))
+        self._site.know(inside)
+        self._known = federated
         if outside:
             warnings.warn(
-                f"FederatedSampler: {len(outside)} of {len(trials)} earlier trials are not in the search "
+                f"FederatedSampler: {len(outside)} of {len(before)} earlier trials are not in the search "
                 f"space and were left out, the first because of {outside[0]}",
                 stacklevel=4,
             )

@@ -196,7 +196,7 @@ def test_mistakes_are_refused_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="timeout: expected a number"):
         Asked(0.0)
     site, config = Site(tmp_path / "a.db"), left_open(tmp_path / "a.db")
-    with pytest.raises(ConfigError, match="config: expected texts, numbers and flags"):
+    with pytest.raises(ConfigError, match="config: expected only texts, numbers and flags"):
         site.tell({"x": object()}, 1.0)
     with pytest.raises(ConfigError, match="value: expected a number, or None"):
         site.tell(config, "high")  # type: ignore[arg-type]
