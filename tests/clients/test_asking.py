@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agents import SPACE, node, packed, task
-from federation import agents, hill
+from federation import agents, hill, log_lines
 from killing import ForkedWorker
 from waiting import wait_until
 
@@ -110,6 +110,23 @@ def test_a_trial_that_is_not_told_in_time_is_asked_again_and_counted_once(tmp_pa
     assert answer(journal, timeout=0.01).arrays.keys() == reply.arrays.keys()
     assert len(evaluations(journal)) == 1
     assert site.pending == []
+
+
+def test_a_round_without_a_value_is_lost_and_the_next_one_asks_for_the_same_trial(tmp_path: Path) -> None:
+    site, found = Site(tmp_path / "agent-0.db"), []
+    strategy, grid = ExpectedImprovement(num_agents=1, seed=1), agents(1, Asked(0.3), journals=tmp_path)
+    thread = threading.Thread(target=lambda: found.append(strategy.start(grid, num_rounds=4).study))
+    with log_lines() as lines:
+        thread.start()
+        wait_until(lambda: any("0 replies, 1 lost" in line for line in lines), "a lost round")
+        (first,) = site.pending
+        with evaluating(site) as seen:
+            thread.join()
+    (study,) = found
+    assert study.rounds["failures"].tolist()[0] == 1
+    assert study.trials["trial"].tolist() == list(range(len(study.trials))) != []
+    assert study.trials["failure"].tolist() == [""] * len(study.trials)
+    assert seen[0] == study.trials["config"][0] == first
 
 
 def test_a_site_that_repeats_its_question_or_its_answer_changes_nothing(tmp_path: Path) -> None:
