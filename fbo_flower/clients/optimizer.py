@@ -27,7 +27,6 @@ from fbo_flower.storage.agent_journal import minimize_note
 
 AGENT = "0"  # the name of the first agent of a simulation, on which its draws depend
 STUDY = "optimizer"
-_TOLD = "optimizer.told"  # array of a saved state: the number of trials told in the task under way
 _CONTEXT = context_of_trial(AGENT, -1, 0, 0, np.random.default_rng, {}, {})
 
 
