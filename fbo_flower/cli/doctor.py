@@ -20,7 +20,6 @@ from fbo_flower import __version__
 from fbo_flower.cli.common import Connected, Debug
 from fbo_flower.cli.flower_cli import FlowerCLI, missing_dependencies, read_app
 from fbo_flower.errors import ConfigError, FBOError, printable
-from fbo_flower.strategies.registration_message import node_differences, skew
 
 MODULE, MARK, SETTINGS = "fbo_flower_doctor", "fbo-flower doctor: ", "fbo-flower-doctor"
 _START_SECONDS = 60.0  # how long the SuperLink may take to start the run
@@ -162,6 +161,8 @@ def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here
 def _wrong(
     node: Mapping[str, Any], server: Mapping[str, Any], usual: Sequence[str], differing: str
 ) -> list[str]:
+    from fbo_flower.strategies.registration_message import node_differences  # it imports Flower
+
     if "error" in node:
         return [str(node["error"])]
     wrong = []
@@ -194,6 +195,8 @@ def show(report: Mapping[str, Any], findings: Sequence[Diagnosis], console: Cons
 
 def _block(node: Mapping[str, Any]) -> list[str]:
     """Return the lines that describe one node."""
+    from fbo_flower.strategies.registration_message import skew  # it imports Flower
+
     title = f"agent {str(node.get('agent', '?'))[:40]}  (node {node['node']})"
     if "error" in node:
         return [title, "  no answer"]
