@@ -23,7 +23,7 @@ from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
 from fbo_flower.errors import ConfigError, did_you_mean, kind_of
 from fbo_flower.simulation.agents import check_initial, check_parallel, check_roles, problem_app
-from fbo_flower.simulation.annotate import annotate
+from fbo_flower.simulation.annotation import annotate
 from fbo_flower.simulation.clock import SimulatedClock
 from fbo_flower.simulation.engines import engine_name, run_on_engine
 from fbo_flower.simulation.own_objective import (
