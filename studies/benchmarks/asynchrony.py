@@ -31,9 +31,9 @@ from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import Async, Clock, Duration, Sync, log_normal, simulate, slower
 from fbo_flower.study import Study
-from studies.papers.ei.curves import score
 from studies.papers.ei.problems import ShiftedFunction
 from studies.papers.optuna_peers import suggested
+from studies.runs import score
 
 AGENTS, BUDGET, SLOW, FACTOR = 20, 50, "0", 100.0
 AT = BUDGET * np.exp(0.5)  # seconds in which an agent makes 50 evaluations on average

@@ -28,8 +28,8 @@ from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.problems import Config, Problem
 from fbo_flower.study import Study
-from studies.papers.ei.curves import best_so_far, run_study, score
 from studies.papers.ei.problems import PROBLEMS
+from studies.runs import best_so_far, run_budget, score
 
 LABELS = ("landmine linear", "digits", "Hartmann-6")
 NUM_AGENTS, BUDGET, CHECKPOINTS = 10, 20, (3, 5, 10, 20)
@@ -58,7 +58,7 @@ def curve(problem: Problem, variant: str, seed: int) -> dict[str, Array]:
     """Return best scores so far `(agents, BUDGET)`, bytes per agent and round, and CPU seconds."""
     algorithm, options = CURVES[variant]
     begun = time.process_time()
-    study = run_study(problem, algorithm, options, seed, BUDGET)
+    study = run_budget(problem, algorithm, options, seed, BUDGET)
     seconds = time.process_time() - begun
     return {"best": best_so_far(study, problem, BUDGET), "bytes": sizes(study), "cpu": np.array(seconds)}
 

@@ -29,8 +29,8 @@ from fbo_flower.simulation import Agents, simulate
 from fbo_flower.simulation.own_objective import own_objective
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import atomic_file
-from studies.papers.ei.curves import best_so_far
 from studies.papers.ei.problems import ShiftedFunction
+from studies.runs import best_so_far
 
 AT_ONCE = (1, 2, 4)
 NUM_AGENTS, NUM_INITIAL, PER_ROUND, NUM_ROUNDS = 5, 3, 4, 7

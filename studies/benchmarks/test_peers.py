@@ -33,7 +33,7 @@ from fbo_flower.simulation.problems import Himmelblau
 from studies.benchmarks import bandits
 from studies.benchmarks import barycenter as bary
 from studies.benchmarks import knowledge_gradient as kg
-from studies.papers.pne.hct_pulls import pull_many
+from studies.papers.pne.reference import pull_many
 
 pytest.importorskip("pytest_benchmark")
 

@@ -3,8 +3,7 @@
 import numpy as np
 from real_data import needs_data
 
-from studies.jobs import open_directory, run_jobs
-from studies.papers import EXPERIMENTS, find
+from studies.jobs import open_directory, run_jobs, stack
 from studies.papers.fts import landmine as fts_landmine
 from studies.papers.fts import synthetic as fts_synthetic
 
@@ -22,7 +21,7 @@ def test_landmine_compares_variants_from_the_same_starting_points(tmp_path, monk
     for stage in fts_landmine.jobs(directory, 1, 1, 5, 2):
         run_jobs(stage, directory, 1)
     files = fts_landmine.report(directory, 1, 1, 5, 2)
-    found = {v: fts_landmine.curves(directory, "paper", "log", v, 1) for v in few}
+    found = {v: stack(directory, "curves", [0], fts_landmine.run_targets, v, "log") for v in few}
     for curves in found.values():
         assert curves.shape == (1, 2, 6)
         np.testing.assert_array_equal(curves[:, :, 0], found["ts"][:, :, 0])
@@ -56,16 +55,12 @@ def test_synthetic_measures_regret_of_the_target_alone(tmp_path, monkeypatch):
     for stage in fts_synthetic.jobs(directory, 1, 1, 3):
         run_jobs(stage, directory, 1)
     files = fts_synthetic.report(directory, 1, 1, 3)
-    ts = fts_synthetic.curves(directory, 0.02, "ts", 1)
+    ts = stack(directory, "ts", [0], fts_synthetic.run_function, 0.02)
     assert ts.shape == (1, 1, 4)
     for name in fts_synthetic.variants():
-        regret = fts_synthetic.curves(directory, 0.02, name, 1)
+        regret = stack(directory, name, [0], fts_synthetic.run_function, 0.02)
         np.testing.assert_array_equal(regret[:, :, 0], ts[:, :, 0])
         assert (np.diff(regret, axis=2) <= 0).all()
         assert (regret >= 0).all()
     assert "d_n = 1.2" in files[0].read_text(encoding="utf-8")
     assert files[1].read_bytes()[:4] == b"\x89PNG"
-
-
-def test_experiments_are_found_by_name():
-    assert all(find(name) is experiment for name, experiment in EXPERIMENTS.items())

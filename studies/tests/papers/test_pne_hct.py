@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.numerics.bandits import hct, partition
-from studies.papers.pne.hct_pulls import pull_many
+from studies.papers.pne.reference import pull_many
 
 
 @pytest.mark.parametrize(("dim", "arity"), [(1, 2), (2, 2), (2, 4), (3, 8)])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fbo_flower.numerics.bandits import ucb
-from studies.papers.pne import neural
-from studies.papers.pne.neural import NeuralClients
+from studies.papers.pne import reference
+from studies.papers.pne.reference import NeuralClients
 
 
 def neural_run(options, num_pulls=40, num_clients=3, seed=0):
@@ -79,7 +79,7 @@ def plain_steps(weights, arms, pulls, options):
 
 @pytest.mark.parametrize("threshold", [0.0, 6.0, math.inf])
 def test_choices_are_those_of_matrices_inverted_anew_and_networks_trained_alone(threshold, monkeypatch):
-    monkeypatch.setattr(neural, "REFRESH", 1000)  # updated inverses alone
+    monkeypatch.setattr(reference, "REFRESH", 1000)  # updated inverses alone
     options = ucb.NeuralOptions(threshold=threshold, mix_until=40, nu_a=2.0, nu_b=2.0)
     state, chosen = neural_run(options, num_pulls=60)
     plain, weights, average = plain_choices(options, 60)

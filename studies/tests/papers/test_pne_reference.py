@@ -12,7 +12,7 @@ from studies.papers.pne import client as pne_client
 from studies.papers.pne import reference
 from studies.papers.pne.client import Client, Shifted
 from studies.papers.pne.guarantees import APART, APART_GAP, SHARP, Peaks, lost_clients, smooth_enough
-from studies.problems.xarmed import Ackley, Rastrigin10D
+from studies.problems.synthetic import Ackley, Rastrigin10D
 
 
 class PlainPNE:

@@ -15,8 +15,7 @@ from studies.papers import EXPERIMENTS
 from studies.papers.rfms import experiment as rfms
 from studies.papers.rfms import outcomes as rfms_outcomes
 from studies.papers.rfms import report as rfms_report
-from studies.papers.rfms.criteria import CRITERIA, ServerView, shrunken
-from studies.papers.rfms.outcomes import CHOICES, HINDSIGHT, OWN, Outcomes
+from studies.papers.rfms.outcomes import CHOICES, CRITERIA, HINDSIGHT, OWN, Outcomes, ServerView, shrunken
 from studies.papers.rfms.replay import METHODS, ReplayRun, ReplaySetting, Size, one_by_one, replay, together
 from studies.papers.rfms.tables import INBAG, Key, LossTable
 
@@ -222,7 +221,7 @@ def test_gains_of_weight_and_guard_are_means_over_tables_by_seed():
     for i, key in enumerate(keys):
         new, old = losses.copy(), losses.copy()
         new[..., guarded], old[..., mean] = 0.2 + 0.01 * i, 0.3
-        draws |= {key.name: {"losses": new}, rfms_report.unweighted(key).name: {"losses": old}}
+        draws |= {str(key): {"losses": new}, str(rfms_report.unweighted(key)): {"losses": old}}
     lines = rfms_report.guarded_by_seed(draws, keys).splitlines()
     assert lines[0] == "| seeds | heart | all | tables |"
     assert lines[2].startswith("| 0 | -0.1000")

@@ -19,8 +19,8 @@ def context(partition: int) -> ObjectiveContext:
 
 def table(openbox: int, stop: int, **options: Any) -> LossTable:
     options = {"split": "drc", **options}
-    arrays = tabulate("breast-cancer-5sites", options, 0, openbox, start=0, stop=stop, num_configs=64)
-    return LossTable(**arrays)
+    key = Key("breast-cancer-5sites", 0, openbox, options)
+    return LossTable(**tabulate(key, 0, stop, num_configs=64))
 
 
 @pytest.mark.parametrize("learner", ["elastic-net", "svm", "forest"])
@@ -69,7 +69,7 @@ def test_tables_are_computed_in_chunks_and_found_again(tmp_path: Path) -> None:
     key = Key("breast-cancer-5sites", 0, 2, {"split": "srs"})
     seen: list[tuple[int, int]] = []
     for _ in range(2):
-        run(tmp_path, [key], 1, lambda done, of: seen.append((done, of)), num_configs=50)
+        run(tmp_path, [key], 1, lambda _, done, of: seen.append((done, of)), num_configs=50)
     assert seen == [(0, 2), (1, 2), (2, 2), (2, 2)]
     found = load_table(tmp_path, key, 50)
     space = BreastCancerSites(5, 0).space
@@ -81,4 +81,4 @@ def test_tables_are_computed_in_chunks_and_found_again(tmp_path: Path) -> None:
 
 def test_sites_of_one_class_get_no_table() -> None:
     assert [key.openbox for key in keys("breast-cancer-5sites", [7], {"split": "drc"})] == [0, 1, 2, 3]
-    assert len({key.name for key in keys("breast-cancer-5sites", [0, 1], {"split": "srs"})}) == 10
+    assert len({str(key) for key in keys("breast-cancer-5sites", [0, 1], {"split": "srs"})}) == 10

@@ -10,8 +10,7 @@ from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients.guards import consented
 from fbo_flower.simulation import simulate
-from studies.peers.flora import FLoRA
-from studies.peers.loss_surfaces import COMBINATIONS, combined, statistics
+from studies.peers.flora import COMBINATIONS, FLoRA, combined, statistics
 
 SMALL = {"num_candidates": 64, "num_features": 20, "secure_sums": 0}
 

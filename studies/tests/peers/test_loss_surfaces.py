@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import check_grad
 
 from fbo_flower.numerics.surrogates.rff import draw_features
-from studies.peers.loss_surfaces import COMBINATIONS, combined, statistics
+from studies.peers.flora import COMBINATIONS, combined, statistics
 
 RNG = np.random.default_rng(0)
 FEATURES = draw_features(30, 0.5, 3, RNG)

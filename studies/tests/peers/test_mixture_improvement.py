@@ -11,7 +11,7 @@ from scipy.stats import norm
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.log_ei import LogImprovement
 from fbo_flower.numerics.surrogates import gp
-from studies.peers.mixture import LogMixtureImprovement
+from studies.peers.fmtbo import LogMixtureImprovement
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.random((8, 3)), RNG.standard_normal(8)

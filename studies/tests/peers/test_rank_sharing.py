@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import rankdata, spearmanr
 
 from fbo_flower.errors import ConfigError
-from studies.peers.rank_sharing import dissimilarities, ranks_of, shared_hyperparameters
+from studies.peers.fmtbo import dissimilarities, ranks_of, shared_hyperparameters
 
 
 def test_ranks_are_those_of_scipy():

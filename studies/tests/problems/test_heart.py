@@ -14,7 +14,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
 from studies.problems import Heart
 from studies.problems.data import DATA_VARIABLE
-from studies.problems.heart import NUMBERS, _hospitals
+from studies.problems.sites import NUMBERS, _hospitals
 
 HEADER = "site,age,sex,cp,trestbps,chol,fbs,restecg,thalach,exang,oldpeak,slope,ca,thal,num"
 

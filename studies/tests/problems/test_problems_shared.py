@@ -12,7 +12,8 @@ from real_data import needs_data
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import F1, make_problem
-from studies.problems import BreastCancerMLP, CaliforniaMLP, Rosenbrock, network
+from studies.problems import BreastCancerMLP, CaliforniaMLP, Rosenbrock
+from studies.problems import mlp as network
 from studies.problems.data import CALIFORNIA_FILE, DATA_VARIABLE
 
 
