@@ -21,14 +21,14 @@ def run(
     problem: Any,
     algorithm: str,
     options: Mapping[str, Any],
-    rounds: int | None = None,
+    num_rounds: int | None = None,
     seed: int = 0,
     **more: Any,
 ) -> Study:
     """Return the study of an algorithm, named with its options, on the engine "inline"."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
     made = make_algorithm(algorithm, options)
-    return simulate(problem, algorithm=made, num_rounds=rounds, seed=seed, engine="inline", **more)
+    return simulate(problem, algorithm=made, num_rounds=num_rounds, seed=seed, engine="inline", **more)
 
 
 def rounds_of(algorithm: str, num_initial: int, budget: int) -> int:

@@ -14,7 +14,6 @@ Means are over the agents of one seed; standard errors over seeds, of the differ
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,7 +23,8 @@ from scipy import stats
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import save_figure
 from fbo_flower.simulation.problems import Problem, make_problem
-from studies.jobs import Arrays, has, job, open_directory, run_jobs, stack
+from studies.benchmarks.bench import options, resumed
+from studies.jobs import Arrays, has, job, stack
 from studies.papers.ei.problems import ShiftedFunction
 from studies.report import head, mean_and_error, panels, row, write_results
 from studies.runs import best_so_far, run, traffic
@@ -176,26 +176,17 @@ def report(directory: Path, seeds: Sequence[int]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", default="runs/exchanges")
-    parser.add_argument("--seeds", type=int, default=12)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--only-report", action="store_true")
-    given = parser.parse_args()
-    directory = open_directory(given.out, {"experiment": "exchanges", "budget": BUDGET})
+    given = options(__doc__, out="runs/exchanges", seeds=12, workers=1, only_report=False)
     seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
-    for seed in () if given.only_report else seeds:
-        work = [
-            job(curves, label, algorithm, k, seed)
-            for label in PROBLEMS
-            for algorithm in (*ALONE, *FEDERATED)
-            for k in ((1,) if algorithm in ALONE else TRIALS_PER_ROUND)
-        ]
-        run_jobs(work, directory, given.workers)
-        print(f"seed {seed} is done", flush=True)
-    report(directory, seeds)
+    work = [
+        job(curves, label, algorithm, k, seed)
+        for seed in (() if given.only_report else seeds)
+        for label in PROBLEMS
+        for algorithm in (*ALONE, *FEDERATED)
+        for k in ((1,) if algorithm in ALONE else TRIALS_PER_ROUND)
+    ]
+    settings = {"experiment": "exchanges", "budget": BUDGET}
+    report(resumed(Path(given.out), settings, work, given.workers), seeds)
 
 
 if __name__ == "__main__":

@@ -8,23 +8,23 @@ The second command compares our shares of secrets with those of Flower, which ha
 
 from __future__ import annotations
 
-import argparse
-import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from unittest import mock
 
 import numpy as np
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
 
-from fbo_flower.algorithms import make_algorithm, secure_member
+from fbo_flower.algorithms import secure_member
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.secure_member import SUM, Member
 from fbo_flower.secure import fixed_point, keys, members, rounds, shamir
-from fbo_flower.simulation import simulate
 from fbo_flower.study import Study
+from studies.benchmarks.bench import cpu_ms, options, say
+from studies.report import head
+from studies.runs import run, traffic
 
 LEAST = 3
 STUDIES: list[tuple[str, str, int, int | None, Mapping[str, object]]] = [
@@ -89,34 +89,24 @@ def one_sum(num_agents: int, size: int) -> tuple[float, float, int, int]:
     return agent, server, up, down
 
 
-def row(study: Study) -> tuple[int, float, float, float, float]:
-    """Return rounds, seconds, and bytes per agent and round, down and up."""
-    agents = int(study.settings["runs"][0]["num_agents"])
-    turns = agents * len(study.rounds)
-    down, up = (float(study.rounds[f"bytes_{way}"].sum()) / turns for way in ("down", "up"))
-    return len(study.rounds), float(study.rounds["seconds"].sum()), down, up, study.trials["value"].sum()
+def figures(study: Study) -> tuple[int, float, float, float, float]:
+    """Return rounds, seconds, bytes per agent and round, down and up, and the sum of all values."""
+    number = len(study.rounds)
+    down, up = traffic(study) / number
+    return number, float(study.rounds["seconds"].sum()), down, up, study.trials["value"].sum()
 
 
-def flower_join(shares: Sequence[bytes]) -> bytes | None:
-    """Return the secret of shares by Flower's code; None if they are inconsistent."""
+def flower_join(shares: Sequence[bytes]) -> bytes:
+    """Return the secret of shares by Flower's code; inconsistent ones give an empty one."""
     try:
         return combine_shares(list(shares))
     except ValueError:
-        return None
-
-
-def cpu_ms(function: Callable[[], object], repeats: int) -> float:
-    """Return CPU ms of one call."""
-    begin = time.process_time()
-    for _ in range(repeats):
-        function()
-    return 1e3 * (time.process_time() - begin) / repeats
+        return b""
 
 
 def shares() -> None:
     """Print what shares cost: an agent that makes them, the server that joins those of one member."""
-    print("| group | code | split, ms | join, ms | join with one liar, ms |")
-    print("|---:|---|---:|---:|---:|")
+    print(head(["group", "code", "split, ms", "join, ms", "join with one liar, ms"]))
     for num_agents in (4, 6, 10, 12):
         needed, others = members.threshold(num_agents, LEAST) - 1, num_agents - 1
         seed = secrets.token_bytes(keys.SEED_BYTES)
@@ -126,49 +116,37 @@ def shares() -> None:
             ("ours", shamir.split, shamir.join),
             ("Flower", create_shares, flower_join),
         ):
-            times = [cpu_ms(partial(split, seed, needed, others), 20)]
-            with mock.patch.object(keys, "join", join):
+            times = [cpu_ms(partial(split, seed, needed, others), 20, np.mean)[0]]
+            with mock.patch.object(shamir, "join", join):
                 for sent, repeats in ((good, 20), (lies, 1)):
-                    times.append(cpu_ms(partial(rounds._seed, sent, needed, keys.commit(seed)), repeats))
-            print(f"| {num_agents} | {code} | {' | '.join(f'{t:.2f}' for t in times)} |", flush=True)
+                    times.append(
+                        cpu_ms(partial(rounds._seed, sent, needed, keys.commit(seed)), repeats, np.mean)[0]
+                    )
+            say(num_agents, code, *(f"{t:.2f}" for t in times))
 
 
 def main() -> None:
     """Print two tables, or one of shares."""
-    parser = argparse.ArgumentParser(description="Measure what secure sums cost.")
-    parser.add_argument("--shares", action="store_true", help="compare our shares with those of Flower")
-    if parser.parse_args().shares:
+    if options(__doc__, shares=False).shares:
         return shares()
-    logging.getLogger("flwr").setLevel(logging.ERROR)
     print(f"One group, sums of at least {LEAST}; a group has at most {members.largest_group(LEAST)}.\n")
-    print("| group | numbers | agent, ms | server per agent, ms | bytes up | bytes down |")
-    print("|---:|---:|---:|---:|---:|---:|")
+    print(head(["group", "numbers", "agent, ms", "server per agent, ms", "bytes up", "bytes down"]))
     for num_agents, size in ((4, 100), (6, 100), (10, 100), (12, 100), (12, 10_000)):
         agent, server, up, down = one_sum(num_agents, size)
-        print(f"| {num_agents} | {size} | {agent:.1f} | {server:.1f} | {up} | {down} |", flush=True)
+        say(num_agents, size, f"{agent:.1f}", f"{server:.1f}", up, down)
     print("\nBytes are down and up, per agent and round.\n")
-    print("| study | agents | rounds | s per round | with secure sums | bytes | with secure sums |")
-    print("|---|---:|---:|---:|---:|---|---|")
-    for algorithm, problem, agents, num_rounds, options in STUDIES:
+    columns = ["s per round", "with secure sums", "bytes", "with secure sums"]
+    print(head(["study", "agents", "rounds", *columns]))
+    for algorithm, problem, agents, num_rounds, chosen in STUDIES:
         plain, secure = (
-            row(
-                simulate(
-                    problem,
-                    agents=agents,
-                    algorithm=make_algorithm(algorithm, {**options, **more}),
-                    num_rounds=num_rounds,
-                    engine="inline",
-                )
-            )
+            figures(run(problem, algorithm, {**chosen, **more}, num_rounds, agents=agents))
             for more in ({}, {"secure_sums": LEAST})
         )
         assert abs(plain[4] - secure[4]) < 1e-6 * abs(plain[4]), "the same decisions"
-        print(
-            f"| {algorithm}, {problem} | {agents} | {plain[0]} | {plain[1] / plain[0]:.3f} | "
-            f"{secure[1] / secure[0]:.3f} | {plain[2]:.0f} / {plain[3]:.0f} | "
-            f"{secure[2]:.0f} / {secure[3]:.0f} |",
-            flush=True,
-        )
+        each = [f"{took / plain[0]:.3f}" for took in (plain[1], secure[1])]
+        sent = [f"{down:.0f} / {up:.0f}" for _, _, down, up, _ in (plain, secure)]
+        say(f"{algorithm}, {problem}", agents, plain[0], *each, *sent)
+    return None
 
 
 if __name__ == "__main__":
