@@ -119,14 +119,7 @@ def panels(count: int, columns: int, width: float, height: float, **shared: Any)
 
 
 def band(
-    axis: Any,
-    x: Any,
-    curves: Array,
-    label: str,
-    colour: str,
-    line: str = "-",
-    width: float = 1.6,
-    alpha: float = 0.15,
+    axis: Any, x: Any, curves: Array, label: str, colour: str, line: str = "-", width: float = 1.6
 ) -> tuple[Array, Array]:
     """Draw the mean of curves `(R, n)` with a band of one standard error; return the edges of the band."""
     mean, error = mean_and_error(curves)
