@@ -24,7 +24,7 @@ from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
 from fbo_flower.errors import ConfigError, did_you_mean, kind_of
 from fbo_flower.simulation.agents import check_agents, check_initial, problem_app
-from fbo_flower.simulation.annotate import annotate
+from fbo_flower.simulation.annotation import annotate
 from fbo_flower.simulation.clocked_grid import ClockedGrid, duration_of, with_simulated_times
 from fbo_flower.simulation.engines import engine_name, run_on_engine
 from fbo_flower.simulation.grids import LocalGrid

@@ -31,6 +31,8 @@ from fbo_flower.numerics.acquisition import pareto, proposals
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.threads import single_thread
+from studies.benchmarks.bench import both, say
+from studies.report import head
 
 ONES = np.ones(2)
 
@@ -212,22 +214,23 @@ def table(rows: Sequence[tuple[str, Callable[..., tuple[float, float]]]], repeat
             for label, measure in rows:
                 values = np.array([measure(truth, noise, seed) for seed in range(repeats)])
                 first = values if first is None else first
-                difference = values - first
-                error = difference.std(axis=0, ddof=1) / np.sqrt(repeats)
+                gaps = both(values - first, 4)
                 cells = [
-                    f"{mean:.4f} | {gap:+.4f} ± {e:.4f}"
-                    for mean, gap, e in zip(values.mean(axis=0), difference.mean(axis=0), error, strict=True)
+                    c
+                    for mean, gap in zip(values.mean(axis=0), gaps, strict=True)
+                    for c in (f"{mean:.4f}", gap)
                 ]
-                print(f"| {name} | {noise} | {label} | {' | '.join(cells)} |", flush=True)
+                say(name, noise, label, *cells)
 
 
 def main(repeats: int) -> None:
     """Print both tables."""
-    print("| losses | noise | proposal | area of all points | - first | area of the front | - first |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        head(["losses", "noise", "proposal", "area of all points", "- first", "area of the front", "- first"])
+    )
     table([(label, lambda *a, p=parts: areas(p, *a)) for label, parts in ROWS.items()], repeats)
-    print("\n| losses | noise | incumbent | loss of the shipped | - first | area of the front | - first |")
-    print("|---|---|---|---|---|---|---|")
+    columns = ["incumbent", "loss of the shipped", "- first", "area of the front", "- first"]
+    print("\n" + head(["losses", "noise", *columns]))
     table([(best, lambda *a, b=best: combined(b, *a)) for best in ("mean", "observed")], repeats)
 
 

@@ -1,4 +1,4 @@
-"""Two more functions of the PF-PNE paper; the conventions are those of `XArmed`."""
+"""Two more functions of the PF-PNE paper, and Rosenbrock's, the second one of the Co-KG paper."""
 
 from __future__ import annotations
 
@@ -8,7 +8,22 @@ from typing import ClassVar
 import numpy as np
 
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation.problems import XArmed, best_by_closing_in, best_with_refinement
+from fbo_flower.simulation.problems import SharedFunction, XArmed, best_by_closing_in, best_with_refinement
+
+
+class Rosenbrock(SharedFunction):
+    """`-(1 - x1)^2 - 100 (x2 - x1^2)^2`, minus Rosenbrock's loss: maximum 0 in the corner (1, 1)."""
+
+    name: ClassVar[str] = "rosenbrock"
+
+    @staticmethod
+    def function(x1: float, x2: float) -> float:
+        return -((1 - x1) ** 2) - 100 * (x2 - x1**2) ** 2
+
+    def optimum(self, partition: int) -> float:
+        self.check_partition(partition)
+        return 0.0
+
 
 ACKLEY_RANGE = abs(20 * math.exp(-0.2 * math.sqrt(0.5)) + math.exp(-1) - 20 - math.e)
 
