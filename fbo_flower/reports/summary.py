@@ -364,10 +364,10 @@ def summary_cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
     add("agents with a value", lambda r: known(r, r.num_with_value), some)
     add("evaluations", lambda r: known(r, "-".join(map(str, sorted(set(r.num_evaluations))))))
     for k in places:
-        add(f"best at {k}", lambda r, k=k: r.checkpoints[k])  # type: ignore[misc]
+        cells[f"best at {k}"] = [str(row.checkpoints[k]) for row in rows]
     add("best at end", lambda r: known(r, r.final))
-    for k in places:
-        add(f"gain on {reference} at {k}", lambda r, k=k: _signed(r.differences[k]), compared)  # type: ignore[misc]
+    for k in places if compared else ():
+        cells[f"gain on {reference} at {k}"] = [_signed(row.differences[k]) for row in rows]
     add(f"gain on {reference} at end", lambda r: _signed(r.final_difference), compared)
     add("agents no worse", lambda r: _or_dash(r.share_no_worse, ".0%"), compared)
     add("evaluations to match", lambda r: r.evaluations_to_reference or "not reached", compared)
@@ -388,7 +388,7 @@ def summary_cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
     add("lost replies", lambda r: r.lost_replies, any(row.lost_replies for row in rows))
     add("refused replies", lambda r: r.refused_replies, any(row.refused_replies for row in rows))
     for reason in sorted({reason for row in rows for reason in row.reasons}):
-        add(f"  {reason}", lambda r, reason=reason: r.reasons.get(reason, 0))  # type: ignore[misc]
+        cells[f"  {reason}"] = [str(row.reasons.get(reason, 0)) for row in rows]
     return cells
 
 
