@@ -175,9 +175,9 @@ def test_sums_suffice_for_a_single_model():
 @pytest.mark.parametrize("combine", COMBINATIONS)
 def test_values_and_gradients_agree(combine):
     found = surface(combine)
-    np.testing.assert_allclose(found.value_and_gradient(Z)[0], found(Z), atol=1e-9)
+    np.testing.assert_allclose(found.value_and_gradient(Z)[0], found(Z), atol=1e-4)  # single precision
     for z in Z:
         error = check_grad(
             lambda p: float(found(p[None, :])[0]), lambda p: found.value_and_gradient(p[None, :])[1][0], z
         )
-        assert error < 1e-5
+        assert error < 1e-3
