@@ -45,7 +45,11 @@ def test_a_quick_run_writes_its_report_and_finds_its_results_again(tmp_path, mon
     for name in (*pne.FUNCTIONS, *pne.ALGORITHMS, "fn-ucb", "peaks at .1, .12, .88"):
         assert name in text
     assert "nan" not in text
-    monkeypatch.setattr(pne, "function_run", None)  # nothing is left to compute
+
+    def function_run(*_: object, **__: object) -> None:
+        raise AssertionError("nothing is left to compute")
+
+    monkeypatch.setattr(pne, "function_run", function_run)
     assert pne.run(tmp_path, True, 2, lambda *_: None) == files
     assert files[0].read_text() == text
 
