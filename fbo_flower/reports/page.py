@@ -389,7 +389,7 @@ def _importance(found: Importance | None) -> list[Part]:
     parts = [("text", how), ("note", weak) if found.score < _WEAK else good]
     parts += _shares(found.singles, "parameter")
     return parts + (
-        _shares(found.pairs[: _MAX_SHARES // 2], "pair, beyond each alone") if found.pairs else []
+        _shares(found.pairs[: _MAX_SHARES // 2], "pair, beyond each") if found.pairs else []
     )
 
 
