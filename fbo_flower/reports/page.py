@@ -388,9 +388,7 @@ def _importance(found: Importance | None) -> list[Part]:
     )
     parts = [("text", how), ("note", weak) if found.score < _WEAK else good]
     parts += _shares(found.singles, "parameter")
-    return parts + (
-        _shares(found.pairs[: _MAX_SHARES // 2], "pair, beyond each") if found.pairs else []
-    )
+    return parts + (_shares(found.pairs[: _MAX_SHARES // 2], "pair, beyond each") if found.pairs else [])
 
 
 def _shares(shares: Sequence[Share], heading: str) -> list[Part]:

@@ -1,7 +1,4 @@
-"""Attacks must succeed and fail where the documents say so. Whoever changes one, change the text.
-
-`test_reconstruction.py` has those on Co-KG in detail.
-"""
+"""Attacks must succeed and fail where the documents say so. Whoever changes one, change the text."""
 
 from __future__ import annotations
 
