@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]  # workers that die: test_ray_batches, test_ray_grid
+pytestmark = [pytest.mark.ray, pytest.mark.deployment]  # workers that die: test_ray_batches, test_ray_grid
 ROOT = Path(__file__).parents[2]
 STUDY = """
 import os, sys
