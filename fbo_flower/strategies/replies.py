@@ -164,7 +164,7 @@ def answerable(algorithm: Algorithm[Any], earlier: Task, task: Task) -> Task:
     An agent answers each piece of work once. It may have answered the earlier task, or begun to: then it
     refuses another one, and what it has evaluated already is not evaluated again.
     """
-    if (earlier.trial, earlier.num_trials > 0) != (task.trial, task.num_trials > 0):
+    if earlier is task or (earlier.trial, earlier.num_trials > 0) != (task.trial, task.num_trials > 0):
         return task
     if not task.num_trials and algorithm.inner.report_kind(task) != algorithm.inner.report_kind(earlier):
         return task

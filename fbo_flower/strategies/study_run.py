@@ -153,6 +153,8 @@ class StudyRun:
         times = self._note_time()
         for agent in tasks:
             self.sent[agent].sent_at = self.now
+        if self.journal is None:
+            return
         values: dict[str, object] = {"present": list(present), "tasks": tasks_digest(tasks)}
         values |= {"seeded": self.seeded} if draws else {}
         values |= {"asked": sorted(tasks)} if tasks.keys() != set(present) else {}
