@@ -59,7 +59,7 @@ def _best_of(path: Path) -> Iterator[dict[str, Any]]:
     from fbo_flower.study.study import Study
 
     if path.is_dir() and holds_study(path) and not any(path.rglob("agent*.db")):
-        results = Study.load(path)
+        results = Study.load(path)  # several objectives have no best: the error says what to use
         for agent, entry in results.best.items():
             trials = results.trials.where(algorithm=entry["algorithm"], agent=agent)
             yield {

@@ -173,7 +173,10 @@ def test_an_earlier_study_of_a_loss_is_known_with_the_right_sign() -> None:
         ({"initial": [{"x": 0.5}]}, "initial[0]: kind: expected a value because it is active, got none"),
         ({"initial": [{**KNOWN[0], "z": 0.1}]}, "initial[0]: z: expected no value because it is inactive"),
         ({"initial": KNOWN, "algorithm": "pf-pne"}, "initial: expected an algorithm with an initial design"),
-        ({"objective": "digits-svm"}, "space, minimize, initial: expected none with a bundled problem"),
+        (
+            {"objective": "digits-svm"},
+            "space, minimize, objectives, initial: expected none with a bundled problem",
+        ),
         (
             {"options": {"min_distanc": 1}},
             "options: fed-ei has no option 'min_distanc'; did you mean min_distance?",
