@@ -162,7 +162,7 @@ class Aims:
             found: Any = json.loads(text)
             objectives, limits = dict(found["objectives"]), dict(found["limits"])
             if set(objectives) == {""} and not limits:
-                return Aims.of(objectives[""] == "min")
+                return Aims((("", {"max": "max", "min": "min"}[objectives[""]]),))
             sides = {
                 name: f"{parts[0]} {parts[1] if len(parts) > 1 else 0.0}" for name, parts in limits.items()
             }

@@ -61,6 +61,7 @@ from fbo_flower.reports.summary import (
     agent_curves,
     format_bytes,
     mean_and_stderr,
+    result_rows,
     target_rows,
     traffic_cells,
 )
@@ -414,9 +415,7 @@ def best_by_time(study: Study, algorithm: str, points: int = 1000) -> tuple[list
     times = study.times.where(algorithm=algorithm)
     origin = float(times["started"].min(initial=np.inf))
     seconds = {(row["agent"], row["trial"]): row["ended"] - origin for row in times}
-    rows = [
-        row for row in target_rows(study, study.trials, algorithm) if (row["agent"], row["trial"]) in seconds
-    ]
+    rows = [row for row in result_rows(study, algorithm) if (row["agent"], row["trial"]) in seconds]
     events = ((row["agent"], seconds[row["agent"], row["trial"]], row["value"]) for row in rows)
     return _held(events, points, np.fmin if study.minimizes(algorithm) else np.fmax)
 

@@ -121,13 +121,24 @@ def agent_curves(study: Study, algorithm: str) -> tuple[list[str], Array]:
     curves : `(n, max_evaluations)`; NaN before an agent's first success
     """
     minimize = study.minimizes(algorithm)
+    agents, curves = incumbents(result_rows(study, algorithm), minimize=minimize)
+    better = np.fmin if minimize else np.fmax  # they ignore NaN where they can
+    return agents, better.accumulate(curves, axis=1)
+
+
+def result_rows(study: Study, algorithm: str) -> Table:
+    """Return the trials of the target agents with the values that count towards their best so far.
+
+    NaN where a trial broke a limit; with several objectives the hypervolume that the agent has reached.
+    """
     rows = target_rows(study, study.trials, algorithm)
+    if "feasible" in rows.columns:
+        columns = {name: rows[name] for name in rows.columns}
+        rows = Table({**columns, "value": np.where(rows["feasible"], rows["value"], np.nan)}, rows.kinds)
     if len(study.objectives) > 1 and len(rows):
         references = {agent: study.front(agent).reference for agent in dict.fromkeys(rows["agent"].tolist())}
         rows = with_volumes(rows, study.objectives, references)
-    agents, curves = incumbents(rows, minimize=minimize)
-    better = np.fmin if minimize else np.fmax  # they ignore NaN where they can
-    return agents, better.accumulate(curves, axis=1)
+    return rows
 
 
 def target_rows(study: Study, table: Table, algorithm: str) -> Table:

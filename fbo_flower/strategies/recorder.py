@@ -78,6 +78,8 @@ class RoundProgress:
     evaluations : number of evaluations, failed ones included
     reason : why the first failed evaluation failed; "" if none failed or no agent disclosed it
     disclosed : whether an agent has disclosed values, in this round or before
+    feasible : with several objectives, which have no best value: number of disclosed trials so far that hold
+        the limits; None: there is one objective
     """
 
     server_round: int
@@ -92,9 +94,12 @@ class RoundProgress:
     evaluations: int = 0
     reason: str = ""
     disclosed: bool = True
+    feasible: int | None = None
 
     def __str__(self) -> str:
-        if math.isnan(self.best):
+        if self.feasible is not None and self.disclosed:
+            values = f"{self.feasible} feasible trials"
+        elif math.isnan(self.best):
             values = "no value yet" if self.disclosed or not self.replies else "values not disclosed"
         else:
             values = f"best {self.best:.4f}, mean {self.mean:.4f}"
@@ -198,6 +203,11 @@ class TrialRows:
         started, ended = np.full((2, count), math.nan) if times is None else times.T
         self.started.extend(started.tolist())
         self.ended.extend(ended.tolist())
+
+    @property
+    def num_feasible(self) -> int:
+        """Number of trials that succeeded and hold their agent's limits."""
+        return sum(self.feasible) if self.feasible else sum(map(bool, self.outputs))
 
     def since(self, first: int) -> Iterator[Trial]:
         """Yield the trials from row `first` on."""
@@ -374,9 +384,11 @@ class Recorder:
         row = {"algorithm": self.label, "round": server_round, "seconds": seconds, "mean_incumbent": mean}
         self.rounds.append({**row, "best": top, "reasons": tally(self._reasons), **counts})
         names = "replies", "failures", "refused", "failed_trials"
+        feasible = self.trials.num_feasible if len(self.aims.objectives) > 1 else None
         return RoundProgress(
             server_round, num_rounds, top, mean, seconds=seconds, evaluations=self._evaluations,
-            reason=self._reason, disclosed=self.disclosed, **{name: int(counts[name]) for name in names},
+            reason=self._reason, disclosed=self.disclosed, feasible=feasible,
+            **{name: int(counts[name]) for name in names},
         )  # fmt: skip
 
     def study(self, run: Mapping[str, Any], results: ServerResults | None = None) -> Study:
