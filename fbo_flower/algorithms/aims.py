@@ -26,7 +26,7 @@ DIRECTIONS = {"max": 1.0, "min": -1.0}
 SIDES = {">=": 1.0, "<=": -1.0}
 MOST_OBJECTIVES, MOST_OUTPUTS, LONGEST_NAME = 3, 20, 100
 Limit = float | str  # 20.0 is the largest allowed value; ">= 0.9" and "<= 20" say the side
-_LIMIT = re.compile(r"\s*(<=|>=)\s*(\S+)\s*")
+_LIMIT = re.compile(r"\s*(.*?)\s*(<=|>=)\s*(\S+)\s*")  # the name may be missing
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,13 @@ class Aims:
             raise ConfigError(f"limits: expected at most {MOST_OUTPUTS} outputs, got {len(aims.names)}")
         return aims
 
-    def with_limits(self, own: Mapping[str, Limit] | None) -> Aims:
-        """Return these aims with some bounds replaced; ConfigError if a name or a side is another one."""
+    def with_limits(self, own: Mapping[str, Limit] | str | None) -> Aims:
+        """Return these aims with some bounds replaced; ConfigError if a name or a side is another one.
+
+        Parameters
+        ----------
+        own : name -> limit, or the same as text, "latency_ms <= 15, recall >= 0.9"
+        """
         new = {name: read_limit(name, limit) for name, limit in _items(own)}
         sides = {name: side for name, side, _ in self.limits}
         for name, (side, _) in new.items():
@@ -196,8 +201,8 @@ NUMBER = Aims()  # of an objective that returns one number, larger is better
 def read_limit(name: str, limit: object) -> tuple[str, float]:
     """Return side and bound of a limit; ConfigError if it is neither a number nor such as ">= 0.9"."""
     side, number = "<=", limit
-    if isinstance(limit, str) and (match := _LIMIT.fullmatch(limit)):
-        side, number = match.groups()
+    if isinstance(limit, str) and (match := _LIMIT.fullmatch(limit)) and not match[1]:
+        side, number = match[2], match[3]
     try:
         bound = math.nan if isinstance(number, bool) else float(number)  # type: ignore[arg-type]  # tried
     except (TypeError, ValueError, OverflowError):
@@ -209,9 +214,17 @@ def read_limit(name: str, limit: object) -> tuple[str, float]:
     return side, bound
 
 
-def _items(limits: Mapping[str, Limit] | None) -> Iterable[tuple[str, Limit]]:
+def _items(limits: Mapping[str, Limit] | str | None) -> Iterable[tuple[str, Limit]]:
     if limits is None:
         return ()
+    if isinstance(limits, str):
+        parts = [_LIMIT.fullmatch(part) for part in limits.split(",")]
+        found = {match[1]: f"{match[2]} {match[3]}" for match in parts if match and match[1]}
+        if len(found) < len(parts):
+            raise ConfigError(
+                f"limits: expected text such as 'latency_ms <= 15, recall >= 0.9', got {limits[:100]!r}"
+            )
+        limits = found
     if not isinstance(limits, Mapping):
         raise ConfigError(f'limits: expected a dict such as {{"latency_ms": 20.0}}, got {kind_of(limits)}')
     _check_names("limits", limits)

@@ -111,8 +111,8 @@ class TuningAgent(NumPyClient):
     prior : agent -> `(points (n, D), values (n,))` observed before this study
     aims : what the objective returns, and whether larger or smaller is better; `Aims.of(minimize=True)` for a
         loss. The algorithm gets numbers of which larger is better; answers, logs and studies show them as
-        they are. The server learns the names of limits, not the bounds. The bounds that an agent has at the
-        first task of a study hold until its end
+        they are. The server learns the names of limits, not the bounds. `limits` in `node_config`, such as
+        "latency_ms <= 15", replaces bounds. Those of the first task of a study hold until its end
     initial : `(k, D)`, points that are evaluated as the agent's first k trials of a study, in place of those
         that the algorithm asks for. None: none
     journals : directory for the journals of agents without `journal` in `node_config`; None: their memory is
@@ -167,7 +167,7 @@ class TuningAgent(NumPyClient):
         for kind in algorithms:
             register(kind)
         self._objective = objective
-        self._aims = aims
+        self._aims = aims.with_limits(str(context.node_config.get("limits", "")) or None)
         self._space = space  # the shared one
         self._own_space = held_space(space, str(context.node_config.get("fixed", "")) or fixed)
         self._context = context

@@ -23,6 +23,7 @@ from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import AgentState, Array
 from fbo_flower.clients.memory import Memory, agent_state_from_bytes
 from fbo_flower.errors import ConfigError, JournalError, printable
+from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import StoredStudy, aims_note, read_studies
 
@@ -35,7 +36,8 @@ class OwnAnswer:
     ----------
     agent, study : ids of the agent and of the study
     algorithm : name of the study's algorithm
-    config : the best configuration; None: no evaluation has succeeded and holds the agent's limits
+    config : the best configuration; None: no evaluation has succeeded and holds the agent's limits. With
+        several objectives it is the best of `front` in the first one
     value : its value as the objective returned it; NaN without a configuration. A bandit's value is a
         mean. Where noise is evident, `ei` and `fed-ei` answer with the evaluated configuration that has the
         best posterior mean, and `value` is this mean
@@ -44,6 +46,8 @@ class OwnAnswer:
     observed : the best trial's configuration and value where noise is evident; None: `config` and `value`
     outputs : name -> number of the configuration, or of `nearest`, with several objectives or limits
     nearest : the configuration that is nearest to holding the limits, if none holds them; else empty
+    front : with several objectives, configuration and outputs of each trial that holds the limits and that no
+        other such trial dominates
     """
 
     agent: str
@@ -56,6 +60,7 @@ class OwnAnswer:
     observed: tuple[dict[str, Any], float] | None = None
     outputs: Mapping[str, float] = field(default_factory=dict)
     nearest: Mapping[str, Any] = field(default_factory=dict)
+    front: tuple[tuple[dict[str, Any], Mapping[str, float]], ...] = ()
 
     @property
     def minimize(self) -> bool:
@@ -72,6 +77,10 @@ class OwnAnswer:
                 f"no configuration holds {limits} after {evaluations}; the nearest has "
                 f"{_numbers(self.outputs)}, with {json.dumps(self.nearest)}"
             )
+        if self.front:
+            points = "; ".join(f"{_numbers(outputs)}, with {json.dumps(c)}" for c, outputs in self.front)
+            number = f"{len(self.front)} configuration{'' if len(self.front) == 1 else 's'}"
+            return f"front of {number} after {evaluations}: {points}"
         found = f"best value {self.value:.6g} after {evaluations}, with {json.dumps(self.config)}"
         if self.outputs:
             found += f": {_numbers(self.outputs)}"
@@ -97,10 +106,19 @@ def own_answer(agent: str, study: str, algorithm: Algorithm[Any], agent_state: A
         row = aims.nearest(history.outputs)
         near = agent_state.space.decode(history.points[row])
         return replace(answer, nearest=near, outputs=aims.measured(history.outputs[row]))
+    if len(aims.objectives) > 1 and history.outputs is not None:
+        rows = np.flatnonzero(np.isfinite(agent_state.usable_values(own=True)))
+        rows = rows[non_dominated(history.outputs[rows, : len(aims.objectives)])]
+        decode, measured = agent_state.space.decode, aims.measured
+        front = tuple((decode(history.points[r]), measured(history.outputs[r])) for r in rows)
+        return replace(answer, front=front)
     believed = algorithm.best_mean(agent_state)
     if believed is None or config is None:
         return answer
     better = agent_state.space.decode(believed[0])
+    if history.outputs is not None:
+        row = int(np.argmax((history.points == believed[0]).all(axis=1)))
+        answer = replace(answer, outputs=aims.measured(history.outputs[row]))
     return replace(answer, config=better, value=sign * believed[1] + 0.0, observed=(config, value))
 
 
