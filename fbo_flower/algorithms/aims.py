@@ -38,16 +38,20 @@ class Aims:
     objectives : name and direction, "max" or "min", of each; the name is "" for a plain number
     limits : name, side (">=" or "<=") and bound of each; the bound is NaN where it is not known, because the
         bounds of a device do not leave it
+    reference : name and value from which improvement of an objective counts, with several objectives. It is
+        no limit: worse configurations are feasible, and gain nothing
     """
 
     objectives: tuple[tuple[str, str], ...] = (("", "max"),)
     limits: tuple[tuple[str, str, float], ...] = ()
+    reference: tuple[tuple[str, float], ...] = ()
 
     @staticmethod
     def of(
         minimize: object = False,
         objectives: Mapping[str, str] | None = None,
         limits: Mapping[str, Limit] | None = None,
+        reference: Mapping[str, float] | None = None,
     ) -> Aims:
         """Return the aims that a user writes down.
 
@@ -60,7 +64,7 @@ class Aims:
         if not isinstance(minimize, bool):
             raise ConfigError(f"minimize: expected True or False, got {kind_of(minimize)}")
         if objectives is None:
-            if limits is not None:
+            if limits is not None or reference is not None:
                 raise ConfigError(
                     'limits: expected objectives beside them, as in objectives={"accuracy": "max"}, got none'
                 )
@@ -78,7 +82,9 @@ class Aims:
         for name, direction in objectives.items():
             if not isinstance(direction, str) or direction not in DIRECTIONS:
                 raise ConfigError(f"objectives: {name}: expected 'max' or 'min', got {direction!r}")
-        aims = Aims(tuple(objectives.items()), tuple((n, *read_limit(n, v)) for n, v in _items(limits)))
+        start = _reference(objectives, reference)
+        bounds = tuple((n, *read_limit(n, v)) for n, v in _items(limits))
+        aims = Aims(tuple(objectives.items()), bounds, start)
         for name, side, _ in aims.limits:
             if name in objectives and SIDES[side] != DIRECTIONS[objectives[name]]:
                 raise ConfigError(
@@ -104,7 +110,8 @@ class Aims:
                 raise ConfigError(
                     f"limits: expected other bounds for limits of the study ({known}), got {name} {side} ..."
                 )
-        return Aims(self.objectives, tuple((n, *new.get(n, (side, b))) for n, side, b in self.limits))
+        bounds = tuple((n, *new.get(n, (side, b))) for n, side, b in self.limits)
+        return Aims(self.objectives, bounds, self.reference)
 
     # -- the outputs -----------------------------------------------------------------------------
 
@@ -137,6 +144,12 @@ class Aims:
         bounds = {name: SIDES[side] * bound for name, side, bound in self.limits}
         return np.array([bounds.get(name, -math.inf) for name in self.names])
 
+    @cached_property
+    def start(self) -> Array:
+        """The reference of each objective, `(K,)`, larger is better; NaN where there is none."""
+        known = dict(self.reference)
+        return np.array([DIRECTIONS[way] * known.get(name, math.nan) for name, way in self.objectives])
+
     def feasible(self, outputs: Array) -> BoolArray:
         """Return which rows of `outputs (n, O)` hold all limits, `(n,)`; a failed trial does not."""
         return np.asarray((outputs >= self.least).all(axis=1), dtype=np.bool_)
@@ -157,7 +170,8 @@ class Aims:
     def to_json(self, *, bounds: bool = False) -> str:
         """Return the aims as JSON; without `bounds`, which a server need not know."""
         limits = {name: [side, bound] if bounds else [side] for name, side, bound in self.limits}
-        return json.dumps({"objectives": dict(self.objectives), "limits": limits}, sort_keys=False)
+        said = {"objectives": dict(self.objectives), "limits": limits}
+        return json.dumps({**said, **({"reference": dict(self.reference)} if self.reference else {})})
 
     @staticmethod
     @lru_cache(maxsize=16)  # most agents have the same aims
@@ -171,11 +185,10 @@ class Aims:
             sides = {
                 name: f"{parts[0]} {parts[1] if len(parts) > 1 else 0.0}" for name, parts in limits.items()
             }
-            aims = Aims.of(False, objectives, sides)
+            aims = Aims.of(False, objectives, sides, found.get("reference"))
             known = {name: len(parts) > 1 for name, parts in limits.items()}
-            return Aims(
-                aims.objectives, tuple((n, s, b if known[n] else math.nan) for n, s, b in aims.limits)
-            )
+            bounds = tuple((n, s, b if known[n] else math.nan) for n, s, b in aims.limits)
+            return Aims(aims.objectives, bounds, aims.reference)
         except (ValueError, LookupError, TypeError, RecursionError) as error:  # ConfigError is a ValueError
             raise ConfigError(f"aims: expected objectives and limits as JSON, got {text[:80]!r}") from error
 
@@ -185,6 +198,8 @@ class Aims:
         said: dict[str, object] = {"minimize": True} if is_loss else {}
         if self.names:
             said["objectives"] = [list(objective) for objective in self.objectives]  # in their order
+        if self.reference:
+            said["reference"] = dict(self.reference)
         if self.limits:
             said["limits"] = {name: side for name, side, _ in self.limits}
         return said
@@ -212,6 +227,23 @@ def read_limit(name: str, limit: object) -> tuple[str, float]:
             f"limits: {name}: expected the largest value allowed, or a text such as '>= 0.9', got {limit!r}"
         )
     return side, bound
+
+
+def _reference(
+    objectives: Mapping[str, str], reference: Mapping[str, float] | None
+) -> tuple[tuple[str, float], ...]:
+    """Return the checked reference in the order of the objectives."""
+    given = {} if reference is None else reference
+    numbers = isinstance(given, Mapping) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        for value in given.values()
+    )
+    if not numbers or not given.keys() <= objectives.keys() or (given and len(objectives) == 1):
+        raise ConfigError(
+            f"reference: expected numbers for some of several objectives, of {', '.join(objectives)}, got "
+            f"{reference!r:.200}"
+        )
+    return tuple((name, float(given[name])) for name in objectives if name in given)
 
 
 def _items(limits: Mapping[str, Limit] | str | None) -> Iterable[tuple[str, Limit]]:

@@ -56,6 +56,7 @@ def client_app(
     minimize: bool = False,
     objectives: Mapping[str, str] | None = None,
     limits: Mapping[str, Limit] | None = None,
+    reference: Mapping[str, float] | None = None,
     initial: Sequence[Mapping[str, Any]] = (),
     on_finish: OnFinish | None = None,
     num_parallel: int = 1,
@@ -86,6 +87,7 @@ def client_app(
     objectives : name -> "max" or "min", of one to three outputs; None: the objective returns one number
     limits : name -> the largest value that a configuration may have, or a text such as ">= 0.9"; the bounds
         do not leave the agent
+    reference : name -> value of some of several objectives, from which improvement counts
     seed, disclose, prior, on_finish, max_trials, participation, fixed, pruning,
         disclose_curves, algorithms : see `TuningAgent`
 
@@ -98,7 +100,7 @@ def client_app(
     check_objective(objective, space, "context")
     if seed is not None:
         check_number("seed", seed, 0, integer=True)
-    aims = Aims.of(minimize, objectives, limits)
+    aims = Aims.of(minimize, objectives, limits, reference)
     points = points_of(initial, space)
     if Parallel(num_parallel, trial_timeout).needs_workers:
         pickled(objective)  # an objective that cannot be pickled is refused here, not in the first task
@@ -134,6 +136,7 @@ def add_tuning(
     minimize: bool = False,
     objectives: Mapping[str, str] | None = None,
     limits: Mapping[str, Limit] | None = None,
+    reference: Mapping[str, float] | None = None,
     initial: Sequence[Mapping[str, Any]] = (),
     on_finish: OnFinish | None = None,
     num_parallel: int = 1,
@@ -150,8 +153,8 @@ def add_tuning(
     Parameters
     ----------
     app : a decorated ClientApp
-    objective, space, seed, disclose, prior, minimize, objectives, limits, initial, on_finish, num_parallel,
-        trial_timeout, max_trials, participation, fixed, pruning, disclose_curves, algorithms :
+    objective, space, seed, disclose, prior, minimize, objectives, limits, reference, initial, on_finish,
+        num_parallel, trial_timeout, max_trials, participation, fixed, pruning, disclose_curves, algorithms :
         see `client_app`
     action : name of the tuning messages; pass the same `action` to the strategy
 
@@ -169,7 +172,7 @@ def add_tuning(
     tuning = client_app(
         objective, space,
         seed=seed, disclose=disclose, prior=prior, minimize=minimize, objectives=objectives, limits=limits,
-        initial=initial, on_finish=on_finish,
+        reference=reference, initial=initial, on_finish=on_finish,
         num_parallel=num_parallel, trial_timeout=trial_timeout, max_trials=max_trials,
         participation=participation, fixed=fixed, pruning=pruning, disclose_curves=disclose_curves,
         algorithms=algorithms,

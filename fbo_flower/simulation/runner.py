@@ -90,6 +90,7 @@ def simulate(
     minimize: bool = False,
     objectives: Mapping[str, str] | None = None,
     limits: Mapping[str, Limit] | None = None,
+    reference: Mapping[str, float] | None = None,
     engine: str | RayEngine = "ray",
     rounds: Sync | Async = SYNC,
     start: Start | None = None,
@@ -120,6 +121,8 @@ def simulate(
     limits : name -> the largest value that a configuration may have, or a text such as ">= 0.9".
         `Agents(limits=...)` gives agents bounds of their own. Algorithms for several outputs are `random`
         and `ei`
+    reference : name -> value of some of several objectives, from which improvement counts. Worse
+        configurations gain nothing; without it the ends of an agent's front are explored too
     engine : "ray", "inline" or "flower"; `RayEngine(...)` is "ray" with settings. On "ray" and "flower" the
         objective and the data are pickled
     rounds : `Sync(...)`: a round ends when its agents have answered. `Async(...)`: each agent gets its next
@@ -159,7 +162,7 @@ def simulate(
     owners = agents if isinstance(agents, Agents) else Agents(agents)
     if num_rounds is not None:
         check_number("num_rounds", num_rounds, 1, integer=True)
-    aims = Aims.of(minimize, objectives, limits)
+    aims = Aims.of(minimize, objectives, limits, reference)
     problem = _problem(objective, space, owners.data, seed, aims, start.initial)
     duration = duration_of(rounds.clock, name)
     problem.check_data()

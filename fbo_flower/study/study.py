@@ -166,9 +166,10 @@ class Study:
         Parameters
         ----------
         algorithm : the run whose trials count; None: those of all runs
-        reference : objective -> the value from which the hypervolume is counted. By default it is the worst
-            of the agent's trials in all runs of the study that hold its limits, so that runs of one study can
-            be compared. Volumes of agents, or of studies, compare only with one reference
+        reference : objective -> the value from which the hypervolume is counted. By default it is that of the
+            run's settings, or the worst of the agent's trials in all runs of the study that hold its limits,
+            so that runs of one study can be compared. Volumes of agents, or of studies, compare only with one
+            reference
 
         Raises
         ------
@@ -183,7 +184,9 @@ class Study:
             raise ConfigError(f"agent: expected one of {', '.join(agents)}, got {agent!r}")
         if algorithm is not None and algorithm not in self.algorithms:
             raise ConfigError(f"algorithm: expected one of {', '.join(self.algorithms)}, got {algorithm!r}")
-        point = worst_values(self.trials.where(agent=agent), objectives)
+        worst = dict(zip(objectives, worst_values(self.trials.where(agent=agent), objectives), strict=True))
+        known = self.settings["runs"][0].get("reference", {})
+        point = np.array([float(known.get(name, worst[name])) for name in objectives])
         if reference is not None:
             if reference.keys() != objectives.keys():
                 names = ", ".join(objectives)

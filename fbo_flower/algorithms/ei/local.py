@@ -155,8 +155,14 @@ class LocalEI(EIOptions[State]):
         found: tuple[Array, Array] = kept[key]
         return found
 
-    def outputs(self, agent_state: AgentState) -> tuple[Array, Array, Array]:
-        """Return features `(n, F)`, outputs `(O, n)` in the models' units, and the limits there, `(O,)`."""
+    def outputs(self, agent_state: AgentState) -> tuple[Array, Array, Array, Array]:
+        """Return features `(n, F)`, and outputs in the models' units.
+
+        Returns
+        -------
+        Features; outputs `(O, n)`; in the same units the limits `(O,)`, -inf where there is none; and the
+        reference `(K,)`, NaN where there is none.
+        """
         history, aims = agent_state.history, agent_state.aims
         kept, key = kept_with(history.values), ("outputs", agent_state.space.digest, self.y_transform, aims)
         if key not in kept:
@@ -168,8 +174,10 @@ class LocalEI(EIOptions[State]):
                 else:
                     columns.append((transform(values, self.y_transform), -math.inf))
             ys, least = zip(*columns, strict=True)
-            kept[key] = agent_state.space.features(points), np.array(ys), np.array(least)
-        found: tuple[Array, Array, Array] = kept[key]
+            pairs = zip(aims.start.tolist(), outputs.T, ys, strict=False)
+            start = [_in_units_of(number, values, y) for number, values, y in pairs]
+            kept[key] = agent_state.space.features(points), np.array(ys), np.array(least), np.array(start)
+        found: tuple[Array, Array, Array, Array] = kept[key]
         return found
 
     def model(self, task: Task, agent_state: AgentState) -> Steps[Model]:
@@ -184,7 +192,7 @@ class LocalEI(EIOptions[State]):
         return Model(improvement, y, process.means, hyperparameters.to_array(), none)
 
     def _model_of_outputs(self, agent_state: AgentState) -> Steps[Model]:
-        x, ys, least = self.outputs(agent_state)
+        x, ys, least, start = self.outputs(agent_state)
         fits, processes = [], []
         for output, y in enumerate(ys):
             fits.append((yield fit_of(agent_state, x, y, output=output)))
@@ -192,7 +200,7 @@ class LocalEI(EIOptions[State]):
             processes.append(GuidedImprovement((yield Condition(x, y, fitted)), 0.0))
         means = np.array([process.process.means for process in processes])
         objectives = range(len(agent_state.aims.objectives))
-        improvement = FeasibleImprovement(tuple(processes), Goal.of(means, objectives, least))
+        improvement = FeasibleImprovement(tuple(processes), Goal.of(means, objectives, least, start))
         holds = feasible(means, least)
         if holds.any():
             ranks = np.where(holds, means[0], -np.inf)
@@ -261,7 +269,7 @@ class LocalEI(EIOptions[State]):
         return history.points[row], float(value[0])
 
     def _best_of_outputs(self, agent_state: AgentState, usable: BoolArray) -> tuple[Array, float] | None:
-        x, ys, least = self.outputs(agent_state)
+        x, ys, least, _ = self.outputs(agent_state)
         requests = [fit_of(agent_state, x, y, output=output) for output, y in enumerate(ys)]
         fits = [request.compute([request])[0] for request in requests]
         noisy = any(fitted.noise_variance >= EVIDENT_NOISE for fitted in fits)
@@ -278,6 +286,19 @@ class LocalEI(EIOptions[State]):
     def recommend(self, agent_state: AgentState) -> Array | None:
         found = self.best_mean(agent_state, own=False)
         return super().recommend(agent_state) if found is None else found[0]
+
+
+def _in_units_of(number: float, values: Array, y: Array) -> float:
+    """Return a number in the units of `y (n,)`, on the line through the largest and the median value.
+
+    These are never raised to a fence, so for "winsorise" and "standardise" the line is exact. NaN if they are
+    equal.
+    """
+    order = np.argsort(values, kind="stable")
+    middle, top = order[len(order) // 2], order[-1]
+    if values[top] == values[middle]:
+        return math.nan
+    return float(y[top] + (number - values[top]) * (y[top] - y[middle]) / (values[top] - values[middle]))
 
 
 def fit_of(

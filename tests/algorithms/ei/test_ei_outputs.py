@@ -146,3 +146,41 @@ def test_several_objectives_are_searched_along_their_front(number: int) -> None:
     }
     assert volume["ei"].hypervolume > 1.05 * volume["random"].hypervolume
     assert len(volume["ei"].values) > len(volume["random"].values)
+
+
+@pytest.mark.parametrize("y_transform", ["winsorise", "standardise"])
+def test_the_reference_stands_in_the_units_of_the_models(y_transform: str) -> None:
+    aims = Aims.of(False, {"gain": "max", "cost": "min"}, {"cost": 3.0}, {"cost": 1.5})
+    outputs = np.vstack([outputs_at(START), [[-1e6, -2.0]]])  # a diverged gain
+    state = agent(np.vstack([START, [[0.9, 0.9]]]), outputs, aims)
+    _, ys, least, start = ExpectedImprovement(y_transform=y_transform).outputs(state)
+    slope = (ys[1, 0] - ys[1, 1]) / (outputs[0, 1] - outputs[1, 1])
+    assert start[1] == pytest.approx(ys[1, 0] + slope * (-1.5 - outputs[0, 1]))
+    assert least[1] == pytest.approx(ys[1, 0] + slope * (-3.0 - outputs[0, 1]))
+    assert np.isnan(start[0])
+    flat = agent(
+        START,
+        np.column_stack([np.ones(6), outputs_at(START)[:, 1]]),
+        Aims.of(False, {"gain": "max", "cost": "min"}, None, {"gain": 0.5}),
+    )
+    assert np.isnan(ExpectedImprovement().outputs(flat)[3]).all()
+
+
+def test_what_is_worse_than_the_reference_is_not_searched() -> None:
+    """Of a bent front only the middle counts: with the reference the search stays there."""
+
+    def bent(config: dict[str, float], data: object) -> dict[str, float]:
+        angle, away = np.pi / 2 * config["x"], 1 + (config["y"] - 0.5) ** 2
+        return {"a": float(away * np.cos(angle)), "b": float(away * np.sin(angle))}
+
+    goals: dict[str, Any] = {"objectives": {"a": "min", "b": "min"}, "engine": "inline"}
+    middle = {"a": 0.9, "b": 0.9}
+    inside = []
+    for reference in (None, middle):
+        space = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
+        study = simulate(bent, space, 2, "ei", 12, reference=reference, **goals)
+        rows = [row["outputs"] for row in study.trials if row["trial"] >= 3]
+        inside.append(sum(max(row["a"], row["b"]) < 0.9 for row in rows) / len(rows))
+        if reference is not None:
+            assert study.front("0").reference.tolist() == [0.9, 0.9]
+    assert inside[1] > inside[0] + 0.2
