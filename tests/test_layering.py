@@ -29,7 +29,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "algorithms": ("errors space numerics secure", "numpy"),
     "wire": ("errors algorithms", "numpy flwr"),
     "storage": ("errors algorithms", "numpy"),
-    "study": ("errors space storage", "numpy optuna"),
+    "study": ("errors space numerics storage", "numpy optuna"),
     "trackers": ("errors space study", "numpy optuna tensorboard mlflow wandb"),
     "reports": (
         "errors space numerics algorithms storage study",

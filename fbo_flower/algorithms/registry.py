@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.algorithm_record import (
     ALL_OBSERVATIONS,
     POINTS,
@@ -156,6 +157,16 @@ class Algorithms(Mapping[str, type[Algorithm[Any]]]):
 
     def __contains__(self, name: object) -> bool:
         return name in BUILT_IN or name in _LOCAL or name in _entries()
+
+
+def check_aims(algorithm: Algorithm[Any], aims: Aims) -> None:
+    """Raise ConfigError if a trial has several outputs and the algorithm models one number."""
+    if aims.has_outputs and not algorithm.inner.takes_outputs:
+        able = ", ".join(sorted(name for name, kind in Algorithms().items() if kind.takes_outputs))
+        raise ConfigError(
+            f"objectives: expected one number, because {algorithm.name} models one, got "
+            f"{', '.join(aims.names)}; algorithms for several outputs: {able}"
+        )
 
 
 def built_in_class(class_name: str) -> AlgorithmRecord | None:

@@ -196,6 +196,8 @@ def agent_state_to_bytes(agent_state: AgentState) -> bytes:
     """Convert an agent's state to bytes."""
     history = agent_state.history
     own = {f"history.{name}": getattr(history, name) for name in _HISTORY}
+    if history.outputs is not None:
+        own["history.outputs"] = history.outputs
     values: dict[str, object] = {
         "space": agent_state.space.digest,
         "failures": {str(trial): reason for trial, reason in history.failures.items()},
@@ -226,8 +228,9 @@ def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
         stopped = {int(trial): int(step) for trial, step in values["stopped"].items()}
         predicted = {int(trial): float(value) for trial, value in values["predicted"].items()}
         history = History(
-            cast(Array, points), cast(Array, observed), cast(IntArray, trials), failures, stopped, predicted
-        )
+            cast(Array, points), cast(Array, observed), cast(IntArray, trials), failures, stopped, predicted,
+            cast("Array | None", arrays.pop("history.outputs", None)),
+        )  # fmt: skip
         return AgentState(space, history, arrays, values["passed"])
     except (WireError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(

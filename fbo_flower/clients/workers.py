@@ -36,8 +36,9 @@ from typing import Any, cast
 
 import cloudpickle  # type: ignore[import-untyped]  # it has no annotations
 
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.clients.memory import Memory
-from fbo_flower.clients.objective import Loss, Objective, ObjectiveContext, evaluate, evaluate_repeatedly
+from fbo_flower.clients.objective import Objective, ObjectiveContext, evaluate, evaluate_repeatedly
 from fbo_flower.clients.pruning import Curve
 from fbo_flower.errors import ConfigError, ObjectiveError, WrongTypeError, printable
 from fbo_flower.numerics.threads import single_thread
@@ -111,11 +112,13 @@ class Job:
     ----------
     config, context : its arguments
     repeats : how many evaluations one call of `objective.repeated` makes; 0: call the objective itself
+    aims : what it returns
     """
 
     config: dict[str, Any]
     context: ObjectiveContext
     repeats: int = 0
+    aims: Aims = NUMBER
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,8 @@ class Ended:
 
     Parameters
     ----------
-    values : what the objective returned; empty if it failed
+    values : what the objective returned, larger is better: one number per evaluation, or the outputs of the
+        only one; empty if it failed
     failure : the reason; "" if it succeeded
     started, seconds : when it began, in seconds since 1970, and how long it took
     error : the objective's error; None if there was none
@@ -146,9 +150,10 @@ def call(objective: Objective, job: Job) -> Ended:
     failure, error = "", None
     try:
         if job.repeats:
-            values = tuple(evaluate_repeatedly(objective, job.config, job.context, job.repeats).tolist())
+            repeated = evaluate_repeatedly(objective, job.config, job.context, job.repeats, job.aims)
+            values = tuple(repeated.tolist())
         else:
-            values = (evaluate(objective, job.config, job.context),)
+            values = evaluate(objective, job.config, job.context, job.aims)
     except WrongTypeError:
         raise
     except ObjectiveError as raised:
@@ -328,7 +333,7 @@ class WorkerPool:
 
 
 def _message(job: Job) -> bytes:
-    return bytes(cloudpickle.dumps((job.config, job.context, job.repeats)))
+    return bytes(cloudpickle.dumps((job.config, job.context, job.repeats, job.aims)))
 
 
 def pickled(objective: Objective) -> bytes:
@@ -363,7 +368,7 @@ def pool_of(objective: Objective) -> WorkerPool:
         If the objective cannot be pickled, or the system is Windows.
     """
     for known, pool in _POOLS:
-        if _is_same(known, objective) and pool.owner == os.getpid():
+        if known is objective and pool.owner == os.getpid():
             return pool
     if os.name == "nt":
         raise ConfigError(
@@ -374,13 +379,6 @@ def pool_of(objective: Objective) -> WorkerPool:
     while len(_POOLS) > MAX_POOLS:
         _POOLS.pop(0)[1].close()
     return pool
-
-
-def _is_same(known: Objective, objective: Objective) -> bool:
-    """Return whether two objectives are one object; every agent of a loss has its own `Loss` of it."""
-    if isinstance(known, Loss) and isinstance(objective, Loss):
-        return known.loss is objective.loss
-    return known is objective
 
 
 @atexit.register
@@ -410,7 +408,7 @@ def work(descriptor: int) -> None:
             with single_thread():
                 ended = call(objective, job)
         except WrongTypeError as error:
-            _answer(pipe, {"wrong_type": [error.kind, error.shown]})
+            _answer(pipe, {"wrong_type": [error.kind, error.shown, error.wanted]})
             continue
         answer = asdict(replace(ended, curve=None))
         if (curve := ended.curve) is not None:

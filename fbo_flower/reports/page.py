@@ -249,7 +249,7 @@ class _Pen:
 
     def data(self) -> dict[str, Any]:
         """Return what the script shows: each agent and its best; notes of agent, heading, configuration."""
-        best = self.study.best
+        best = dict(ranked(self.study))
         agents = []
         for agent in self.agents:
             found = best.get(agent)

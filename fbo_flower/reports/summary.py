@@ -20,7 +20,7 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError, printable
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.study.ranking import incumbents
+from fbo_flower.study.ranking import incumbents, with_volumes
 from fbo_flower.study.schema import label
 from fbo_flower.study.table import Table
 
@@ -113,15 +113,32 @@ def local_only(study: Study) -> str | None:
 def agent_curves(study: Study, algorithm: str) -> tuple[list[str], Array]:
     """Return the target agents' incumbents after every evaluation, carried forward to the end.
 
+    With several objectives these are the hypervolumes of each agent's own front, see `Study.front`.
+
     Returns
     -------
     agents : in natural order
     curves : `(n, max_evaluations)`; NaN before an agent's first success
     """
     minimize = study.minimizes(algorithm)
-    agents, curves = incumbents(target_rows(study, study.trials, algorithm), minimize=minimize)
+    agents, curves = incumbents(result_rows(study, algorithm), minimize=minimize)
     better = np.fmin if minimize else np.fmax  # they ignore NaN where they can
     return agents, better.accumulate(curves, axis=1)
+
+
+def result_rows(study: Study, algorithm: str) -> Table:
+    """Return the trials of the target agents with the values that count towards their best so far.
+
+    NaN where a trial broke a limit; with several objectives the hypervolume that the agent has reached.
+    """
+    rows = target_rows(study, study.trials, algorithm)
+    if "feasible" in rows.columns:
+        columns = {name: rows[name] for name in rows.columns}
+        rows = Table({**columns, "value": np.where(rows["feasible"], rows["value"], np.nan)}, rows.kinds)
+    if len(study.objectives) > 1 and len(rows):
+        references = {agent: study.front(agent).reference for agent in dict.fromkeys(rows["agent"].tolist())}
+        rows = with_volumes(rows, study.objectives, references)
+    return rows
 
 
 def target_rows(study: Study, table: Table, algorithm: str) -> Table:

@@ -30,10 +30,12 @@ def annotate(study: Study, problem: Problem, **description: object) -> Study:
     description : further entries of the run's settings, such as `engine="inline"`
     """
     (run,) = study.settings["runs"]
+    named = [name for name, _ in run.get("objectives", [])]
+    metric = "hypervolume" if len(named) > 1 else next(iter(named), problem.metric)
     known: dict[str, Any] = {
         "problem": problem.title(),
         "problem_options": {name: getattr(problem, name) for name in problem.options()},
-        "metric": problem.metric,
+        "metric": metric,
     }
     if len(study.models):
         volumes = selections(study)[0].volumes

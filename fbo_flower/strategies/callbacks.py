@@ -58,7 +58,7 @@ class Notifier:
             run.algorithm.name,
             run.algorithm.options(),
             run.recorder.space,
-            run.recorder.minimize,
+            run.recorder.aims.minimize,
             self.num_rounds,
             len(run.recorder.rounds),
         )

@@ -203,7 +203,9 @@ class ReportReader:
                 raise WireError(reply.reason, reply.word)
             task = self._answered_part(sent.task, reply.packed)
             space, schema = self.recorder.space, self._schema
-            checked = wire.decode_report(reply.packed, task, sent.envelope, schema, space.dimension)
+            checked = wire.decode_report(
+                reply.packed, task, sent.envelope, schema, space.dimension, self.recorder.aims
+            )
             self.algorithm.check_report(task, checked[0])
             return checked
         except WireError as error:

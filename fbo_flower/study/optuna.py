@@ -28,7 +28,7 @@ from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.optuna import from_distributions, require_optuna, to_distributions
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.ranking import natural_order
-from fbo_flower.study.schema import SCHEMA, STOPPED, TIMES, TRIALS
+from fbo_flower.study.schema import SCHEMA, TIMES, TRIALS, trial_columns
 from fbo_flower.study.table import Table
 from fbo_flower.study.trial import RUNNING, STOPPED_EARLY, SUCCEEDED, Trial, trials_of
 
@@ -349,7 +349,7 @@ def read_studies(
     settings = {"schema": SCHEMA, "name": name or str(storage), "runs": list(runs.values())}
     columns = TRIALS
     if any(math.isfinite(row["stopped_at"]) for row in rows):
-        columns = TRIALS | STOPPED
+        columns = trial_columns(["stopped_at"])
     table = Table.from_rows([{name: row[name] for name in columns} for row in rows], columns)
     return settings, table, Table.from_rows(times, TIMES)
 
