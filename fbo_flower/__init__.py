@@ -14,7 +14,7 @@ from fbo_flower.lazy import lazily
 
 if TYPE_CHECKING:
     from fbo_flower import algorithms, strategies
-    from fbo_flower.clients import client_app
+    from fbo_flower.clients import Asked, Optimizer, Site, client_app
     from fbo_flower.federated import tune_federation
     from fbo_flower.simulation import simulate
     from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
@@ -23,15 +23,19 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _HOMES = {
     "Categorical": "space", "Float": "space", "Int": "space", "Ordinal": "space", "SearchSpace": "space",
-    "Study": "study", "client_app": "clients", "simulate": "simulation", "tune_federation": "federated",
-    "algorithms": "", "strategies": "",
+    "Asked": "clients", "Optimizer": "clients", "Site": "clients", "client_app": "clients",
+    "Study": "study", "simulate": "simulation", "tune_federation": "federated", "algorithms": "",
+    "strategies": "",
 }  # fmt: skip
 __all__ = [
+    "Asked",
     "Categorical",
     "Float",
     "Int",
+    "Optimizer",
     "Ordinal",
     "SearchSpace",
+    "Site",
     "Study",
     "__version__",
     "algorithms",

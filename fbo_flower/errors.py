@@ -8,6 +8,7 @@
     │   └── ModelError   a received model was refused, or failed in its sandbox
     ├── NumericalError   a matrix or an iteration failed beyond repair
     ├── ObjectiveError   an evaluation of the user's objective failed, or a study ended without any value
+    ├── NotInTimeError   a site or its agent has waited in vain for the other; the trial is asked for again
     └── JournalError     a journal is in use, damaged, of another version or of another study
 
 Each message names the object, what was expected and what came, in one line. Messages may quote texts that
@@ -105,6 +106,10 @@ class WrongTypeError(ObjectiveError):
         wanted, ends = f"({cls.NUMBER}|a dict of .*)", "(a float|these numbers by name)"
         found = re.search(f"objective: expected {wanted}, got .*?; return {ends}", reason, re.DOTALL)
         return found.group() if found else ""
+
+
+class NotInTimeError(FBOError, TimeoutError):
+    """A site's process was asked nothing in time, or it told its agent nothing; no trial is lost."""
 
 
 class JournalError(FBOError, OSError):

@@ -71,14 +71,14 @@ def session_at_once(
 def _batch(algorithm: Algorithm[Any], task: Task, agent_state: AgentState, draws: Draws) -> Session:
     """Propose all trials that a task has left, evaluate them at once, and learn."""
     session, fits = algorithm.session(task, agent_state, draws), Fits()
-    asked = yield from _to_query(session, fits)
+    asked = yield from to_query(session, fits)
     if not isinstance(asked, Query):
         return asked
     points, query, pending = [asked.points], asked, agent_state
     while _is_point(query) and pending.next_trial + 1 < task.end:
         pending = yield from _with_pending(algorithm, task, pending, query, fits)
         ahead = algorithm.session(task, pending, draws)
-        following = yield from _to_query(ahead, fits, held=True)
+        following = yield from to_query(ahead, fits, held=True)
         ahead.close()
         if not isinstance(following, Query) or not _is_point(following):
             break
@@ -110,14 +110,17 @@ def _with_pending(
     return agent_state.learn(Outcome(points, values, trials, outputs=outputs))
 
 
-def _to_query(session: Session, fits: Fits, *, held: bool = False) -> Steps[Query | AgentState]:
-    """Drive a session to its first query, or to its end.
+def to_query(
+    session: Session, fits: Fits, *, held: bool = False, first: Outcome | None = None
+) -> Steps[Query | AgentState]:
+    """Drive a session to its next query, or to its end.
 
     Parameters
     ----------
+    first : what the session is sent first; None: it begins
     held : whether hyperparameters that the batch has fitted are used again; otherwise they are noted
     """
-    go_on: Callable[[], Any] = partial(session.send, None)
+    go_on: Callable[[], Any] = partial(session.send, first)
     while True:
         try:
             asked = go_on()

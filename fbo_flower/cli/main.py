@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fbo_flower import __version__
+from fbo_flower.cli.asking import ask, tell
 from fbo_flower.cli.catalogue import algorithms, problems
 from fbo_flower.cli.common import Debug, Interrupted, Quiet
 from fbo_flower.cli.doctor import doctor
@@ -44,7 +45,7 @@ app = typer.Typer(
 _COMMANDS: dict[str, dict[str, Callable[..., object]]] = {
     "Tune": {"simulate": simulate, "new": new, "run": run_app},
     "Look at results": {"watch": watch, "report": report, "best": best, "export": export},
-    "Devices and privacy": {"doctor": doctor, "ledger": ledger, "key": key},
+    "Devices and privacy": {"doctor": doctor, "ledger": ledger, "key": key, "ask": ask, "tell": tell},
     "Algorithms and problems": {"algorithms": algorithms, "problems": problems},
 }
 for _panel, _commands in _COMMANDS.items():

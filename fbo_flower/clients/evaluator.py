@@ -169,7 +169,7 @@ class TaskContext:
         return context_of_trial(
             self.agent, self.partition, trial, self.task.round,
             lambda: generator(self.entropy, "agent", self.agent, "objective", trial),
-            self.node_config, self.run_config, curve,
+            self.node_config, self.run_config, curve, self.study,
         )  # fmt: skip
 
 

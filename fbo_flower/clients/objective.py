@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.clients.pruning import Curve
-from fbo_flower.errors import ConfigError, ObjectiveError, WrongTypeError, kind_of
+from fbo_flower.errors import ConfigError, NotInTimeError, ObjectiveError, WrongTypeError, kind_of
 from fbo_flower.space.space import SearchSpace
 
 MAX_REASON = 300  # characters
@@ -34,6 +34,7 @@ class ObjectiveContext:
     node_config : settings of the device's operator, such as paths of data
     run_config : Flower's run config
     curve : the values that the trial has reported so far, and when it should stop
+    study : id of the study
     """
 
     agent: str
@@ -44,6 +45,7 @@ class ObjectiveContext:
     node_config: Mapping[str, Any] = field(default_factory=dict)
     run_config: Mapping[str, Any] = field(default_factory=dict)
     curve: Curve = field(default_factory=Curve, compare=False)
+    study: str = ""
 
     def report(self, step: int, value: float) -> None:
         """Report the objective's value after a step of training, such as an epoch.
@@ -92,12 +94,13 @@ def context_of_trial(
     node_config: Mapping[str, Any],
     run_config: Mapping[str, Any],
     curve: Curve | None = None,
+    study: str = "",
 ) -> ObjectiveContext:
     """Return the context of a trial, whose generator `make_rng()` is made when it is needed."""
     context = object.__new__(_ContextOfTrial)
     context.__dict__.update(
         agent=agent, partition=partition, trial=trial, server_round=server_round, _make_rng=make_rng,
-        node_config=node_config, run_config=run_config, curve=curve or Curve(),
+        node_config=node_config, run_config=run_config, curve=curve or Curve(), study=study,
     )  # fmt: skip
     return context
 
@@ -163,11 +166,15 @@ def evaluate(
         If the objective raised an exception or returned NaN or an infinity.
     WrongTypeError
         If it returned something that is no real number, or not a dict with exactly the names of `aims`.
+    NotInTimeError
+        If the objective is a site's process that told no value yet: the trial has not failed.
     """
     if aims.minimize:
         context.curve.is_loss = True
     try:
         value = objective(config, context)
+    except NotInTimeError:  # nothing was evaluated
+        raise
     except Exception as error:  # the user's code may raise anything: the trial fails, the agent goes on
         if context.curve.stopped:
             return (context.curve.values[-1],)

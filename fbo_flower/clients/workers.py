@@ -40,7 +40,7 @@ from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.objective import Objective, ObjectiveContext, evaluate, evaluate_repeatedly
 from fbo_flower.clients.pruning import Curve
-from fbo_flower.errors import ConfigError, ObjectiveError, WrongTypeError, printable
+from fbo_flower.errors import ConfigError, NotInTimeError, ObjectiveError, WrongTypeError, printable
 from fbo_flower.numerics.threads import single_thread
 
 START_SECONDS = 300.0  # for a worker to import what the objective needs, on a busy machine
@@ -224,6 +224,8 @@ class Worker:
             return self._failed(f"the worker process {self.ending} while it evaluated the trial")
         if "wrong_type" in answer:
             raise WrongTypeError(*map(str, answer["wrong_type"]))
+        if "not_in_time" in answer:
+            raise NotInTimeError(str(answer["not_in_time"]))
         values, error, told = tuple(map(float, answer["values"])), answer["error"], answer["curve"]
         texts = None if error is None else ErrorTexts(**error)
         curve = None if told is None else replace(job.context.curve, **told)
@@ -409,6 +411,9 @@ def work(descriptor: int) -> None:
                 ended = call(objective, job)
         except WrongTypeError as error:
             _answer(pipe, {"wrong_type": [error.kind, error.shown, error.wanted]})
+            continue
+        except NotInTimeError as error:
+            _answer(pipe, {"not_in_time": str(error)})
             continue
         answer = asdict(replace(ended, curve=None))
         if (curve := ended.curve) is not None:

@@ -78,6 +78,8 @@ class UnderWay(Generic[Key]):
         """
         if not messages:
             return []
+        for message in messages.values():  # the SuperLink drops older ones, and the replies to them
+            message.metadata.ttl = max(message.metadata.ttl, self.timeout)
         ids = [str(i) for i in self.grid.push_messages(list(messages.values())) if i]
         if len(ids) == len(messages):  # some grids give a message its id when they send it
             keys = dict(zip(ids, messages, strict=True))

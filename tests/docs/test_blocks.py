@@ -2,7 +2,8 @@
 
 A block's language may be followed by a tag. `install`: needs a package index and is only compared with
 `pyproject.toml`. `shell`: commands of the system, which are not run. `wrong`: ends in the error that the
-next block quotes. `docs/deploy.md` has a test of its own in `tests/e2e`.
+next block quotes. `device`: the agent of `app` asks for ten trials meanwhile. `docs/deploy.md` has a test of
+its own in `tests/e2e`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,18 +29,19 @@ from fbo_flower.cli.main import run
 from fbo_flower.cli.submission import parse
 from fbo_flower.errors import FBOError
 from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.strategies import ExpectedImprovement
 from fbo_flower.study import Study
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
     "README.md", "docs/start.md", "docs/simulate.md", "docs/choose.md", "docs/troubleshooting.md",
     "docs/tune-federation.md", "docs/trackers.md", "docs/coming-from-optuna.md",
-    "docs/coming-from-flower.md", "docs/questions.md",
+    "docs/coming-from-flower.md", "docs/questions.md", "docs/ask-and-tell.md",
 )  # fmt: skip
 # the blocks of a page read files that the first Python block of another page writes
 FILES_OF = {"docs/simulate.md": "docs/start.md"}
 NEEDS = {"docs/trackers.md": ("optuna", "plotly", "tensorboard", "mlflow", "wandb")}
-TAGS = {"", "install", "shell", "wrong"}
+TAGS = {"", "device", "install", "shell", "wrong"}
 # a page may show more agents and rounds than a test needs
 SMALLER = {"--agents": "3", "--rounds": "2"}
 
@@ -110,6 +114,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(FlowerCLI, "submit", submit)
     monkeypatch.setattr(FlowerCLI, "stream", lambda self, run_id, everything: None)
     monkeypatch.setattr(FlowerCLI, "status", status)
+    monkeypatch.setattr("fbo_flower.clients.asking.POLL_SECONDS", 0.01)
     monkeypatch.setattr("fbo_flower.cli.run.check_simulation", lambda connection: None)
     monkeypatch.setattr("fbo_flower.clients.agent.in_simulation", lambda: True)
     return found
@@ -133,13 +138,25 @@ def test_the_blocks_of_a_page_run_in_their_order(
             message = error_of(block, names, capsys)
             assert expected.text.strip() in message, f"{block.text}\n{message}"
         elif block.language == "python":
-            exec(compile(block.text, f"{page}, block {number}", "exec"), names)
+            with asking(names) if block.tag == "device" else nullcontext():
+                exec(compile(block.text, f"{page}, block {number}", "exec"), names)
         elif block.language == "bash" and not block.tag:
             for words in commands(block.text):
                 assert run(smaller(words)) == 0, f"{words}\n{capsys.readouterr()}"
     if page == "README.md":
         assert capsys.readouterr().out.startswith("fed-ei 0.126\nei 0.169\n"), "what the page says it prints"
     assert len(submitted) == sum("fbo-flower run" in block.text for block in found if not block.tag)
+
+
+@contextmanager
+def asking(names: dict[str, Any]) -> Iterator[None]:
+    """Run a study of `app` whose agent, with the journal north.db, asks for ten trials."""
+    grid = InProcessGrid(names["app"], 1, node_configs={0: {"journal": "north.db"}})
+    strategy = ExpectedImprovement(num_agents=1)
+    thread = threading.Thread(target=strategy.start, args=(grid,), kwargs={"num_rounds": 8}, daemon=True)
+    thread.start()
+    yield
+    thread.join()
 
 
 def error_of(block: Block, names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:

@@ -166,7 +166,7 @@ def _study(case: Case, directory: Path, writes: Path, evaluations: Path, kill: K
     local = InProcessGrid(app, case.num_agents)
     grid: Grid = ClockedGrid(local, log_normal(), SEED) if case.mode == "async" else local
     workers.subprocess = SimpleNamespace(Popen=ForkedWorker, DEVNULL=None)  # type: ignore[assignment]
-    with _dying(kill, writes), _noting(evaluations):
+    with dying(kill, writes), _noting(evaluations):
         return strategy.start(
             grid, num_rounds=case.num_rounds, journal=directory / "study.db", resume=True, mode=case.mode
         ).study
@@ -206,7 +206,7 @@ class ForkedWorker:
 
 
 @contextmanager
-def _dying(kill: Kill | None, writes: Path) -> Iterator[None]:
+def dying(kill: Kill | None, writes: Path) -> Iterator[None]:
     """Note every write of a journal, and end the process at one of them."""
     original, count = Store.transaction, 0
 

@@ -3,7 +3,7 @@ import logging
 import threading
 
 import pytest
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import DEFAULT_TTL, ConfigRecord, Message, MessageType, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from waiting import LIMIT, Clock
 
@@ -153,3 +153,10 @@ def test_stop_is_heard_while_waiting():
     with pytest.raises(Stopped):
         run(grid, timeout=60, stop=Pressed())
     assert len(grid.looks) == 1
+
+
+def test_a_message_lives_as_long_as_its_round_and_never_less_than_flower_says():
+    for timeout, expected in ((10 * DEFAULT_TTL, 10 * DEFAULT_TTL), (LIMIT, DEFAULT_TTL)):
+        grid = FakeGrid([[0]])
+        run(grid, count=1, timeout=timeout)
+        assert [message.metadata.ttl for message in grid.sent] == [expected]

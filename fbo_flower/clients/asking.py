@@ -1,0 +1,290 @@
+"""Ask and tell on a device: an agent whose objective is another process of the site.
+
+The agent's process has its journal open while an evaluation is under way, so the two processes meet in a
+second file beside it, `agent.db.mail`. The agent writes what it asks, and looks for the answer. `Site`, in
+the other process, reads what is asked and writes what it was told. Each opens the file for one transaction
+(`storage.store`), so either can be killed at any write. A trial is named by its study and its number, and is
+told once. The agent's own journal counts it once, whatever restarts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fbo_flower.algorithms.options import check_number
+from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.clients.optimizer import value_told
+from fbo_flower.errors import ConfigError, JournalError, NotInTimeError, ObjectiveError
+from fbo_flower.space.space import Config
+from fbo_flower.storage.store import JournalKind, Rows, Store, opened
+
+POLL_SECONDS = 1.0  # between two looks for a question or an answer
+LOCK_SECONDS = 30.0  # to wait until the other process has finished its transaction
+MAIL = JournalKind(
+    "fbo-flower mail",
+    1,
+    {
+        "trials": (
+            "study TEXT NOT NULL, trial INTEGER NOT NULL, config TEXT NOT NULL, until REAL NOT NULL, "
+            "owner INTEGER NOT NULL, told INTEGER NOT NULL, value REAL, failure TEXT NOT NULL, "
+            "PRIMARY KEY (study, trial)"
+        )
+    },
+    "stop the SuperNode, remove the file and start again: the agent asks once more for what was not told",
+)
+_UNTOLD = "WHERE told = 0"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A trial that an agent has asked for.
+
+    Parameters
+    ----------
+    study, trial : which trial it is
+    config : what is to be evaluated
+    until : when the agent stops waiting, in seconds since 1970; it may ask again later
+    owner : id of the process that evaluates it; 0: none yet
+    told : whether it was told
+    value, failure : the value, NaN if the evaluation failed, and why it failed; "" if it did not
+    """
+
+    study: str
+    trial: int
+    config: Config
+    until: float
+    owner: int = 0
+    told: bool = False
+    value: float = math.nan
+    failure: str = ""
+
+    def is_free(self) -> bool:
+        """Return whether this process may evaluate it: no other living process does."""
+        return self.owner in {0, os.getpid()} or not _is_alive(self.owner)
+
+
+def mail_of(journal: str | os.PathLike[str]) -> Path:
+    """Return the path of the file beside an agent's journal in which its questions stand."""
+    return Path(f"{os.fspath(journal)}.mail")
+
+
+def _questions(mail: Rows, where: str = "", arguments: Sequence[object] = ()) -> Iterator[Question]:
+    for row in mail.select("trials", f"{where} ORDER BY until, trial", arguments):
+        value = math.nan if row["value"] is None else row["value"]
+        yield Question(
+            row["study"], row["trial"], json.loads(row["config"]), row["until"], row["owner"],
+            bool(row["told"]), value, row["failure"],
+        )  # fmt: skip
+
+
+def _put(mail: Store, question: Question) -> None:
+    q = question
+    config = json.dumps(q.config)
+    mail.put("trials", (q.study, q.trial, config, q.until, q.owner, q.told, q.value, q.failure))
+
+
+@contextmanager
+def _changing(path: Path) -> Iterator[Store]:
+    """Open the mail for one transaction, which no other process can interleave."""
+    with Store(path, MAIL, LOCK_SECONDS) as mail, mail.transaction():
+        yield mail
+
+
+def _read(path: Path, where: str, arguments: Sequence[object] = ()) -> list[Question]:
+    """Return some questions; none if there is no file yet."""
+    if not path.exists():
+        return []
+    with opened(path, MAIL, check=False) as mail:
+        return list(_questions(mail, where, arguments))
+
+
+def _waiting(look: Callable[[], T | None], seconds: float) -> T | None:
+    """Return what `look()` returns as soon as it is not None; None after `seconds`."""
+    end = time.monotonic() + seconds
+    while (found := look()) is None and (left := end - time.monotonic()) > 0:
+        time.sleep(min(POLL_SECONDS, left))
+    return found
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An objective that another process of the site evaluates: `client_app(Asked(), space)`.
+
+    The operator's `node_config` must name a `journal`. The site's process is `Site(journal)`,
+    `FederatedSampler(journal)`, or the commands `fbo-flower ask` and `tell`.
+
+    Parameters
+    ----------
+    timeout : seconds that the agent waits for a value. Then its reply counts as lost, and the server asks for
+        the same trial again in a later round. Choose less than the strategy's `round_timeout`
+
+    Raises
+    ------
+    ConfigError
+        If `timeout` is not positive.
+    """
+
+    timeout: float = 3000.0
+
+    def __post_init__(self) -> None:
+        check_number("timeout", self.timeout, 1e-3)
+
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
+        """Ask for a trial, wait until it is told, and return its value.
+
+        Raises
+        ------
+        ObjectiveError
+            If the site tells that the evaluation has failed.
+        NotInTimeError
+            If nobody tells the value in time, `node_config` names no journal, or the file beside it cannot be
+            used. Nothing is counted.
+        """
+        journal = str(context.node_config.get("journal", ""))
+        if not journal:
+            raise NotInTimeError(
+                "journal: expected a file in node_config, beside which the agent asks, got none; set "
+                'journal="PATH" there'
+            )
+        try:
+            told = self._told(mail_of(journal), context.study, context.trial, config)
+        except JournalError as error:  # of the file: the trial has not failed
+            raise NotInTimeError(str(error)) from error
+        if told is None:
+            raise NotInTimeError(
+                f"trial {context.trial}: expected a value within {self.timeout:g} s, nobody told one; "
+                "the trial is asked for again"
+            )
+        if told.failure:
+            raise ObjectiveError(told.failure)
+        return told.value
+
+    def _told(self, path: Path, study: str, trial: int, config: Config) -> Question | None:
+        """Ask for a trial, unless it was told, and wait; None if it is not told in time."""
+        own, until = ("WHERE study = ? AND trial = ?", (study, trial)), time.time() + self.timeout
+        with _changing(path) as mail:
+            known = next(_questions(mail, *own), None)
+            if known is None or known.config != config:  # another one is from a journal that was lost
+                known = Question(study, trial, config, until)
+            if not known.told:
+                _put(mail, replace(known, until=until))
+
+        def answer() -> Question | None:
+            return next((question for question in _read(path, *own) if question.told), None)
+
+        return _waiting(answer, self.timeout)
+
+
+class Site:
+    """The process of a site that evaluates what the site's agent asks for.
+
+    It has the methods of `Optimizer`. The agent is that of an app with the objective `Asked`.
+
+    Parameters
+    ----------
+    journal : path of the agent's journal, as in `journal` of its `node_config`. It need not exist yet
+    """
+
+    def __init__(self, journal: str | os.PathLike[str]) -> None:
+        self.journal = Path(journal)
+
+    def ask(self, timeout: float | None = None) -> Config:
+        """Wait until the agent asks, and return the configuration; the same one again until it was told.
+
+        Several processes of one site get different configurations, if the agent asks for several at once
+        (`num_parallel`). What a process that has ended was asked goes to another one.
+
+        Parameters
+        ----------
+        timeout : seconds to wait; None: any number
+
+        Raises
+        ------
+        NotInTimeError
+            If nothing is asked in time.
+        JournalError
+            If the file beside the journal is damaged.
+        """
+        question = _waiting(self._take, math.inf if timeout is None else timeout)
+        if question is None:
+            raise NotInTimeError(
+                f"ask: expected the agent of {self.journal} to ask within {timeout:g} s, it did not; check "
+                "that a study runs, that node_config has this journal, and that its app tunes Asked()"
+            )
+        return question.config
+
+    def tell(self, config: Mapping[str, Any], value: float | None = None, *, failed: bool = False) -> None:
+        """Tell the value of a configuration that was asked for, in the objective's own units.
+
+        Repeating a call is allowed, so a process that was killed may tell again.
+
+        Parameters
+        ----------
+        value : a number; None, NaN or an infinity: the evaluation has failed
+        failed : whether the evaluation has failed, whatever the value is
+
+        Raises
+        ------
+        ConfigError
+            If the configuration was not asked for, its value was told differently, or the value is neither a
+            number nor None.
+        JournalError
+            If the file beside the journal cannot be written, or is damaged.
+        """
+        number, reason = value_told(value, failed)
+        with _changing(mail_of(self.journal)) as mail:
+            same = [question for question in _questions(mail) if question.config == dict(config)]
+            question = next((q for q in same if not q.told), same[-1] if same else None)
+            if question is None:
+                raise ConfigError(f"config: expected one that ask() has returned, got {dict(config)}")
+            if not question.told:
+                _put(mail, replace(question, told=True, value=number, failure=reason))
+            elif repr((question.value, question.failure)) != repr((number, reason)):
+                raise ConfigError(
+                    f"value: expected the one told before for this configuration, "
+                    f"{question.failure or question.value}, got {reason or number}; a value is told once"
+                )
+
+    @property
+    def pending(self) -> list[Config]:
+        """The configurations that were asked for and not told yet; the newest last."""
+        return [question.config for question in _read(mail_of(self.journal), _UNTOLD)]
+
+    def _take(self) -> Question | None:
+        """Return a question that the agent waits for, and note that this process evaluates it."""
+
+        def first(questions: Iterable[Question]) -> Question | None:
+            own = sorted(questions, key=lambda q: (q.owner != os.getpid(), q.until, q.trial))
+            return next((q for q in own if q.until > time.time() and q.is_free()), None)
+
+        path = mail_of(self.journal)
+        found = first(_read(path, _UNTOLD))
+        if found is None or found.owner == os.getpid():
+            return found
+        with _changing(path) as mail:  # another process may have taken it meanwhile
+            found = first(_questions(mail, _UNTOLD))
+            if found is not None:
+                _put(mail, replace(found, owner=os.getpid()))
+        return found
+
+
+def _is_alive(process: int) -> bool:
+    """Return whether a process of this machine runs; on Windows nobody can ask without harm."""
+    if os.name != "posix":
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,233 @@
+"""`Optimizer`: ask for configurations and tell values, in one process and without a server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from fbo_flower.algorithms import Algorithm, Independent, make_algorithm
+from fbo_flower.algorithms.options import canonical_json, check_number
+from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Query, Task
+from fbo_flower.algorithms.registry import register
+from fbo_flower.algorithms.requests import Session, alone
+from fbo_flower.algorithms.several_at_once import to_query
+from fbo_flower.clients.memory import agent_state_from_bytes, agent_state_to_bytes
+from fbo_flower.clients.objective import check_minimize, context_of_trial, evaluate
+from fbo_flower.clients.own_answer import OwnAnswer, algorithm_of, own_answer
+from fbo_flower.errors import ConfigError, JournalError, ObjectiveError, WrongTypeError, kind_of
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.numerics.threads import single_thread
+from fbo_flower.space.space import Config, SearchSpace
+from fbo_flower.storage import AgentJournal
+from fbo_flower.storage.agent_journal import minimize_note
+
+AGENT = "0"  # the name of the first agent of a simulation, on which its draws depend
+STUDY = "optimizer"
+_TOLD = "optimizer.told"  # array of a saved state: the number of trials told in the task under way
+_CONTEXT = context_of_trial(AGENT, -1, 0, 0, np.random.default_rng, {}, {})
+
+
+def value_told(value: object, failed: bool = False) -> tuple[float, str]:
+    """Return a value as a float and "", or NaN and the reason why the evaluation counts as failed.
+
+    Parameters
+    ----------
+    value : a number; None, NaN and infinities are failures
+    failed : whether the evaluation has failed, whatever the value
+
+    Raises
+    ------
+    ConfigError
+        If the value is neither a number nor None.
+    """
+    if failed or value is None:
+        return float("nan"), "told as failed"
+    try:
+        return evaluate(lambda config, context: value, {}, _CONTEXT) + 0.0, ""  # type: ignore[arg-type, return-value]
+    except WrongTypeError as error:
+        raise ConfigError(f"value: expected a number, or None for a failure, got {error.kind}") from error
+    except ObjectiveError as error:
+        return float("nan"), str(error)
+
+
+class Optimizer:
+    """Proposes configurations and learns their values, for loops that cannot hand over an objective.
+
+    With the same algorithm and seed it asks for the trials of `simulate` with one agent, bit for bit.
+
+    Parameters
+    ----------
+    space : the search space
+    algorithm : an algorithm whose agents tune alone: "ei", "ts", "random", or an object such as
+        `algorithms.ExpectedImprovement(num_initial=5)`
+    seed : the same seed gives the same configurations
+    minimize : whether smaller values are better
+
+    Raises
+    ------
+    ConfigError
+        If an argument has the wrong type, or the algorithm needs a server.
+
+    Examples
+    --------
+    >>> from fbo_flower import Float, Optimizer, SearchSpace
+    >>> optimizer = Optimizer(SearchSpace({"x": Float(0, 1)}), "ei", minimize=True)
+    >>> for _ in range(10):
+    ...     config = optimizer.ask()
+    ...     optimizer.tell(config, (config["x"] - 0.3) ** 2)
+    >>> round(optimizer.best.config["x"], 1)
+    0.3
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        algorithm: str | Algorithm[Any] = "ei",
+        *,
+        seed: int = 0,
+        minimize: bool = False,
+    ) -> None:
+        if not isinstance(space, SearchSpace):
+            raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}")
+        check_number("seed", seed, 0, integer=True)
+        check_minimize(minimize)
+        if isinstance(algorithm, Algorithm):
+            register(type(algorithm))
+        elif isinstance(algorithm, str):
+            algorithm = make_algorithm(algorithm, {})
+        else:
+            raise ConfigError(
+                f"algorithm: expected a name such as 'ei', or an object, got {kind_of(algorithm)}"
+            )
+        if not isinstance(algorithm, Independent):
+            raise ConfigError(
+                f"algorithm: expected one that tunes alone, such as ei, ts or random, got {algorithm.name}, "
+                "which needs a server; on a device use Site, on one machine simulate"
+            )
+        algorithm.check(space)
+        self.space, self.algorithm, self.seed, self.minimize = space, algorithm, seed, minimize
+        self._state = AgentState(space, History.empty(space.dimension))
+        self._session: Session | None = None  # of the task under way
+        self._asked: Query | None = None  # what the session waits for
+
+    @property
+    def best(self) -> OwnAnswer:
+        """The best configuration told, with its value; the configuration is None before the first value."""
+        answer = own_answer(AGENT, STUDY, self.algorithm, self._state)
+        return answer.as_loss() if self.minimize else answer
+
+    def ask(self) -> Config:
+        """Return the next configuration to evaluate: the same one until its value is told."""
+        if self._asked is None:
+            trial = self._state.next_trial
+            task = Task(Phase.TRAIN, 0, trial, max(1, self.algorithm.num_initial - trial))
+            self._session = self.algorithm.session(task, self._state, self._draws)
+            self._asked = self._sent(None)
+        assert self._asked is not None, "the task has a trial left"
+        return self.space.decode(self.space.snap(self._asked.points)[0])
+
+    def tell(self, config: Mapping[str, Any], value: float | None = None, *, failed: bool = False) -> None:
+        """Learn the value of a configuration, whether it was asked for or not. Each call counts as a trial.
+
+        Parameters
+        ----------
+        value : a number; None, NaN or an infinity: the evaluation has failed
+        failed : whether the evaluation has failed, whatever the value is
+
+        Raises
+        ------
+        ConfigError
+            If the configuration is not one of the search space, or the value is neither a number nor None.
+        """
+        number, reason = value_told(value, failed)
+        point, trial = self.space.encode(config)[np.newaxis], self._state.next_trial
+        was_asked = self._asked is not None and dict(config) == self.ask()
+        if was_asked and self._asked is not None:
+            point = self._asked.points  # its bits: decoding and encoding may round them
+        outcome = Outcome(
+            self.space.snap(point),
+            np.array([0.0 - number if self.minimize else number]),
+            np.array([trial]),
+            {trial: reason} if reason else {},
+        )
+        self._asked = None
+        if was_asked:
+            self._asked = self._sent(outcome)
+        else:  # the session does not know of it; draws are those of the trial, so a new one takes over
+            self._state = self._state.learn(outcome)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state into a file, which `load` and `fbo-flower best` read; an older state is replaced.
+
+        Raises
+        ------
+        ConfigError
+            If the file holds the state of an optimizer with other arguments.
+        JournalError
+            If the file cannot be written, or holds something else.
+        """
+        name, options = self.algorithm.name, canonical_json(self.algorithm.options())
+        about = (str(self.seed), f"{name} {options}", self.space.to_json(), self.minimize)
+        with AgentJournal(path, STUDY) as journal:
+            state = agent_state_to_bytes(self._state)
+            if journal.study(STUDY) is None:
+                if self.minimize:
+                    journal.put_note(minimize_note(STUDY), {"minimize": True})
+                journal.begin(STUDY, self.seed, state, *about[1:3])
+            elif _about(journal) != about:
+                raise ConfigError(
+                    f"path: expected a new file, or one that this optimizer has written, got {path}, whose "
+                    "space, algorithm, seed or minimize is another"
+                )
+            with journal.transaction():
+                journal.put("studies", (STUDY, str(self.seed), state))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Return an optimizer in the state that `save` has written.
+
+        Raises
+        ------
+        JournalError
+            If the file does not exist, is damaged, or was not written by `save`.
+        ConfigError
+            If its algorithm is not installed.
+        """
+        if not Path(path).is_file():
+            raise JournalError(f"path: expected a file that Optimizer.save has written, got {path}")
+        with AgentJournal(path, STUDY) as journal:
+            seed, algorithm, space, minimize = _about(journal)
+            stored = journal.study(STUDY)
+        own = SearchSpace.from_json(space)
+        found = cls(own, algorithm_of(algorithm), seed=int(seed), minimize=minimize)
+        assert stored is not None, "it has a seed"
+        found._state = agent_state_from_bytes(stored[1], own)
+        found.ask()  # so that `tell` knows the configuration that was asked for before
+        return found
+
+    def _draws(self, purpose: str, *keys: int) -> np.random.Generator:
+        return generator(self.seed, "agent", AGENT, purpose, str(Phase.TRAIN), *keys)
+
+    def _sent(self, outcome: Outcome | None) -> Query | None:
+        """Send the session an outcome; return its next query, None at its end, and keep the state."""
+        assert self._session is not None
+        with single_thread():
+            found = alone(to_query(self._session, {}, first=outcome))
+        if isinstance(found, Query):  # within the initial design, whose points no model has chosen
+            self._state = self._state if outcome is None else self._state.learn(outcome)
+            return found
+        self._state = found
+        return None
+
+
+def _about(journal: AgentJournal) -> tuple[str, str, str, bool]:
+    """Return seed, algorithm, space and `minimize` of the optimizer in a file."""
+    stored, algorithm = journal.study(STUDY), journal.algorithm(STUDY)
+    space = journal.meta(f"space.{STUDY}")
+    if stored is None or algorithm is None or space is None:
+        raise JournalError(f"path: expected a file that Optimizer.save has written, got {journal.path}")
+    return str(stored[0]), algorithm, space, bool(journal.note(minimize_note(STUDY)))

@@ -1,0 +1,234 @@
+"""`Asked` and `Site`: an agent and another process of its site, which meet in a file beside the journal."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from agents import SPACE, node, packed, task
+from federation import agents, hill
+from killing import ForkedWorker
+from waiting import wait_until
+
+from fbo_flower import Asked, Site
+from fbo_flower.algorithms import RandomSearch
+from fbo_flower.cli.main import run
+from fbo_flower.clients import TuningAgent, asking, workers
+from fbo_flower.errors import ConfigError, JournalError, NotInTimeError
+from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
+from fbo_flower.strategies import ExpectedImprovement
+from fbo_flower.wire import Packed
+
+ALGORITHM = RandomSearch()
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "POLL_SECONDS", 0.002)
+
+
+@contextmanager
+def evaluating(*sites: Site, objective: Any = hill) -> Iterator[list[dict[str, Any]]]:
+    """Let each site evaluate what its agent asks, in a thread, until the block has ended."""
+    ended, seen = threading.Event(), []
+
+    def work(site: Site) -> None:
+        while not ended.is_set():
+            try:
+                config = site.ask(timeout=0.05)
+            except NotInTimeError:
+                continue
+            seen.append(config)
+            site.tell(config, objective(config, None))
+
+    threads = [threading.Thread(target=work, args=(site,)) for site in sites]
+    for thread in threads:
+        thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+def agent(journal: Path, timeout: float = 60.0, **given: Any) -> TuningAgent:
+    return TuningAgent(Asked(timeout), SPACE, node(journal), seed=1, **given)
+
+
+def evaluations(journal: Path) -> list[Evaluation]:
+    with AgentJournal(journal, "3") as memory:
+        return memory.evaluations("s")
+
+
+def left_open(journal: Path, num_trials: int = 1) -> dict[str, Any]:
+    """Let an agent ask, and wait in vain; return the configuration."""
+    with pytest.raises(NotInTimeError, match=r"trial 0: expected a value within .*, nobody told one"):
+        agent(journal, 0.01).answer(packed(ALGORITHM, task(num_trials=num_trials)))
+    return Site(journal).pending[-1]
+
+
+def answer(journal: Path, num_trials: int = 1, **given: Any) -> Packed:
+    return agent(journal, **given).answer(packed(ALGORITHM, task(num_trials=num_trials)))
+
+
+def trials(grid: Any) -> Any:
+    return ExpectedImprovement(num_agents=2, seed=1, num_candidates=32).start(grid, num_rounds=3).study.trials
+
+
+def test_a_study_whose_sites_are_asked_has_the_trials_of_one_with_functions(tmp_path: Path) -> None:
+    expected = trials(agents(2))
+    sites = [Site(tmp_path / f"agent-{number}.db") for number in range(2)]
+    with evaluating(*sites) as seen:
+        assert trials(agents(2, Asked(), journals=tmp_path)) == expected
+    assert len(seen) == len(expected)
+
+
+def test_a_trial_that_is_not_told_in_time_is_asked_again_and_counted_once(tmp_path: Path) -> None:
+    journal, site = tmp_path / "a.db", Site(tmp_path / "a.db")
+    config = left_open(journal)
+    assert evaluations(journal) == []
+    with pytest.raises(NotInTimeError, match=r"expected the agent of .* to ask within"):
+        site.ask(timeout=0.01)  # nobody waits for it now
+    site.tell(config, 0.5)
+    reply = answer(journal, timeout=0.01)
+    assert [e.value for e in evaluations(journal)] == [0.5]
+    assert answer(journal, timeout=0.01).arrays.keys() == reply.arrays.keys()
+    assert len(evaluations(journal)) == 1
+    assert site.pending == []
+
+
+def test_a_site_that_repeats_its_question_or_its_answer_changes_nothing(tmp_path: Path) -> None:
+    journal, site = tmp_path / "a.db", Site(tmp_path / "a.db")
+    thread = threading.Thread(target=answer, args=(journal,))
+    thread.start()
+    config = site.ask()
+    assert site.ask() == Site(journal).ask() == config
+    site.tell(config, 0.25)
+    site.tell(config, 0.25)
+    thread.join()
+    site.tell(config, 0.25)
+    with pytest.raises(ConfigError, match=r"value: expected the one told before .* 0.25, got 0.5"):
+        site.tell(config, 0.5)
+    assert [e.value for e in evaluations(journal)] == [0.25]
+
+
+@pytest.mark.parametrize("failure", [{"failed": True}, {"value": None}, {"value": math.nan}])
+def test_a_failure_that_is_told_is_a_failed_trial(tmp_path: Path, failure: dict[str, Any]) -> None:
+    config = left_open(tmp_path / "a.db")
+    Site(tmp_path / "a.db").tell(config, **failure)
+    answer(tmp_path / "a.db")
+    (found,) = evaluations(tmp_path / "a.db")
+    assert math.isnan(found.value)
+    assert "told as failed" in found.failure or "got nan" in found.failure
+
+
+def test_a_loss_is_told_as_it_is(tmp_path: Path) -> None:
+    config = left_open(tmp_path / "a.db")
+    Site(tmp_path / "a.db").tell(config, 0.5)
+    answer(tmp_path / "a.db", minimize=True)
+    assert [e.value for e in evaluations(tmp_path / "a.db")] == [-0.5]
+
+
+def test_what_another_living_process_evaluates_is_not_handed_out_twice(tmp_path: Path) -> None:
+    site, path = Site(tmp_path / "a.db"), asking.mail_of(tmp_path / "a.db")
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with asking._changing(path) as mail:
+        for trial, owner in enumerate((process.pid, 0, process.pid)):
+            question = asking.Question("s", trial, {"x": trial}, time.time() + 600, owner)
+            asking._put(mail, question)
+    assert site.ask() == {"x": 1}
+    site.tell({"x": 1}, 1.0)
+    with pytest.raises(NotInTimeError):
+        site.ask(timeout=0.01)
+    process.communicate(b"\n")
+    assert site.ask() == {"x": 0}, "its process has ended"
+    assert site.ask() == {"x": 0}
+
+
+def test_several_trials_at_once_are_asked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forks = SimpleNamespace(Popen=ForkedWorker, DEVNULL=None)
+    monkeypatch.setattr(workers, "subprocess", forks)
+    journal, site = tmp_path / "a.db", Site(tmp_path / "a.db")
+    thread = threading.Thread(target=answer, args=(journal, 2), kwargs={"num_parallel": 2})
+    thread.start()
+    wait_until(lambda: len(site.pending) == 2, "both questions")
+    first, second = site.pending
+    assert first != second
+    site.tell(second, 0.2)
+    site.tell(first, 0.1)
+    thread.join()
+    assert sorted(e.value for e in evaluations(journal)) == [0.1, 0.2]
+    with pytest.raises(NotInTimeError, match="nobody told one"):  # a worker's trial is not lost either
+        answer(tmp_path / "b.db", 2, timeout=0.01, num_parallel=2)
+    assert evaluations(tmp_path / "b.db") == []
+    workers.close_pools()
+
+
+def test_an_agent_that_has_lost_its_journal_is_not_told_the_values_of_its_former_life(tmp_path: Path) -> None:
+    former = left_open(tmp_path / "a.db")
+    Site(tmp_path / "a.db").tell(former, 0.5)
+    (tmp_path / "a.db").unlink()
+    other = TuningAgent(Asked(0.01), SPACE, node(tmp_path / "a.db"), seed=2)
+    with pytest.raises(NotInTimeError):
+        other.answer(packed(ALGORITHM, task(num_trials=1)))
+    (config,) = Site(tmp_path / "a.db").pending
+    assert config != former
+
+
+def test_mistakes_are_refused_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(NotInTimeError, match="journal: expected a file in node_config"):
+        TuningAgent(Asked(), SPACE, node(), seed=1).answer(packed(ALGORITHM, task()))
+    with pytest.raises(ConfigError, match="timeout: expected a number"):
+        Asked(0.0)
+    site, config = Site(tmp_path / "a.db"), left_open(tmp_path / "a.db")
+    with pytest.raises(ConfigError, match="config: expected one that ask"):
+        site.tell({"x": 0.5, "y": 0.5}, 1.0)
+    with pytest.raises(ConfigError, match="value: expected a number, or None"):
+        site.tell(config, "high")  # type: ignore[arg-type]
+    asking.mail_of(tmp_path / "a.db").write_bytes(b"something else" * 100)
+    for attempt in (lambda: site.tell(config, 1.0), site.ask):
+        with pytest.raises(JournalError, match="remove the file and start again"):
+            attempt()
+    with pytest.raises(NotInTimeError, match="remove the file and start again"):
+        answer(tmp_path / "a.db")
+    assert evaluations(tmp_path / "a.db") == [], "the trial has not failed"
+
+
+def test_only_the_owner_can_read_what_is_asked(tmp_path: Path) -> None:
+    left_open(tmp_path / "a.db")
+    assert os.stat(asking.mail_of(tmp_path / "a.db")).st_mode & 0o077 == 0
+
+
+def test_the_commands_ask_and_tell_evaluate_a_trial_by_hand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = tmp_path / "a.db"
+    assert run(["tell", str(journal), "--value", "1"]) == 2
+    assert "got 0" in capsys.readouterr().err
+    thread = threading.Thread(target=answer, args=(journal, 2))
+    thread.start()
+    assert run(["ask", str(journal)]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first == Site(journal).ask()
+    for words in (["--value", "1", "--failed"], [], ["--value", "1", "--config", "[1]"]):
+        assert run(["tell", str(journal), *words]) == 2
+    assert run(["tell", str(journal), "--value", "-0.75"]) == 0
+    assert run(["ask", str(journal)]) == 0
+    second = capsys.readouterr().out.splitlines()[-1]
+    assert run(["tell", str(journal), "--config", second, "--failed"]) == 0
+    thread.join()
+    assert [e.value for e in evaluations(journal)][:1] == [-0.75]
+    assert run(["ask", str(journal), "--timeout", "0.01"]) == 1
+    assert "expected the agent of" in capsys.readouterr().err

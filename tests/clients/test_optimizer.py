@@ -1,0 +1,161 @@
+"""`Optimizer`: the trials of `simulate` without a server, told in any order, saved and loaded."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fbo_flower import Categorical, Float, Int, Optimizer, SearchSpace, simulate
+from fbo_flower.algorithms import ExpectedImprovement, RandomSearch, ThompsonSampling
+from fbo_flower.cli.main import run
+from fbo_flower.errors import ConfigError, JournalError
+from fbo_flower.simulation import Start
+from fbo_flower.storage import AgentJournal
+
+SPACE = SearchSpace({"rate": Float(1e-4, 1.0, log=True), "depth": Int(1, 9), "kind": Categorical(["a", "b"])})
+NUM_TRIALS = 9
+
+
+def loss(config: dict[str, Any], data: object = None) -> float:
+    if config["depth"] == 3:
+        raise ValueError("the third depth fails")
+    return math.log10(config["rate"]) ** 2 + 0.1 * config["depth"] + (config["kind"] == "b")
+
+
+def told(optimizer: Optimizer, count: int) -> list[tuple[dict[str, Any], float]]:
+    """Ask and tell `count` times; return configurations and values."""
+    trials = []
+    for _ in range(count):
+        config = optimizer.ask()
+        try:
+            value = loss(config)
+        except ValueError:
+            value = math.nan
+        optimizer.tell(config, value)
+        trials.append((config, value))
+    return trials
+
+
+@pytest.mark.parametrize(
+    "algorithm", [RandomSearch(), ThompsonSampling(num_candidates=32), ExpectedImprovement(num_candidates=32)]
+)
+def test_the_trials_are_those_of_a_simulation_with_one_agent(algorithm: Any) -> None:
+    num_rounds = NUM_TRIALS - algorithm.num_initial + 1
+    study = simulate(loss, SPACE, 1, algorithm, num_rounds, seed=4, minimize=True, engine="inline")
+    expected = list(zip(study.trials["config"], study.trials["value"].tolist(), strict=True))
+    found = told(Optimizer(SPACE, algorithm, seed=4, minimize=True), NUM_TRIALS)
+    assert repr(found) == repr(expected), "repr shows all bits, and NaN equals NaN"
+
+
+@pytest.mark.parametrize("saved_after", [1, 5])
+def test_a_loaded_optimizer_goes_on_as_if_it_had_never_stopped(tmp_path: Path, saved_after: int) -> None:
+    algorithm = ThompsonSampling(num_candidates=32)
+    undisturbed = told(Optimizer(SPACE, algorithm, seed=1, minimize=True), NUM_TRIALS)
+    optimizer = Optimizer(SPACE, algorithm, seed=1, minimize=True)
+    before = told(optimizer, saved_after)
+    asked = optimizer.ask()
+    optimizer.save(tmp_path / "state.db")
+    optimizer.save(tmp_path / "state.db")
+    loaded = Optimizer.load(tmp_path / "state.db")
+    assert loaded.ask() == loaded.ask() == asked
+    assert repr(before + told(loaded, NUM_TRIALS - saved_after)) == repr(undisturbed)
+
+
+def test_what_was_asked_before_the_optimizer_was_loaded_is_told_as_asked(tmp_path: Path) -> None:
+    undisturbed, optimizer = (Optimizer(SPACE, seed=2, minimize=True) for _ in range(2))
+    expected = told(undisturbed, 5)
+    told(optimizer, 4)
+    config = optimizer.ask()
+    optimizer.save(tmp_path / "state.db")
+    loaded = Optimizer.load(tmp_path / "state.db")
+    loaded.tell(config, expected[4][1])
+    assert loaded.ask() == undisturbed.ask()
+
+
+def test_the_command_best_reads_a_saved_optimizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    optimizer = Optimizer(SPACE, "random", minimize=True)
+    told(optimizer, 6)
+    optimizer.save(tmp_path / "state.db")
+    assert run(["best", str(tmp_path / "state.db")]) == 0
+    assert f"best value: {optimizer.best.value:.6g}" in capsys.readouterr().out
+
+
+def test_a_known_configuration_is_learned_although_nobody_asked_for_it() -> None:
+    good = {"rate": 1.0, "depth": 1, "kind": "a"}
+    known = simulate(
+        loss, SPACE, 1, ExpectedImprovement(num_initial=1, num_candidates=32), 4, seed=3, minimize=True,
+        engine="inline", start=Start(initial=[good]),
+    ).trials["config"]  # fmt: skip
+    # `initial` adds to the initial design, which counts every trial here too
+    optimizer = Optimizer(SPACE, ExpectedImprovement(num_initial=2, num_candidates=32), seed=3, minimize=True)
+    optimizer.ask()
+    optimizer.tell(good, loss(good))
+    assert optimizer.best.config == good
+    assert [good] + [config for config, _ in told(optimizer, 4)] == list(known)
+
+
+def test_the_best_is_the_largest_value_unless_it_is_a_loss() -> None:
+    for minimize, expected in ((False, 3.0), (True, 1.0)):
+        optimizer = Optimizer(SearchSpace({"x": Float(0, 10)}), "random", minimize=minimize)
+        assert optimizer.best.config is None
+        for value in (2.0, 1.0, 3.0):
+            optimizer.tell({"x": value}, value)
+        assert (optimizer.best.config, optimizer.best.value) == ({"x": expected}, expected)
+        assert optimizer.best.num_evaluations == 3
+
+
+@pytest.mark.parametrize(
+    "failure", [{"value": None}, {"value": math.nan}, {"value": -math.inf}, {"value": 2.0, "failed": True}]
+)
+def test_a_failure_counts_as_a_trial_without_a_value(failure: dict[str, Any]) -> None:
+    optimizer = Optimizer(SPACE, "ei")
+    config = optimizer.ask()
+    optimizer.tell(config, **failure)
+    assert optimizer.best.config is None
+    assert optimizer.best.num_evaluations == 1
+    assert optimizer.ask() != config
+
+
+def test_mistakes_are_refused_with_a_sentence_and_change_nothing(tmp_path: Path) -> None:
+    optimizer = Optimizer(SPACE, "ei")
+    asked = optimizer.ask()
+    for config, value, expected in (
+        ({**asked, "rate": 7.0}, 1.0, "rate: expected"),
+        ({**asked, "momentum": 0.5}, 1.0, "momentum.*unknown name"),
+        (asked, "0.5", "value: expected a number, or None for a failure, got a str"),
+        (asked, True, "value: expected a number"),
+    ):
+        with pytest.raises(ConfigError, match=expected):
+            optimizer.tell(config, value)
+    assert optimizer.best.num_evaluations == 0
+    assert optimizer.ask() == asked
+    for arguments, expected in (
+        ((SPACE, "fed-ei"), "algorithm: expected one that tunes alone.* got fed-ei"),
+        ((SPACE, 3), "algorithm: expected a name"),
+        (({"x": Float(0, 1)}, "ei"), "space: expected a SearchSpace, got a dict"),
+    ):
+        with pytest.raises(ConfigError, match=expected):
+            Optimizer(*arguments)  # type: ignore[arg-type]
+
+
+def test_a_state_is_neither_written_over_another_one_nor_read_from_another_file(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    Optimizer(SPACE, "ei", seed=1).save(path)
+    for other in (
+        Optimizer(SPACE, "ei", seed=2), Optimizer(SPACE, "random", seed=1),
+        Optimizer(SPACE, "ei", seed=1, minimize=True),
+        Optimizer(SearchSpace({"x": Float(0, 1)}), "ei", seed=1),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match="path: expected a new file"):
+            other.save(path)
+    with AgentJournal(tmp_path / "agent.db", "3"):
+        pass
+    (tmp_path / "text.db").write_text("no journal")
+    with AgentJournal(tmp_path / "empty.db", "optimizer"):
+        pass
+    for name in ("agent.db", "text.db", "empty.db", "missing.db"):
+        with pytest.raises(JournalError):
+            Optimizer.load(tmp_path / name)
