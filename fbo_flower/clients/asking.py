@@ -240,7 +240,7 @@ class Site:
         JournalError
             If the file beside the journal cannot be written, or is damaged.
         """
-        number, reason = value_told(value, failed)
+        (number,), reason = value_told(value, failed)
         with _changing(mail_of(self.journal)) as mail:
             same = [question for question in _questions(mail) if question.config == dict(config)]
             question = next((q for q in same if not q.told), same[-1] if same else None)

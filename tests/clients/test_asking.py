@@ -23,6 +23,7 @@ from waiting import wait_until
 
 from fbo_flower import Asked, Site
 from fbo_flower.algorithms import RandomSearch
+from fbo_flower.algorithms.aims import Aims
 from fbo_flower.cli.main import run
 from fbo_flower.clients import TuningAgent, asking, workers
 from fbo_flower.errors import ConfigError, JournalError, NotInTimeError
@@ -137,7 +138,7 @@ def test_a_failure_that_is_told_is_a_failed_trial(tmp_path: Path, failure: dict[
 def test_a_loss_is_told_as_it_is(tmp_path: Path) -> None:
     config = left_open(tmp_path / "a.db")
     Site(tmp_path / "a.db").tell(config, 0.5)
-    answer(tmp_path / "a.db", minimize=True)
+    answer(tmp_path / "a.db", aims=Aims.of(minimize=True))
     assert [e.value for e in evaluations(tmp_path / "a.db")] == [-0.5]
 
 
