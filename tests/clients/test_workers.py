@@ -296,7 +296,7 @@ def context(trial: int = 0) -> ObjectiveContext:
 
 
 def jobs(*xs: float) -> list[Job]:
-    return [Job({"x": x}, context(trial)) for trial, x in enumerate(xs)]
+    return [Job({"x": x}, [context(trial)]) for trial, x in enumerate(xs)]
 
 
 def made(factory: Callable[[], Any]) -> WorkerPool:
@@ -453,7 +453,7 @@ def objective(config, context):
     while True:
         time.sleep(0.01)
 
-list(WorkerPool(pickled(objective)).run([Job({}, None)] * 2, 2, 0.0))
+list(WorkerPool(pickled(objective)).run([Job({}, [None])] * 2, 2, 0.0))
 """
     (tmp_path / "script.py").write_text(script)  # without `if __name__ == "__main__"`
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
