@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from fbo_flower.algorithms.rfms.state import Method, shipped
+from fbo_flower.numerics.acquisition.hypervolume import hypervolume
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.threads import single_thread
-from fbo_flower.reports.selection import hypervolume, non_dominated
 from studies.jobs import Arrays, Job, load_job
 from studies.papers.rfms.criteria import CRITERIA, ServerView
 from studies.papers.rfms.replay import (
@@ -129,8 +129,8 @@ def dominated(setting: ReplaySetting, method: Method, taken: Indices) -> tuple[f
     paper = [int(taken[best])] if method.name in ("lso", "fso") else front
     first, second = (final_losses(setting, models) for models in (paper, front))
     return (
-        hypervolume(first[non_dominated(first)], REFERENCE),
-        hypervolume(second[non_dominated(second)], REFERENCE),
+        hypervolume(-first, -REFERENCE),
+        hypervolume(-second, -REFERENCE),
     )
 
 
