@@ -33,7 +33,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "trackers": ("errors space study", "numpy optuna tensorboard mlflow wandb"),
     "reports": (
         "errors space numerics algorithms storage study",
-        "numpy jinja2 markdown_it markupsafe moocore matplotlib rich sklearn",
+        "numpy jinja2 markdown_it markupsafe matplotlib rich sklearn",
     ),
     "strategies": ("__init__ errors space numerics algorithms wire storage study trackers", "numpy flwr"),
     "federated": ("errors space numerics algorithms storage study strategies", "numpy scipy flwr"),

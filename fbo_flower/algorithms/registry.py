@@ -239,6 +239,10 @@ COMMON: dict[str, Meaning] = {
     ),
     "disclosed.points": Meaning("the points of this task", "this task", POINTS),
     "disclosed.values": Meaning("the values of this task", "this task", VALUES),
+    "disclosed.outputs": Meaning("the other numbers that the objective returned", "this task", VALUES),
+    "disclosed.feasible": Meaning(
+        "which of them hold the agent's limits, so that many of them bracket its bounds", "this task", VALUES
+    ),
     "disclosed.pulls": Meaning("how often each of them was evaluated", "this task"),
     "disclosed.times": Meaning("when each of them was evaluated", "this task"),
     "disclosed.stopped": Meaning("the last step of trials that were stopped early", "this task"),

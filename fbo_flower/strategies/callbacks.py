@@ -61,6 +61,7 @@ class Notifier:
             run.recorder.aims.minimize,
             self.num_rounds,
             len(run.recorder.rounds),
+            {name: direction for name, direction in run.recorder.aims.objectives if name},
         )
 
     def sent(self, agents: Iterable[str]) -> None:

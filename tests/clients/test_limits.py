@@ -14,9 +14,11 @@ from federation import agents
 from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import ExpectedImprovement, make_algorithm
 from fbo_flower.algorithms.aims import Aims
+from fbo_flower.algorithms.registry import meaning
 from fbo_flower.cli.main import run
 from fbo_flower.clients import OwnAnswer, TuningAgent
 from fbo_flower.errors import ConfigError
+from fbo_flower.storage.agent_journal import read_ledger
 from fbo_flower.strategies import ExpectedImprovement as Strategy
 from fbo_flower.study import Study
 
@@ -142,3 +144,11 @@ def test_the_answer_and_the_command_show_the_front(
         )
     assert run(["best", str(tmp_path)]) == 0
     assert f"front of {len(answers[0].front)}:" in capsys.readouterr().out
+
+
+def test_the_ledger_says_what_outputs_and_flags_mean(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    agent(node(path)).answer(packed(ExpectedImprovement(), task()))
+    named = {row.name for row in read_ledger(path).rows}
+    assert {"disclosed.outputs", "disclosed.feasible"} <= named
+    assert not any("not described" in meaning("ei", name).text for name in named)

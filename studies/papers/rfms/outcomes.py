@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from fbo_flower.algorithms.rfms.state import GUESSING, Method, shipped
+from fbo_flower.numerics.acquisition.hypervolume import hypervolume
 from fbo_flower.numerics.acquisition.proposals import KERNEL
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.transforms import standardise
 from fbo_flower.numerics.threads import single_thread
-from fbo_flower.reports.selection import hypervolume, non_dominated
 from studies.jobs import Arrays, Job, job, stack
 from studies.papers.rfms.replay import (
     METHODS,
@@ -226,8 +226,8 @@ def dominated(setting: ReplaySetting, method: Method, taken: Indices) -> tuple[f
     paper = [int(taken[best])] if method.name in ("lso", "fso") else front
     first, second = (final_losses(setting, models) for models in (paper, front))
     return (
-        hypervolume(first[non_dominated(first)], REFERENCE),
-        hypervolume(second[non_dominated(second)], REFERENCE),
+        hypervolume(-first, -REFERENCE),
+        hypervolume(-second, -REFERENCE),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.numerics.acquisition.pareto import non_dominated
+from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.reports.selection import PROTOCOLS, win_matrix
@@ -313,7 +313,7 @@ def draw_front(path: Path, setting: ReplaySetting, key: Key, chosen: Indices) ->
         )
         _stairs(axis, losses[taken], color="#D55E00", label="front of the run")
         best = losses[taken]
-        best = best[non_dominated(best)]
+        best = best[non_dominated(-best)]
         axis.scatter(*best.T, s=26, color="#D55E00", zorder=3)
         axis.set_title(name, loc="left", fontsize=11)
         axis.set_xlabel("J_l: cross-validated loss at the\nopenbox, the site that trains")
@@ -333,7 +333,7 @@ def table_front(setting: ReplaySetting) -> Array:
     """Return the losses `(k, 2)` that no configuration of the table dominates."""
     losses = _losses(setting)
     losses = losses[np.isfinite(losses).all(axis=1)]
-    return losses[non_dominated(losses)]
+    return losses[non_dominated(-losses)]
 
 
 def _losses(setting: ReplaySetting) -> Array:
@@ -341,6 +341,6 @@ def _losses(setting: ReplaySetting) -> Array:
 
 
 def _stairs(axis: Any, losses: Any, **style: Any) -> None:
-    best = losses[non_dominated(losses)]
+    best = losses[non_dominated(-losses)]
     best = best[np.argsort(best[:, 0])]
     axis.step(best[:, 0], best[:, 1], where="post", linewidth=1.4, **style)
