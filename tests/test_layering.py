@@ -39,7 +39,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "federated": ("errors space numerics algorithms storage study strategies", "numpy scipy flwr"),
     "clients": (
         "__init__ errors space numerics secure models algorithms wire storage",
-        "numpy flwr cloudpickle",
+        "numpy flwr cloudpickle optuna",
     ),
     "simulation": (
         "errors lazy space numerics algorithms storage study trackers reports strategies clients",

@@ -27,6 +27,7 @@ from fbo_flower.algorithms.registry import APP, check_aims, register
 from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, run_task, seen_by
 from fbo_flower.algorithms.trials_per_round import answers_in_part
+from fbo_flower.clients.asking import Asked, with_known
 from fbo_flower.clients.evaluator import (
     EvaluationCache,
     Evaluator,
@@ -168,6 +169,12 @@ class TuningAgent(NumPyClient):
             register(kind)
         self._objective = objective
         self._aims = aims.with_limits(str(context.node_config.get("limits", "")) or None)
+        self._is_asked = isinstance(objective, Asked)  # by its site
+        if self._is_asked and aims.has_outputs:
+            raise ConfigError(
+                f"objectives: expected one number with Asked(), got {', '.join(aims.names)}; leave them out, "
+                "or let the agent call the objective"
+            )
         self._space = space  # the shared one
         self._own_space = held_space(space, str(context.node_config.get("fixed", "")) or fixed)
         self._context = context
@@ -331,6 +338,9 @@ class TuningAgent(NumPyClient):
             check_journal(self._durable, "noise of the agent's own")
         self._operator.check_studies(memory, study)
         charge = f"{study} {key}"
+        if self._is_asked and (path := str(self._context.node_config.get("journal", ""))):
+            num_prior, sign = len(self._first_state()[1].history), -1.0 if aims.minimize else 1.0
+            agent_state = with_known(agent_state, memory, study, key, path, num_prior, sign)
         if answers_in_part(algorithm.inner):
             task = self._operator.allowed_part(memory, charge, task)
         accepted = agent_state

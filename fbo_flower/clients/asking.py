@@ -14,16 +14,22 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fbo_flower.algorithms.options import check_number
+import numpy as np
+
+from fbo_flower.algorithms.aims import Aims
+from fbo_flower.algorithms.options import canonical_json, check_number
+from fbo_flower.algorithms.records import AgentState
+from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.optimizer import value_told
 from fbo_flower.errors import ConfigError, JournalError, NotInTimeError, ObjectiveError
-from fbo_flower.space.space import Config
+from fbo_flower.space.space import Config, SearchSpace
+from fbo_flower.storage.agent_journal import KIND, aims_note
 from fbo_flower.storage.store import JournalKind, Rows, Store, opened
 
 POLL_SECONDS = 1.0  # between two looks for a question or an answer
@@ -36,7 +42,8 @@ MAIL = JournalKind(
             "study TEXT NOT NULL, trial INTEGER NOT NULL, config TEXT NOT NULL, until REAL NOT NULL, "
             "owner INTEGER NOT NULL, told INTEGER NOT NULL, value REAL, failure TEXT NOT NULL, "
             "PRIMARY KEY (study, trial)"
-        )
+        ),
+        "known": "id INTEGER PRIMARY KEY, config TEXT NOT NULL, value REAL NOT NULL",
     },
     "stop the SuperNode, remove the file and start again: the agent asks once more for what was not told",
 )
@@ -214,18 +221,41 @@ class Site:
         JournalError
             If the file beside the journal is damaged.
         """
+        return self.question(timeout).config
+
+    def question(self, timeout: float | None = None) -> Question:
+        """Return the trial whose configuration `ask` returns."""
         question = _waiting(self._take, math.inf if timeout is None else timeout)
         if question is None:
             raise NotInTimeError(
                 f"ask: expected the agent of {self.journal} to ask within {timeout:g} s, it did not; check "
                 "that a study runs, that node_config has this journal, and that its app tunes Asked()"
             )
-        return question.config
+        return question
+
+    def about(self, study: str) -> tuple[SearchSpace, bool]:
+        """Return the search space of a study of the agent, and whether smaller values are better.
+
+        Raises
+        ------
+        JournalError
+            If the agent's journal cannot be read, or does not hold the study.
+        """
+        with opened(self.journal, KIND, check=False) as journal:
+            space = journal.meta(f"space.{study}")
+            note = journal.meta(f"note.{aims_note(study)}")
+        if space is None:
+            raise JournalError(f"journal: expected study {study} in {self.journal}, found others only")
+        return SearchSpace.from_json(space), note is not None and Aims.from_json(
+            json.loads(note)["aims"]
+        ).minimize
 
     def tell(self, config: Mapping[str, Any], value: float | None = None, *, failed: bool = False) -> None:
-        """Tell the value of a configuration that was asked for, in the objective's own units.
+        """Tell the value of a configuration, in the objective's own units.
 
-        Repeating a call is allowed, so a process that was killed may tell again.
+        If nobody asked for the configuration, it enters the agent's history from its next task on: the
+        agent's model knows it, other agents learn nothing of it, and it counts as no trial. A failed one does
+        not enter. Repeating a call is allowed, so a process that was killed may tell again.
 
         Parameters
         ----------
@@ -235,18 +265,23 @@ class Site:
         Raises
         ------
         ConfigError
-            If the configuration was not asked for, its value was told differently, or the value is neither a
-            number nor None.
+            If the configuration is no JSON, or the value is neither a number nor None, or not the one that
+            was told before for this configuration.
         JournalError
             If the file beside the journal cannot be written, or is damaged.
         """
         (number,), reason = value_told(value, failed)
+        try:
+            text = canonical_json(dict(config))
+        except TypeError as error:
+            raise ConfigError(f"config: expected texts, numbers and flags, got {config}") from error
         with _changing(mail_of(self.journal)) as mail:
             same = [question for question in _questions(mail) if question.config == dict(config)]
             question = next((q for q in same if not q.told), same[-1] if same else None)
             if question is None:
-                raise ConfigError(f"config: expected one that ask() has returned, got {dict(config)}")
-            if not question.told:
+                if not reason and text not in {row["config"] for row in mail.select("known")}:
+                    mail.insert("known", [(text, number)])
+            elif not question.told:
                 _put(mail, replace(question, told=True, value=number, failure=reason))
             elif repr((question.value, question.failure)) != repr((number, reason)):
                 raise ConfigError(
@@ -275,6 +310,47 @@ class Site:
             if found is not None:
                 _put(mail, replace(found, owner=os.getpid()))
         return found
+
+
+def with_known(
+    agent_state: AgentState, memory: Memory, study: str, key: str, journal: str, num_prior: int, sign: float
+) -> AgentState:
+    """Return an agent's state with what its site has told of configurations that nobody asked for.
+
+    Their rows precede those of the study's trials, as the `prior` of an app does. Proposals depend on them,
+    so an interrupted task keeps those with which it has begun.
+
+    Parameters
+    ----------
+    key : names the task
+    num_prior : number of observations in the app's `prior`
+    sign : -1 if smaller values are better, else 1
+    """
+    rows: list[tuple[Config, float]] = []
+    if mail_of(journal).exists():
+        with opened(mail_of(journal), MAIL, check=False) as mail:
+            rows = [(json.loads(row["config"]), row["value"]) for row in mail.select("known", "ORDER BY id")]
+    begun = memory.note(f"known.{study}")
+    if begun.get("task") == key:
+        rows = rows[: int(str(begun["count"]))]
+    else:
+        memory.put_note(f"known.{study}", {"task": key, "count": len(rows)})
+    points, values = [np.empty((0, agent_state.space.dimension))], []
+    for config, value in rows:
+        with suppress(ConfigError):  # it is of another search space
+            points.append(agent_state.space.snap(agent_state.space.encode(config)[np.newaxis]))
+            values.append(sign * value + 0.0)
+    history, own = agent_state.history, agent_state.history.trials >= 0
+    prior = np.flatnonzero(~own)[:num_prior]
+    if not values and len(prior) == np.count_nonzero(~own):
+        return agent_state
+    merged = replace(
+        history,
+        points=np.concatenate([history.points[prior], *points, history.points[own]]),
+        values=np.concatenate([history.values[prior], values, history.values[own]]),
+        trials=np.concatenate([np.arange(-len(prior) - len(values), 0), history.trials[own]]),
+    )
+    return replace(agent_state, history=merged)
 
 
 def _is_alive(process: int) -> bool:

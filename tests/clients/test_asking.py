@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from agents import SPACE, node, packed, task
 from federation import agents, hill
@@ -24,8 +25,10 @@ from waiting import wait_until
 from fbo_flower import Asked, Site
 from fbo_flower.algorithms import RandomSearch
 from fbo_flower.algorithms.aims import Aims
+from fbo_flower.algorithms.records import History
 from fbo_flower.cli.main import run
-from fbo_flower.clients import TuningAgent, asking, workers
+from fbo_flower.clients import ObjectiveContext, TuningAgent, agent_state_from_bytes, asking, workers
+from fbo_flower.clients.own_answer import read_answers
 from fbo_flower.errors import ConfigError, JournalError, NotInTimeError
 from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
 from fbo_flower.strategies import ExpectedImprovement
@@ -194,17 +197,57 @@ def test_mistakes_are_refused_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="timeout: expected a number"):
         Asked(0.0)
     site, config = Site(tmp_path / "a.db"), left_open(tmp_path / "a.db")
-    with pytest.raises(ConfigError, match="config: expected one that ask"):
-        site.tell({"x": 0.5, "y": 0.5}, 1.0)
+    with pytest.raises(ConfigError, match="config: expected texts, numbers and flags"):
+        site.tell({"x": object()}, 1.0)
     with pytest.raises(ConfigError, match="value: expected a number, or None"):
         site.tell(config, "high")  # type: ignore[arg-type]
     asking.mail_of(tmp_path / "a.db").write_bytes(b"something else" * 100)
-    for attempt in (lambda: site.tell(config, 1.0), site.ask):
+    for attempt in (lambda: site.tell(config, 1.0), site.ask, lambda: answer(tmp_path / "a.db")):
         with pytest.raises(JournalError, match="remove the file and start again"):
             attempt()
-    with pytest.raises(NotInTimeError, match="remove the file and start again"):
-        answer(tmp_path / "a.db")
     assert evaluations(tmp_path / "a.db") == [], "the trial has not failed"
+    context = ObjectiveContext(
+        "3", 3, 0, 1, np.random.default_rng(0), {"journal": str(tmp_path / "a.db")}, study="s"
+    )
+    with pytest.raises(NotInTimeError, match="remove the file and start again"):
+        Asked()(config, context)
+
+
+def test_what_nobody_asked_for_is_known_from_the_next_task_on_and_counts_as_no_trial(tmp_path: Path) -> None:
+    algorithm, journal, site = ExpectedImprovement(num_agents=1).algorithm, tmp_path / "a.db", None
+
+    def asked(first: int, num_trials: int) -> list[dict[str, Any]]:
+        with pytest.raises(NotInTimeError):
+            agent(journal, 0.01).answer(packed(algorithm, task(first, num_trials)))
+        return Site(journal).pending
+
+    site = Site(journal)
+    for _ in range(3):
+        (config,) = asked(0, 3)
+        site.tell(config, hill(config, None))
+    agent(journal).answer(packed(algorithm, task(0, 3)))
+    before = asked(3, 1)
+    for x in (0.29, 0.31, 0.31):
+        site.tell({"x": x, "y": 0.0}, hill({"x": x, "y": 0.0}, None))
+    site.tell({"x": 0.5, "y": 0.5}, failed=True)
+    site.tell({"z": 0.5}, 1.0)  # of another search space
+    assert asked(3, 1) == before, "an interrupted task is not changed"
+    site.tell(before[0], 0.0)
+    agent(journal).answer(packed(algorithm, task(3, 1)))
+    assert history(journal).trials.tolist() == [0, 1, 2, 3]
+    (config,) = asked(4, 1)
+    site.tell(config, 0.1)
+    agent(journal).answer(packed(algorithm, task(4, 1)))
+    assert history(journal).trials.tolist() == [-2, -1, 0, 1, 2, 3, 4]
+    assert history(journal).points[:2].tolist() == [[0.29, 0.0], [0.31, 0.0]]
+    assert [answer.answer.num_evaluations for answer in read_answers(journal)] == [5]
+
+
+def history(journal: Path) -> History:
+    with AgentJournal(journal, "3") as memory:
+        stored = memory.study("s")
+    assert stored is not None
+    return agent_state_from_bytes(stored[1], SPACE).history
 
 
 def test_only_the_owner_can_read_what_is_asked(tmp_path: Path) -> None:
@@ -233,3 +276,9 @@ def test_the_commands_ask_and_tell_evaluate_a_trial_by_hand(
     assert [e.value for e in evaluations(journal)][:1] == [-0.75]
     assert run(["ask", str(journal), "--timeout", "0.01"]) == 1
     assert "expected the agent of" in capsys.readouterr().err
+
+
+def test_an_agent_that_is_told_one_number_has_no_other_outputs(tmp_path: Path) -> None:
+    aims = Aims.of(objectives={"loss": "min"}, limits={"cost": 1.0})
+    with pytest.raises(ConfigError, match=r"objectives: expected one number with Asked\(\), got loss, cost"):
+        agent(tmp_path / "a.db", aims=aims)

@@ -40,7 +40,10 @@ PAGES = (
 )  # fmt: skip
 # the blocks of a page read files that the first Python block of another page writes
 FILES_OF = {"docs/simulate.md": "docs/start.md"}
-NEEDS = {"docs/trackers.md": ("optuna", "plotly", "tensorboard", "mlflow", "wandb")}
+NEEDS = {
+    "docs/ask-and-tell.md": ("optuna",),
+    "docs/trackers.md": ("optuna", "plotly", "tensorboard", "mlflow", "wandb"),
+}
 TAGS = {"", "device", "install", "shell", "wrong"}
 # a page may show more agents and rounds than a test needs
 SMALLER = {"--agents": "3", "--rounds": "2"}

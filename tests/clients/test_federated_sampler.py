@@ -1,0 +1,190 @@
+"""`FederatedSampler`: Optuna scripts of sites whose trials the sites' agents choose."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from federation import agents
+
+from fbo_flower import Asked, Categorical, Float, Int, SearchSpace, Site
+from fbo_flower.clients import asking
+from fbo_flower.errors import ConfigError, NotInTimeError
+from fbo_flower.storage.store import opened
+from fbo_flower.strategies import ExpectedImprovement, FedEI, TuningStrategy
+
+optuna = pytest.importorskip("optuna")
+SPACE = SearchSpace({"rate": Float(1e-4, 1.0, log=True), "depth": Int(1, 8), "kind": Categorical(["a", "b"])})
+
+NUM_TRIALS = 5  # of an agent of `fed_ei` in 5 rounds: two have no trials, three in the first
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "POLL_SECONDS", 0.002)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def loss(config: dict[str, Any], context: object = None) -> float:
+    return float(np.log10(config["rate"]) + 2) ** 2 + 0.1 * config["depth"] + (config["kind"] == "b")
+
+
+def objective(trial: Any) -> float:
+    """The objective of a site's own script."""
+    return loss(
+        {
+            "rate": trial.suggest_float("rate", 1e-4, 1.0, log=True),
+            "depth": trial.suggest_int("depth", 1, 8),
+            "kind": trial.suggest_categorical("kind", ["a", "b"]),
+        }
+    )
+
+
+def script(journal: Path, number: int = 1, **given: Any) -> Any:
+    """Run what differs from a site's own script by its sampler; return the study."""
+    from fbo_flower import FederatedSampler
+
+    study = optuna.create_study(sampler=FederatedSampler(journal, 60.0), **{"direction": "minimize", **given})
+    study.optimize(objective, n_trials=number)
+    return study
+
+
+@contextmanager
+def federation(place: Path, strategy: TuningStrategy, num_rounds: int, num_agents: int = 1) -> Iterator[Any]:
+    """Run a federated study of agents that are asked beside the block; yield a list that will hold it."""
+    grid = agents(num_agents, Asked(), journals=place, space=SPACE, minimize=True)
+    found: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: found.append(strategy.start(grid, num_rounds=num_rounds)), daemon=True
+    )
+    thread.start()
+    yield found
+    thread.join()
+
+
+def fed_ei() -> TuningStrategy:
+    return FedEI(num_agents=2, seed=1, num_candidates=32, secure_sums=0)
+
+
+def ei() -> TuningStrategy:
+    return ExpectedImprovement(num_agents=1, seed=1, num_initial=2, num_candidates=32)
+
+
+def test_the_trials_of_the_scripts_are_those_of_the_federated_study(tmp_path: Path) -> None:
+    expected = fed_ei().start(agents(2, loss, space=SPACE, minimize=True), num_rounds=5).study.trials
+    assert len(expected) == 2 * NUM_TRIALS
+    studies = {}
+
+    def other_script() -> None:
+        studies["1"] = script(tmp_path / "agent-1.db", NUM_TRIALS)
+
+    with federation(tmp_path, fed_ei(), 5, 2) as found:
+        other = threading.Thread(target=other_script)
+        other.start()
+        studies["0"] = script(tmp_path / "agent-0.db", NUM_TRIALS)
+        other.join()
+    assert found[0].study.trials == expected
+    for agent, study in studies.items():
+        own = expected.where(agent=agent)
+        assert [trial.params for trial in study.trials] == list(own["config"])
+        assert [trial.value for trial in study.trials] == own["value"].tolist()
+
+
+def test_earlier_trials_enter_the_history_of_their_site_and_no_message(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path / 'optuna.db'}"
+    earlier = optuna.create_study(storage=storage, study_name="mine", direction="minimize")
+    earlier.optimize(objective, n_trials=5)
+    before = [trial.params for trial in earlier.trials]
+    strategy = fed_ei()
+    with federation(tmp_path, strategy, 5, 2):
+        other = threading.Thread(target=script, args=(tmp_path / "agent-1.db", NUM_TRIALS))
+        other.start()
+        for count in (1, NUM_TRIALS - 1):  # the script is started again
+            script(tmp_path / "agent-0.db", count, storage=storage, study_name="mine", load_if_exists=True)
+        other.join()
+    with opened(asking.mail_of(tmp_path / "agent-0.db"), asking.MAIL) as mail:
+        assert [json.loads(row["config"]) for row in mail.select("known", "ORDER BY id")] == before
+    messages = strategy.export_messages()
+    assert messages is not None
+    shared = messages.arrays["rows"][:, :-1]
+    assert len(shared) >= 4
+    for config in before:
+        assert np.abs(shared - SPACE.encode(config)).max(axis=1).min() > 1e-6
+
+
+def test_failed_and_pruned_trials_are_told_as_failed(tmp_path: Path) -> None:
+    from fbo_flower import FederatedSampler
+
+    def fails(trial: Any) -> float:
+        value = objective(trial)
+        if trial.number == 0:
+            raise optuna.TrialPruned
+        if trial.number == 1:
+            raise ValueError("no memory")
+        return value
+
+    with federation(tmp_path, ei(), 2) as found:
+        study = optuna.create_study(
+            sampler=FederatedSampler(tmp_path / "agent-0.db", 60.0), direction="minimize"
+        )
+        study.optimize(fails, n_trials=3, catch=ValueError)
+    trials = found[0].study.trials
+    assert ["told as failed" in text for text in trials["failure"].tolist()] == [True, True, False]
+    assert trials["value"][2] == study.best_value
+
+
+def test_an_enqueued_trial_is_evaluated_first_and_is_no_trial_of_the_federation(tmp_path: Path) -> None:
+    from fbo_flower import FederatedSampler
+
+    known = {"rate": 0.01, "depth": 1, "kind": "a"}
+    with federation(tmp_path, ei(), 1) as found:
+        study = optuna.create_study(
+            sampler=FederatedSampler(tmp_path / "agent-0.db", 60.0), direction="minimize"
+        )
+        study.enqueue_trial(known)
+        study.optimize(objective, n_trials=3)
+    assert study.trials[0].params == known
+    assert len(found[0].study.trials) == 2
+    with opened(asking.mail_of(tmp_path / "agent-0.db"), asking.MAIL) as mail:
+        assert [json.loads(row["config"]) for row in mail.select("known")] == [known]
+
+
+def test_a_script_that_does_not_fit_the_app_is_refused_and_loses_no_trial(tmp_path: Path) -> None:
+    from fbo_flower import FederatedSampler
+
+    journal = tmp_path / "agent-0.db"
+    sampler = FederatedSampler(journal, 60.0)
+    with federation(tmp_path, ei(), 1) as found:
+        with pytest.raises(ConfigError, match="direction: expected minimize, as in the app, got maximize"):
+            script(journal, direction="maximize")
+        with pytest.raises(ValueError, match="multi-objective"):
+            script(journal, direction=None, directions=["minimize", "minimize"])
+        for suggest in (
+            lambda trial: trial.suggest_float("momentum", 0.0, 1.0),
+            lambda trial: trial.suggest_float("rate", 2.0, 3.0),
+        ):
+            study = optuna.create_study(sampler=sampler, direction="minimize")
+            with pytest.raises(ConfigError, match="give script and app the same names, ranges and choices"):
+                study.optimize(suggest, n_trials=1)
+            assert [trial.state.name for trial in study.trials] == ["FAIL"]
+        script(journal, 2)
+    assert found[0].study.trials["failure"].tolist() == ["", ""]
+    study = optuna.create_study(sampler=FederatedSampler(journal, timeout=0.01), direction="minimize")
+    with pytest.raises(NotInTimeError):
+        study.optimize(objective, n_trials=1)
+    assert [trial.state.name for trial in study.trials] == ["FAIL"]
+
+
+def test_earlier_trials_of_another_search_space_are_left_out_with_a_warning(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path / 'o.db'}"
+    study = optuna.create_study(storage=storage, study_name="a", direction="minimize")
+    study.optimize(lambda trial: trial.suggest_float("rate", 2.0, 3.0, log=True), n_trials=2)
+    with federation(tmp_path, ei(), 1), pytest.warns(UserWarning, match="2 of 2 earlier trials"):
+        script(tmp_path / "agent-0.db", 2, storage=storage, study_name="a", load_if_exists=True)
+    assert Site(tmp_path / "agent-0.db").pending == []
