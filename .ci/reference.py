@@ -52,6 +52,7 @@ NODE_KEYS = {
     "model": ("", "in an app of `fbo-flower new`: file for the model that the node trains at the end"),
     "role": ("", "`rfms`: openbox, curator or lockbox"),
     "fixed": ("", "parameters that the agent does not tune, with its values: `depth=3, kernel=rbf`"),
+    "limits": ("", "bounds of this agent for limits that the app names: `latency_ms <= 15, recall >= 0.9`"),
     "pruning": ("median", 'rule by which trials stop early: "median", "federated" or "off"'),
 }
 _SETTING = re.compile(r"^([\w-]+) = (.+?) *# (.+)$")

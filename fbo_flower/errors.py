@@ -17,6 +17,7 @@ came over the wire, so control characters in them are written as escapes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 
@@ -87,19 +88,24 @@ class WrongTypeError(ObjectiveError):
     ----------
     kind : what came back, such as "a dict"
     shown : the beginning of what came back
+    wanted : what was expected: `NUMBER`, or "a dict of NAMES"
     """
 
-    BEGINNING = "objective: expected one finite number, got "
+    NUMBER = "one finite number"
 
-    def __init__(self, kind: str, shown: str = "") -> None:
-        super().__init__(f"{self.BEGINNING}{kind}{f', {shown}' if shown else ''}; return a float")
-        self.kind, self.shown = kind, shown
+    def __init__(self, kind: str, shown: str = "", wanted: str = NUMBER) -> None:
+        what = "a float" if wanted == self.NUMBER else "these numbers by name"
+        super().__init__(
+            f"objective: expected {wanted}, got {kind}{f', {shown}' if shown else ''}; return {what}"
+        )
+        self.kind, self.shown, self.wanted = kind, shown, wanted
 
     @classmethod
     def text_in(cls, reason: str) -> str:
         """Return the text of this error in the reason of a failed reply, "" if it is another one."""
-        _, found, rest = reason.partition(cls.BEGINNING)
-        return f"{found}{rest.partition('; return a float')[0]}; return a float" if found else ""
+        wanted, ends = f"({cls.NUMBER}|a dict of .*)", "(a float|these numbers by name)"
+        found = re.search(f"objective: expected {wanted}, got .*?; return {ends}", reason, re.DOTALL)
+        return found.group() if found else ""
 
 
 class NotInTimeError(FBOError, TimeoutError):

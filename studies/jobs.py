@@ -1,7 +1,8 @@
 """Run an experiment as a set of jobs; each result is saved, so that a stopped experiment can continue.
 
-A job is a named function call that returns named arrays. Jobs run in worker processes with one BLAS thread
-each. A directory that holds results of other settings is refused.
+A job is a function with a row of arguments, which also name its file: `load(directory, function, *row)` reads
+what it has returned. Jobs run in worker processes with one BLAS thread each. A directory that holds results
+of other settings is refused.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -33,14 +35,24 @@ class Job:
 
     Parameters
     ----------
-    name : name of the job and of its file
     function : a module-level function, which worker processes can import
-    arguments : keyword arguments of the function
+    row : its first arguments, which no other job of this function has
+    common : its other arguments by name
     """
 
-    name: str
     function: Callable[..., Arrays]
-    arguments: Mapping[str, Any]
+    row: tuple[Any, ...]
+    common: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Return the name of the job's file, without its ending."""
+        return "-".join(re.sub(r"[^\w.=+-]+", "_", str(part)) for part in (self.function.__name__, *self.row))
+
+
+def job(function: Callable[..., Arrays], *row: Any, **common: Any) -> Job:
+    """Return the job that calls `function(*row, **common)`."""
+    return Job(function, row, common)
 
 
 def open_directory(directory: Directory, settings: Mapping[str, Any]) -> Path:
@@ -59,18 +71,18 @@ def open_directory(directory: Directory, settings: Mapping[str, Any]) -> Path:
 
 
 def run_jobs(
-    jobs: Sequence[Job], directory: Path, num_workers: int, on_job: Callable[[int, int], None] | None = None
+    jobs: Sequence[Job], directory: Path, num_workers: int, on_job: OnJob | None = None, stage: str = ""
 ) -> None:
     """Run the jobs that have no result yet.
 
     Parameters
     ----------
-    on_job : called with the number of finished jobs and the number of all jobs
+    on_job : called with the stage, the number of finished jobs and the number of all jobs
     """
-    missing = [job for job in jobs if not _path(directory, job.name).exists()]
+    missing = [job for job in jobs if not _path(directory, job).exists()]
     done = len(jobs) - len(missing)
     if on_job is not None:
-        on_job(done, len(jobs))
+        on_job(stage, done, len(jobs))
     if not missing:
         return
     with ProcessPoolExecutor(num_workers, mp_context=get_context("spawn"), initializer=_prepare) as pool:
@@ -80,30 +92,37 @@ def run_jobs(
                 future.result()
                 done += 1
                 if on_job is not None:
-                    on_job(done, len(jobs))
+                    on_job(stage, done, len(jobs))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def load_job(directory: Path, name: str) -> Arrays:
+def load(directory: Path, function: Callable[..., Arrays], *row: Any) -> Arrays:
     """Return the arrays that a finished job has saved."""
-    return read_arrays(_path(directory, name))
+    return read_arrays(_path(directory, job(function, *row)))
 
 
-def has_result(directory: Path, name: str) -> bool:
+def has(directory: Path, function: Callable[..., Arrays], *row: Any) -> bool:
     """Return whether a job has a result."""
-    return _path(directory, name).exists()
+    return _path(directory, job(function, *row)).exists()
 
 
-def save_result(directory: Path, name: str, arrays: Mapping[str, Array]) -> None:
+def stack(
+    directory: Path, key: str, repeats: Iterable[Any], function: Callable[..., Arrays], *row: Any
+) -> Array:
+    """Return one array of several jobs, whose rows differ in the last argument alone, as `(repeats, ...)`."""
+    return np.stack([load(directory, function, *row, last)[key] for last in repeats])
+
+
+def save(directory: Path, job: Job, arrays: Mapping[str, Array]) -> None:
     """Save the arrays of a finished job, whole or not at all."""
-    with atomic_file(_path(directory, name)) as stream:
+    with atomic_file(_path(directory, job)) as stream:
         np.savez_compressed(stream, **dict[str, Any](arrays))
 
 
-def _path(directory: Path, name: str) -> Path:
-    return directory / "jobs" / f"{name}.npz"
+def _path(directory: Path, job: Job) -> Path:
+    return directory / "jobs" / f"{job.name}.npz"
 
 
 def _prepare() -> None:
@@ -114,4 +133,4 @@ def _prepare() -> None:
 
 
 def _compute(job: Job, directory: Path) -> None:
-    save_result(directory, job.name, job.function(**job.arguments))
+    save(directory, job, job.function(*job.row, **job.common))

@@ -29,11 +29,11 @@ ROOMS: dict[str, tuple[str, str]] = {
     "algorithms": ("errors space numerics secure", "numpy"),
     "wire": ("errors algorithms", "numpy flwr"),
     "storage": ("errors algorithms", "numpy"),
-    "study": ("errors space storage", "numpy optuna"),
+    "study": ("errors space numerics storage", "numpy optuna"),
     "trackers": ("errors space study", "numpy optuna tensorboard mlflow wandb"),
     "reports": (
         "errors space numerics algorithms storage study",
-        "numpy jinja2 markdown_it markupsafe moocore matplotlib rich sklearn",
+        "numpy jinja2 markdown_it markupsafe matplotlib rich sklearn",
     ),
     "strategies": ("__init__ errors space numerics algorithms wire storage study trackers", "numpy flwr"),
     "federated": ("errors space numerics algorithms storage study strategies", "numpy scipy flwr"),

@@ -315,6 +315,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
             seen = space.features(agent_state.history.points)
             new = keeps_distance(features[None], seen[None], self.min_distance)[0]
             if new.any():
+                assert isinstance(model.improvement, GuidedImprovement)  # one output
                 expected = np.where(new, model.improvement.mean(features), -np.inf)
                 return Query(points[[int(np.argmax(expected))]]), model.fitted
         return (yield from self.climb(model, agent_state, rng)), model.fitted

@@ -76,6 +76,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
     barrier : why the answers of a round are needed together, as a clause after "because"; "": they are not,
         so each agent may get its next task at once
     needs_all_parameters : why no agent may hold some parameters at values of its own, as a clause; "": it may
+    takes_outputs : whether its agents may have several objectives or limits, see `aims`
     """
 
     task_content: ClassVar[type[Content]] = Content
@@ -94,6 +95,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
     sees_tasks_under_way: ClassVar[bool] = False
     barrier: ClassVar[str] = "its rounds need the answers of all agents together"
     needs_all_parameters: ClassVar[str] = "all agents evaluate points that are chosen for them together"
+    takes_outputs: ClassVar[bool] = False
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Algorithm[Any]:
@@ -377,14 +379,21 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
         """Return the values `(q,)` that the objective is expected to have at points `(q, D)`.
 
-        NaN: the agent's model expects nothing yet.
+        NaN: the agent's model expects nothing yet. Of an agent with outputs, these are expected, `(q, O)`.
         """
-        return np.full(len(points), np.nan)
+        outputs = agent_state.history.outputs
+        return np.full(len(points) if outputs is None else (len(points), outputs.shape[1]), np.nan)
         yield from ()  # never reached: it makes this function a generator
 
     def incumbent(self, agent_state: AgentState) -> float:
-        """Return the agent's best value of this study so far, NaN before the first success."""
-        values = agent_state.history.final_values(own=True)
+        """Return the agent's best value of this study so far, NaN before the first success.
+
+        It is NaN too as long as no trial holds the agent's limits, and with several objectives, which have no
+        best value.
+        """
+        if len(agent_state.aims.objectives) > 1:
+            return float("nan")
+        values = agent_state.usable_values(own=True)
         return float(np.nanmax(values)) if np.isfinite(values).any() else float("nan")
 
     def best_mean(self, agent_state: AgentState, *, own: bool = True) -> tuple[Array, float] | None:
@@ -401,9 +410,12 @@ class Algorithm(Configurable, ABC, Generic[State]):
         return None
 
     def recommend(self, agent_state: AgentState) -> Array | None:
-        """Return the point `(D,)` that the agent should use, None before the first successful evaluation."""
-        values = agent_state.history.final_values()
-        if not np.isfinite(values).any():
+        """Return the point `(D,)` that the agent should use, None before the first successful evaluation.
+
+        None too where `incumbent` is NaN.
+        """
+        values = agent_state.usable_values()
+        if len(agent_state.aims.objectives) > 1 or not np.isfinite(values).any():
             return None
         best: Array = agent_state.history.points[int(np.nanargmax(values))]
         return best

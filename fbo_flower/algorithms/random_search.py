@@ -15,6 +15,7 @@ class RandomSearch(Independent):
     """Uniform random search; `TrialsPerRound` describes its options."""
 
     name: ClassVar[str] = "random"
+    takes_outputs: ClassVar[bool] = True
 
     def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Query:
         return uniform_point(agent_state, rng())

@@ -12,11 +12,13 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.space import SearchSpace
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 AnyArray = npt.NDArray[np.generic]
 Scalar = bool | bytes | float | int | str  # the scalars that a Flower message can carry
 
@@ -156,6 +158,8 @@ class Outcome:
     stopped : id of a trial that was stopped early -> the last step that it reported
     predicted : id of a trial that was stopped early -> the value that it would have had, as the agent's
         completed trials predict it
+    outputs : `(q, O)`, larger is better, in the order of `Aims.names`; NaN where the trial failed. None: a
+        trial has only its value
     """
 
     points: Array
@@ -169,6 +173,7 @@ class Outcome:
     artifact: AnyArray | None = None
     stopped: Mapping[int, int] = field(default_factory=dict)
     predicted: Mapping[int, float] = field(default_factory=dict)
+    outputs: Array | None = None
 
     @property
     def pulls(self) -> IntArray:
@@ -200,6 +205,7 @@ class History:
         that it had there
     predicted : id of a trial that was stopped early -> the value that it would have had, as a prediction.
         Only `observed` uses it: it is no observation, is not disclosed, and cannot be the best
+    outputs : `(n, O)`, as in `Outcome`; None: a trial has only its value
     """
 
     points: Array
@@ -208,6 +214,7 @@ class History:
     failures: Mapping[int, str] = field(default_factory=dict)
     stopped: Mapping[int, int] = field(default_factory=dict)
     predicted: Mapping[int, float] = field(default_factory=dict)
+    outputs: Array | None = None
 
     @staticmethod
     def empty(dimension: int) -> History:
@@ -241,7 +248,11 @@ class History:
             array.setflags(write=False)
         stopped = {**self.stopped, **outcome.stopped} if outcome.stopped else self.stopped
         predicted = {**self.predicted, **outcome.predicted} if outcome.predicted else self.predicted
-        return History(points, values, trials, {**self.failures, **outcome.failures}, stopped, predicted)
+        outputs = outcome.outputs
+        if outputs is not None and self.outputs is not None:
+            outputs = np.concatenate([self.outputs, outputs])
+        failures = {**self.failures, **outcome.failures}
+        return History(points, values, trials, failures, stopped, predicted, outputs)
 
     def select(self, first: int, stop: int) -> Outcome:
         """Return the trials `first <= id < stop`."""
@@ -250,7 +261,8 @@ class History:
         stopped = {t: step for t, step in self.stopped.items() if first <= t < stop}
         predicted = {t: value for t, value in self.predicted.items() if first <= t < stop}
         points, values, trials = self.points[rows], self.values[rows], self.trials[rows]
-        return Outcome(points, values, trials, kept, stopped=stopped, predicted=predicted)
+        outputs = None if self.outputs is None else self.outputs[rows]
+        return Outcome(points, values, trials, kept, stopped=stopped, predicted=predicted, outputs=outputs)
 
     def final_values(self, *, own: bool = False) -> Array:
         """Return the values `(n,)` to recommend from, NaN where a trial was stopped early.
@@ -284,6 +296,18 @@ class History:
             return self.points[:0], values[:0]
         return self.points, np.where(failed, np.nanmin(values), values)
 
+    def observed_outputs(self) -> tuple[Array, Array]:
+        """Return points `(n, D)` and outputs `(n, O)` for surrogates; see `observed`.
+
+        In every output a failed trial counts as the worst of the others, in limited ones too: it is taken for
+        one that broke the limit if another has.
+        """
+        assert self.outputs is not None
+        failed = np.isnan(self.outputs)
+        if failed.all():
+            return self.points[:0], self.outputs[:0]
+        return self.points, np.where(failed, np.nanmin(self.outputs, axis=0), self.outputs)
+
 
 @dataclass(frozen=True)
 class AgentState:
@@ -295,12 +319,14 @@ class AgentState:
     history : its observations
     arrays : arrays that the algorithm stores; keep them small, in simulation they travel with every message
     passed : id of the next trial, for algorithms that keep sums instead of a history
+    aims : the agent's objectives and limits, which are not stored with the state
     """
 
     space: SearchSpace
     history: History
     arrays: Mapping[str, AnyArray] = field(default_factory=dict)
     passed: int = 0
+    aims: Aims = NUMBER
 
     @property
     def next_trial(self) -> int:
@@ -309,7 +335,7 @@ class AgentState:
 
     def learn(self, outcome: Outcome) -> AgentState:
         """Return this state with `outcome` appended to the history."""
-        return AgentState(self.space, self.history.extend(outcome), self.arrays, self.passed)
+        return AgentState(self.space, self.history.extend(outcome), self.arrays, self.passed, self.aims)
 
     def passed_to(self, trial: int) -> AgentState:
         """Return this state with `trial` as the next trial, if it is later than the present one.
@@ -320,7 +346,14 @@ class AgentState:
 
     def write(self, **arrays: AnyArray) -> AgentState:
         """Return this state with some of the algorithm's arrays replaced."""
-        return AgentState(self.space, self.history, {**self.arrays, **arrays}, self.passed)
+        return AgentState(self.space, self.history, {**self.arrays, **arrays}, self.passed, self.aims)
+
+    def usable_values(self, *, own: bool = False) -> Array:
+        """Return `History.final_values`, NaN also where a trial broke one of the agent's limits."""
+        values = self.history.final_values(own=own)
+        if self.history.outputs is None:
+            return values
+        return np.where(self.aims.feasible(self.history.outputs), values, np.nan)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.algorithm_record import (
     ALL_OBSERVATIONS,
     POINTS,
@@ -158,6 +159,16 @@ class Algorithms(Mapping[str, type[Algorithm[Any]]]):
         return name in BUILT_IN or name in _LOCAL or name in _entries()
 
 
+def check_aims(algorithm: Algorithm[Any], aims: Aims) -> None:
+    """Raise ConfigError if a trial has several outputs and the algorithm models one number."""
+    if aims.has_outputs and not algorithm.inner.takes_outputs:
+        able = ", ".join(sorted(name for name, kind in Algorithms().items() if kind.takes_outputs))
+        raise ConfigError(
+            f"objectives: expected one number, because {algorithm.name} models one, got "
+            f"{', '.join(aims.names)}; algorithms for several outputs: {able}"
+        )
+
+
 def built_in_class(class_name: str) -> AlgorithmRecord | None:
     """Return the record of this package whose class has this name."""
     return next((record for record in BUILT_IN.values() if record.class_name == class_name), None)
@@ -228,6 +239,10 @@ COMMON: dict[str, Meaning] = {
     ),
     "disclosed.points": Meaning("the points of this task", "this task", POINTS),
     "disclosed.values": Meaning("the values of this task", "this task", VALUES),
+    "disclosed.outputs": Meaning("the other numbers that the objective returned", "this task", VALUES),
+    "disclosed.feasible": Meaning(
+        "which of them hold the agent's limits, so that many of them bracket its bounds", "this task", VALUES
+    ),
     "disclosed.pulls": Meaning("how often each of them was evaluated", "this task"),
     "disclosed.times": Meaning("when each of them was evaluated", "this task"),
     "disclosed.stopped": Meaning("the last step of trials that were stopped early", "this task"),

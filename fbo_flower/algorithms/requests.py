@@ -78,6 +78,7 @@ class Fit(Request):
     priors : of the hyperparameters
     noisy : priors that are used instead if values are evidently noisy; None: none
     known : what is known beside the observations; None: nothing
+    output : which of an agent's outputs `y` is
     """
 
     x: Array
@@ -87,6 +88,7 @@ class Fit(Request):
     priors: fitting.Priors = fitting.DEFAULT_PRIORS
     noisy: fitting.Priors | None = None
     known: fitting.Known | None = None
+    output: int = 0
 
     @property
     def shape(self) -> tuple[object, ...]:

@@ -104,7 +104,10 @@ def _with_pending(
     values = yield from relayed(
         algorithm.inner.believing(task, agent_state, points), partial(_answer, fits=fits, held=True)
     )
-    return agent_state.learn(Outcome(points, values, np.array([agent_state.next_trial], dtype=np.int64)))
+    trials, outputs = np.array([agent_state.next_trial], dtype=np.int64), None
+    if values.ndim == 2:
+        values, outputs = values[:, 0], values
+    return agent_state.learn(Outcome(points, values, trials, outputs=outputs))
 
 
 def to_query(
@@ -136,7 +139,7 @@ def _answer(request: Request, fits: Fits, held: bool) -> Steps[Any]:
     """Compute a request, unless it is a fit that the batch has made and holds."""
     if not isinstance(request, Fit):
         return (yield request)
-    key = request.kernel, request.priors, request.x.shape[1]
+    key = request.kernel, request.priors, request.x.shape[1], request.output
     if held and key in fits:
         return fits[key]
     fitted = yield request

@@ -59,7 +59,7 @@ def _best_of(path: Path) -> Iterator[dict[str, Any]]:
     from fbo_flower.study.study import Study
 
     if path.is_dir() and holds_study(path) and not any(path.rglob("agent*.db")):
-        results = Study.load(path)
+        results = Study.load(path)  # several objectives have no best: the error says what to use
         for agent, entry in results.best.items():
             trials = results.trials.where(algorithm=entry["algorithm"], agent=agent)
             yield {
@@ -70,6 +70,9 @@ def _best_of(path: Path) -> Iterator[dict[str, Any]]:
                 "config": entry["config"],
                 "value": entry["value"],
                 "observed": entry.get("observed"),
+                "outputs": entry.get("outputs", {}),
+                "nearest": None,
+                "front": [],
                 "evaluations": int(trials["pulls"].sum()) or None,
                 "failed": sum(map(bool, trials["failure"].tolist())),
                 "failure": next(filter(None, trials["failure"].tolist()), ""),
@@ -92,6 +95,9 @@ def _best_of(path: Path) -> Iterator[dict[str, Any]]:
                 "config": answer.config,
                 "value": None if math.isnan(answer.value) else answer.value,
                 "observed": answer.observed and {"config": answer.observed[0], "value": answer.observed[1]},
+                "outputs": dict(answer.outputs),
+                "nearest": dict(answer.nearest) or None,
+                "front": [{"config": config, "outputs": outputs} for config, outputs in answer.front],
                 "evaluations": answer.num_evaluations,
                 "failed": stored.num_failed,
                 "failure": stored.failure,
@@ -107,12 +113,21 @@ def _lines_of(entry: dict[str, Any]) -> Iterator[str]:
         yield f"  cannot be read: {entry['unreadable']}"
         return
     observed = entry["observed"]
-    if entry["config"] is None:
+    if entry["nearest"]:
+        yield "  no configuration holds the limits; the nearest has"
+        yield from (f"    {name}: {value}" for name, value in (entry["outputs"] | entry["nearest"]).items())
+    elif entry["front"]:
+        yield f"  front of {len(entry['front'])}:"
+        for point in entry["front"]:
+            numbers = ", ".join(f"{name} {value:.6g}" for name, value in point["outputs"].items())
+            yield f"    {numbers}: {json.dumps(point['config'])}"
+    elif entry["config"] is None:
         yield "  best value: none yet"
     else:
         noisy = ", the mean that the agent's model expects, because values are noisy" if observed else ""
         yield f"  best value: {entry['value']:.6g}{noisy}"
         yield from (f"    {name}: {value}" for name, value in entry["config"].items())
+        yield from (f"  {name}: {value:.6g}" for name, value in entry["outputs"].items())
     if observed:
         yield f"  best observed value: {observed['value']:.6g}"
         yield from (f"    {name}: {value}" for name, value in observed["config"].items())

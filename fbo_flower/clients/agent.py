@@ -21,8 +21,9 @@ from flwr.common.logger import FLOWER_LOGGER, log
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Scalar, Task
-from fbo_flower.algorithms.registry import APP, register
+from fbo_flower.algorithms.registry import APP, check_aims, register
 from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, run_task, seen_by
 from fbo_flower.algorithms.trials_per_round import answers_in_part
@@ -57,16 +58,16 @@ from fbo_flower.clients.memory import (
     report_from_bytes,
 )
 from fbo_flower.clients.node import agent_id, in_simulation, node_info, partition_of
-from fbo_flower.clients.objective import Loss, Objective
+from fbo_flower.clients.objective import Objective
 from fbo_flower.clients.own_answer import OnFinish, announce, answer_at_end
 from fbo_flower.clients.pruning import FEDERATED, CurveBook, Pruning
-from fbo_flower.errors import WireError, WrongTypeError
+from fbo_flower.errors import ConfigError, WireError, WrongTypeError
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.held import HeldSpace, held_space
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
-from fbo_flower.storage.agent_journal import minimize_note, task_key
+from fbo_flower.storage.agent_journal import aims_note, task_key
 from fbo_flower.storage.serialization import dumps
 from fbo_flower.wire.checks import show
 from fbo_flower.wire.codec import split_pooled
@@ -97,7 +98,8 @@ class TuningAgent(NumPyClient):
 
     Parameters
     ----------
-    objective : `objective(config, context) -> float`, larger is better unless `minimize`
+    objective : `objective(config, context)` returns a float, or a dict of floats, one for each name in
+        `aims`
     space : the search space, the same at every agent
     context : Flower's context of this node. Its `node_config` holds the agent's id (`agent`, else
         `partition-id`), and optionally `role`, the settings in `Operator`, and `journal`, the file of the
@@ -108,8 +110,10 @@ class TuningAgent(NumPyClient):
         so far) or "trials" (all points and values). None: "none". `disclose` in `node_config` overrides it.
         Leave the choice to the operators unless nobody owns the data
     prior : agent -> `(points (n, D), values (n,))` observed before this study
-    minimize : whether the objective is a loss: smaller values are better. The algorithm gets it with its sign
-        changed. Answers, logs and studies show it as it is
+    aims : what the objective returns, and whether larger or smaller is better; `Aims.of(minimize=True)` for a
+        loss. The algorithm gets numbers of which larger is better; answers, logs and studies show them as
+        they are. The server learns the names of limits, not the bounds. `limits` in `node_config`, such as
+        "latency_ms <= 15", replaces bounds. Those of the first task of a study hold until its end
     initial : `(k, D)`, points that are evaluated as the agent's first k trials of a study, in place of those
         that the algorithm asks for. None: none
     journals : directory for the journals of agents without `journal` in `node_config`; None: their memory is
@@ -147,7 +151,7 @@ class TuningAgent(NumPyClient):
         seed: int | None = None,
         disclose: str | None = None,
         prior: Prior | None = None,
-        minimize: bool = False,
+        aims: Aims = NUMBER,
         initial: Array | None = None,
         journals: str | os.PathLike[str] | None = None,
         on_finish: OnFinish | None = None,
@@ -163,9 +167,14 @@ class TuningAgent(NumPyClient):
     ) -> None:
         for kind in algorithms:
             register(kind)
-        self._objective = Loss(objective) if minimize else objective
+        self._objective = objective
+        self._aims = aims.with_limits(str(context.node_config.get("limits", "")) or None)
         self._is_asked = isinstance(objective, Asked)  # by its site
-        self._minimize = minimize
+        if self._is_asked and aims.has_outputs:
+            raise ConfigError(
+                f"objectives: expected one number with Asked(), got {', '.join(aims.names)}; leave them out, "
+                "or let the agent call the objective"
+            )
         self._space = space  # the shared one
         self._own_space = held_space(space, str(context.node_config.get("fixed", "")) or fixed)
         self._context = context
@@ -173,8 +182,8 @@ class TuningAgent(NumPyClient):
         self._prior = prior or {}
         self._initial = initial
         given = {"max_trials": max_trials, "participation": participation}
-        limits = {name: value for name, value in given.items() if value is not None}
-        node_config = {**limits, **context.node_config} if limits else context.node_config
+        budgets = {name: value for name, value in given.items() if value is not None}
+        node_config = {**budgets, **context.node_config} if budgets else context.node_config
         self._operator = Operator.read(node_config, disclose, chosen_by, disclose_curves)
         self._pruning = Pruning.read(context.node_config, pruning)
         self._parallel = Parallel.read(context.node_config, Parallel(num_parallel, trial_timeout))
@@ -210,11 +219,12 @@ class TuningAgent(NumPyClient):
         }
         if isinstance(self._own_space, HeldSpace):
             properties["fixed"] = list(self._own_space.fixed)
+        if self._aims != NUMBER:
+            properties["aims"] = self._aims.to_json()
         if self._operator.participation < 1.0:
             properties["participation"] = float(self._operator.participation)
         with closing(self._open_memory()) as memory:
             true = {
-                "minimize": self._minimize,
                 "end": self._wants_end,  # asks the server to say when the study has ended
                 # it understands tasks with pooled curves
                 "curves": self._operator.disclose_curves or self._pruning.rule == FEDERATED,
@@ -292,7 +302,7 @@ class TuningAgent(NumPyClient):
                 log(WARNING, "agent %s: %s", self._agent, error)
                 if self._operator.disclose == "trials":
                     raise
-                raise WrongTypeError(error.kind) from None  # the server learns no value
+                raise WrongTypeError(error.kind, wanted=error.wanted) from None  # the server learns no value
 
     @property
     def can_wait(self) -> bool:
@@ -316,6 +326,10 @@ class TuningAgent(NumPyClient):
         algorithm, task, study = request.algorithm, request.task, request.envelope.study
         known = memory.study(study)
         entropy, agent_state = self._first_state() if known is None else self._stored_state(*known)
+        # an interrupted task must propose the same again, so the bounds of a study stay
+        pinned_aims = memory.note(aims_note(study)).get("aims") if known is not None else None
+        aims = self._aims if pinned_aims is None else Aims.from_json(str(pinned_aims))
+        agent_state = replace(agent_state, aims=aims)
         work, key = check_once(memory, request.envelope, algorithm, task, agent_state, request.key)
         self._admit(algorithm, task, agent_state)
         if algorithm.sums_securely:
@@ -325,7 +339,7 @@ class TuningAgent(NumPyClient):
         self._operator.check_studies(memory, study)
         charge = f"{study} {key}"
         if self._is_asked and (path := str(self._context.node_config.get("journal", ""))):
-            num_prior, sign = len(self._first_state()[1].history), -1.0 if self._minimize else 1.0
+            num_prior, sign = len(self._first_state()[1].history), -1.0 if aims.minimize else 1.0
             agent_state = with_known(agent_state, memory, study, key, path, num_prior, sign)
         if answers_in_part(algorithm.inner):
             task = self._operator.allowed_part(memory, charge, task)
@@ -337,8 +351,8 @@ class TuningAgent(NumPyClient):
         budget, delta = float(self._operator.max_epsilon), float(self._operator.delta)
         spend(memory, budget, delta, f"{study} {request.key}", algorithm, task, self._space)
         if known is None:
-            if self._minimize:
-                memory.put_note(minimize_note(study), {"minimize": True})
+            if aims != NUMBER:
+                memory.put_note(aims_note(study), {"aims": aims.to_json(bounds=True)})
             pin, space = pinned(request.envelope), self._space.to_json()
             memory.begin(study, entropy, agent_state_to_bytes(agent_state), pin, space)
         book = CurveBook.read(agent_state.arrays, self._pruning, request.others)
@@ -379,6 +393,7 @@ class TuningAgent(NumPyClient):
     def _admit(self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
         """Raise ConfigError or WireError if this agent does not take part in the algorithm or the phase."""
         self._operator.admit(algorithm)
+        check_aims(algorithm, self._aims)
         check_subset(algorithm, self._own_space)
 
     def _evaluator(
@@ -387,7 +402,7 @@ class TuningAgent(NumPyClient):
         """Return the function that evaluates the queries of a task."""
         cache = EvaluationCache.read(agent_state.arrays) if algorithm.inner.reuses_values() else None
         return ObjectiveEvaluator(
-            self._objective, self._own_space, context, cache, self._parallel, self._initial
+            self._objective, self._own_space, context, cache, self._parallel, self._initial, agent_state.aims
         )
 
     def _reply(self, request: Request, result: TaskResult, context: TaskContext) -> wire.Packed:
@@ -420,9 +435,8 @@ class TuningAgent(NumPyClient):
 
     def _end_study(self, study: str) -> None:
         with closing(self._open_memory()) as memory:
-            answer = answer_at_end(memory, self._agent, study, self._space)
+            answer = answer_at_end(memory, self._agent, study, self._space, aims=self._aims)
         if answer is not None:  # the journal is closed: `on_finish` may read it, and may take long
-            answer = answer.as_loss() if self._minimize else answer
             announce(answer, self._on_finish, self._context)
 
     # -- memory --------------------------------------------------------------------------------
@@ -433,8 +447,13 @@ class TuningAgent(NumPyClient):
     def _first_state(self) -> tuple[int, AgentState]:
         """Return this agent's seed and state in a new study, which starts with the prior observations."""
         points, observed = self._prior.get(self._agent, (np.empty((0, self._space.dimension)), np.empty(0)))
+        if self._aims.has_outputs and len(points):
+            raise ConfigError(
+                f"prior: expected none with the outputs {', '.join(self._aims.names)}, got {len(points)} "
+                "observations; leave out prior"
+            )
         values = np.asarray(observed, dtype=np.float64)
-        history = History.prior(self._space.snap(points), -values if self._minimize else values)
+        history = History.prior(self._space.snap(points), -values if self._aims.minimize else values)
         return fresh_entropy() if self._seed is None else self._seed, AgentState(self._own_space, history)
 
     def _stored_state(self, entropy: int, data: bytes) -> tuple[int, AgentState]:

@@ -24,13 +24,14 @@ from flwr.common import (
 from flwr.compat.common import recorddict_compat as compat
 
 from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.aims import Aims, Limit
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.registry import register
 from fbo_flower.algorithms.requests import Failed, Steps, side_by_side
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.evaluator import Parallel, points_of
 from fbo_flower.clients.guards import Operator, check_flag
-from fbo_flower.clients.objective import Objective, check_minimize, check_objective
+from fbo_flower.clients.objective import Objective, check_objective
 from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.clients.pruning import Pruning
 from fbo_flower.clients.workers import pickled
@@ -53,6 +54,9 @@ def client_app(
     disclose: str | None = None,
     prior: Prior | None = None,
     minimize: bool = False,
+    objectives: Mapping[str, str] | None = None,
+    limits: Mapping[str, Limit] | None = None,
+    reference: Mapping[str, float] | None = None,
     initial: Sequence[Mapping[str, Any]] = (),
     on_finish: OnFinish | None = None,
     num_parallel: int = 1,
@@ -71,15 +75,20 @@ def client_app(
 
     Parameters
     ----------
-    objective : `objective(config, context) -> float`, larger is better unless `minimize`; `context` is an
-        `ObjectiveContext`
+    objective : `objective(config, context)` returns a float, larger is better unless `minimize`, or a dict of
+        floats, one for each name in `objectives` and `limits`; `context` is an `ObjectiveContext`
     space : the search space; the server compares its digest with the other agents' at registration
     initial : known good configurations, which the agent evaluates as its first trials, in place of as many of
         the algorithm's. Pass `num_initial` to the strategy to keep the size of the random initial design
     num_parallel : evaluations at the same time, each in a process of its own
     trial_timeout : seconds that one evaluation may take before its process is killed; 0: any number. With one
         of these two the objective and what it holds must be picklable
-    seed, disclose, prior, minimize, on_finish, max_trials, participation, fixed, pruning,
+    minimize : whether smaller values are better
+    objectives : name -> "max" or "min", of one to three outputs; None: the objective returns one number
+    limits : name -> the largest value that a configuration may have, or a text such as ">= 0.9"; the bounds
+        do not leave the agent
+    reference : name -> value of some of several objectives, from which improvement counts
+    seed, disclose, prior, on_finish, max_trials, participation, fixed, pruning,
         disclose_curves, algorithms : see `TuningAgent`
 
     Raises
@@ -91,13 +100,13 @@ def client_app(
     check_objective(objective, space, "context")
     if seed is not None:
         check_number("seed", seed, 0, integer=True)
-    check_minimize(minimize)
+    aims = Aims.of(minimize, objectives, limits, reference)
     points = points_of(initial, space)
     if Parallel(num_parallel, trial_timeout).needs_workers:
         pickled(objective)  # an objective that cannot be pickled is refused here, not in the first task
-    limits = {"max_trials": max_trials, "participation": participation}
+    budgets = {"max_trials": max_trials, "participation": participation}
     check_flag("disclose_curves", disclose_curves)
-    Operator.read({name: limit for name, limit in limits.items() if limit is not None}, disclose)
+    Operator.read({name: limit for name, limit in budgets.items() if limit is not None}, disclose)
     Pruning.read({}, pruning)
     held_space(space, fixed)
     for kind in algorithms:
@@ -106,7 +115,7 @@ def client_app(
     def agent(context: Context) -> TuningAgent:
         return TuningAgent(
             objective, space, context,
-            seed=seed, disclose=disclose, prior=prior, minimize=minimize, initial=points, on_finish=on_finish,
+            seed=seed, disclose=disclose, prior=prior, aims=aims, initial=points, on_finish=on_finish,
             num_parallel=num_parallel, trial_timeout=trial_timeout, max_trials=max_trials,
             participation=participation, fixed=fixed, pruning=pruning, disclose_curves=disclose_curves,
             algorithms=algorithms,
@@ -125,6 +134,9 @@ def add_tuning(
     disclose: str | None = None,
     prior: Prior | None = None,
     minimize: bool = False,
+    objectives: Mapping[str, str] | None = None,
+    limits: Mapping[str, Limit] | None = None,
+    reference: Mapping[str, float] | None = None,
     initial: Sequence[Mapping[str, Any]] = (),
     on_finish: OnFinish | None = None,
     num_parallel: int = 1,
@@ -141,8 +153,9 @@ def add_tuning(
     Parameters
     ----------
     app : a decorated ClientApp
-    objective, space, seed, disclose, prior, minimize, initial, on_finish, num_parallel, trial_timeout,
-        max_trials, participation, fixed, pruning, disclose_curves, algorithms : see `client_app`
+    objective, space, seed, disclose, prior, minimize, objectives, limits, reference, initial, on_finish,
+        num_parallel, trial_timeout, max_trials, participation, fixed, pruning, disclose_curves, algorithms :
+        see `client_app`
     action : name of the tuning messages; pass the same `action` to the strategy
 
     Raises
@@ -158,7 +171,8 @@ def add_tuning(
         )
     tuning = client_app(
         objective, space,
-        seed=seed, disclose=disclose, prior=prior, minimize=minimize, initial=initial, on_finish=on_finish,
+        seed=seed, disclose=disclose, prior=prior, minimize=minimize, objectives=objectives, limits=limits,
+        reference=reference, initial=initial, on_finish=on_finish,
         num_parallel=num_parallel, trial_timeout=trial_timeout, max_trials=max_trials,
         participation=participation, fixed=fixed, pruning=pruning, disclose_curves=disclose_curves,
         algorithms=algorithms,

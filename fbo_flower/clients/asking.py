@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.options import canonical_json, check_number
 from fbo_flower.algorithms.records import AgentState
 from fbo_flower.clients.memory import Memory
@@ -28,7 +29,7 @@ from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.optimizer import value_told
 from fbo_flower.errors import ConfigError, JournalError, NotInTimeError, ObjectiveError
 from fbo_flower.space.space import Config, SearchSpace
-from fbo_flower.storage.agent_journal import KIND, minimize_note
+from fbo_flower.storage.agent_journal import KIND, aims_note
 from fbo_flower.storage.store import JournalKind, Rows, Store, opened
 
 POLL_SECONDS = 1.0  # between two looks for a question or an answer
@@ -251,10 +252,12 @@ class Site:
         """
         with opened(self.journal, KIND, check=False) as journal:
             space = journal.meta(f"space.{study}")
-            minimize = journal.meta(f"note.{minimize_note(study)}") is not None
+            note = journal.meta(f"note.{aims_note(study)}")
         if space is None:
             raise JournalError(f"journal: expected study {study} in {self.journal}, found others only")
-        return SearchSpace.from_json(space), minimize
+        return SearchSpace.from_json(space), note is not None and Aims.from_json(
+            json.loads(note)["aims"]
+        ).minimize
 
     def tell(self, config: Mapping[str, Any], value: float | None = None, *, failed: bool = False) -> None:
         """Tell the value of a configuration, in the objective's own units.
@@ -275,7 +278,7 @@ class Site:
         JournalError
             If the file beside the journal cannot be written, or is damaged.
         """
-        number, reason = value_told(value, failed)
+        (number,), reason = value_told(value, failed)
         with _changing(mail_of(self.journal)) as mail:
             same = [question for question in _questions(mail) if question.config == dict(config)]
             question = next((q for q in same if not q.told), same[-1] if same else None)
@@ -301,7 +304,7 @@ class Site:
             As `tell`.
         """
         with _changing(mail_of(self.journal)) as mail:
-            _insert_known(mail, [(config, value_told(value)[0]) for config, value in trials])
+            _insert_known(mail, [(config, value_told(value)[0][0]) for config, value in trials])
 
     @property
     def pending(self) -> list[Config]:

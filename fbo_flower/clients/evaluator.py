@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from flwr.common.logger import log
 
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Query, Task
@@ -41,6 +42,7 @@ from fbo_flower.wire.codec import LATEST_TIME
 
 MAX_PARALLEL = 1024
 STARTED = "started"  # with `SECONDS` an entry of `Evaluation.measures`
+OUTPUT = "output "  # and the name of an output: the beginning of its entry there
 Times = dict[int, tuple[float, float]]  # first trial of a row -> start and end, seconds since 1970
 _POINTS, _VALUES = "first.points", "first.values"
 
@@ -309,6 +311,7 @@ class ObjectiveEvaluator:
     cache : known values, for an objective declared deterministic; None: evaluate every trial
     parallel : how many rows at once, and how long each may take
     initial : `(k, D)`, points of the agent's first k trials, in place of those of the queries; None: none
+    aims : what the objective returns
     tracebacks : first trial of a row -> the traceback of its first error, until it is logged
     """
 
@@ -318,6 +321,7 @@ class ObjectiveEvaluator:
     cache: EvaluationCache | None = None
     parallel: Parallel = field(default_factory=Parallel)
     initial: Array | None = None
+    aims: Aims = NUMBER
     tracebacks: dict[int, str] = field(default_factory=dict)
 
     def __call__(self, query: Query, first_trial: int) -> Outcome:
@@ -328,7 +332,9 @@ class ObjectiveEvaluator:
         else:
             trials, spans = first_trial + np.cumsum(repeats) - repeats, repeats.tolist()
         rows = [Row(*row) for row in zip(trials.tolist(), points, spans, strict=True)]
-        found = dict(self._evaluations(rows, prunes=repeats is None and self.cache is None))
+        # the last value of a stopped trial has no other output beside it
+        prunes = repeats is None and self.cache is None and not self.aims.has_outputs
+        found = dict(self._evaluations(rows, prunes))
         done = [found[i] for i in range(len(rows))]
         failures = {row.trial: row.failure for row in done if row.failure}
         values = np.array([row.value for row in done], dtype=np.float64)
@@ -336,10 +342,19 @@ class ObjectiveEvaluator:
             stopped = {row.trial: step for row in done if (step := stopped_at(row)) is not None}
             known = self.context.book.predicted
             predicted = {trial: known[trial] for trial in stopped if trial in known}
-            return Outcome(points, values, trials, failures, stopped=stopped, predicted=predicted)
+            outputs = self._outputs(done) if self.aims.has_outputs else None
+            return Outcome(
+                points, values, trials, failures, stopped=stopped, predicted=predicted, outputs=outputs
+            )
         counts = np.array([row.count for row in done], dtype=np.int64)
         deviations = np.array([row.square for row in done], dtype=np.float64)
         return Outcome(points, values, trials, failures, counts, repeats, deviations)
+
+    def _outputs(self, done: Sequence[Evaluation]) -> Array:
+        """Return the outputs of evaluations, `(q, O)`."""
+        names = [OUTPUT + name for name in self.aims.names]
+        found = [[row.measures.get(name, np.nan) for name in names] for row in done]
+        return np.array(found, dtype=np.float64).reshape(-1, len(names))
 
     def arrays(self) -> Mapping[str, AnyArray]:
         """Return the cache and the completed curves as arrays; none without them."""
@@ -432,12 +447,18 @@ class ObjectiveEvaluator:
                 yield i, self._joined(rows[i], ends, ends[0].curve if i in rules else None)
 
     def _jobs(self, row: Row, curve: Curve | None) -> list[Job]:
-        """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial."""
+        """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial.
+
+        Workers share the calls of a row; in this process they are one job.
+        """
         config, context = self.space.decode(row.point), self.context.objective_context
         if self.cache is None and row.span > 1 and can_repeat(self.objective):
-            return [Job(config, context(row.trial), row.span)]
+            return [Job(config, [context(row.trial)], row.span, self.aims)]
         num_calls = 1 if self.cache is not None else row.span
-        return [Job(config, context(row.trial + k, curve)) for k in range(num_calls)]
+        contexts = [context(row.trial + k, curve) for k in range(num_calls)]
+        if self.parallel.needs_workers:
+            return [Job(config, [own], 0, self.aims) for own in contexts]
+        return [Job(config, contexts, 0, self.aims)]
 
     def _run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Ended]]:
         """Yield the place and the end of each job."""
@@ -449,7 +470,11 @@ class ObjectiveEvaluator:
 
     def _joined(self, row: Row, ended: Sequence[Ended], curve: Curve | None) -> Evaluation:
         """Return the evaluation of a row from the ends of its calls."""
-        observed = np.array([value for end in ended for value in end.values], dtype=np.float64)
+        values, named = [value for end in ended for value in end.values], dict[str, float]()
+        if self.aims.has_outputs:  # of one evaluation
+            named = {OUTPUT + n: v + 0.0 for n, v in zip(self.aims.names, values, strict=False)}  # no -0.0
+            values = values[:1]
+        observed = np.array(values, dtype=np.float64)
         if self.cache is not None:
             observed = np.repeat(observed, row.span)
         failed = next((end for end in ended if end.failure), None)
@@ -457,7 +482,7 @@ class ObjectiveEvaluator:
             self.tracebacks[row.trial] = new_traceback(self.context.memory, failed.error)
         start, stop = min(e.started for e in ended), max(e.started + e.seconds for e in ended)
         reason = "" if failed is None else failed.failure
-        return row.evaluation(observed, reason, measures_of(start, stop - start), curve)
+        return row.evaluation(observed, reason, {**measures_of(start, stop - start), **named}, curve)
 
 
 def points_of(initial: object, space: SearchSpace) -> Array | None:

@@ -509,4 +509,8 @@ def disclosure_of(
         return wire.Disclosure(None, best, point)
     believed = algorithm.best_mean(result.agent_state)
     point, expected = believed or (point, None)
-    return wire.Disclosure(outcome, best, point, expected, disclosed_times(times, outcome.trials))
+    aims = result.agent_state.aims
+    return wire.Disclosure(
+        outcome, best, point, expected, disclosed_times(times, outcome.trials),
+        feasible=aims.feasible(outcome.outputs) if aims.limits and outcome.outputs is not None else None,
+    )  # fmt: skip

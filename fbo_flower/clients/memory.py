@@ -25,6 +25,7 @@ from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.agent_journal import Evaluation
 from fbo_flower.storage.ledger import LedgerEntry
 from fbo_flower.storage.serialization import dumps, loads
+from fbo_flower.wire.flower_records import record_of
 
 STATE_KEY = "fbo-flower"
 MAX_STATE_REPORT = 2**16  # bytes; Flower sends the state with every simulated message
@@ -86,6 +87,7 @@ class StateMemory:
     def __init__(self, state: RecordDict) -> None:
         self._state = state
         self._known: dict[str, dict[str, Any]] = {}  # records that were read or written for this message
+        self._parsed: tuple[str, dict[str, str]] = ("{}", {})  # the last text of answers, and what it says
 
     @property
     def incarnation(self) -> str:
@@ -114,7 +116,7 @@ class StateMemory:
             self._write("memory", **kept, answered="{}", data=agent_state)
 
     def answered(self, study: str, work: str) -> str | None:
-        return cast(str | None, json.loads(self._kept(study).get("answered", "{}")).get(work))
+        return self._answers(study).get(work)
 
     def report(self, study: str, task: str) -> bytes | None:
         kept = self._read("report")
@@ -138,7 +140,7 @@ class StateMemory:
     ) -> None:
         kept = self._kept(study)
         if kept:
-            known = json.loads(kept["answered"]) | ({answered[0]: answered[1]} if answered[0] else {})
+            known = self._answers(study) | ({answered[0]: answered[1]} if answered[0] else {})
             latest = dict(list(known.items())[-MAX_STATE_ANSWERS:])
             self._write("memory", **{**kept, "data": agent_state, "answered": json.dumps(latest)})
         if len(report) <= MAX_STATE_REPORT:
@@ -153,13 +155,21 @@ class StateMemory:
         return
 
     def note(self, name: str) -> dict[str, object]:
-        return dict(json.loads(self._read(f"note.{name}").get("values", "{}")))
+        values = self._read(f"note.{name}").get("values")
+        return dict(json.loads(values)) if values else {}
 
     def put_note(self, name: str, values: Mapping[str, object]) -> None:
         self._write(f"note.{name}", values=json.dumps(dict(values)))
 
     def close(self) -> None:
         return
+
+    def _answers(self, study: str) -> dict[str, str]:
+        """Return piece of work -> key of the task that was answered."""
+        text = self._kept(study).get("answered", "{}")
+        if text != self._parsed[0]:
+            self._parsed = text, json.loads(text)
+        return self._parsed[1]
 
     def _kept(self, study: str) -> dict[str, Any]:
         """Return what is known of a study; empty if it is not the last one."""
@@ -173,7 +183,7 @@ class StateMemory:
         return self._known[name]
 
     def _write(self, name: str, **values: str | bytes) -> dict[str, Any]:
-        self._state[f"{STATE_KEY}.{name}"] = ConfigRecord(cast(dict[str, Any], values))
+        self._state[f"{STATE_KEY}.{name}"] = record_of(ConfigRecord, dict(values))
         self._known[name] = values
         return values
 
@@ -186,6 +196,8 @@ def agent_state_to_bytes(agent_state: AgentState) -> bytes:
     """Convert an agent's state to bytes."""
     history = agent_state.history
     own = {f"history.{name}": getattr(history, name) for name in _HISTORY}
+    if history.outputs is not None:
+        own["history.outputs"] = history.outputs
     values: dict[str, object] = {
         "space": agent_state.space.digest,
         "failures": {str(trial): reason for trial, reason in history.failures.items()},
@@ -216,8 +228,9 @@ def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
         stopped = {int(trial): int(step) for trial, step in values["stopped"].items()}
         predicted = {int(trial): float(value) for trial, value in values["predicted"].items()}
         history = History(
-            cast(Array, points), cast(Array, observed), cast(IntArray, trials), failures, stopped, predicted
-        )
+            cast(Array, points), cast(Array, observed), cast(IntArray, trials), failures, stopped, predicted,
+            cast("Array | None", arrays.pop("history.outputs", None)),
+        )  # fmt: skip
         return AgentState(space, history, arrays, values["passed"])
     except (WireError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(

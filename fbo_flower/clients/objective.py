@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.clients.pruning import Curve
 from fbo_flower.errors import ConfigError, NotInTimeError, ObjectiveError, WrongTypeError, kind_of
 from fbo_flower.space.space import SearchSpace
@@ -104,7 +105,8 @@ def context_of_trial(
     return context
 
 
-Objective = Callable[[dict[str, Any], ObjectiveContext], float]
+# returns a number, or its outputs by name
+Objective = Callable[[dict[str, Any], ObjectiveContext], float | Mapping[str, float]]
 
 
 def check_objective(objective: object, space: object, second: str) -> None:
@@ -151,48 +153,65 @@ def takes_context(objective: object) -> bool:
     return "context" in names[2:]
 
 
-def check_minimize(minimize: object) -> None:
-    """Raise ConfigError unless `minimize` is True or False."""
-    if not isinstance(minimize, bool):
-        raise ConfigError(f"minimize: expected True or False, got {kind_of(minimize)}")
+def evaluate(
+    objective: Objective, config: dict[str, Any], context: ObjectiveContext, aims: Aims = NUMBER
+) -> tuple[float, ...]:
+    """Return the objective's value, or its outputs in the order of `aims.names`; larger is better.
 
-
-def evaluate(objective: Objective, config: dict[str, Any], context: ObjectiveContext) -> float:
-    """Return the objective's value; larger is better. A stopped trial has the last value that it reported.
+    A stopped trial has the last value that it reported.
 
     Raises
     ------
     ObjectiveError
         If the objective raised an exception or returned NaN or an infinity.
     WrongTypeError
-        If it returned something that is no real number.
+        If it returned something that is no real number, or not a dict with exactly the names of `aims`.
     NotInTimeError
         If the objective is a site's process that told no value yet: the trial has not failed.
     """
+    if aims.minimize:
+        context.curve.is_loss = True
     try:
         value = objective(config, context)
     except NotInTimeError:  # nothing was evaluated
         raise
     except Exception as error:  # the user's code may raise anything: the trial fails, the agent goes on
         if context.curve.stopped:
-            return context.curve.values[-1]
+            return (context.curve.values[-1],)
         if type(error) is ObjectiveError and error.__cause__ is None:  # a reason, no error to look for
             raise ObjectiveError(str(error)[:MAX_REASON]) from None
         raise ObjectiveError(f"{type(error).__name__}: {_shown(str, error)}"[:MAX_REASON]) from error
     if context.curve.stopped:
-        return context.curve.values[-1]
-    if type(value) is float and math.isfinite(value):
-        return value  # the checks below take longer than a small objective
+        return (context.curve.values[-1],)
+    if not aims.names:
+        if type(value) is float and math.isfinite(value):  # the checks take longer than a small objective
+            return (-value if aims.minimize else value,)
+        number = _number(value)
+        return (-number if aims.minimize else number,)
+    found: Any = value
+    wanted = f"a dict of {', '.join(aims.names)}"
+    if not isinstance(found, Mapping):
+        raise WrongTypeError(_type_of(found), _shown(repr, found)[:80], wanted)
+    if set(found) != set(aims.names):
+        names = _shown(lambda names: ", ".join(map(str, names)), found)[:80]  # type: ignore[call-overload]
+        raise WrongTypeError(f"a dict of {names or 'nothing'}", "", wanted)
+    found = [_number(found[name], name, wanted) for name in aims.names]
+    return tuple((aims.signs * found).tolist())
+
+
+def _number(value: Any, name: str = "", wanted: str = WrongTypeError.NUMBER) -> float:
+    """Return a number that an objective has returned, of the output `name`; "" is its only one."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise WrongTypeError(_type_of(value), _shown(repr, value)[:80])
+        kind = f"{_type_of(value)} for {name}" if name else _type_of(value)
+        raise WrongTypeError(kind, _shown(repr, value)[:80], wanted)
     try:
         number = float(value)
     except OverflowError:  # an int or a fraction beyond the largest float
         number = math.inf
     if not math.isfinite(number):
-        raise ObjectiveError(f"expected a finite number, got {number}")
+        raise ObjectiveError(f"{f'{name}: ' if name else ''}expected a finite number, got {number}")
     return number
 
 
@@ -209,43 +228,6 @@ def _shown(write: Callable[[object], str], value: object) -> str:
         return "..."
 
 
-@dataclass(frozen=True)
-class Loss:
-    """A loss as an objective, of which larger values are better: its sign is changed.
-
-    Parameters
-    ----------
-    loss : `loss(config, context) -> float`, smaller is better; it may have a method `repeated`
-    """
-
-    loss: Objective
-
-    def __call__(self, config: dict[str, Any], context: ObjectiveContext) -> float:
-        """Return minus the loss; `evaluate` says what is wrong with a result that is no number."""
-        report_losses(context)
-        value: float = negated(self.loss(config, context))
-        return value
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "repeated":
-            raise AttributeError(name)
-        repeatable: Any = self.loss
-        repeated = repeatable.repeated  # raises AttributeError if the loss has none
-        return lambda config, context, repeats: -np.asarray(repeated(config, context, repeats))
-
-
-def report_losses(context: object) -> None:
-    """Let the sign of what a trial reports be changed, as that of its value."""
-    if isinstance(context, ObjectiveContext):
-        context.curve.is_loss = True
-
-
-def negated(value: Any) -> Any:
-    """Return minus a number; anything else as it is."""
-    is_number = isinstance(value, numbers.Real | np.ndarray) and not isinstance(value, bool | np.bool_)
-    return -value if is_number else value
-
-
 def can_repeat(objective: Objective) -> bool:
     """Return whether an objective has a method `repeated(config, context, repeats) -> (repeats,)` values.
 
@@ -256,9 +238,13 @@ def can_repeat(objective: Objective) -> bool:
 
 
 def evaluate_repeatedly(
-    objective: Objective, config: dict[str, Any], context: ObjectiveContext, repeats: int
+    objective: Objective,
+    config: dict[str, Any],
+    context: ObjectiveContext,
+    repeats: int,
+    aims: Aims = NUMBER,
 ) -> npt.NDArray[np.float64]:
-    """Return the values of one call of `objective.repeated`, `(repeats,)`.
+    """Return the values of one call of `objective.repeated`, `(repeats,)`; larger is better.
 
     Raises
     ------
@@ -282,4 +268,4 @@ def evaluate_repeatedly(
         raise WrongTypeError(f"an array of shape {values.shape} in place of ({repeats},)")
     if not np.isfinite(values).all():
         raise ObjectiveError(f"repeated: expected ({repeats},) finite numbers, got a NaN or an infinity")
-    return values
+    return -values if aims.minimize else values

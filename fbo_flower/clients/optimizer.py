@@ -4,53 +4,58 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from fbo_flower.algorithms import Algorithm, Independent, make_algorithm
+from fbo_flower.algorithms.aims import NUMBER, Aims, Limit
 from fbo_flower.algorithms.options import canonical_json, check_number
 from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Query, Task
-from fbo_flower.algorithms.registry import register
+from fbo_flower.algorithms.registry import check_aims, register
 from fbo_flower.algorithms.requests import Session, alone
 from fbo_flower.algorithms.several_at_once import to_query
 from fbo_flower.clients.memory import agent_state_from_bytes, agent_state_to_bytes
-from fbo_flower.clients.objective import check_minimize, context_of_trial, evaluate
+from fbo_flower.clients.objective import context_of_trial, evaluate
 from fbo_flower.clients.own_answer import OwnAnswer, algorithm_of, own_answer
 from fbo_flower.errors import ConfigError, JournalError, ObjectiveError, WrongTypeError, kind_of
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage import AgentJournal
-from fbo_flower.storage.agent_journal import minimize_note
+from fbo_flower.storage.agent_journal import aims_note
 
 AGENT = "0"  # the name of the first agent of a simulation, on which its draws depend
 STUDY = "optimizer"
 _CONTEXT = context_of_trial(AGENT, -1, 0, 0, np.random.default_rng, {}, {})
 
 
-def value_told(value: object, failed: bool = False) -> tuple[float, str]:
-    """Return a value as a float and "", or NaN and the reason why the evaluation counts as failed.
+def value_told(value: object, failed: bool = False, aims: Aims = NUMBER) -> tuple[tuple[float, ...], str]:
+    """Return what was told, larger is better, and ""; or NaN and the reason why the evaluation has failed.
 
     Parameters
     ----------
-    value : a number; None, NaN and infinities are failures
+    value : a number, or a dict of the outputs in `aims`; None, NaN and infinities are failures
     failed : whether the evaluation has failed, whatever the value
 
     Raises
     ------
     ConfigError
-        If the value is neither a number nor None.
+        If the value is of another type.
     """
+    nothing = (float("nan"),) * max(1, len(aims.names))
     if failed or value is None:
-        return float("nan"), "told as failed"
+        return nothing, "told as failed"
     try:
-        return evaluate(lambda config, context: value, {}, _CONTEXT) + 0.0, ""  # type: ignore[arg-type, return-value]
+        told = evaluate(lambda config, context: value, {}, _CONTEXT, aims)  # type: ignore[arg-type, return-value]
     except WrongTypeError as error:
-        raise ConfigError(f"value: expected a number, or None for a failure, got {error.kind}") from error
+        wanted = f"a dict of {', '.join(aims.names)}" if aims.names else "a number"
+        raise ConfigError(f"value: expected {wanted}, or None for a failure, got {error.kind}") from error
     except ObjectiveError as error:
-        return float("nan"), str(error)
+        return nothing, str(error)
+    return tuple(number + 0.0 for number in told), ""
 
 
 class Optimizer:
@@ -65,11 +70,12 @@ class Optimizer:
         `algorithms.ExpectedImprovement(num_initial=5)`
     seed : the same seed gives the same configurations
     minimize : whether smaller values are better
+    objectives, limits, reference : for values that are dicts of numbers, see `simulate`
 
     Raises
     ------
     ConfigError
-        If an argument has the wrong type, or the algorithm needs a server.
+        If an argument has the wrong type, or the algorithm needs a server or takes no dicts.
 
     Examples
     --------
@@ -89,11 +95,14 @@ class Optimizer:
         *,
         seed: int = 0,
         minimize: bool = False,
+        objectives: Mapping[str, str] | None = None,
+        limits: Mapping[str, Limit] | None = None,
+        reference: Mapping[str, float] | None = None,
     ) -> None:
         if not isinstance(space, SearchSpace):
             raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}")
         check_number("seed", seed, 0, integer=True)
-        check_minimize(minimize)
+        aims = Aims.of(minimize, objectives, limits, reference)
         if isinstance(algorithm, Algorithm):
             register(type(algorithm))
         elif isinstance(algorithm, str):
@@ -108,16 +117,16 @@ class Optimizer:
                 "which needs a server; on a device use Site, on one machine simulate"
             )
         algorithm.check(space)
-        self.space, self.algorithm, self.seed, self.minimize = space, algorithm, seed, minimize
-        self._state = AgentState(space, History.empty(space.dimension))
+        check_aims(algorithm, aims)
+        self.space, self.algorithm, self.seed, self.aims = space, algorithm, seed, aims
+        self._state = AgentState(space, History.empty(space.dimension), aims=aims)
         self._session: Session | None = None  # of the task under way
         self._asked: Query | None = None  # what the session waits for
 
     @property
     def best(self) -> OwnAnswer:
         """The best configuration told, with its value; the configuration is None before the first value."""
-        answer = own_answer(AGENT, STUDY, self.algorithm, self._state)
-        return answer.as_loss() if self.minimize else answer
+        return own_answer(AGENT, STUDY, self.algorithm, self._state)
 
     def ask(self) -> Config:
         """Return the next configuration to evaluate: the same one until its value is told."""
@@ -129,29 +138,36 @@ class Optimizer:
         assert self._asked is not None, "the task has a trial left"
         return self.space.decode(self.space.snap(self._asked.points)[0])
 
-    def tell(self, config: Mapping[str, Any], value: float | None = None, *, failed: bool = False) -> None:
+    def tell(
+        self,
+        config: Mapping[str, Any],
+        value: float | Mapping[str, float] | None = None,
+        *,
+        failed: bool = False,
+    ) -> None:
         """Learn the value of a configuration, whether it was asked for or not. Each call counts as a trial.
 
         Parameters
         ----------
-        value : a number; None, NaN or an infinity: the evaluation has failed
+        value : a number, or a dict of the outputs; None, NaN or an infinity: the evaluation has failed
         failed : whether the evaluation has failed, whatever the value is
 
         Raises
         ------
         ConfigError
-            If the configuration is not one of the search space, or the value is neither a number nor None.
+            If the configuration is not one of the search space, or the value has another type.
         """
-        number, reason = value_told(value, failed)
+        told, reason = value_told(value, failed, self.aims)
         point, trial = self.space.encode(config)[np.newaxis], self._state.next_trial
         was_asked = self._asked is not None and dict(config) == self.ask()
         if was_asked and self._asked is not None:
             point = self._asked.points  # its bits: decoding and encoding may round them
         outcome = Outcome(
             self.space.snap(point),
-            np.array([0.0 - number if self.minimize else number]),
+            np.array(told[:1]),
             np.array([trial]),
             {trial: reason} if reason else {},
+            outputs=np.array([told]) if self.aims.has_outputs else None,
         )
         self._asked = None
         if was_asked:
@@ -170,17 +186,17 @@ class Optimizer:
             If the file cannot be written, or holds something else.
         """
         name, options = self.algorithm.name, canonical_json(self.algorithm.options())
-        about = (str(self.seed), f"{name} {options}", self.space.to_json(), self.minimize)
+        aims = self.aims.to_json(bounds=True)
+        about = (str(self.seed), f"{name} {options}", self.space.to_json(), aims)
         with AgentJournal(path, STUDY) as journal:
             state = agent_state_to_bytes(self._state)
             if journal.study(STUDY) is None:
-                if self.minimize:
-                    journal.put_note(minimize_note(STUDY), {"minimize": True})
+                journal.put_note(aims_note(STUDY), {"aims": aims})
                 journal.begin(STUDY, self.seed, state, *about[1:3])
             elif _about(journal) != about:
                 raise ConfigError(
                     f"path: expected a new file, or one that this optimizer has written, got {path}, whose "
-                    "space, algorithm, seed or minimize is another"
+                    "space, algorithm, seed or objectives are others"
                 )
             with journal.transaction():
                 journal.put("studies", (STUDY, str(self.seed), state))
@@ -199,12 +215,13 @@ class Optimizer:
         if not Path(path).is_file():
             raise JournalError(f"path: expected a file that Optimizer.save has written, got {path}")
         with AgentJournal(path, STUDY) as journal:
-            seed, algorithm, space, minimize = _about(journal)
+            seed, algorithm, space, aims = _about(journal)
             stored = journal.study(STUDY)
         own = SearchSpace.from_json(space)
-        found = cls(own, algorithm_of(algorithm), seed=int(seed), minimize=minimize)
+        found = cls(own, algorithm_of(algorithm), seed=int(seed))
         assert stored is not None, "it has a seed"
-        found._state = agent_state_from_bytes(stored[1], own)
+        found.aims = Aims.from_json(aims)
+        found._state = replace(agent_state_from_bytes(stored[1], own), aims=found.aims)
         found.ask()  # so that `tell` knows the configuration that was asked for before
         return found
 
@@ -223,10 +240,10 @@ class Optimizer:
         return None
 
 
-def _about(journal: AgentJournal) -> tuple[str, str, str, bool]:
-    """Return seed, algorithm, space and `minimize` of the optimizer in a file."""
+def _about(journal: AgentJournal) -> tuple[str, str, str, str]:
+    """Return seed, algorithm, space and aims of the optimizer in a file."""
     stored, algorithm = journal.study(STUDY), journal.algorithm(STUDY)
     space = journal.meta(f"space.{STUDY}")
     if stored is None or algorithm is None or space is None:
         raise JournalError(f"path: expected a file that Optimizer.save has written, got {journal.path}")
-    return str(stored[0]), algorithm, space, bool(journal.note(minimize_note(STUDY)))
+    return str(stored[0]), algorithm, space, str(journal.note(aims_note(STUDY)).get("aims", NUMBER.to_json()))

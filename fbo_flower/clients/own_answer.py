@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from logging import ERROR, INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,13 @@ from flwr.app import Context
 from flwr.common.logger import log
 
 from fbo_flower.algorithms import Algorithm, make_algorithm
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import AgentState, Array
 from fbo_flower.clients.memory import Memory, agent_state_from_bytes
 from fbo_flower.errors import ConfigError, JournalError, printable
+from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage.agent_journal import StoredStudy, read_studies
+from fbo_flower.storage.agent_journal import StoredStudy, aims_note, read_studies
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,18 @@ class OwnAnswer:
     ----------
     agent, study : ids of the agent and of the study
     algorithm : name of the study's algorithm
-    config : the best configuration; None: no evaluation has succeeded
-    value : its value, larger is better unless `minimize`; NaN without a configuration. A bandit's value is a
+    config : the best configuration; None: no evaluation has succeeded and holds the agent's limits. With
+        several objectives it is the best of `front` in the first one
+    value : its value as the objective returned it; NaN without a configuration. A bandit's value is a
         mean. Where noise is evident, `ei` and `fed-ei` answer with the evaluated configuration that has the
         best posterior mean, and `value` is this mean
     num_evaluations : evaluations that the agent has made in the study, failed ones included
-    minimize : whether the value is a loss: smaller is better
+    aims : the agent's objectives and limits
     observed : the best trial's configuration and value where noise is evident; None: `config` and `value`
+    outputs : name -> number of the configuration, or of `nearest`, with several objectives or limits
+    nearest : the configuration that is nearest to holding the limits, if none holds them; else empty
+    front : with several objectives, configuration and outputs of each trial that holds the limits and that no
+        other such trial dominates
     """
 
     agent: str
@@ -49,19 +56,34 @@ class OwnAnswer:
     config: dict[str, Any] | None
     value: float
     num_evaluations: int
-    minimize: bool = False
+    aims: Aims = NUMBER
     observed: tuple[dict[str, Any], float] | None = None
+    outputs: Mapping[str, float] = field(default_factory=dict)
+    nearest: Mapping[str, Any] = field(default_factory=dict)
+    front: tuple[tuple[dict[str, Any], Mapping[str, float]], ...] = ()
 
-    def as_loss(self) -> OwnAnswer:
-        """Return the answer of an agent whose objective is a loss, with the loss as it is."""
-        observed = None if self.observed is None else (self.observed[0], 0.0 - self.observed[1])
-        return replace(self, value=0.0 - self.value, minimize=True, observed=observed)
+    @property
+    def minimize(self) -> bool:
+        """Whether smaller values are better."""
+        return self.aims.minimize
 
     def __str__(self) -> str:
         evaluations = f"{self.num_evaluations} evaluation{'' if self.num_evaluations == 1 else 's'}"
         if self.config is None:
-            return f"no value after {evaluations}"
+            if not self.nearest:
+                return f"no value after {evaluations}"
+            limits = ", ".join(f"{name} {side} {bound:.6g}" for name, side, bound in self.aims.limits)
+            return (
+                f"no configuration holds {limits} after {evaluations}; the nearest has "
+                f"{_numbers(self.outputs)}, with {json.dumps(self.nearest)}"
+            )
+        if self.front:
+            points = "; ".join(f"{_numbers(outputs)}, with {json.dumps(c)}" for c, outputs in self.front)
+            number = f"{len(self.front)} configuration{'' if len(self.front) == 1 else 's'}"
+            return f"front of {number} after {evaluations}: {points}"
         found = f"best value {self.value:.6g} after {evaluations}, with {json.dumps(self.config)}"
+        if self.outputs:
+            found += f": {_numbers(self.outputs)}"
         if self.observed is None:
             return found
         config, value = self.observed
@@ -73,14 +95,35 @@ OnFinish = Callable[[OwnAnswer, Context], object]
 
 def own_answer(agent: str, study: str, algorithm: Algorithm[Any], agent_state: AgentState) -> OwnAnswer:
     """Return the agent's own answer; observations from before the study do not count."""
-    point, value = _best(algorithm, agent_state)
+    point, value, outputs = _best(algorithm, agent_state)
     config = None if point is None else agent_state.space.decode(point)
-    answer = OwnAnswer(agent, study, algorithm.name, config, value, agent_state.next_trial)
+    aims, sign = agent_state.aims, -1.0 if agent_state.aims.minimize else 1.0
+    value = sign * value + 0.0
+    number = agent_state.next_trial
+    answer = OwnAnswer(agent, study, algorithm.name, config, value, number, aims, outputs=outputs)
+    history = agent_state.history
+    if config is None and history.outputs is not None and np.isfinite(history.outputs).any():
+        row = aims.nearest(history.outputs)
+        near = agent_state.space.decode(history.points[row])
+        return replace(answer, nearest=near, outputs=aims.measured(history.outputs[row]))
+    if len(aims.objectives) > 1 and history.outputs is not None:
+        rows = np.flatnonzero(np.isfinite(agent_state.usable_values(own=True)))
+        rows = rows[non_dominated(history.outputs[rows, : len(aims.objectives)])]
+        decode, measured = agent_state.space.decode, aims.measured
+        front = tuple((decode(history.points[r]), measured(history.outputs[r])) for r in rows)
+        return replace(answer, front=front)
     believed = algorithm.best_mean(agent_state)
     if believed is None or config is None:
         return answer
     better = agent_state.space.decode(believed[0])
-    return replace(answer, config=better, value=believed[1], observed=(config, value))
+    if history.outputs is not None:
+        row = int(np.argmax((history.points == believed[0]).all(axis=1)))
+        answer = replace(answer, outputs=aims.measured(history.outputs[row]))
+    return replace(answer, config=better, value=sign * believed[1] + 0.0, observed=(config, value))
+
+
+def _numbers(outputs: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.6g}" for name, value in outputs.items())
 
 
 def answer_at_end(
@@ -89,12 +132,14 @@ def answer_at_end(
     study: str,
     space: SearchSpace,
     judged: Callable[[AgentState], int] = lambda agent_state: 0,
+    aims: Aims = NUMBER,
 ) -> OwnAnswer | None:
     """Return the agent's own answer, and remember that the study has ended.
 
     Parameters
     ----------
     judged : the number of models that a site has judged at the end of the study, which have no trial
+    aims : the agent's objectives and limits, unless its memory has those of the study
 
     Returns
     -------
@@ -103,7 +148,8 @@ def answer_at_end(
     stored, text = memory.study(study), memory.algorithm(study)
     if stored is None or not text:
         return None
-    agent_state = agent_state_from_bytes(stored[1], space)
+    aims = Aims.from_json(str(memory.note(aims_note(study)).get("aims", aims.to_json(bounds=True))))
+    agent_state = replace(agent_state_from_bytes(stored[1], space), aims=aims)
     answer = own_answer(agent, study, algorithm_of(text), agent_state)
     answer = replace(answer, num_evaluations=answer.num_evaluations + judged(agent_state))
     ended = {"evaluations": answer.num_evaluations}
@@ -171,8 +217,8 @@ def _read(agent: str, stored: StoredStudy) -> StoredAnswer:
     try:
         algorithm = algorithm_of(stored.algorithm)
         state = agent_state_from_bytes(stored.memory, SearchSpace.from_json(stored.space))
+        state = replace(state, aims=Aims.from_json(stored.aims))
         answer = own_answer(agent, stored.study, algorithm, state)
-        answer = answer.as_loss() if stored.minimize else answer
         return StoredAnswer(answer, stored.num_failed, stored.failure)
     except (ConfigError, JournalError, ValueError) as error:  # e.g. the algorithm is not installed here
         name = stored.algorithm.partition(" ")[0]
@@ -180,13 +226,16 @@ def _read(agent: str, stored: StoredStudy) -> StoredAnswer:
         return StoredAnswer(nothing, stored.num_failed, stored.failure, unreadable=str(error))
 
 
-def _best(algorithm: Algorithm[Any], agent_state: AgentState) -> tuple[Array | None, float]:
-    """Return the best point and its value."""
-    history = agent_state.history
+def _best(
+    algorithm: Algorithm[Any], agent_state: AgentState
+) -> tuple[Array | None, float, Mapping[str, float]]:
+    """Return the best point, its value, and its outputs."""
+    history, aims = agent_state.history, agent_state.aims
     if not len(history):  # the algorithm keeps statistics
-        return algorithm.recommend(agent_state), algorithm.incumbent(agent_state)
-    values = history.final_values(own=True)
+        return algorithm.recommend(agent_state), algorithm.incumbent(agent_state), {}
+    values = agent_state.usable_values(own=True)
     if not np.isfinite(values).any():
-        return None, math.nan
+        return None, math.nan, {}
     row = int(np.nanargmax(values))
-    return history.points[row], float(values[row])
+    outputs = {} if history.outputs is None else aims.measured(history.outputs[row])
+    return history.points[row], float(values[row]), outputs

@@ -36,8 +36,9 @@ from typing import Any, cast
 
 import cloudpickle  # type: ignore[import-untyped]  # it has no annotations
 
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.clients.memory import Memory
-from fbo_flower.clients.objective import Loss, Objective, ObjectiveContext, evaluate, evaluate_repeatedly
+from fbo_flower.clients.objective import Objective, ObjectiveContext, evaluate, evaluate_repeatedly
 from fbo_flower.clients.pruning import Curve
 from fbo_flower.errors import ConfigError, NotInTimeError, ObjectiveError, WrongTypeError, printable
 from fbo_flower.numerics.threads import single_thread
@@ -105,17 +106,20 @@ def new_traceback(memory: Memory, texts: ErrorTexts | None) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """One call of the objective.
+    """One call of the objective, or several in turn.
 
     Parameters
     ----------
-    config, context : its arguments
+    config : its first argument
+    contexts : its second argument, one per call
     repeats : how many evaluations one call of `objective.repeated` makes; 0: call the objective itself
+    aims : what it returns
     """
 
     config: dict[str, Any]
-    context: ObjectiveContext
+    contexts: Sequence[ObjectiveContext]
     repeats: int = 0
+    aims: Aims = NUMBER
 
 
 @dataclass(frozen=True)
@@ -124,8 +128,9 @@ class Ended:
 
     Parameters
     ----------
-    values : what the objective returned; empty if it failed
-    failure : the reason; "" if it succeeded
+    values : what the objective returned, larger is better: one number per evaluation that succeeded, or the
+        outputs of the only one
+    failure : the reason of the first evaluation that failed; "" if none did
     started, seconds : when it began, in seconds since 1970, and how long it took
     error : the objective's error; None if there was none
     curve : what the trial has reported; None: nothing
@@ -142,21 +147,24 @@ class Ended:
 def call(objective: Objective, job: Job) -> Ended:
     """Call the objective in this process; WrongTypeError if it returns no number, as it would again."""
     started, before = time.time(), time.perf_counter()
-    values: tuple[float, ...] = ()
+    values: list[float] = []
     failure, error = "", None
-    try:
-        if job.repeats:
-            values = tuple(evaluate_repeatedly(objective, job.config, job.context, job.repeats).tolist())
-        else:
-            values = (evaluate(objective, job.config, job.context),)
-    except WrongTypeError:
-        raise
-    except ObjectiveError as raised:
-        failure = str(raised)
-        error = None if raised.__cause__ is None else ErrorTexts.of(raised.__cause__)
-    curve = job.context.curve
+    for context in job.contexts:
+        try:
+            if job.repeats:
+                repeated = evaluate_repeatedly(objective, job.config, context, job.repeats, job.aims)
+                values += repeated.tolist()
+            else:
+                values += evaluate(objective, job.config, context, job.aims)
+        except WrongTypeError:
+            raise
+        except ObjectiveError as raised:
+            if not failure:
+                failure = str(raised)
+                error = None if raised.__cause__ is None else ErrorTexts.of(raised.__cause__)
+    curve = job.contexts[0].curve
     seconds = time.perf_counter() - before
-    return Ended(values, failure, started, seconds, error, curve if curve.steps else None)
+    return Ended(tuple(values), failure, started, seconds, error, curve if curve.steps else None)
 
 
 class Worker:
@@ -223,7 +231,7 @@ class Worker:
             raise NotInTimeError(str(answer["not_in_time"]))
         values, error, told = tuple(map(float, answer["values"])), answer["error"], answer["curve"]
         texts = None if error is None else ErrorTexts(**error)
-        curve = None if told is None else replace(job.context.curve, **told)
+        curve = None if told is None else replace(job.contexts[0].curve, **told)
         started, seconds = float(answer["started"]), float(answer["seconds"])
         return Ended(values, str(answer["failure"]), started, seconds, texts, curve)
 
@@ -330,7 +338,7 @@ class WorkerPool:
 
 
 def _message(job: Job) -> bytes:
-    return bytes(cloudpickle.dumps((job.config, job.context, job.repeats)))
+    return bytes(cloudpickle.dumps((job.config, job.contexts, job.repeats, job.aims)))
 
 
 def pickled(objective: Objective) -> bytes:
@@ -365,7 +373,7 @@ def pool_of(objective: Objective) -> WorkerPool:
         If the objective cannot be pickled, or the system is Windows.
     """
     for known, pool in _POOLS:
-        if _is_same(known, objective) and pool.owner == os.getpid():
+        if known is objective and pool.owner == os.getpid():
             return pool
     if os.name == "nt":
         raise ConfigError(
@@ -376,13 +384,6 @@ def pool_of(objective: Objective) -> WorkerPool:
     while len(_POOLS) > MAX_POOLS:
         _POOLS.pop(0)[1].close()
     return pool
-
-
-def _is_same(known: Objective, objective: Objective) -> bool:
-    """Return whether two objectives are one object; every agent of a loss has its own `Loss` of it."""
-    if isinstance(known, Loss) and isinstance(objective, Loss):
-        return known.loss is objective.loss
-    return known is objective
 
 
 @atexit.register
@@ -412,7 +413,7 @@ def work(descriptor: int) -> None:
             with single_thread():
                 ended = call(objective, job)
         except WrongTypeError as error:
-            _answer(pipe, {"wrong_type": [error.kind, error.shown]})
+            _answer(pipe, {"wrong_type": [error.kind, error.shown, error.wanted]})
             continue
         except NotInTimeError as error:
             _answer(pipe, {"not_in_time": str(error)})

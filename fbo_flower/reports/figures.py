@@ -61,6 +61,7 @@ from fbo_flower.reports.summary import (
     agent_curves,
     format_bytes,
     mean_and_stderr,
+    result_rows,
     target_rows,
     traffic_cells,
 )
@@ -178,7 +179,7 @@ def figure(study: Study, *, title: str | None = None, x: str = "evaluations") ->
     chosen, why = study_axes(study) if len(study.recommendations) else [], "each parameter"
     if len(chosen) > _MAX_SLICES:
         chosen, why = most_important(chosen, study_importance(study), _MAX_SLICES)
-    num_best = min(len(study.best), _MAX_BEST)
+    num_best = min(len(ranked(study)), _MAX_BEST)
     heights = [3.5, 2.5 * -(-len(chosen) // 3) if chosen else 0.7]
     heights += [0.55 + _LINE_HEIGHT * (num_best + 1)] if num_best else []
     known = study.rounds["mean_incumbent"], study.recommendations["value"], study.regret["simple"]
@@ -201,7 +202,7 @@ def figure(study: Study, *, title: str | None = None, x: str = "evaluations") ->
             axis.name: [_cell(found["config"].get(axis.name, "-")) for _, found in ranked(study)[:_MAX_BEST]]
             for axis in chosen
         }
-        hidden = len(study.best) - num_best
+        hidden = len(ranked(study)) - num_best
         note = f"; the other {hidden} are in best.json" if hidden else ""
         order = "smallest" if study.any_minimizes else "largest"
         heading = f"Best configuration of each agent, {order} values first{note}"
@@ -212,6 +213,8 @@ def figure(study: Study, *, title: str | None = None, x: str = "evaluations") ->
 
 def ranked(study: Study) -> list[tuple[str, dict[str, Any]]]:
     """Return the agents and their entries of `study.best`, the best values first."""
+    if len(study.objectives) > 1:
+        return []
     return sorted(study.best.items(), key=lambda item: item[1]["value"], reverse=not study.any_minimizes)
 
 
@@ -412,9 +415,7 @@ def best_by_time(study: Study, algorithm: str, points: int = 1000) -> tuple[list
     times = study.times.where(algorithm=algorithm)
     origin = float(times["started"].min(initial=np.inf))
     seconds = {(row["agent"], row["trial"]): row["ended"] - origin for row in times}
-    rows = [
-        row for row in target_rows(study, study.trials, algorithm) if (row["agent"], row["trial"]) in seconds
-    ]
+    rows = [row for row in result_rows(study, algorithm) if (row["agent"], row["trial"]) in seconds]
     events = ((row["agent"], seconds[row["agent"], row["trial"]], row["value"]) for row in rows)
     return _held(events, points, np.fmin if study.minimizes(algorithm) else np.fmax)
 

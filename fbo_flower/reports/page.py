@@ -249,7 +249,7 @@ class _Pen:
 
     def data(self) -> dict[str, Any]:
         """Return what the script shows: each agent and its best; notes of agent, heading, configuration."""
-        best = self.study.best
+        best = dict(ranked(self.study))
         agents = []
         for agent in self.agents:
             found = best.get(agent)
@@ -388,9 +388,7 @@ def _importance(found: Importance | None) -> list[Part]:
     )
     parts = [("text", how), ("note", weak) if found.score < _WEAK else good]
     parts += _shares(found.singles, "parameter")
-    return parts + (
-        _shares(found.pairs[: _MAX_SHARES // 2], "pair, beyond each alone") if found.pairs else []
-    )
+    return parts + (_shares(found.pairs[: _MAX_SHARES // 2], "pair, beyond each") if found.pairs else [])
 
 
 def _shares(shares: Sequence[Share], heading: str) -> list[Part]:

@@ -4,8 +4,8 @@ The volume of a set of models lies between their losses (openbox outbag, curator
 reference (1, 1, 1) [Sun2019, Eq. 1]; without a lockbox it is an area. There are two protocols. The paper's
 protocol takes what each method returns: a set for methods with two objectives and for random search, one
 configuration for "lso" and "fso". Since volumes reward sets, this says little about single models. The fair
-protocol takes, for every method, the models that no other dominates in `(J_l, J_r)`. Volumes of any number of
-losses are computed by moocore; devices, which load `numerics`, need them for two losses only.
+protocol takes, for every method, the models that no other dominates in `(J_l, J_r)`. Volumes are
+those of `numerics.acquisition.hypervolume`, of minus the losses.
 
 [Sun2019] Sun et al. High dimensional restrictive federated model selection with multi-objective Bayesian
 optimization over shifted distributions. IntelliSys 2019.
@@ -23,6 +23,7 @@ import numpy as np
 
 from fbo_flower.algorithms.rfms.state import WITHHELD
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.acquisition.hypervolume import hypervolume
 from fbo_flower.numerics.arrays import Array, BoolArray
 from fbo_flower.reports.axes import SMALL, Style, corner_note, shorten
 from fbo_flower.study.schema import label
@@ -110,42 +111,7 @@ def volume(models: Table) -> float:
     losses = losses[np.isfinite(losses).all(axis=1)]
     if losses.size == 0:
         return math.nan
-    return hypervolume(losses, np.ones(losses.shape[1]))
-
-
-def non_dominated(losses: Array) -> BoolArray:
-    """Return which of `losses (n, k)` no other dominates, `(n,)`; of equal losses, only the first."""
-    _check(losses)
-    if len(losses) == 0:
-        return np.zeros(0, dtype=np.bool_)
-    import moocore
-
-    return np.asarray(moocore.is_nondominated(losses, keep_weakly=False), dtype=np.bool_)
-
-
-def hypervolume(losses: Array, reference: Array) -> float:
-    """Return the volume between `losses (n, k)` and `reference (k,)`; 0 if no loss is below the reference.
-
-    Examples
-    --------
-    >>> hypervolume(np.full((1, 3), 0.5), np.ones(3))
-    0.125
-    """
-    _check(losses)
-    if reference.shape != losses.shape[1:]:
-        raise ConfigError(f"reference: expected {losses.shape[1]} numbers, got {reference.shape}")
-    # moocore counts equal points once; we drop points beyond the reference
-    inside = losses[(losses < reference).all(axis=1)]
-    if len(inside) == 0:
-        return 0.0
-    import moocore
-
-    return float(moocore.hypervolume(inside, ref=reference))
-
-
-def _check(losses: Array) -> None:
-    if losses.ndim != 2 or not np.isfinite(losses).all():
-        raise ConfigError(f"losses: expected finite numbers (n, k), got {losses.shape}")
+    return hypervolume(-losses, -np.ones(losses.shape[1]))
 
 
 def volume_matrix(rows: list[Selection], protocol: str) -> tuple[list[str], Array]:

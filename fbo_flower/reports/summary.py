@@ -20,7 +20,7 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError, printable
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.study.ranking import incumbents
+from fbo_flower.study.ranking import incumbents, with_volumes
 from fbo_flower.study.schema import label
 from fbo_flower.study.table import Table
 
@@ -113,15 +113,32 @@ def local_only(study: Study) -> str | None:
 def agent_curves(study: Study, algorithm: str) -> tuple[list[str], Array]:
     """Return the target agents' incumbents after every evaluation, carried forward to the end.
 
+    With several objectives these are the hypervolumes of each agent's own front, see `Study.front`.
+
     Returns
     -------
     agents : in natural order
     curves : `(n, max_evaluations)`; NaN before an agent's first success
     """
     minimize = study.minimizes(algorithm)
-    agents, curves = incumbents(target_rows(study, study.trials, algorithm), minimize=minimize)
+    agents, curves = incumbents(result_rows(study, algorithm), minimize=minimize)
     better = np.fmin if minimize else np.fmax  # they ignore NaN where they can
     return agents, better.accumulate(curves, axis=1)
+
+
+def result_rows(study: Study, algorithm: str) -> Table:
+    """Return the trials of the target agents with the values that count towards their best so far.
+
+    NaN where a trial broke a limit; with several objectives the hypervolume that the agent has reached.
+    """
+    rows = target_rows(study, study.trials, algorithm)
+    if "feasible" in rows.columns:
+        columns = {name: rows[name] for name in rows.columns}
+        rows = Table({**columns, "value": np.where(rows["feasible"], rows["value"], np.nan)}, rows.kinds)
+    if len(study.objectives) > 1 and len(rows):
+        references = {agent: study.front(agent).reference for agent in dict.fromkeys(rows["agent"].tolist())}
+        rows = with_volumes(rows, study.objectives, references)
+    return rows
 
 
 def target_rows(study: Study, table: Table, algorithm: str) -> Table:
@@ -364,10 +381,10 @@ def summary_cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
     add("agents with a value", lambda r: known(r, r.num_with_value), some)
     add("evaluations", lambda r: known(r, "-".join(map(str, sorted(set(r.num_evaluations))))))
     for k in places:
-        add(f"best at {k}", lambda r, k=k: r.checkpoints[k])  # type: ignore[misc]
+        cells[f"best at {k}"] = [str(row.checkpoints[k]) for row in rows]
     add("best at end", lambda r: known(r, r.final))
-    for k in places:
-        add(f"gain on {reference} at {k}", lambda r, k=k: _signed(r.differences[k]), compared)  # type: ignore[misc]
+    for k in places if compared else ():
+        cells[f"gain on {reference} at {k}"] = [_signed(row.differences[k]) for row in rows]
     add(f"gain on {reference} at end", lambda r: _signed(r.final_difference), compared)
     add("agents no worse", lambda r: _or_dash(r.share_no_worse, ".0%"), compared)
     add("evaluations to match", lambda r: r.evaluations_to_reference or "not reached", compared)
@@ -388,7 +405,7 @@ def summary_cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
     add("lost replies", lambda r: r.lost_replies, any(row.lost_replies for row in rows))
     add("refused replies", lambda r: r.refused_replies, any(row.refused_replies for row in rows))
     for reason in sorted({reason for row in rows for reason in row.reasons}):
-        add(f"  {reason}", lambda r, reason=reason: r.reasons.get(reason, 0))  # type: ignore[misc]
+        cells[f"  {reason}"] = [str(row.reasons.get(reason, 0)) for row in rows]
     return cells
 
 

@@ -6,7 +6,7 @@ from fbo_flower.lazy import lazily
 
 if TYPE_CHECKING:
     from fbo_flower.simulation.agents import problem_app
-    from fbo_flower.simulation.annotate import annotate
+    from fbo_flower.simulation.annotation import annotate
     from fbo_flower.simulation.durations import Duration, log_normal, slower
     from fbo_flower.simulation.engines import ENGINES
     from fbo_flower.simulation.grids import FIRST_NODE, Fault, InProcessGrid
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fbo_flower.study.directory import Keep
 
 _HOMES = {
-    "problem_app": "agents", "annotate": "annotate", "Duration": "durations", "log_normal": "durations",
+    "problem_app": "agents", "annotate": "annotation", "Duration": "durations", "log_normal": "durations",
     "slower": "durations", "ENGINES": "engines", "FIRST_NODE": "grids", "Fault": "grids",
     "InProcessGrid": "grids", "by_group": "partitioners", "train_validation": "partitioners",
     "PROBLEMS": "problems", "Problem": "problems", "make_problem": "problems", "observations": "runner",

@@ -12,7 +12,8 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.registry import SIMULATION
+from fbo_flower.algorithms.aims import NUMBER, Aims, Limit
+from fbo_flower.algorithms.registry import SIMULATION, check_aims
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.evaluator import Parallel, points_of
@@ -34,6 +35,12 @@ ALIKE = Agents()
 def names_of(problem: Problem) -> tuple[str, ...]:
     """Return the ids of a problem's agents, by partition."""
     return tuple(problem.agent_name(partition) for partition in range(problem.num_agents))
+
+
+def aims_of(problem: Problem, limits: Mapping[str, Limit] | None = None) -> Aims:
+    """Return the objectives and limits of an agent; `limits` are its own bounds."""
+    aims = problem.aims if isinstance(problem, OwnObjective) else NUMBER
+    return aims.with_limits(limits)
 
 
 def check_initial(algorithm: Algorithm[Any]) -> None:
@@ -96,14 +103,17 @@ def check_agents(
             )
         pickled(problem)
     check_roles(problem, algorithm, agents.site_options)
+    check_aims(algorithm, aims_of(problem))
     if agents.are_alike:
         return
     if algorithm.roles:
         raise ConfigError(
-            f"max_trials, participation, fixed: expected none with {algorithm.name}, whose sites have roles"
+            "max_trials, participation, fixed, limits: expected none with "
+            f"{algorithm.name}, whose sites have roles"
         )
     for partition in range(problem.num_agents):
         own = agents.of_agent(names_of(problem), partition)
+        aims_of(problem, own.get("limits"))
         check_subset(algorithm, held_space(problem.space, own.get("fixed")))
 
 
@@ -161,6 +171,7 @@ def problem_agent(
         context = replace(context, node_config={**context.node_config, "agent": name})
         initial = points_of(problem.initial, problem.space)
     pruning = Pruning.read({}, agents.pruning)
+    own = {} if agents.are_alike else agents.of_agent(names_of(problem), partition)
     return TuningAgent(
         problem,
         problem.space,
@@ -176,5 +187,6 @@ def problem_agent(
         pruning=pruning,
         disclose_curves=pruning.rule == FEDERATED,
         algorithms=[type(algorithm.inner)],  # workers know no class of a notebook
-        **({} if agents.are_alike else agents.of_agent(names_of(problem), partition)),
+        aims=aims_of(problem, own.pop("limits", None)),
+        **own,
     )

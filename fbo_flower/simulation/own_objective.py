@@ -7,21 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.clients.evaluator import points_of
-from fbo_flower.clients.objective import (
-    ObjectiveContext,
-    check_minimize,
-    check_objective,
-    negated,
-    report_losses,
-    takes_context,
-)
+from fbo_flower.clients.objective import ObjectiveContext, check_objective, takes_context
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.simulation.problems.base import Config, Problem
 from fbo_flower.space.space import SearchSpace
 
-OwnFunction = Callable[..., float]  # `f(config, data)` or `f(config, data, context)`
+OwnFunction = Callable[..., float | Mapping[str, float]]  # `f(config, data)` or `f(config, data, context)`
 AgentData = Mapping[Any, Any] | Sequence[Any]
 
 
@@ -35,7 +29,7 @@ class OwnObjective(Problem):
     search_space : of its configurations
     names : the agents' ids, by partition
     data : the agents' data, by partition
-    minimize : whether smaller values are better
+    aims : what it returns, and whether larger or smaller is better
     initial : configurations that every agent evaluates first
     """
 
@@ -43,12 +37,15 @@ class OwnObjective(Problem):
     search_space: SearchSpace
     names: tuple[str, ...]
     data: tuple[Any, ...]
-    minimize: bool = False
+    aims: Aims = NUMBER
     initial: tuple[Config, ...] = ()
 
     name: ClassVar[str] = "own objective"
     metric: ClassVar[str] = "value"
     default_agents: ClassVar[int] = 1
+    # a function with its data equals itself only; as a `Problem` it would equal all of its size and seed
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __post_init__(self) -> None:
         check_number("seed", self.seed, 0, integer=True)
@@ -64,10 +61,8 @@ class OwnObjective(Problem):
 
     def __call__(self, config: Config, context: ObjectiveContext) -> float:
         further = {"context": context} if self._takes_context else {}
-        if self.minimize:
-            report_losses(context)
         value: Any = self.objective(dict(config), self.data[context.partition], **further)
-        return negated(value) if self.minimize else value  # type: ignore[no-any-return]  # checked by the agent
+        return value  # type: ignore[no-any-return]  # the agent checks it, and changes the signs
 
     @cached_property
     def _takes_context(self) -> bool:
@@ -85,7 +80,7 @@ class OwnObjective(Problem):
 
 
 def own_objective(
-    objective: object, space: object, agents: object, seed: int, minimize: object, initial: object
+    objective: object, space: object, agents: object, seed: int, aims: Aims, initial: object
 ) -> OwnObjective:
     """Return the problem of a user's function; see `simulate` for the arguments.
 
@@ -96,12 +91,11 @@ def own_objective(
     """
     check_objective(objective, space, "data")
     names, data = _named(agents)
-    check_minimize(minimize)
     function: Any = objective  # `check_objective` has checked both
     search_space: Any = space
     points_of(initial, search_space)
     known: Any = initial
-    return OwnObjective(len(names), seed, function, search_space, names, data, bool(minimize), tuple(known))
+    return OwnObjective(len(names), seed, function, search_space, names, data, aims, tuple(known))
 
 
 def _named(agents: object) -> tuple[tuple[str, ...], tuple[Any, ...]]:

@@ -7,7 +7,7 @@ The strategy and the ClientApp are the same as on devices; only the grid between
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import wraps
@@ -18,13 +18,14 @@ import numpy as np
 from flwr.serverapp import Grid
 
 from fbo_flower.algorithms import Algorithm, make_algorithm, with_secure_sums
+from fbo_flower.algorithms.aims import NUMBER, Aims, Limit
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.registry import RECOMMENDED, register
 from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
 from fbo_flower.errors import ConfigError, did_you_mean, kind_of
-from fbo_flower.simulation.agents import check_agents, check_initial, problem_app
-from fbo_flower.simulation.annotate import annotate
+from fbo_flower.simulation.agents import aims_of, check_agents, check_initial, problem_app
+from fbo_flower.simulation.annotation import annotate
 from fbo_flower.simulation.clocked_grid import ClockedGrid, duration_of, with_simulated_times
 from fbo_flower.simulation.engines import engine_name, run_on_engine
 from fbo_flower.simulation.grids import LocalGrid
@@ -49,6 +50,8 @@ MEANT = {
     "timeout": "trial_timeout of agents=Agents(...), or Ctrl-C",
     "n_jobs": 'engine="ray", which uses all cores, or num_parallel of agents=Agents(...)',
     "direction": "minimize=True for a loss",
+    "directions": 'objectives={"accuracy": "max", "seconds": "min"}',
+    "constraints_func": 'limits={"latency_ms": 20.0}',
     "sampler": "algorithm",
     "pruner": "pruning of agents=Agents(...)",
     "storage": "keep=Keep(journals=DIRECTORY), or callbacks=[OptunaTracker(STORAGE)]",
@@ -85,6 +88,9 @@ def simulate(
     *,
     seed: int = 0,
     minimize: bool = False,
+    objectives: Mapping[str, str] | None = None,
+    limits: Mapping[str, Limit] | None = None,
+    reference: Mapping[str, float] | None = None,
     engine: str | RayEngine = "ray",
     rounds: Sync | Async = SYNC,
     start: Start | None = None,
@@ -95,7 +101,8 @@ def simulate(
 
     Parameters
     ----------
-    objective : your own function `f(config, data)`, which returns a number. `config` is a dict of `space`,
+    objective : your own function `f(config, data)`, which returns a number, or a dict of numbers by the names
+        in `objectives` and `limits`. `config` is a dict of `space`,
         `data` the agent's item of `agents`. With a third parameter `context` it gets the `ObjectiveContext`
         of its trial, for `context.report(step, value)` and `context.should_stop()`. Or a bundled problem: its
         name in `PROBLEMS`, or an instance of `Problem`
@@ -109,6 +116,13 @@ def simulate(
         it never finishes
     seed : the same seed gives the same trials, bit for bit, on every engine
     minimize : whether smaller values of your function are better; the study shows the values as they are
+    objectives : name -> "max" or "min", of one to three of the numbers that your function returns. The first
+        is the `value` of a trial; None: it returns one number
+    limits : name -> the largest value that a configuration may have, or a text such as ">= 0.9".
+        `Agents(limits=...)` gives agents bounds of their own. Algorithms for several outputs are `random`
+        and `ei`
+    reference : name -> value of some of several objectives, from which improvement counts. Worse
+        configurations gain nothing; without it the ends of an agent's front are explored too
     engine : "ray", "inline" or "flower"; `RayEngine(...)` is "ray" with settings. On "ray" and "flower" the
         objective and the data are pickled
     rounds : `Sync(...)`: a round ends when its agents have answered. `Async(...)`: each agent gets its next
@@ -148,15 +162,12 @@ def simulate(
     owners = agents if isinstance(agents, Agents) else Agents(agents)
     if num_rounds is not None:
         check_number("num_rounds", num_rounds, 1, integer=True)
-    problem = _problem(objective, space, owners.data, seed, minimize, start.initial)
+    aims = Aims.of(minimize, objectives, limits, reference)
+    problem = _problem(objective, space, owners.data, seed, aims, start.initial)
     duration = duration_of(rounds.clock, name)
     problem.check_data()
     made = _chosen(algorithm, problem)
     check_agents(problem, made, owners, name, duration is not None)
-    if made.roles and start.gives_observations:
-        raise ConfigError(
-            f"start: expected no observations with {made.name}, because its sites begin without any"
-        )
     synchronous = rounds if isinstance(rounds, Sync) else SYNC
     strategy = TuningStrategy(
         made.inner,
@@ -165,7 +176,6 @@ def simulate(
         fraction=synchronous.fraction,
         quorum=synchronous.quorum,
         label=keep.label,
-        minimize=isinstance(problem, OwnObjective) and problem.minimize,
         callbacks=callbacks,
         pool_curves=Pruning.read({}, owners.pruning).rule == FEDERATED,
     )
@@ -220,13 +230,14 @@ def simulate(
 
 
 def _problem(
-    objective: object, space: object, agents: Any, seed: int, minimize: object, initial: Sequence[Config]
+    objective: object, space: object, agents: Any, seed: int, aims: Aims, initial: Sequence[Config]
 ) -> Problem:
     """Return the problem of a user's function, or a bundled one."""
     if isinstance(objective, str | Problem):
-        if space is not None or minimize or initial:
+        if space is not None or aims != NUMBER or initial:
             raise ConfigError(
-                "space, minimize, initial: expected none with a bundled problem, which has its own"
+                "space, minimize, objectives, initial: expected none with a bundled problem, which has its "
+                "own"
             )
         if isinstance(objective, Problem):
             if agents is not None:
@@ -241,7 +252,7 @@ def _problem(
     if isinstance(agents, int) and not isinstance(agents, bool):
         check_number("agents", agents, 1, integer=True)
         agents = range(agents)
-    return own_objective(objective, space, agents, seed, minimize, initial)
+    return own_objective(objective, space, agents, seed, aims, initial)
 
 
 def _chosen(algorithm: str | Algorithm[Any], problem: Problem) -> Algorithm[Any]:
@@ -281,12 +292,12 @@ def prior_study(
 
 
 def observations(study: Study, problem: Problem, without: tuple[str, ...] = ()) -> Prior:
-    """Return what each agent observed in `study`, as points `(n, D)` and values `(n,)`, larger is better.
+    """Return what each agent observed in `study`, as points `(n, D)` and values `(n,)` as measured.
 
     Failed trials are left out, and so are the agents in `without`.
     """
     held = study.observations(problem.space, without)
-    sign = -1.0 if study.any_minimizes else 1.0
+    sign = -1.0 if study.any_minimizes != aims_of(problem).minimize else 1.0
     return {agent: (points, sign * values) for agent, (points, values) in held.items()}
 
 
@@ -294,6 +305,11 @@ def _held_before(
     start: Start, algorithm: Algorithm[Any], problem: Problem, seed: int, engine: str | RayEngine, keep: Keep
 ) -> Prior:
     """Return the observations that each agent holds before the study; the algorithm's `targets` hold none."""
+    if start.gives_observations and (algorithm.roles or aims_of(problem).has_outputs):
+        reason = (
+            f"{algorithm.name}, because its sites begin without any" if algorithm.roles else "several outputs"
+        )
+        raise ConfigError(f"start: expected no observations with {reason}")
     known = start.observations
     if start.prior_rounds:
         earlier = Keep(
@@ -303,6 +319,4 @@ def _held_before(
     if isinstance(known, Study):
         targets = algorithm.inner.targets
         return observations(known, problem, without=() if targets == "all" else tuple(targets))
-    if known and isinstance(problem, OwnObjective) and problem.minimize:
-        return {agent: (points, -np.asarray(values)) for agent, (points, values) in known.items()}
     return known or {}

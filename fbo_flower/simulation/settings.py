@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fbo_flower.algorithms.aims import Limit
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.study.directory import Directory, Keep
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 
 PerAgent = float | Mapping[str, float] | Sequence[float]  # one number for all, by agent, or in their order
 FixedPerAgent = Mapping[str, Mapping[str, object]] | Sequence[Mapping[str, object] | None]
+LimitsPerAgent = Mapping[str, Mapping[str, Limit]] | Sequence[Mapping[str, Limit] | None]
 _NUMBERS = "a number, a dict from agents to numbers, or a list"
 _OWN = {  # what agents may differ in
     "max_trials": _NUMBERS,
     "participation": _NUMBERS,
     "fixed": "a dict from agents to their fixed parameters, or a list of such parameters",
+    "limits": "a dict from agents to their limits, or a list of such limits",
 }
 
 
@@ -41,6 +44,8 @@ class Agents:
     participation : share of the rounds in which agents get tasks, given like `max_trials`
     fixed : parameters that agents do not tune: a dict from agents to theirs, name -> value, or a list with
         those of each agent
+    limits : bounds of agents that differ from the study's: a dict from agents to theirs, such as
+        `{"north": {"latency_ms": 15.0}}`, or a list with those of each agent
     pruning : when `context.should_stop()` is true in an objective, see `clients.Pruning`; with the rule
         "federated" all agents share medians of their learning curves. A text: `Pruning` with this rule; None:
         `Pruning()`
@@ -56,6 +61,7 @@ class Agents:
     max_trials: PerAgent | None = None
     participation: PerAgent | None = None
     fixed: FixedPerAgent | None = None
+    limits: LimitsPerAgent | None = None
     pruning: Pruning | str | None = None
     num_parallel: int = 1
     trial_timeout: float = 0.0
@@ -73,7 +79,7 @@ class Agents:
 
     @property
     def are_alike(self) -> bool:
-        """Whether no agent has a budget, a share of the rounds or fixed parameters of its own."""
+        """Whether no agent has a budget, a share of the rounds, fixed parameters or limits of its own."""
         return all(getattr(self, name) is None for name in _OWN)
 
     def of_agent(self, names: Sequence[str], partition: int) -> dict[str, Any]:
@@ -106,7 +112,7 @@ class Agents:
                     )
                 value = value[partition]
             elif value is not None and (
-                name == "fixed" or isinstance(value, bool) or not isinstance(value, int | float)
+                name in ("fixed", "limits") or isinstance(value, bool) or not isinstance(value, int | float)
             ):
                 raise ConfigError(f"{name}: expected {expected}, got {kind_of(value)}")
             if value is not None:

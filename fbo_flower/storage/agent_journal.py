@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, SupportsBytes
 
 import numpy as np
 
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import Array, Task
 from fbo_flower.errors import JournalError
 from fbo_flower.storage import ledger
@@ -259,9 +260,9 @@ def _evaluation(row: sqlite3.Row) -> Evaluation:
     return Evaluation(row["trial"], point, value, *counts, row["failure"], measures, row["artifact"])
 
 
-def minimize_note(study: str) -> str:
-    """Return the name of the note that says that a study's objective is a loss."""
-    return f"minimize.{study}"
+def aims_note(study: str) -> str:
+    """Return the name of the note with the agent's objectives and limits in a study, bounds included."""
+    return f"aims.{study}"
 
 
 def task_key(task: Task) -> str:
@@ -297,7 +298,7 @@ class StoredStudy:
     space : the search space as JSON
     failure : why the first failed evaluation failed; "" if none failed
     num_failed : number of evaluations that failed
-    minimize : whether the values are losses with their sign changed
+    aims : the agent's objectives and limits as JSON, see `algorithms.aims`
     """
 
     study: str
@@ -306,7 +307,7 @@ class StoredStudy:
     space: str
     failure: str
     num_failed: int
-    minimize: bool = False
+    aims: str
 
 
 def read_studies(path: Path) -> tuple[str, list[StoredStudy]]:
@@ -328,7 +329,7 @@ def read_studies(path: Path) -> tuple[str, list[StoredStudy]]:
                 meta[f"space.{study}"],
                 failures.get(study, ""),
                 num_failed.get(study, 0),
-                f"note.{minimize_note(study)}" in meta,
+                _aims_in(meta, study),
             )
             for _, study, _, memory in journal.select("studies", "ORDER BY rowid")
         ]
@@ -373,12 +374,16 @@ def read_curves(path: Path) -> Iterator[StoredCurve]:
             if data is None or not data.startswith(b'{"steps"'):  # none, or a site's model
                 continue
             steps, values = curve_from_bytes(data)
-            sign = -1.0 if f"note.{minimize_note(row['study'])}" in meta else 1.0
+            sign = -1.0 if Aims.from_json(_aims_in(meta, row["study"])).minimize else 1.0
             yield StoredCurve(
                 meta["agent"], row["study"], row["trial"], tuple(steps),
                 tuple(sign * value + 0.0 for value in values),
                 STOPPED_AT in json.loads(row["measures"]), row["failure"],
             )  # fmt: skip
+
+
+def _aims_in(meta: Mapping[str, str], study: str) -> str:
+    return str(json.loads(meta.get(f"note.{aims_note(study)}", "{}")).get("aims", NUMBER.to_json()))
 
 
 def _texts(journal: Rows) -> dict[str, str]:

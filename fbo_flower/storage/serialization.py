@@ -30,7 +30,7 @@ def dumps(arrays: Mapping[str, AnyArray], values: Mapping[str, object]) -> bytes
     return b"".join([struct.pack("<I", len(header)), header, *(part.tobytes() for part in parts)])
 
 
-@lru_cache(maxsize=256)  # the arrays of most messages and states have the same names and shapes
+@lru_cache(maxsize=16)  # in a round most messages and states have arrays of the same names and shapes
 def _index(arrays: tuple[tuple[str, str, tuple[int, ...]], ...]) -> str:
     """Return names, dtypes and shapes as JSON."""
     return _to_json([[name, dtype, list(shape)] for name, dtype, shape in arrays])

@@ -108,7 +108,6 @@ class TuningStrategy(Strategy):
         space: SearchSpace | None = None,
         action: str | None = None,
         label: str | None = None,
-        minimize: bool = False,
         callbacks: Sequence[Callback | Callable[[RoundProgress], None]] = (),
         pool_curves: bool = False,
         **options: object,
@@ -125,7 +124,6 @@ class TuningStrategy(Strategy):
             space=space,
             message_suffix=f".{action}" if action else "",
             label=label or self.algorithm.name,
-            minimize=minimize,
             callbacks=tuple(callbacks),
             pool_curves=pool_curves,
         )

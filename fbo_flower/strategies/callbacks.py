@@ -58,9 +58,10 @@ class Notifier:
             run.algorithm.name,
             run.algorithm.options(),
             run.recorder.space,
-            run.recorder.minimize,
+            run.recorder.aims.minimize,
             self.num_rounds,
             len(run.recorder.rounds),
+            {name: direction for name, direction in run.recorder.aims.objectives if name},
         )
 
     def sent(self, agents: Iterable[str]) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import AnyArray, Array, Outcome, ServerResults
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.ranking import best_rows
@@ -28,9 +29,8 @@ from fbo_flower.study.schema import (
     REPLIES,
     ROUNDS,
     SCHEMA,
-    STOPPED,
     TIMES,
-    TRIALS,
+    trial_columns,
 )
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Kind, Table
@@ -78,6 +78,8 @@ class RoundProgress:
     evaluations : number of evaluations, failed ones included
     reason : why the first failed evaluation failed; "" if none failed or no agent disclosed it
     disclosed : whether an agent has disclosed values, in this round or before
+    feasible : with several objectives, which have no best value: number of disclosed trials so far that hold
+        the limits; None: there is one objective
     """
 
     server_round: int
@@ -92,9 +94,12 @@ class RoundProgress:
     evaluations: int = 0
     reason: str = ""
     disclosed: bool = True
+    feasible: int | None = None
 
     def __str__(self) -> str:
-        if math.isnan(self.best):
+        if self.feasible is not None and self.disclosed:
+            values = f"{self.feasible} feasible trials"
+        elif math.isnan(self.best):
             values = "no value yet" if self.disclosed or not self.replies else "values not disclosed"
         else:
             values = f"best {self.best:.4f}, mean {self.mean:.4f}"
@@ -145,6 +150,8 @@ class TrialRows:
     started, ended : the columns of `TIMES`; NaN if the agent did not disclose them
     failures : row -> why its evaluation failed
     stopped : row -> the last step of a trial that was stopped early
+    outputs : the outputs of each row as measured; empty if a trial has only its value
+    feasible : whether each row holds the limits of its agent; empty without limits
     """
 
     label: str
@@ -159,21 +166,28 @@ class TrialRows:
     ended: array[float] = field(default_factory=_reals)
     failures: dict[int, str] = field(default_factory=dict)
     stopped: dict[int, float] = field(default_factory=dict)
+    outputs: list[dict[str, float]] = field(default_factory=list)
+    feasible: list[bool] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.agents)
 
     def append(
-        self, agent: str, server_round: int, outcome: Outcome, values: Array, times: Array | None
+        self, agent: str, server_round: int, disclosed: Disclosure, outcome: Outcome, aims: Aims
     ) -> None:
         """Append the rows of an outcome.
 
         Parameters
         ----------
-        values : `(q,)`, as the user measures them
-        times : `(q, 2)`, start and end of each row; None: not disclosed
+        disclosed : what came with it
+        aims : the rows hold values and outputs as these say that the user measures them
         """
-        count, trials = len(values), outcome.trials.tolist()
+        values = 0.0 - outcome.values if aims.minimize else outcome.values
+        times, count, trials = disclosed.times, len(values), outcome.trials.tolist()
+        if outcome.outputs is not None:
+            self.outputs.extend(map(aims.measured, outcome.outputs))
+        if disclosed.feasible is not None:
+            self.feasible.extend(disclosed.feasible.tolist())
         if outcome.failures or outcome.stopped:
             for row, trial in enumerate(trials, start=len(self)):
                 if trial in outcome.failures:
@@ -190,6 +204,11 @@ class TrialRows:
         self.started.extend(started.tolist())
         self.ended.extend(ended.tolist())
 
+    @property
+    def num_feasible(self) -> int:
+        """Number of trials that succeeded and hold their agent's limits."""
+        return sum(self.feasible) if self.feasible else sum(map(bool, self.outputs))
+
     def since(self, first: int) -> Iterator[Trial]:
         """Yield the trials from row `first` on."""
         for row in range(first, len(self)):
@@ -202,11 +221,13 @@ class TrialRows:
                 "value": self.values[row],
                 "failure": self.failures.get(row, ""),
                 "stopped_at": self.stopped.get(row, math.nan),
+                **({"outputs": self.outputs[row]} if self.outputs else {}),
+                **({"feasible": self.feasible[row]} if self.feasible else {}),
             }
             yield Trial.of_row(cells, (self.started[row], self.ended[row]))
 
     def table(self) -> Table:
-        """Return the table of trials, with the column `stopped_at` if trials were stopped early."""
+        """Return the table of trials, with the columns of `OPTIONAL` for which there is something."""
         rows = range(len(self))
         columns: dict[str, Any] = {
             "algorithm": [self.label] * len(self),
@@ -219,11 +240,13 @@ class TrialRows:
             "failure": [self.failures.get(row, "") for row in rows],
             "regret": np.full(len(self), math.nan),
         }
-        if not self.stopped:
-            return Table(columns, TRIALS)
-        return Table(
-            {**columns, "stopped_at": [self.stopped.get(row, math.nan) for row in rows]}, TRIALS | STOPPED
-        )
+        if self.stopped:
+            columns["stopped_at"] = [self.stopped.get(row, math.nan) for row in rows]
+        if self.outputs:
+            columns["outputs"] = self.outputs
+        if self.feasible:
+            columns["feasible"] = self.feasible
+        return Table(columns, trial_columns(columns))
 
     def times(self) -> Table:
         """Return the table of the times that were disclosed."""
@@ -248,13 +271,14 @@ class Recorder:
 
     Parameters
     ----------
-    minimize : whether the agents send losses with their sign changed; the rows then hold the losses
+    aims : the agents' objectives and limits; agents send values of which larger is better, the rows hold
+        them as measured
     clock : the time in seconds; a simulation may have a clock of its own
     """
 
     label: str
     space: SearchSpace
-    minimize: bool = False
+    aims: Aims = NUMBER
     clock: Callable[[], float] = time.perf_counter
     rounds: list[dict[str, Any]] = field(default_factory=list)
     replies: list[dict[str, Any]] = field(default_factory=list)
@@ -322,8 +346,7 @@ class Recorder:
         elif disclosure.trials is not None:  # the best trial is the best again
             self.recommended.pop(agent, None)
         if (outcome := disclosure.trials) is not None:
-            values = 0.0 - outcome.values if self.minimize else outcome.values
-            self.trials.append(agent, server_round, outcome, values, disclosure.times)
+            self.trials.append(agent, server_round, disclosure, outcome, self.aims)
 
     def note_reply(
         self, agent: str, server_round: int, trial: int, windows_old: int, answers_old: int, used: bool
@@ -344,7 +367,7 @@ class Recorder:
         values = list(self.incumbents.values())
         if not values:
             return math.nan, math.nan
-        return (min if self.minimize else max)(values), float(np.mean(values))
+        return (min if self.aims.minimize else max)(values), float(np.mean(values))
 
     def close_round(
         self, server_round: int, num_rounds: int | None, seconds: float | None = None
@@ -361,9 +384,11 @@ class Recorder:
         row = {"algorithm": self.label, "round": server_round, "seconds": seconds, "mean_incumbent": mean}
         self.rounds.append({**row, "best": top, "reasons": tally(self._reasons), **counts})
         names = "replies", "failures", "refused", "failed_trials"
+        feasible = self.trials.num_feasible if len(self.aims.objectives) > 1 else None
         return RoundProgress(
             server_round, num_rounds, top, mean, seconds=seconds, evaluations=self._evaluations,
-            reason=self._reason, disclosed=self.disclosed, **{name: int(counts[name]) for name in names},
+            reason=self._reason, disclosed=self.disclosed, feasible=feasible,
+            **{name: int(counts[name]) for name in names},
         )  # fmt: skip
 
     def study(self, run: Mapping[str, Any], results: ServerResults | None = None) -> Study:
@@ -400,13 +425,13 @@ class Recorder:
         if not self.recommended:
             return None
         found = Table.from_rows(list(self.recommended.values()), RECOMMENDATIONS)
-        best = best_rows(self.trials.table(), {self.label} if self.minimize else ())
+        best = best_rows(self.trials.table(), {self.label} if self.aims.minimize else ())
         others = np.array([agent not in self.recommended for agent in best["agent"].tolist()], dtype=bool)
         return Table.concatenate([found, best.take(others)])
 
     def _shown(self, value: float) -> float:
         """Return a value as the user measures it: a loss gets its sign back."""
-        return 0.0 - value if self.minimize else value
+        return 0.0 - value if self.aims.minimize else value
 
     def _rows(self, rows: Sequence[Mapping[str, object]], columns: Mapping[str, Kind]) -> Table:
         return Table.from_rows([{"algorithm": self.label, **row} for row in rows], columns)

@@ -29,6 +29,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fbo_flower import __version__
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import Phase, natural_key
 from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.numerics.seeding import generator
@@ -51,6 +52,7 @@ _STEADY_SECONDS_SIMULATED = 1.0  # the same in a simulation, whose nodes all con
 _MAX_SKIPPED_ROUNDS = 8
 _END_SECONDS = 60.0  # to wait for the replies to the message that ends a study
 _FIRST_PAUSE, _LAST_PAUSE = 0.5, 8.0  # seconds between two requests to nodes that refused
+_SAME_APP = "; give every agent the same app"
 _MAX_REASON = 400  # characters
 _SILENT_ROUNDS = 3  # silent rounds in a row after which an agent is asked less often
 _LONGEST_REST = 8  # rounds between two tasks of a silent agent
@@ -156,7 +158,7 @@ class AgentRegistry:
     needs_keys : whether the server asks the agents for their public keys
     needs_all_parameters : why no agent may have fixed parameters; "": agents may
     agents : id in this study -> agent; the second incarnation of "3" is "3~2" here
-    minimize : whether the agents' objective is a loss; None before the first registration
+    aims : the agents' objectives and limits, without bounds; None before the first registration
     refused : node id -> why it does not take part
     warned : nodes of which the log says that their versions or clock differ from the server's
     backoff : connected node that is not registered -> how many requests it left without a valid answer, and
@@ -168,7 +170,7 @@ class AgentRegistry:
     needs_keys: bool = False
     needs_all_parameters: str = ""
     agents: dict[str, Agent] = field(default_factory=dict)
-    minimize: bool | None = None
+    aims: Aims | None = None
     refused: dict[int, str] = field(default_factory=dict)
     warned: set[int] = field(default_factory=set)
     backoff: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -248,7 +250,7 @@ class AgentRegistry:
         said = {name: agent.said for name, agent in self.agents.items()}
         return {
             "agents": {name: [r.agent, r.incarnation, r.key, r.curves] for name, r in said.items()},
-            "minimize": bool(self.minimize),
+            "aims": self._aims_text(),
         }
 
     def restore(self, values: Mapping[str, object]) -> None:
@@ -260,7 +262,7 @@ class AgentRegistry:
             )
             agent = self.agents.setdefault(str(name), Agent(said))
             agent.said = said
-        self.minimize = values["minimize"] is True
+        self.aims = Aims.from_json(str(values["aims"]))
 
     # -- registration ----------------------------------------------------------------------------
 
@@ -293,7 +295,7 @@ class AgentRegistry:
             unregistered = [node for node in connected if node not in registered]
             registrations = self._query(grid, unregistered, deadline, stop)
             self._check_space(registrations)
-            self._check_minimize(registrations)
+            self._check_aims(registrations)
             self._admit_all(registrations, connected)
             number = len(self.nodes)
             if number >= (num_agents or 1):
@@ -331,12 +333,8 @@ class AgentRegistry:
                     f"space: expected digest {self._digest()}, got {found.digest}; give this agent "
                     "the study's search space",
                 )
-            elif found.minimize != bool(self.minimize):
-                self._refuse(
-                    found.node,
-                    f"minimize: expected {bool(self.minimize)}, as at the other agents, got "
-                    f"{found.minimize}; give every agent the same app",
-                )
+            elif found.aims != self._aims_text():
+                self._refuse(found.node, f"{self._other_aims([found], found.agent)} here{_SAME_APP}")
             else:
                 valid.append(found)
         self._admit_all(valid, connected)
@@ -435,17 +433,20 @@ class AgentRegistry:
                 f"{spaces_of(groups)}; they differ in {differing}{begun}"
             )
 
-    def _check_minimize(self, registrations: list[Registration]) -> None:
-        """Note whether the agents' objective is a loss; raise ConfigError if they differ in that."""
-        losses = {registration.agent: registration.minimize for registration in registrations}
-        if self.minimize is None and losses:
-            self.minimize = next(iter(losses.values()))
-        others = [agent for agent, minimize in losses.items() if minimize != self.minimize]
+    def _check_aims(self, registrations: list[Registration]) -> None:
+        """Note the agents' objectives and limits; raise ConfigError if they differ in them."""
+        if self.aims is None and registrations:
+            self.aims = Aims.from_json(registrations[0].aims)
+        others = [found.agent for found in registrations if found.aims != self._aims_text()]
         if others:
-            raise ConfigError(
-                f"minimize: expected the same at every agent, got {self.minimize} at some and "
-                f"{not self.minimize} at {shorten(others)}; give every agent the same app"
-            )
+            raise ConfigError(f"{self._other_aims(registrations, others[0])} at {shorten(others)}{_SAME_APP}")
+
+    def _aims_text(self) -> str:
+        return (self.aims or NUMBER).to_json()
+
+    def _other_aims(self, registrations: Iterable[Registration], agent: str) -> str:
+        got = next(Aims.from_json(found.aims) for found in registrations if found.agent == agent)
+        return f"objectives: expected the same at every agent, got {self.aims or NUMBER} at some and {got}"
 
     def _admit_all(self, registrations: Collection[Registration], connected: Iterable[int]) -> None:
         """Bind agents to their nodes, except those whose id another connected node has registered."""

@@ -13,6 +13,7 @@ from typing import Any
 from flwr.app import RecordDict
 
 from fbo_flower import wire
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.registry import CHOOSERS, DISCLOSURES
 from fbo_flower.errors import ConfigError, printable
 from fbo_flower.space.held import check_names
@@ -20,8 +21,8 @@ from fbo_flower.space.space import SearchSpace
 from fbo_flower.wire.checks import show
 
 _KNOWN = {
-    "agent", "curves", "digest", "disclose", "disclose_by", "end", "fixed", "flwr", "incarnation",
-    "journal", "key", "minimize", "participation", "python", "role", "schema", "space", "spent", "time",
+    "agent", "aims", "curves", "digest", "disclose", "disclose_by", "end", "fixed", "flwr", "incarnation",
+    "journal", "key", "participation", "python", "role", "schema", "space", "spent", "time",
     "version",
 }  # fmt: skip
 
@@ -37,7 +38,7 @@ class Registration:
     key : its signed public keys in hexadecimal digits; "" for an agent that sent none
     disclosure : what the agent discloses and who chose it, such as "none, default"; "" if it did not say
     wants_end : whether it asks for a message when the study has ended
-    minimize : whether its objective is a loss, with its sign changed
+    aims : its objectives and limits as JSON, without bounds
     spent : whether it has used up its budget of evaluations
     participation : share of the rounds in which it wants tasks
     fixed : parameters that it does not tune
@@ -53,7 +54,7 @@ class Registration:
     key: str = ""
     disclosure: str = ""
     wants_end: bool = False
-    minimize: bool = False
+    aims: str = NUMBER.to_json()
     spent: bool = False
     participation: float = 1.0
     fixed: tuple[str, ...] = ()
@@ -72,6 +73,11 @@ _OPTIONAL: dict[str, tuple[Any, Callable[[Any], bool], str]] = {  # entry -> def
         "",
         lambda text: isinstance(text, str) and re.fullmatch("([0-9a-f]{256})?", text) is not None,
         "signed public keys of 128 bytes in hexadecimal digits, as this version of fbo-flower sends them",
+    ),
+    "aims": (
+        NUMBER.to_json(),
+        lambda text: isinstance(text, str) and len(text) <= wire.MAX_TEXT,
+        f"a text of at most {wire.MAX_TEXT} characters",
     ),
     "participation": (
         1.0,
@@ -123,7 +129,8 @@ def read_registration(node: int, content: RecordDict) -> Registration:
         )
     said["fixed"] = tuple(said["fixed"])
     check_names(space, said["fixed"])
-    said |= {name: config.get(name) is True for name in ("minimize", "spent", "curves")}
+    said["aims"] = Aims.from_json(said["aims"]).to_json()
+    said |= {name: config.get(name) is True for name in ("spent", "curves")}
     chosen = config.get("disclose"), config.get("disclose_by")
     disclosure = f"{chosen[0]}, {chosen[1]}" if chosen[0] in DISCLOSURES and chosen[1] in CHOOSERS else ""
     return Registration(

@@ -164,7 +164,7 @@ def answerable(algorithm: Algorithm[Any], earlier: Task, task: Task) -> Task:
     An agent answers each piece of work once. It may have answered the earlier task, or begun to: then it
     refuses another one, and what it has evaluated already is not evaluated again.
     """
-    if (earlier.trial, earlier.num_trials > 0) != (task.trial, task.num_trials > 0):
+    if earlier is task or (earlier.trial, earlier.num_trials > 0) != (task.trial, task.num_trials > 0):
         return task
     if not task.num_trials and algorithm.inner.report_kind(task) != algorithm.inner.report_kind(earlier):
         return task
@@ -203,7 +203,9 @@ class ReportReader:
                 raise WireError(reply.reason, reply.word)
             task = self._answered_part(sent.task, reply.packed)
             space, schema = self.recorder.space, self._schema
-            checked = wire.decode_report(reply.packed, task, sent.envelope, schema, space.dimension)
+            checked = wire.decode_report(
+                reply.packed, task, sent.envelope, schema, space.dimension, self.recorder.aims
+            )
             self.algorithm.check_report(task, checked[0])
             return checked
         except WireError as error:

@@ -41,7 +41,6 @@ class StrategySettings:
     space: SearchSpace | None
     message_suffix: str
     label: str
-    minimize: bool
     callbacks: Sequence[Callback | Callable[[RoundProgress], None]] = ()
     pool_curves: bool = False
     mode: str = SYNC
@@ -131,7 +130,7 @@ def study_settings(
         "seed": run.seed,
         "study": run.study,
         "space": recorder.space.to_json(),
-        **({"minimize": True} if recorder.minimize else {}),
+        **recorder.aims.settings(),
         **({"evaluations": dict(recorder.evaluations)} if recorder.evaluations else {}),
         **({"disclosures": disclosures} if disclosures else {}),
         "num_with_value": len(recorder.incumbents) if recorder.disclosed else None,

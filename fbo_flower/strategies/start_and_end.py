@@ -21,7 +21,9 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fbo_flower.algorithms import Algorithm, make_algorithm, with_secure_sums
+from fbo_flower.algorithms.aims import NUMBER
 from fbo_flower.algorithms.records import Federation, ServerResults
+from fbo_flower.algorithms.registry import check_aims
 from fbo_flower.errors import ConfigError, FBOError, JournalError, ObjectiveError, printable
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import SearchSpace
@@ -114,6 +116,7 @@ def begin_study(
         registry.wait_for_agents(grid, settings.num_agents, settings.wait_seconds, stop)
         assert registry.space is not None
         algorithm.check(registry.space)
+        check_aims(algorithm, registry.aims or NUMBER)
         # not derived from the seed: two studies with the same seed must have different ids
         study = token_hex(8)
         federation = Federation(registry.space, tuple(registry.nodes), registry.roles())
@@ -125,7 +128,7 @@ def begin_study(
     clock = grid.now if isinstance(grid, Clocked) else time.perf_counter
     run = StudyRun(
         algorithm, seed, study, registry,
-        Recorder(settings.label, federation.space, settings.minimize, clock), state, journal,
+        Recorder(settings.label, federation.space, clock=clock), state, journal,
         seeded=settings.seed is not None, clocked=isinstance(grid, Clocked),
         asynchronous=settings.mode == ASYNC, max_staleness=settings.max_staleness,
         pool=CurvePool() if settings.pool_curves else None,
@@ -138,7 +141,7 @@ def begin_study(
         log(INFO, "Resumed after round %d", len(run.recorder.rounds))
     elif journal is not None:
         journal.write([federation_to_event(study, federation)])
-    run.note_minimize(bool(registry.minimize))
+    run.note_aims(registry.aims or NUMBER)
     run.write_agents()
     return run
 
@@ -183,9 +186,7 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
     run.seconds_before = sum(row["seconds"] for row in run.recorder.rounds)
     num_rounds = next((e.values["num_rounds"] for e in reversed(events) if "num_rounds" in e.values), None)
     status = "finished" if events[-1].kind == "end" else "interrupted"
-    settings = StrategySettings(
-        None, None, float(recorded["fraction"]), 0.0, 0.0, 1.0, None, "", label, run.recorder.minimize
-    )
+    settings = StrategySettings(None, None, float(recorded["fraction"]), 0.0, 0.0, 1.0, None, "", label)
     requested = num_rounds if isinstance(num_rounds, int) else None
     described: dict[str, Any] = study_settings(settings, run, requested, status, 0.0)
     results = run.algorithm.results(run.state)
@@ -225,7 +226,7 @@ def result_lines(run: StudyRun, results: ServerResults) -> list[str]:
         + failures_text(totals["failed_trials"], totals["evaluations"], recorder.reason)
     ]
     if recorder.incumbents:
-        top_of = min if recorder.minimize else max
+        top_of = min if recorder.aims.minimize else max
         best = top_of(recorder.incumbents, key=lambda agent: recorder.incumbents[agent])
         lines.append(
             f"Best value {recorder.incumbents[best]:.4f}, of agent {best}; "

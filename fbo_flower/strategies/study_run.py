@@ -18,6 +18,7 @@ from flwr.serverapp import Grid
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AnyArray, Phase, Report, Task, natural_key
 from fbo_flower.errors import JournalError
@@ -153,6 +154,8 @@ class StudyRun:
         times = self._note_time()
         for agent in tasks:
             self.sent[agent].sent_at = self.now
+        if self.journal is None:
+            return
         values: dict[str, object] = {"present": list(present), "tasks": tasks_digest(tasks)}
         values |= {"seeded": self.seeded} if draws else {}
         values |= {"asked": sorted(tasks)} if tasks.keys() != set(present) else {}
@@ -239,10 +242,9 @@ class StudyRun:
         """Write the agents to the journal."""
         self._write(Event("agents", values=self.registry.for_journal()))
 
-    def note_minimize(self, minimize: bool) -> None:
-        """Note whether the agents said that their objective is a loss, which the study then shows."""
-        self.registry.minimize = minimize
-        self.recorder.minimize = self.recorder.minimize or minimize
+    def note_aims(self, aims: Aims) -> None:
+        """Note the objectives and limits that the agents named, which the study shows as measured."""
+        self.registry.aims = self.recorder.aims = aims
 
     def replay(self, events: Iterable[Event]) -> None:
         """Repeat the steps in a journal.
@@ -257,7 +259,7 @@ class StudyRun:
             phase = Phase(event.phase) if event.phase else Phase.TRAIN
             if event.kind == "agents":
                 self.registry.restore(event.values)
-                self.note_minimize(bool(self.registry.minimize))
+                self.note_aims(self.registry.aims or NUMBER)
             elif event.kind == "open":
                 self.begin_round(event.round, int(cast(int, event.values.get("window", 0))))
                 self._replay_time(event)

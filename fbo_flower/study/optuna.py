@@ -28,7 +28,7 @@ from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.optuna import from_distributions, require_optuna, to_distributions
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.ranking import natural_order
-from fbo_flower.study.schema import SCHEMA, STOPPED, TIMES, TRIALS
+from fbo_flower.study.schema import SCHEMA, TIMES, TRIALS, trial_columns
 from fbo_flower.study.table import Table
 from fbo_flower.study.trial import RUNNING, STOPPED_EARLY, SUCCEEDED, Trial, trials_of
 
@@ -130,6 +130,7 @@ class OptunaWriter:
     label : name of the run
     space : its search space
     minimize : whether smaller values are better
+    objectives : name -> "max" or "min" of several objectives; else empty
     one_study : whether the trials of all agents go into one Optuna study
     attributes : further user attributes of the Optuna studies, JSON values
 
@@ -146,13 +147,15 @@ class OptunaWriter:
         label: str,
         space: SearchSpace,
         minimize: bool,
+        objectives: Mapping[str, str],
         one_study: bool = False,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         self._optuna = require_optuna("optuna")
         self._distributions = to_distributions(space)
         self._run, self._label = run, label
-        self._minimize, self._one_study = minimize, one_study
+        self._directions = objectives if len(objectives) > 1 else {"": "min" if minimize else "max"}
+        self._one_study = one_study
         self._attributes = dict(attributes or {})
         with quiet_optuna():
             self._storage = open_storage(storage)
@@ -186,6 +189,8 @@ class OptunaWriter:
                     self._storage.set_trial_param(trial_id, name, internal, distribution)
                 for attribute, value in frozen.user_attrs.items():
                     self._storage.set_trial_user_attr(trial_id, attribute, value)
+                for attribute, value in frozen.system_attrs.items():
+                    self._storage.set_trial_system_attr(trial_id, attribute, value)
                 for step, value in frozen.intermediate_values.items():
                     self._storage.set_trial_intermediate_value(trial_id, step, value)
                 self._storage.set_trial_state_values(trial_id, frozen.state, frozen.values)
@@ -223,12 +228,13 @@ class OptunaWriter:
     def _create(self, agent: str) -> _Target:
         from optuna.study import StudyDirection
 
-        direction = StudyDirection.MINIMIZE if self._minimize else StudyDirection.MAXIMIZE
+        known = {"min": StudyDirection.MINIMIZE, "max": StudyDirection.MAXIMIZE}
+        directions = [known[direction] for direction in self._directions.values()]
         while True:
             number = f" ({self._number})" if self._number > 1 else ""
             name = f"{self._label}{number}" + (f": {agent}" if agent else "")
             try:
-                study_id = self._storage.create_new_study([direction], name)
+                study_id = self._storage.create_new_study(directions, name)
                 break
             except self._optuna.exceptions.DuplicatedStudyError:  # made by somebody else
                 self._number += 1
@@ -236,16 +242,27 @@ class OptunaWriter:
         own |= {_AGENT: agent} if agent else {}
         for attribute, value in (own | self._attributes).items():
             self._storage.set_study_user_attr(study_id, attribute, value)
+        if len(directions) > 1:
+            self._storage.set_study_system_attr(study_id, "study:metric_names", list(self._directions))
         return _Target(study_id)
 
     def _frozen(self, trial: Trial) -> Any:
-        """Return a trial of Optuna, with the times of the agent if it said them."""
+        """Return a trial of Optuna, with the times of the agent if it said them.
+
+        Optuna's constraint is -1 where a trial holds its agent's limits and 1 elsewhere: bounds are unknown.
+        """
         attributes: dict[str, Any] = {"agent": trial.agent, "trial": trial.trial, "round": trial.round}
         attributes |= {"failure": trial.failure} if trial.failure else {}
         attributes |= {"pulls": trial.pulls} if trial.pulls != 1 else {}
+        attributes |= {f"outputs.{name}": number for name, number in trial.outputs.items()}
+        values = [trial.value] if trial.state in {SUCCEEDED, STOPPED_EARLY} else None
+        if values and len(self._directions) > 1:
+            values = [trial.outputs[name] for name in self._directions]
+        limited = values is not None and trial.feasible is not None
         frozen = self._optuna.trial.create_trial(
             state=self._optuna.trial.TrialState[_STATES.get(trial.state, "FAIL")],
-            value=trial.value if trial.state in {SUCCEEDED, STOPPED_EARLY} else None,
+            values=values,
+            system_attrs={"constraints": [-1.0 if trial.feasible else 1.0]} if limited else {},
             params=dict(trial.config),
             distributions={name: self._distributions[name] for name in trial.config},
             user_attrs=attributes,
@@ -283,7 +300,8 @@ def write_study_to_optuna(
                 # a study that was made by hand has no id
                 run_id = run.get("study") or f"{label} {study.settings.get('created', '')}".strip()
                 known = {name: run[name] for name in _SETTINGS if name in run}
-                writer = OptunaWriter(opened, run_id, label, own, study.minimizes(label), one_study, known)
+                minimize, objectives = study.minimizes(label), study.objectives
+                writer = OptunaWriter(opened, run_id, label, own, minimize, objectives, one_study, known)
                 for trial in trials_of(
                     *(table.where(algorithm=label) for table in (study.trials, study.times))
                 ):
@@ -349,7 +367,7 @@ def read_studies(
     settings = {"schema": SCHEMA, "name": name or str(storage), "runs": list(runs.values())}
     columns = TRIALS
     if any(math.isfinite(row["stopped_at"]) for row in rows):
-        columns = TRIALS | STOPPED
+        columns = trial_columns(["stopped_at"])
     table = Table.from_rows([{name: row[name] for name in columns} for row in rows], columns)
     return settings, table, Table.from_rows(times, TIMES)
 

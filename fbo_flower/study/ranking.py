@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.acquisition.hypervolume import hypervolume, non_dominated
 from fbo_flower.study.schema import RECOMMENDATIONS
 from fbo_flower.study.table import Column, Table
+
+Array = npt.NDArray[np.float64]
 
 
 @lru_cache(maxsize=2**17)  # every table of a study sorts the same agents
@@ -34,7 +39,7 @@ def incumbents(trials: Table, *, minimize: bool = False) -> tuple[list[str], npt
     Parameters
     ----------
     trials : rows of one algorithm, columns as in `study.schema.TRIALS`, in any order. An agent's trials count
-        in the order of `trial`; one that failed or was stopped early does not change the incumbent. A row
+        in the order of `trial`; one that failed, was stopped early or broke a limit changes nothing. A row
         with `pulls = k` stands for `k` evaluations and holds their mean
     minimize : whether smaller values are better
 
@@ -60,6 +65,8 @@ def incumbents(trials: Table, *, minimize: bool = False) -> tuple[list[str], npt
     values = trials["value"]
     if "stopped_at" in trials.columns:  # a partial value is no result
         values = np.where(np.isfinite(trials["stopped_at"]), np.nan, values)
+    if "feasible" in trials.columns:
+        values = np.where(trials["feasible"], values, np.nan)
     agent, value = agent[order], sign * values[order]
     pulls = trials["pulls"][order] if "pulls" in trials.columns else np.ones(len(agent), dtype=np.int64)
     num_evaluations = np.zeros(len(agents), dtype=np.int64)
@@ -73,16 +80,94 @@ def incumbents(trials: Table, *, minimize: bool = False) -> tuple[list[str], npt
     return agents, sign * curves
 
 
+@dataclass(frozen=True)
+class Front:
+    """A Pareto front: trials that hold the limits and that no other such trial dominates.
+
+    Parameters
+    ----------
+    configs : the configuration of each of `n` trials, sorted by the first objective
+    values : `(n, K)`, as measured
+    hypervolume : between the front and the reference, in the units of the objectives multiplied
+    reference : `(K,)`, the values from which the volume is counted
+    """
+
+    configs: list[dict[str, Any]]
+    values: Array
+    hypervolume: float
+    reference: Array
+
+
+def front_of(trials: Table, objectives: Mapping[str, str], reference: Array) -> Front:
+    """Return the front of trials.
+
+    Parameters
+    ----------
+    trials : columns as in `study.schema.TRIALS` with `outputs`
+    objectives : name -> "max" or "min"
+    reference : `(K,)`, as measured
+    """
+    gains, signs, feasible = _gains(trials, objectives)
+    rows = np.flatnonzero(feasible)
+    rows = rows[non_dominated(gains[rows])]
+    rows = rows[np.argsort(gains[rows, 0], kind="stable")]
+    configs = [dict(config) for config in trials["config"][rows]]
+    return Front(configs, signs * gains[rows], hypervolume(gains[rows], signs * reference), reference)
+
+
+def worst_values(trials: Table, objectives: Mapping[str, str]) -> Array:
+    """Return the worst value of trials that hold the limits in each objective, `(K,)`; zeros without any."""
+    gains, signs, feasible = _gains(trials, objectives)
+    return signs * gains[feasible].min(axis=0) if feasible.any() else np.zeros(len(signs))
+
+
+def with_volumes(trials: Table, objectives: Mapping[str, str], references: Mapping[str, Array]) -> Table:
+    """Return trials whose `value` is the hypervolume that their agent has reached with them.
+
+    So `incumbents` are volumes. A trial that breaks a limit, or that a former one dominates, changes nothing.
+
+    Parameters
+    ----------
+    trials : rows of one algorithm, in the order of `trial`
+    references : agent -> `(K,)`, as measured
+    """
+    gains, signs, feasible = _gains(trials, objectives)
+    values = np.full(len(trials), np.nan)
+    for agent, reference in references.items():
+        front, volume = np.empty((0, len(signs))), 0.0
+        for row in np.flatnonzero((trials["agent"] == agent) & feasible):
+            if not (front >= gains[row]).all(axis=1).any():
+                front = np.concatenate([front, gains[row : row + 1]])
+                front = front[non_dominated(front)]
+                volume = hypervolume(front, signs * reference)
+            values[row] = volume
+    columns = {name: trials[name] for name in trials.columns} | {"value": values}
+    return Table(columns, trials.kinds)
+
+
+def _gains(trials: Table, objectives: Mapping[str, str]) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+    """Return objectives `(n, K)`, larger is better, their signs, and which trials count."""
+    signs = np.array([-1.0 if direction == "min" else 1.0 for direction in objectives.values()])
+    measured = [[row.get(name, np.nan) for name in objectives] for row in trials["outputs"]]
+    gains = signs * np.array(measured, dtype=np.float64).reshape(-1, len(signs))
+    counts = np.asarray(np.isfinite(gains).all(axis=1), dtype=np.bool_)
+    if "feasible" in trials.columns:
+        counts &= trials["feasible"]
+    return gains, signs, counts
+
+
 def best_rows(table: Table, minimized: Collection[str] = ()) -> Table:
     """Return each agent's best row per algorithm, the first of equal ones; only rows with finite values.
 
-    A trial that was stopped early is no agent's best, unless none of its trials has completed.
+    A trial that was stopped early is no agent's best, unless none of its trials has completed. One that broke
+    a limit is never the best.
 
     Parameters
     ----------
     minimized : algorithms whose smaller values are better
     """
-    table = table.take(np.isfinite(table["value"]))
+    there = np.isfinite(table["value"])
+    table = table.take(there & table["feasible"] if "feasible" in table.columns else there)
     algorithm, agent = _ranks(table["algorithm"])[1], _ranks(table["agent"])[1]
     losses = np.array([name in minimized for name in table["algorithm"].tolist()], dtype=bool)
     partial = np.zeros(len(table), dtype=bool)

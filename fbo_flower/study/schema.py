@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,11 @@ TRIALS: dict[str, Kind] = {
     "failure": "text",  # error message; "": the trial succeeded
     "regret": "real",  # NaN: the optimum is unknown
 }
-STOPPED: dict[str, Kind] = {"stopped_at": "real"}  # last column of the trials, only if one stopped early:
-# the last step that the trial reported; NaN: it was not stopped
+OPTIONAL: dict[str, Kind] = {  # last columns of the trials, each only where there is something to hold
+    "stopped_at": "real",  # the last step of a trial that was stopped early; NaN: it was not stopped
+    "outputs": "config",  # name -> number as measured, with several objectives or limits; empty: it failed
+    "feasible": "boolean",  # whether the trial holds the limits of its agent
+}
 ROUNDS: dict[str, Kind] = {
     "algorithm": "text",
     "round": "integer",
@@ -115,19 +118,27 @@ def label(run: Mapping[str, Any]) -> str:
 
 def check_columns(name: str, table: Table) -> None:
     """Raise ConfigError if a table of a study does not have exactly its columns and kinds."""
-    columns = TABLES[name]
-    if name == "trials" and "stopped_at" in table.columns:
-        columns = TRIALS | STOPPED
+    columns = trial_columns(table.columns) if name == "trials" else TABLES[name]
     if table.columns != tuple(columns) or table.kinds != columns:
         raise ConfigError(f"{name}: expected the columns {columns}, got {table.kinds}")
 
 
-def with_stopped(trials: Table) -> Table:
-    """Return trials with the column `stopped_at`, which is NaN if they had none."""
-    if "stopped_at" in trials.columns:
-        return trials
-    columns = {name: trials[name] for name in trials.columns}
-    return Table({**columns, "stopped_at": np.full(len(trials), np.nan)}, {**trials.kinds, **STOPPED})
+def trial_columns(names: Iterable[str]) -> dict[str, Kind]:
+    """Return the columns of trials, with those of `OPTIONAL` that are among `names`."""
+    there = set(names)
+    return TRIALS | {name: kind for name, kind in OPTIONAL.items() if name in there}
+
+
+def with_columns(trials: Table, names: Iterable[str]) -> Table:
+    """Return trials with those columns of `OPTIONAL` that are among `names`, as if they were there before."""
+    columns: dict[str, Any] = {
+        "stopped_at": np.full(len(trials), np.nan),
+        "outputs": [{}] * len(trials),
+        "feasible": np.isfinite(trials["value"]),  # without limits
+    }
+    columns |= {name: trials[name] for name in trials.columns}
+    kinds = trial_columns([*trials.columns, *names])
+    return trials if kinds == trials.kinds else Table({name: columns[name] for name in kinds}, kinds)
 
 
 def checked_settings(settings: Any) -> dict[str, Any]:

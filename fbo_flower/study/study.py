@@ -35,15 +35,16 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.directory import read_study, write_study
 from fbo_flower.study.optuna import read_studies, write_study_to_optuna
-from fbo_flower.study.ranking import best_rows, natural_order, sorted_rows
+from fbo_flower.study.ranking import Front, best_rows, front_of, natural_order, sorted_rows, worst_values
 from fbo_flower.study.schema import (
+    RECOMMENDATIONS,
     ROUNDS,
     TABLES,
     as_json,
     check_columns,
     checked_settings,
     label,
-    with_stopped,
+    with_columns,
 )
 from fbo_flower.study.table import Table
 from fbo_flower.study.trial import Observations, observations, trials_frame
@@ -62,7 +63,7 @@ class Study:
         `algorithm` (required), `options`, `problem`, `problem_options`, `num_agents`, `num_rounds`, `seed`,
         `engine`, `status`, `seconds`, `num_initial`, `metric`, `target_agents`; `label` if the run's name in
         the tables is not the algorithm's; `minimize` if smaller values are better
-    trials : columns as in `study.schema.TRIALS`, and `STOPPED` if trials were stopped early
+    trials : columns as in `study.schema.TRIALS`, and some of `OPTIONAL`
     rounds : columns as in `ROUNDS`
     regret : columns as in `REGRET`; None if the optimum is unknown
     recommendations : columns as in `RECOMMENDATIONS`, the configuration each agent should use; by default its
@@ -123,11 +124,19 @@ class Study:
     def best(self) -> dict[str, dict[str, Any]]:
         """Agent -> `{"config", "value", "algorithm"}`: its best recommendation; of equal ones the first.
 
+        With limits it is the best trial that holds those of its agent, and `"outputs"` has its numbers by
+        name. `infeasible` names the agents without such a trial. Several objectives have no best: ConfigError
+        says so, and `front` has their Pareto front.
+
         Where noise is evident, `ei` and `fed-ei` recommend the evaluated configuration with the best
         posterior mean, because the largest of many noisy values is mostly luck. `value` is then that mean,
         and `"observed"` has the `config` and `value` of the agent's best trial. An entry without
         `"observed"` is the best trial itself, or its agent discloses no trials.
         """
+        if len(self.objectives) > 1:
+            raise ConfigError(
+                f"best: expected one objective, got {' and '.join(self.objectives)}; use study.front(agent)"
+            )
         observed = {(row["algorithm"], row["agent"]): row for row in self._best(self.trials)}
         best: dict[str, dict[str, Any]] = {}
         for row in self.recommendations:
@@ -135,11 +144,72 @@ class Study:
             sign = -1.0 if self.minimizes(row["algorithm"]) else 1.0
             if agent not in best or sign * (row["value"] - best[agent]["value"]) > 0:
                 entry = {name: row[name] for name in ("config", "value", "algorithm")}
+                if outputs := self._outputs_of(agent, row):
+                    entry["outputs"] = outputs
                 trial = observed.get((row["algorithm"], agent))
                 if trial is not None and any(trial[name] != row[name] for name in ("config", "value")):
                     entry["observed"] = {name: trial[name] for name in ("config", "value")}
                 best[agent] = entry
         return {agent: best[agent] for agent in sorted(best, key=natural_order)}
+
+    @property
+    def objectives(self) -> dict[str, str]:
+        """Name -> "max" or "min" of the objectives; empty if they have no names, or runs have others."""
+        runs = [run.get("objectives", []) for run in self.settings["runs"]]
+        return dict(runs[0]) if runs and all(run == runs[0] for run in runs) else {}
+
+    def front(
+        self, agent: str, algorithm: str | None = None, reference: Mapping[str, float] | None = None
+    ) -> Front:
+        """Return an agent's own Pareto front, of the trials that hold its limits.
+
+        Parameters
+        ----------
+        algorithm : the run whose trials count; None: those of all runs
+        reference : objective -> the value from which the hypervolume is counted. By default it is that of the
+            run's settings, or the worst of the agent's trials in all runs of the study that hold its limits,
+            so that runs of one study can be compared. Volumes of agents, or of studies, compare only with one
+            reference
+
+        Raises
+        ------
+        ConfigError
+            If the study has no objectives with names, no such agent or algorithm, or the reference is not a
+            number for each objective.
+        """
+        objectives = self.objectives
+        if not objectives or "outputs" not in self.trials.columns:
+            raise ConfigError("front: expected a study with several objectives, got one; use study.best")
+        if agent not in (agents := sorted(set(self.trials["agent"].tolist()), key=natural_order)):
+            raise ConfigError(f"agent: expected one of {', '.join(agents)}, got {agent!r}")
+        if algorithm is not None and algorithm not in self.algorithms:
+            raise ConfigError(f"algorithm: expected one of {', '.join(self.algorithms)}, got {algorithm!r}")
+        worst = dict(zip(objectives, worst_values(self.trials.where(agent=agent), objectives), strict=True))
+        known = self.settings["runs"][0].get("reference", {})
+        point = np.array([float(known.get(name, worst[name])) for name in objectives])
+        if reference is not None:
+            if reference.keys() != objectives.keys():
+                names = ", ".join(objectives)
+                raise ConfigError(f"reference: expected a number for each of {names}, got {dict(reference)}")
+            point = np.array([float(reference[name]) for name in objectives])
+        which = {"agent": agent} | ({} if algorithm is None else {"algorithm": algorithm})
+        return front_of(self.trials.where(**which), objectives, point)
+
+    @property
+    def infeasible(self) -> list[str]:
+        """The agents whose trials have limits, none of which any trial holds in any run; in natural order."""
+        if "feasible" not in self.trials.columns:
+            return []
+        agents, feasible = self.trials["agent"], self.trials["feasible"]
+        return sorted(set(agents.tolist()) - set(agents[feasible].tolist()), key=natural_order)
+
+    def _outputs_of(self, agent: str, best: Mapping[str, Any]) -> dict[str, float]:
+        """Return the outputs of an agent's first trial with this algorithm and configuration."""
+        if "outputs" not in self.trials.columns:
+            return {}
+        found = self.trials.where(agent=agent, algorithm=best["algorithm"])
+        rows = [row["outputs"] for row in found if row["config"] == best["config"]]
+        return dict(rows[0]) if rows else {}
 
     @property
     def best_config(self) -> dict[str, Any]:
@@ -158,6 +228,8 @@ class Study:
         return (min if self.any_minimizes else max)(best, key=lambda entry: entry["value"])
 
     def _best(self, table: Table) -> Table:
+        if len(self.objectives) > 1:
+            return Table.from_rows([], RECOMMENDATIONS)
         return best_rows(table, {label(run) for run in self.settings["runs"] if run.get("minimize")})
 
     def run(self, algorithm: str) -> dict[str, Any]:
@@ -220,8 +292,8 @@ class Study:
         if name is not None:
             settings["name"] = name
         trials, *tables = zip(*(study._tables for study in studies), strict=True)
-        if any("stopped_at" in table.columns for table in trials):
-            trials = tuple(map(with_stopped, trials))
+        names = {name for table in trials for name in table.columns}
+        trials = tuple(with_columns(table, names) for table in trials)
         return Study(settings, Table.concatenate(trials), *map(Table.concatenate, tables))
 
     def to_dataframe(self) -> Any:  # pandas is optional and has no types of its own

@@ -44,6 +44,8 @@ class Trial:
     pulls : evaluations that `value` is the mean of
     started, ended : seconds since 1970 by the clock of the agent; NaN if unknown
     intermediate : step -> value that was reported during the evaluation
+    outputs : name -> number as measured, with several objectives or limits; empty if the trial failed
+    feasible : whether it holds its agent's limits; None: there are none
     """
 
     agent: str
@@ -57,6 +59,8 @@ class Trial:
     started: float = math.nan
     ended: float = math.nan
     intermediate: Mapping[int, float] = field(default_factory=dict)
+    outputs: Mapping[str, float] = field(default_factory=dict)
+    feasible: bool | None = None
 
     @staticmethod
     def of_row(row: Mapping[str, Any], times: tuple[float, float] | None) -> Trial:
@@ -68,7 +72,7 @@ class Trial:
         return Trial(
             row["agent"], int(row["trial"]), int(row["round"]), STOPPED_EARLY if stopped else state,
             row["config"], value, row["failure"], int(row["pulls"]), started, ended,
-            {int(last): value} if stopped else {},
+            {int(last): value} if stopped else {}, row.get("outputs", {}), row.get("feasible"),
         )  # fmt: skip
 
 
@@ -100,9 +104,9 @@ def trials_frame(trials: Table, times: Table) -> Any:
     -------
     The columns `algorithm`, `agent`, `round`, `trial`, `value`, `state` ("succeeded", "failed" or "stopped
     early"), `started` and `ended` (times in UTC by the clock of the agent, NaT if unknown), one `config.NAME`
-    for each parameter in order of appearance, then `pulls`, `regret` and `failure`, and `stopped_at` if
-    trials were stopped early. The names are those of `trials.csv` and `times.csv`, so a parameter may be
-    called "value".
+    for each parameter in order of appearance, one `outputs.NAME` for each of several outputs, then `pulls`,
+    `regret` and `failure`, `stopped_at` if trials were stopped early, and `feasible` if there are limits. The
+    names are those of `trials.csv` and `times.csv`, so a parameter may be called "value".
 
     Numeric parameters have a numeric column, others a column of Python objects. A parameter that is inactive
     in a trial is NaN or None there; integers with a gap become floats.
@@ -124,9 +128,15 @@ def trials_frame(trials: Table, times: Table) -> Any:
     seconds = np.array([known.get(key, (math.nan, math.nan)) for key in _keys(trials)]).reshape(-1, 2)
     for name, column in zip(("started", "ended"), seconds.T, strict=True):
         columns[name] = pandas.to_datetime(column, unit="s", utc=True)
-    for name in dict.fromkeys(name for config in configs for name in config):
-        columns[f"config.{name}"] = _parameter_column([config.get(name) for config in configs])
-    last = [name for name in ("pulls", "regret", "failure", "stopped_at") if name in trials.columns]
+    named = [("config", configs)]
+    if "outputs" in trials.columns:
+        named.append(("outputs", trials["outputs"].tolist()))
+    for kind, rows in named:
+        for name in dict.fromkeys(name for row in rows for name in row):
+            columns[f"{kind}.{name}"] = _parameter_column([row.get(name) for row in rows])
+    last = [
+        name for name in ("pulls", "regret", "failure", "stopped_at", "feasible") if name in trials.columns
+    ]
     columns |= {name: trials[name].copy() for name in last}
     return pandas.DataFrame(columns)
 

@@ -31,6 +31,7 @@ class StudyInfo:
     num_rounds : as requested; None: until the algorithm is finished
     num_replayed : number of rounds that an earlier process ran. They are told again, so that nothing is
         missing; a callback that cannot recognise what it was told before may skip them
+    objectives : name -> "max" or "min" of the numbers that the objective returns by name; else empty
     """
 
     study: str
@@ -41,6 +42,7 @@ class StudyInfo:
     minimize: bool
     num_rounds: int | None = None
     num_replayed: int = 0
+    objectives: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -77,13 +77,16 @@ class Tracker(Callback):
         if trial.state == RUNNING:
             return
         sign, best = -1.0 if study.minimize else 1.0, self._best.get(trial.agent)
-        if trial.state == SUCCEEDED and (best is None or sign * (trial.value - best.value) > 0):
+        counts = trial.state == SUCCEEDED and trial.feasible is not False
+        if counts and (best is None or sign * (trial.value - best.value) > 0):
             best = self._best[trial.agent] = trial
         numbers = {
             "value": trial.value,
             "best": math.nan if best is None else best.value,
             "failed": float(math.isnan(trial.value)),
-        } | {
+        }
+        numbers |= {f"outputs/{name}": value for name, value in trial.outputs.items()}
+        numbers |= {
             f"config/{name}": float(value)
             for name, value in trial.config.items()
             if isinstance(value, int | float) and not isinstance(value, bool)

@@ -114,7 +114,7 @@ class OptunaTracker(Callback):
         if self._writer is None:
             attributes = {"algorithm": study.algorithm, "options": dict(study.options)}
             self._writer = OptunaWriter(
-                self._storage, study.study, study.label, study.space, study.minimize, self._one_study,
-                attributes,
+                self._storage, study.study, study.label, study.space, study.minimize, study.objectives,
+                self._one_study, attributes,
             )  # fmt: skip
         return self._writer

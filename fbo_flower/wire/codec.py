@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple, cast
 
 import numpy as np
 
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.messages import ArraySpec, Schema
 from fbo_flower.algorithms.options import canonical_json
-from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Phase, Report, Scalar, Task
+from fbo_flower.algorithms.records import AnyArray, Array, BoolArray, Outcome, Phase, Report, Scalar, Task
 from fbo_flower.errors import WireError
 from fbo_flower.wire.checks import checked_arrays, checked_values, count_at, json_object, show, text_at
 
@@ -158,6 +159,7 @@ def decode_report(
     envelope: Envelope,
     schema: Schema,
     dimension: int,
+    aims: Aims = NUMBER,
 ) -> tuple[Report, Disclosure]:
     """Return the report and the disclosure; WireError if it does not answer exactly this task.
 
@@ -166,6 +168,7 @@ def decode_report(
     task, envelope : the task and header that were sent
     schema : the algorithm's schema of reports
     dimension : `D` of the search space
+    aims : the agents' objectives and limits; without bounds
     """
     config = packed.config
     _check_version(config)
@@ -177,10 +180,10 @@ def decode_report(
     num_failed = count_at(config, "num-failed")
     if num_failed > task.num_trials:
         raise WireError(f"num-failed: expected at most {task.num_trials}, got {num_failed}", "num-failed")
-    allowed = {**schema.arrays, **disclosed_arrays(dimension, task.num_trials)}
+    allowed = {**schema.arrays, **disclosed_arrays(dimension, task.num_trials, aims)}
     named = checked_arrays(packed.arrays, allowed)
     values = checked_values(config, schema)
-    disclosure = decode_disclosure(named, config, task, num_failed)
+    disclosure = decode_disclosure(named, config, task, num_failed, aims)
     kept = {name: array for name, array in named.items() if not name.startswith("disclosed.")}
     return Report(task.trial, task.num_trials, num_failed, kept, values), disclosure
 
@@ -229,6 +232,7 @@ class Disclosure:
     times : `(k, 2)`, start and end of the evaluation of every row of `trials`, in seconds since 1970; None:
         unknown
     curves : `(k, 3)`, medians of the agent's learning curves, see `checked_summary`; None: it sends none
+    feasible : `(k,)`, which rows of `trials` hold the agent's limits; None: it has none
     """
 
     trials: Outcome | None = None
@@ -237,6 +241,7 @@ class Disclosure:
     expected: float | None = None
     times: Array | None = None
     curves: Array | None = None
+    feasible: BoolArray | None = None
 
 
 def encode_disclosure(disclosure: Disclosure) -> tuple[dict[str, AnyArray], dict[str, Scalar]]:
@@ -248,6 +253,10 @@ def encode_disclosure(disclosure: Disclosure) -> tuple[dict[str, AnyArray], dict
         arrays["disclosed.values"] = disclosure.trials.values
         if disclosure.trials.spans is not None:
             arrays["disclosed.pulls"] = disclosure.trials.spans
+        if disclosure.trials.outputs is not None:
+            arrays["disclosed.outputs"] = disclosure.trials.outputs
+        if disclosure.feasible is not None:
+            arrays["disclosed.feasible"] = disclosure.feasible.astype(np.int64)
         failures = {str(trial): reason for trial, reason in disclosure.trials.failures.items()}
         if disclosure.times is not None:
             arrays["disclosed.times"] = disclosure.times
@@ -267,7 +276,11 @@ def encode_disclosure(disclosure: Disclosure) -> tuple[dict[str, AnyArray], dict
 
 
 def decode_disclosure(
-    named: Mapping[str, AnyArray], config: Mapping[str, Scalar], task: Task, num_failed: int
+    named: Mapping[str, AnyArray],
+    config: Mapping[str, Scalar],
+    task: Task,
+    num_failed: int,
+    aims: Aims = NUMBER,
 ) -> Disclosure:
     """Return the disclosure; WireError if it contradicts the task or the report.
 
@@ -281,6 +294,7 @@ def decode_disclosure(
         raise WireError(
             f"num-failed: expected {len(trials.failures)} as disclosed, got {num_failed}", "num-failed"
         )
+    trials, feasible = _with_outputs(named, trials, aims)
     times = _disclosed_times(named, trials)
     incumbent = config.get("disclosed.incumbent")
     if incumbent is not None and (not isinstance(incumbent, float) or np.isinf(incumbent)):
@@ -298,13 +312,19 @@ def decode_disclosure(
     own = named.get(OWN)
     if own is not None:  # an agent has no more curves than trials
         own = checked_summary(OWN, own, float(task.end))
-    return Disclosure(trials, incumbent, recommendation, expected, times, own)
+    return Disclosure(trials, incumbent, recommendation, expected, times, own, feasible)
 
 
 @lru_cache(maxsize=256)
-def disclosed_arrays(dimension: int, num_trials: int) -> Mapping[str, ArraySpec]:
+def disclosed_arrays(dimension: int, num_trials: int, aims: Aims = NUMBER) -> Mapping[str, ArraySpec]:
     """Return the arrays that an agent may disclose after a task of `num_trials` trials."""
-    return {
+    further: dict[str, ArraySpec] = {}
+    if aims.has_outputs:
+        shape = (None, len(aims.names))
+        further["disclosed.outputs"] = ArraySpec(shape, low=-np.inf, high=np.inf, max_length=num_trials)
+    if aims.limits:
+        further["disclosed.feasible"] = ArraySpec((None,), "int64", 0, 1, num_trials)
+    return further | {
         "disclosed.points": ArraySpec((None, dimension), low=0.0, high=1.0, max_length=num_trials),
         "disclosed.values": ArraySpec((None,), low=-np.inf, high=np.inf, max_length=num_trials),
         "disclosed.pulls": ArraySpec((None,), "int64", 1, num_trials, num_trials),
@@ -313,6 +333,41 @@ def disclosed_arrays(dimension: int, num_trials: int) -> Mapping[str, ArraySpec]
         "disclosed.stopped": ArraySpec((None,), "int64", -1, LATEST_STEP, num_trials),
         OWN: SPEC,
     }
+
+
+def _with_outputs(
+    named: Mapping[str, AnyArray], trials: Outcome | None, aims: Aims
+) -> tuple[Outcome | None, BoolArray | None]:
+    """Return the trials with their outputs, and which hold the limits."""
+    has = trials is not None and aims.has_outputs, trials is not None and bool(aims.limits)
+    if has != ("disclosed.outputs" in named, "disclosed.feasible" in named):
+        raise WireError(
+            "disclosed.outputs, disclosed.feasible: expected outputs beside values, and flags with limits",
+            "disclosed",
+        )
+    if trials is None or not has[0]:
+        return trials, None
+    outputs = np.asarray(named["disclosed.outputs"], dtype=np.float64)
+    failed = np.isnan(trials.values)
+    if len(outputs) != len(failed) or not np.array_equal(outputs[:, 0], trials.values, equal_nan=True):
+        raise WireError(
+            "disclosed.outputs: expected a row for every disclosed trial, whose first entry is its value",
+            "disclosed",
+        )
+    if not np.isfinite(outputs[~failed]).all() or not np.isnan(outputs[failed]).all():
+        raise WireError(
+            "disclosed.outputs: expected finite numbers, and NaN where a trial failed", "disclosed"
+        )
+    trials = replace(trials, outputs=outputs)
+    if not has[1]:
+        return trials, None
+    feasible = named["disclosed.feasible"] == 1
+    if len(feasible) != len(failed) or feasible[failed].any():
+        raise WireError(
+            "disclosed.feasible: expected 0 or 1 for every disclosed trial, and 0 where it failed",
+            "disclosed",
+        )
+    return trials, feasible
 
 
 def _disclosed_times(named: Mapping[str, AnyArray], trials: Outcome | None) -> Array | None:

@@ -1,8 +1,22 @@
-"""Attack Co-KG: recover values from successive posteriors, and points from one covariance."""
+"""Attack Co-KG: recover values from successive posteriors, and points from one covariance.
+
+A posterior at pivots determines the observations behind it. In whitened coordinates
+(`numerics.surrogates.pivots`) an observation of `y` at `x`, whose row of the basis is `w`, turns mean and
+covariance into
+
+    m' = m + g (y - w^T m),  g = C w / (w^T C w + s2),
+
+and the server chose `x` itself: one linear equation in `y`. Noise `e_t ~ N(0, s^2 I)` on the mean of report
+`t` does not change the covariances `C_t`, and therefore no gain. All reports of a run together,
+
+    m_t = C_t (U c + sum_(i <= t) w_i y_i / s2) + e_t,
+
+are one linear regression for all `y_i`; `U` spans the warm-up's observations and follows from `C_1`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,17 +27,19 @@ from fbo_flower.algorithms.co_kg.state import CoKGState, SharedPrior
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients import client_app
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.surrogates.pivots import extend
 from fbo_flower.simulation import InProcessGrid
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import TuningStrategy
-from studies.attacks.reconstruction import outside, value_of_one_round, values_at, values_of_a_run
-from studies.attacks.records import AttackResult, rms
+from fbo_flower.study import Study
+from studies.attacks.records import SQUARE, AttackResult, compared, evaluated, lowest
 
 NUM_ROUNDS = 23
 FIRST = 6  # points that the agent chose: the warm-up and its first own choice
 NOISES = (0.0, 0.3, 1.0)
 SIDE = 201  # points per axis of the grid that is searched
+VISIBLE = 1e-6  # smallest share of the largest eigenvalue that counts as an observation
 
 
 @dataclass(frozen=True)
@@ -62,10 +78,9 @@ class CuriousView:
         axis = np.linspace(0.0, 1.0, SIDE)
         grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1)
         rows = extend(grid.reshape(-1, 2), self.setting.pivots, self.setting.hyperparameters)
-        far = np.pad(outside(self.covariances[0], rows, FIRST).reshape(SIDE, SIDE), 1, constant_values=np.inf)
-        around = np.stack([np.roll(far, (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1)])
-        is_lowest = (far == around.min(axis=0))[1:-1, 1:-1]
-        return np.asarray(grid[is_lowest][np.argsort(far[1:-1, 1:-1][is_lowest])[:FIRST]])
+        far = outside(self.covariances[0], rows, FIRST).reshape(SIDE, SIDE)
+        is_lowest = lowest(far)
+        return np.asarray(grid[is_lowest][np.argsort(far[is_lowest])[:FIRST]])
 
     def warm_up_values(self, points: Array) -> Array:
         """Return the values `(6,)` recovered from the first report, given their points."""
@@ -83,30 +98,35 @@ class _Watching(TuningStrategy):
         self.seen: list[CoKGState] = [*getattr(self, "seen", []), self._current().state]
 
 
-def watch(num_rounds: int = NUM_ROUNDS, agent: str = "0", seed: int = 0, **options: Any) -> CuriousView:
-    """Run Co-KG on a test function and return what the server received from one of four agents.
-
-    No point is repeated in the warm-up: of two values at one point only the mean can be recovered.
-    """
+def overheard(num_rounds: int, seed: int, **options: Any) -> tuple[Study, list[CuriousView]]:
+    """Run Co-KG on the function f1; return the study and what the server received from each agent."""
     problem = make_problem("f1", 4, seed, {})
+    server = _Watching(num_agents=4, seed=seed, **options)
     app = client_app(problem, problem.space, seed=seed, disclose="trials")
-    server = _Watching(
-        num_agents=4, seed=seed, num_draws=16, num_starts=1, rank_cut=1e-8, tolerance=1e-6, num_repeated=0,
-        **options,
-    )  # fmt: skip
     study = server.start(InProcessGrid(app, 4), num_rounds=num_rounds).study
     states = server.seen[1:num_rounds]
     setting = states[-1].setting
     assert setting is not None
-    posteriors = [state.posteriors[agent] for state in states]
-    rows = study.trials.where(agent=agent)
-    points = np.array([[c["x1"], c["x2"]] for c in rows["config"]])
-    values = (np.asarray(rows["value"], dtype=np.float64) - setting.shift) / setting.scale
-    basis = extend(points[FIRST:], setting.pivots, setting.hyperparameters)
-    return CuriousView(
-        [b.mean for b in posteriors], [b.covariance for b in posteriors], basis,
-        setting.hyperparameters.noise_variance, values[FIRST:], setting, points[:FIRST], values[:FIRST],
-    )  # fmt: skip
+    views = []
+    for agent in map(str, range(4)):
+        posteriors = [state.posteriors[agent] for state in states]
+        points, values, _ = evaluated(study, agent)
+        values = (values - setting.shift) / setting.scale
+        basis = extend(points[FIRST:], setting.pivots, setting.hyperparameters)
+        views.append(CuriousView(
+            [b.mean for b in posteriors], [b.covariance for b in posteriors], basis,
+            setting.hyperparameters.noise_variance, values[FIRST:], setting, points[:FIRST], values[:FIRST],
+        ))  # fmt: skip
+    return study, views
+
+
+def watch(num_rounds: int = NUM_ROUNDS, seed: int = 0, **options: Any) -> CuriousView:
+    """Return what the server received from the first agent.
+
+    No point is repeated in the warm-up: of two values at one point only the mean can be recovered.
+    """
+    exact = {"num_draws": 16, "num_starts": 1, "rank_cut": 1e-8, "tolerance": 1e-6, "num_repeated": 0}
+    return overheard(num_rounds, seed, **exact, **options)[1][0]
 
 
 def attack(seed: int) -> Iterator[AttackResult]:
@@ -115,29 +135,85 @@ def attack(seed: int) -> Iterator[AttackResult]:
     for noise in NOISES:
         seen = watch(seed=seed, mean_noise_stddev=noise)
         with_noise = f", noise {noise:g} on means" if noise else ""
-        guess, count = float(seen.values.std()), len(seen.values)
-        yield AttackResult(
-            f"values at points that the server chose, two reports{with_noise}",
-            rms(seen.each_round() - seen.values), guess, unit, count, how,
-        )  # fmt: skip
-        yield AttackResult(
-            f"the same, all reports of the run{with_noise}",
-            rms(seen.whole_run() - seen.values), guess, unit, count, how,
-        )  # fmt: skip
-        found = seen.warm_up_points()
-        yield AttackResult(
-            f"points of the warm-up{with_noise}", rms(_distances(seen.points, found)),
-            rms(_distances(seen.points, np.random.default_rng(seed).random((FIRST, 2)))),
-            "side of the square", FIRST, "as many uniform points",
-        )  # fmt: skip
+        for text, found in (
+            ("values at points that the server chose, two reports", seen.each_round()),
+            ("the same, all reports of the run", seen.whole_run()),
+        ):
+            yield compared(text + with_noise, found - seen.values, seen.values.std(), unit, how)
+        places, uniform = seen.warm_up_points(), np.random.default_rng(seed).random((FIRST, 2))
+        near, far = (_distances(seen.points, found) for found in (places, uniform))
+        yield compared(f"points of the warm-up{with_noise}", near, far, SQUARE, "as many uniform points")
         if not noise:
-            recovered = seen.warm_up_values(seen.points)
-            yield AttackResult(
-                "values of the warm-up, once its points are found",
-                rms(recovered - seen.first_values), float(seen.first_values.std()), unit, FIRST, how,
-            )  # fmt: skip
+            errors = seen.warm_up_values(seen.points) - seen.first_values
+            text = "values of the warm-up, once its points are found"
+            yield compared(text, errors, seen.first_values.std(), unit, how)
 
 
 def _distances(points: Array, found: Array) -> Array:
     """Return each point's distance `(n,)`, in the maximum norm, to the nearest recovered point."""
     return np.asarray(np.abs(points[:, np.newaxis] - found[np.newaxis]).max(axis=2).min(axis=1))
+
+
+# -- linear algebra ------------------------------------------------------------------------------------
+
+
+def value_of_one_round(
+    mean_before: Array, covariance_before: Array, mean_after: Array, row: Array, noise_variance: float
+) -> float:
+    """Recover `y` from the reports before and after it was observed.
+
+    Parameters
+    ----------
+    mean_before, mean_after : `(r,)`
+    covariance_before : `(r, r)`
+    row : `(r,)`, row of the basis at the point that the server chose
+    """
+    gain = covariance_before @ row
+    gain /= row @ gain + noise_variance
+    change = mean_after - mean_before
+    return float(row @ mean_before + (gain @ change) / (gain @ gain))
+
+
+def values_of_a_run(
+    means: Sequence[Array], covariances: Sequence[Array], rows: Array, noise_variance: float
+) -> Array:
+    """Estimate every `y` after the warm-up, `(T - 1,)`, from all `T` reports together, by least squares.
+
+    Parameters
+    ----------
+    means, covariances : posteriors in the reports, in order; the first report follows the warm-up
+    rows : `(T - 1, r)`, rows of the basis at the points that the server chose after it
+    """
+    added = cholesky(covariances[0]).inverse() - np.eye(len(means[0]))
+    eigenvalues, vectors = np.linalg.eigh(added)
+    warm_up = vectors[:, eigenvalues > VISIBLE * eigenvalues[-1]]  # U
+    blocks = []
+    for t, covariance in enumerate(covariances):
+        known = rows.T / noise_variance * (np.arange(len(rows)) < t)
+        blocks.append(covariance @ np.hstack([warm_up * eigenvalues[-1], known]))
+    solution = np.linalg.lstsq(np.vstack(blocks), np.concatenate(means), rcond=1e-12)[0]
+    return np.asarray(solution[warm_up.shape[1] :])
+
+
+def outside(covariance: Array, rows: Array, num_observations: int) -> Array:
+    """Return for each candidate point `(Q,)` how far it is from the observed points; 0 at each of them.
+
+    `n` observations add `C^-1 - I` to the prior's precision, a matrix whose span is that of their rows of the
+    basis. The result is the share of a candidate's row outside this span. So the covariance alone reveals the
+    agent's points.
+
+    Parameters
+    ----------
+    covariance : `(r, r)`, covariance in any report
+    rows : `(Q, r)`, rows of the basis at the candidates
+    num_observations : `n`, number of the agent's observations, at different points
+    """
+    added = cholesky(covariance).inverse() - np.eye(len(covariance))
+    span = np.linalg.eigh(added)[1][:, -num_observations:]
+    return np.asarray(1.0 - np.square(rows @ span).sum(axis=1) / np.square(rows).sum(axis=1))
+
+
+def values_at(mean: Array, covariance: Array, rows: Array, noise_variance: float) -> Array:
+    """Recover the observed values `(n,)` from one report, given the rows `(n, r)` of their points."""
+    shift = cholesky(covariance).solve(mean)  # W^T y / s2
+    return np.asarray(np.linalg.lstsq(rows.T / noise_variance, shift)[0])

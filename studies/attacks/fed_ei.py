@@ -30,7 +30,7 @@ from fbo_flower.space import SearchSpace
 from fbo_flower.strategies import TuningStrategy
 from studies.attacks import fed_ei_server
 from studies.attacks.fed_ei_server import HONEST, NUM_AGENTS, SAME, SHARING, HostileServer, Total
-from studies.attacks.records import AttackResult, rms
+from studies.attacks.records import SQUARE, AttackResult, compared
 from studies.papers.ei.problems import PROBLEMS
 
 LINKED = ("Styblinski-5", "draws, .64 in common")
@@ -248,11 +248,7 @@ def first_sum(seed: int, num_agents: int = 16, num_features: int = 100) -> Itera
     recovered = np.linalg.lstsq(features(found).T, features(points).T @ values, rcond=None)[0]
     uniform = np.linalg.norm(points[:, None] - draws.random(points.shape), axis=2).min(axis=1)
     what = f"a sum of {num_features} features over {num_agents} agents with a point each:"
-    yield AttackResult(
-        f"{what} points", rms(distances.min(axis=1)), rms(uniform), "side of the square", num_agents,
-        "as many uniform points",
-    )  # fmt: skip
-    yield AttackResult(
-        f"{what} values, without a name", rms(recovered[distances.argmin(axis=1)] - values),
-        float(values.std()), "s.d. of the values", num_agents, "the mean of the values",
-    )  # fmt: skip
+    near, how = distances.min(axis=1), "as many uniform points"
+    yield compared(f"{what} points", near, uniform, SQUARE, how)
+    errors, text = recovered[distances.argmin(axis=1)] - values, f"{what} values, without a name"
+    yield compared(text, errors, values.std(), "s.d. of the values", "the mean of the values")

@@ -12,9 +12,7 @@ anything. Standard errors are over seeds.
 from __future__ import annotations
 
 import argparse
-import csv
 import logging
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,8 +29,9 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates.trend import LARGEST
 from fbo_flower.simulation import Fault, InProcessGrid
 from fbo_flower.strategies import TuningStrategy
-from studies.papers.ei.curves import best_so_far
 from studies.papers.ei.problems import PROBLEMS
+from studies.report import mean_and_error, table, write_csv
+from studies.runs import best_so_far, rounds_of
 
 LABELS = ("Styblinski-5", "Hartmann-6", "draws, .64 in common")
 NUM_AGENTS, NUM_INITIAL, BUDGET, AT = 8, 2, 20, (4, 5, 10, 20)
@@ -92,9 +91,10 @@ def _scores(label: str, method: str, seed: int, num_liars: int, budget: int) -> 
             faults[agent] = Fault("malformed", ALWAYS, change=change)
     app = client_app(problem, problem.space, seed=seed, disclose="trials")
     algorithm = make_algorithm(name, {"num_initial": NUM_INITIAL, **options})
-    rounds = budget - NUM_INITIAL + (2 if name == "fed-ei" else 1)  # fed-ei has a round without a trial
     strategy = TuningStrategy(algorithm, num_agents=NUM_AGENTS, seed=seed)
-    study = strategy.start(InProcessGrid(app, NUM_AGENTS, faults=faults), num_rounds=rounds).study
+    study = strategy.start(
+        InProcessGrid(app, NUM_AGENTS, faults=faults), num_rounds=rounds_of(name, NUM_INITIAL, budget)
+    ).study
     return best_so_far(study, problem, budget)
 
 
@@ -108,7 +108,7 @@ def _change(lie: Lie, rng: np.random.Generator, content: RecordDict) -> RecordDi
     return content
 
 
-def table(found: Sequence[dict[int, dict[tuple[str, str], Array]]]) -> list[dict[str, object]]:
+def rows_of(found: Sequence[dict[int, dict[tuple[str, str], Array]]]) -> list[dict[str, object]]:
     """Return a row for each problem, method, number of liars and number of evaluations.
 
     Parameters
@@ -123,15 +123,14 @@ def table(found: Sequence[dict[int, dict[tuple[str, str], Array]]]) -> list[dict
             without = np.array([of[0][label, method][:honest].mean(axis=0) for of in found])
             alone = np.array([of[0][label, "ei"][:honest].mean(axis=0) for of in found])
             for at in AT:
-                row: dict[str, object] = {
+                made: dict[str, object] = {
                     "problem": label, "method": method, "liars": number, "evaluations": at,
                     "score": f"{scores[:, at - 1].mean():.3f}",
                 }  # fmt: skip
                 for name, other in (("minus without liars", without), ("minus ei", alone)):
-                    difference = scores[:, at - 1] - other[:, at - 1]
-                    error = difference.std(ddof=1) / np.sqrt(len(found)) if len(found) > 1 else np.nan
-                    row |= {name: f"{difference.mean():+.3f}", f"s.e. {name}": f"{error:.3f}"}
-                rows.append(row)
+                    mean, error = mean_and_error(scores[:, at - 1] - other[:, at - 1])
+                    made |= {name: f"{mean:+.3f}", f"s.e. {name}": f"{error:.3f}"}
+                rows.append(made)
     return rows
 
 
@@ -143,18 +142,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     logging.getLogger("flwr").setLevel(logging.ERROR)
     seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
-    found = [{number: liars(seed, number) for number in NUM_LIARS} for seed in seeds]
-    rows = table(found)
-    with options.out.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    print("| problem | method | liars | evaluations | score | minus without liars | minus ei |")
-    print("|---|---|---:|---:|---:|---:|---:|", file=sys.stdout)
-    for row in rows:
-        first = [str(row[name]) for name in ("problem", "method", "liars", "evaluations", "score")]
-        both = [f"{row[name]} +- {row[f's.e. {name}']}" for name in ("minus without liars", "minus ei")]
-        print(f"| {' | '.join([*first, *both])} |")
+    rows = rows_of([{number: liars(seed, number) for number in NUM_LIARS} for seed in seeds])
+    write_csv(options.out, list(rows[0]), [list(made.values()) for made in rows])
+    print(table(list(rows[0]), [made.values() for made in rows]), end="")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.algorithms.records import Array
-from fbo_flower.clients import client_app
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.optim.maximise import maximise
 from fbo_flower.numerics.surrogates import rff
@@ -21,7 +20,7 @@ from fbo_flower.numerics.surrogates.transforms import standardise
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import DPFTS, FTS, TuningStrategy
 from studies.attacks.noise import attack as noise_attack
-from studies.attacks.records import AttackResult, TappedGrid, rms
+from studies.attacks.records import SQUARE, UNITS, AttackResult, compared, evaluated, overhear
 
 NUM_AGENTS = 4
 NUM_ROUNDS = 21
@@ -41,23 +40,16 @@ def attack(seed: int) -> Iterator[AttackResult]:
 
 def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackResult]:
     problem = make_problem("f1", NUM_AGENTS, seed, {})
-    grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
-    study = server.start(grid, num_rounds=NUM_ROUNDS).study
+    study, heard = overhear(problem, server, NUM_ROUNDS, seed)
     corners = np.stack(np.meshgrid(*[np.linspace(0, 1, 41)] * 2), axis=-1).reshape(-1, 2)
     distances, uniform, single, averaged, truths, later_truths = [], [], [], [], [], []
     draws = np.random.default_rng(seed)
     for agent in map(str, range(NUM_AGENTS)):
-        tasks = {o.round: o.arrays for o in grid.heard.tasks if o.agent == agent}
-        sent = {
-            o.round: _weights(o.arrays)
-            for o in grid.heard.reports
-            if o.agent == agent and "weights" in o.arrays
-        }
+        tasks = {o.round: o.arrays for o in heard.tasks if o.agent == agent}
+        sent = {o.round: _float(o.arrays["weights"]) for o in heard.sent("weights", agent)}
         shared = next(t for t in tasks.values() if "frequencies" in t)
         features = rff.RandomFeatures(_float(shared["frequencies"]), _float(shared["phases"]))
-        rows = study.trials.where(agent=agent)
-        points = np.array([[c["x1"], c["x2"]] for c in rows["config"]])
-        values = np.asarray(rows["value"], dtype=np.float64)
+        points, values, _ = evaluated(study, agent)
         found: list[Array] = []
         for number, task in sorted(tasks.items()):
             if "weights" not in task:
@@ -80,26 +72,15 @@ def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackRe
             units = [float(standardise(values[: NUM_INITIAL + k - 1])[trial]) for k in later]
             truths.append(units[0])
             later_truths.append(float(np.mean(units)))
-    truth, later_truth = np.array(truths), np.array(later_truths)
-    how = "the mean of the values"
     if name == "FTS":
-        yield AttackResult(
-            f"{name}: points of foreign rounds", rms(distances), rms(uniform), "side of the square",
-            len(distances), "a uniform point",
-        )  # fmt: skip
-    guess = float(truth.std())
-    yield AttackResult(
-        f"{name}: values there, from the next weights", rms(single - truth), guess,
-        "s.d. of the agent's values", len(truth), how,
-    )  # fmt: skip
-    yield AttackResult(
-        f"{name}: the same, mean over all later weights", rms(averaged - later_truth),
-        float(later_truth.std()), "s.d. of the agent's values", len(truth), how,
-    )  # fmt: skip
-
-
-def _weights(arrays: Any) -> Array:
-    return _float(arrays["weights"])
+        text = f"{name}: points of foreign rounds"
+        yield compared(text, distances, uniform, SQUARE, "a uniform point")
+    for text, told, truth in (
+        ("values there, from the next weights", single, truths),
+        ("the same, mean over all later weights", averaged, later_truths),
+    ):
+        errors = np.subtract(told, truth)
+        yield compared(f"{name}: {text}", errors, np.std(truth), UNITS, "the mean of the values")
 
 
 def _float(array: Any) -> Array:

@@ -26,7 +26,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import AgentJournal
-from studies.attacks.records import AttackResult, rms
+from studies.attacks.records import AttackResult, compared
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 ALGORITHM = DPFTS(noise="local", sampling_rate=1.0, num_initial=3, num_candidates=64, num_path_features=32)
@@ -65,10 +65,8 @@ def _average(folder: Path, agent: str, forgets: bool, seed: int) -> Iterator[Att
     truth = _own_message(path, task)
     noise = 2.0 * ALGORITHM.clip * ALGORITHM.noise_multiplier  # 2 C z, with one region
     errors = (np.mean(answers, axis=0) - truth) / noise
-    yield AttackResult(
-        f"{agent}: a message with local noise, mean of {len(answers)} answers to {NUM_REQUESTS} requests",
-        rms(errors), 1.0, "s.d. of the noise", errors.size, "one answer to an honest server",
-    )  # fmt: skip
+    what = f"a message with local noise, mean of {len(answers)} answers to {NUM_REQUESTS} requests"
+    yield compared(f"{agent}: {what}", errors, 1.0, "s.d. of the noise", "one answer to an honest server")
 
 
 def _decoys(folder: Path, agent: str, forgets: bool) -> AttackResult:

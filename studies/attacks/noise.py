@@ -30,7 +30,7 @@ from fbo_flower.numerics.noise_grid import add_noise, grid_step
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.simulation.problems import make_problem
-from studies.attacks.records import AttackResult, TappedGrid, rms
+from studies.attacks.records import AttackResult, TappedGrid, compared, rms
 
 NUM_MESSAGES, NUM_OBSERVATIONS = 20, 8
 NUM_AGENTS, NUM_ROUNDS = 8, 12
@@ -53,11 +53,9 @@ def attack(seed: int) -> Iterator[AttackResult]:
     for name, server_seed in (("with a seed", seed), ("without a seed", None)):
         found = central_noise(server_seed, seed)
         unit = rms(found.released - found.noise)
-        yield AttackResult(
-            f"DP-FTS, central noise, strategy {name}: sums before noise, from the study's files",
-            rms(found.noise - found.rebuilt) / unit, rms(found.noise) / unit, "r.m.s. of sums",
-            found.noise.size, "the released sums",
-        )  # fmt: skip
+        text = f"DP-FTS, central noise, strategy {name}: sums before noise, from the study's files"
+        errors, guess = (found.noise - found.rebuilt) / unit, found.noise / unit
+        yield compared(text, errors, guess, "r.m.s. of sums", "the released sums")
 
 
 # -- local noise: the same trial asked for twice ---------------------------------------------------
@@ -79,9 +77,7 @@ def _local_noise(seed: int) -> Iterator[AttackResult]:
 
 def _row(secret: str, errors: list[Array], pairs: list[tuple[Array, Array, Array]]) -> AttackResult:
     unit = rms(np.array([message for message, _, _ in pairs]))
-    return AttackResult(
-        f"DP-FTS, local {secret}", rms(np.array(errors)) / unit, 1.0, _UNIT, np.size(errors), "zeros"
-    )
+    return compared(f"DP-FTS, local {secret}", np.array(errors) / unit, 1.0, _UNIT, "zeros")
 
 
 def _answers(seed: int, device: bool, without_features: bool = False) -> list[tuple[Array, Array, Array]]:
@@ -167,10 +163,9 @@ def central_noise(server_seed: int | None, seed: int) -> CentralNoise:
         settings = json.loads((Path(directory) / "study.json").read_text(encoding="utf-8"))
     recorded = int(settings["runs"][0]["seed"])
     sent: dict[int, list[Array]] = {}
-    for report in grid.heard.reports:
-        if "weights" in report.arrays:
-            sent.setdefault(report.round, []).append(floats(report.arrays["weights"]))
-    released = {o.round: floats(o.arrays["weights"])[0] for o in grid.heard.tasks if "weights" in o.arrays}
+    for report in grid.heard.sent("weights"):
+        sent.setdefault(report.round, []).append(floats(report.arrays["weights"]))
+    released = {o.round: floats(o.arrays["weights"])[0] for o in grid.heard.told("weights")}
     rounds = sorted(released)
     sums = np.array([np.mean(sent[k - 1], axis=0) for k in rounds])  # one region, equal shares
     clip = float(server.algorithm.options()["clip"])  # type: ignore[arg-type]

@@ -8,83 +8,55 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.algorithms.records import Array
-from fbo_flower.clients import client_app
 from fbo_flower.simulation.problems import make_problem
-from fbo_flower.strategies import STRATEGIES, TuningStrategy
-from studies.attacks.records import AttackResult, Heard, TappedGrid, rms
+from fbo_flower.strategies import STRATEGIES
+from studies.attacks.records import SQUARE, AttackResult, compared, evaluated, overhear
 from studies.peers.fmtbo import public_points
 
 NUM_AGENTS = 4
 NUM_ROUNDS = 10
-SIDE = "side of the square"
 
 
 def consensus(seed: int) -> Iterator[AttackResult]:
     """Attack four agents on the function f1: the points that they evaluate, and their best points."""
-    found, heard = _run(STRATEGIES["consensus"](num_agents=NUM_AGENTS, seed=seed), seed)
+    problem = make_problem("f1", NUM_AGENTS, seed, {})
+    server = STRATEGIES["consensus"](num_agents=NUM_AGENTS, seed=seed)
+    study, heard = overhear(problem, server, NUM_ROUNDS, seed)
     draws = np.random.default_rng(seed)
-    told = {(o.agent, o.round + 1): o.arrays["design"] for o in heard.reports if "design" in o.arrays}
-    told |= {(o.agent, o.round): o.arrays["design"] for o in heard.tasks if "design" in o.arrays}
+    told = {(o.agent, o.round + 1): o.arrays["design"] for o in heard.sent("design")}
+    told |= {(o.agent, o.round): o.arrays["design"] for o in heard.told("design")}
     errors, guesses, best, uniform = [], [], [], []
-    for agent, made in found.items():
-        for point, number in zip(made.points, made.rounds, strict=True):
+    for agent in map(str, range(NUM_AGENTS)):
+        points, values, rounds = evaluated(study, agent)
+        for point, number in zip(points, rounds.tolist(), strict=True):
             if (agent, number) in told:
                 errors.append(float(np.linalg.norm(point - told[agent, number])))
                 guesses.append(float(np.linalg.norm(point - draws.random(2))))
-        top = made.points[int(np.argmax(made.values))]
+        top = points[int(np.argmax(values))]
         best.append(float(np.linalg.norm(told[agent, NUM_ROUNDS + 1] - top)))
         uniform.append(float(np.linalg.norm(draws.random(2) - top)))
-    yield AttackResult(
-        "Consensus: the points it evaluates, from the designs that are exchanged",
-        rms(errors), rms(guesses), SIDE, len(errors), "a uniform point",
-    )  # fmt: skip
-    yield AttackResult(
-        "Consensus: its best point, from the last design",
-        rms(best), rms(uniform), SIDE, len(best), "a uniform point",
-    )  # fmt: skip
+    text, how = "Consensus: the points it evaluates, from the designs that are exchanged", "a uniform point"
+    yield compared(text, errors, guesses, SQUARE, how)
+    yield compared("Consensus: its best point, from the last design", best, uniform, SQUARE, how)
 
 
 def fmtbo(seed: int) -> Iterator[AttackResult]:
     """Attack four agents on the function f1: their best points, from the ranks of public points."""
-    found, heard = _run(STRATEGIES["fmtbo"](num_agents=NUM_AGENTS, seed=seed), seed)
+    problem = make_problem("f1", NUM_AGENTS, seed, {})
+    server = STRATEGIES["fmtbo"](num_agents=NUM_AGENTS, seed=seed)
+    study, heard = overhear(problem, server, NUM_ROUNDS, seed)
     draws = np.random.default_rng(seed)
     public_seed = int(json.loads(heard.tasks[0].config["values"])["seed"])
-    ranked = [np.asarray(o.arrays["ranks"]) for o in heard.reports if "ranks" in o.arrays]
-    points = public_points(make_problem("f1", NUM_AGENTS, seed, {}).space, len(ranked[0]), public_seed)
-    ranks = {o.agent: np.asarray(o.arrays["ranks"]) for o in heard.reports if "ranks" in o.arrays}
+    ranks = {o.agent: np.asarray(o.arrays["ranks"]) for o in heard.sent("ranks")}
+    public = public_points(problem.space, len(ranks["0"]), public_seed)
     errors, guesses = [], []
-    for agent, made in found.items():
-        top = made.points[int(np.argmax(made.values))]
-        errors.append(float(np.linalg.norm(points[int(np.argmax(ranks[agent]))] - top)))
-        guesses.append(float(np.linalg.norm(draws.random(2) - top)))
-    yield AttackResult(
-        "FMTBO: its best point, from the ranks of public points",
-        rms(errors), rms(guesses), SIDE, len(errors), "a uniform point",
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Made:
-    """What an agent evaluated: points `(n, 2)`, values and rounds `(n,)`."""
-
-    points: Array
-    values: Array
-    rounds: list[int]
-
-
-def _run(server: TuningStrategy, seed: int) -> tuple[dict[str, Made], Heard]:
-    """Return what every agent evaluated, and what the server heard."""
-    problem = make_problem("f1", NUM_AGENTS, seed, {})
-    grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
-    trials = server.start(grid, num_rounds=NUM_ROUNDS).study.trials
-    found = {}
     for agent in map(str, range(NUM_AGENTS)):
-        rows = trials.where(agent=agent)
-        points = np.array([[c["x1"], c["x2"]] for c in rows["config"]])
-        found[agent] = Made(points, np.asarray(rows["value"], dtype=np.float64), rows["round"].tolist())
-    return found, grid.heard
+        points, values, _ = evaluated(study, agent)
+        top = points[int(np.argmax(values))]
+        errors.append(float(np.linalg.norm(public[int(np.argmax(ranks[agent]))] - top)))
+        guesses.append(float(np.linalg.norm(draws.random(2) - top)))
+    text = "FMTBO: its best point, from the ranks of public points"
+    yield compared(text, errors, guesses, SQUARE, "a uniform point")

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from fbo_flower.algorithms.bandits.base import branching
-from fbo_flower.clients import client_app
 from fbo_flower.numerics.bandits import partition
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import PFPNE, FedPNE, TuningStrategy
-from studies.attacks.records import AttackResult, TappedGrid, rms
+from studies.attacks.records import AttackResult, compared, overhear
 
 NUM_AGENTS = 4
 BUDGET = 100
@@ -28,18 +27,17 @@ def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackRe
     """Yield the error of the reported means against each agent's values at the centres of the cells."""
     problem = make_problem("garland", NUM_AGENTS, seed, {})
     space = problem.space
-    grid = TappedGrid(client_app(problem, space, seed=seed, disclose="trials"), NUM_AGENTS)
-    study = server.start(grid, num_rounds=None).study
+    study, heard = overhear(problem, server, None, seed)
     spread = float(np.std(np.asarray(study.trials["value"], dtype=np.float64)))
-    tasks = {(o.agent, o.round): o for o in grid.heard.tasks if "cells" in o.arrays}
+    tasks = {(o.agent, o.round): o for o in heard.told("cells")}
     own: dict[tuple[str, bytes], list[tuple[int, float]]] = {}
     for row in study.trials:
         place = space.encode(row["config"]).round(12).tobytes()
         own.setdefault((row["agent"], place), []).append((row["pulls"], row["value"]))
     errors: dict[bool, list[float]] = {True: [], False: []}
-    for report in grid.heard.reports:
+    for report in heard.sent("means"):
         task = tasks.get((report.agent, report.round))
-        if task is None or "means" not in report.arrays:
+        if task is None:
             continue
         values = json.loads(str(task.config["values"]))
         depth, cells = int(values["depth"]), np.asarray(task.arrays["cells"], dtype=np.int64)
@@ -53,7 +51,5 @@ def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackRe
                 errors[int(count) == 1].append(float(mean) - truth)
     for single, text in ((True, "values in cells of one pull"), (False, "means of cells of several pulls")):
         if errors[single]:
-            yield AttackResult(
-                f"{name}: {text}, at known points", rms(errors[single]), spread, "the objective's own",
-                len(errors[single]), "the mean of all values",
-            )  # fmt: skip
+            what, how = f"{name}: {text}, at known points", "the mean of all values"
+            yield compared(what, errors[single], spread, "the objective's own", how)

@@ -14,13 +14,12 @@ import numpy as np
 from scipy.optimize import minimize
 
 from fbo_flower.algorithms.records import Array
-from fbo_flower.clients import client_app
 from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.numerics.surrogates.transforms import standardise
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import RGPE, TAF, TuningStrategy
-from studies.attacks.records import AttackResult, TappedGrid, rms
+from studies.attacks.records import SQUARE, UNITS, AttackResult, compared, evaluated, lowest, overhear
 
 NUM_AGENTS = 4
 NUM_ROUNDS = 6
@@ -35,22 +34,18 @@ def attack(seed: int) -> Iterator[AttackResult]:
 
 def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackResult]:
     problem = make_problem("f1", NUM_AGENTS, seed, {})
-    grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
-    study = server.start(grid, num_rounds=NUM_ROUNDS).study
-    options = server.algorithm.options()
-    noise_variance = float(str(options["message_noise_variance"]))
-    shared = next(o.arrays for o in grid.heard.tasks if "frequencies" in o.arrays)
+    study, heard = overhear(problem, server, NUM_ROUNDS, seed)
+    noise_variance = float(str(server.algorithm.options()["message_noise_variance"]))
+    shared = heard.told("frequencies")[0].arrays
     features = rff.RandomFeatures(
         *(np.asarray(shared[k], dtype=np.float64) for k in ("frequencies", "phases"))
     )
     distances, uniform, errors, truths, best = [], [], [], [], []
     draws = np.random.default_rng(seed)
     for agent in map(str, range(NUM_AGENTS)):
-        report = [o for o in grid.heard.reports if o.agent == agent and "inverse" in o.arrays][-1]
-        rows = study.trials.where(agent=agent)
-        rows = rows.take(np.asarray(rows["round"]) <= report.round)
-        points = np.array([[c["x1"], c["x2"]] for c in rows["config"]])
-        values = standardise(np.asarray(rows["value"], dtype=np.float64))
+        report = heard.sent("inverse", agent)[-1]
+        points, observed, rounds = evaluated(study, agent)
+        points, values = points[rounds <= report.round], standardise(observed[rounds <= report.round])
         mean = np.asarray(report.arrays["mean"], dtype=np.float64)
         inverse = unpack_symmetric(np.asarray(report.arrays["inverse"], dtype=np.float64), len(mean))
         found = observed_points(inverse, noise_variance, features, len(points))
@@ -63,19 +58,12 @@ def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackRe
         truths += values.tolist()
         if "incumbent" in report.arrays:
             best.append(float(report.arrays["incumbent"][0]) - values.max())
-    yield AttackResult(
-        f"{name}: points, from the uncertainty alone", rms(distances), rms(uniform), "side of the square",
-        len(distances), "as many uniform points",
-    )  # fmt: skip
-    yield AttackResult(
-        f"{name}: values at the points that were found", rms(errors), float(np.std(truths)),
-        "s.d. of the agent's values", len(errors), "the mean of the values",
-    )  # fmt: skip
+    spread, how = np.std(truths), "the mean of the values"
+    text = f"{name}: points, from the uncertainty alone"
+    yield compared(text, distances, uniform, SQUARE, "as many uniform points")
+    yield compared(f"{name}: values at the points that were found", errors, spread, UNITS, how)
     if best:
-        yield AttackResult(
-            f"{name}: best value, which it sends", rms(best), float(np.std(truths)),
-            "s.d. of the agent's values", len(best), "the mean of the values",
-        )  # fmt: skip
+        yield compared(f"{name}: best value, which it sends", best, spread, UNITS, how)
 
 
 def observed_points(inverse: Array, noise_variance: float, features: rff.RandomFeatures, count: int) -> Array:
@@ -96,9 +84,7 @@ def observed_points(inverse: Array, noise_variance: float, features: rff.RandomF
 
     axis = np.linspace(0.0, 1.0, SIDE)
     grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1)
-    far = np.pad(off(grid.reshape(-1, 2)).reshape(SIDE, SIDE), 1, constant_values=np.inf)
-    around = np.stack([np.roll(far, (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1)])
-    starts = grid[(far == around.min(axis=0))[1:-1, 1:-1]]
+    starts = grid[lowest(off(grid.reshape(-1, 2)).reshape(SIDE, SIDE))]
     climb: Any = minimize  # its stubs lack these options
     polished = [
         climb(lambda x: float(off(x)[0]), start, method="Nelder-Mead", options={"xatol": 1e-7})

@@ -10,8 +10,15 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fbo_flower.algorithms.records import AnyArray
+from fbo_flower.clients import client_app
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation import InProcessGrid
+from fbo_flower.simulation.problems import Problem
+from fbo_flower.strategies import TuningStrategy
+from fbo_flower.study import Study
+
+SQUARE = "side of the square"
+UNITS = "s.d. of the agent's values"
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,17 @@ class AttackResult:
     how: str
 
 
+def compared(secret: str, errors: Any, guesses: Any, unit: str, how: str) -> AttackResult:
+    """Return an attack's errors beside those of guesses, both as root mean squares.
+
+    Parameters
+    ----------
+    guesses : errors of a guess, or their root mean square
+    """
+    count = int(np.size(errors))
+    return AttackResult(secret, rms(errors), rms(guesses), unit, count, how)
+
+
 @dataclass(frozen=True)
 class Overheard:
     """One task or report as the server sees it."""
@@ -52,6 +70,14 @@ class Heard:
 
     tasks: list[Overheard] = field(default_factory=list)
     reports: list[Overheard] = field(default_factory=list)
+
+    def sent(self, name: str, agent: str | None = None) -> list[Overheard]:
+        """Return the reports that hold an array of this name, of all agents or of one."""
+        return [o for o in self.reports if name in o.arrays and agent in {None, o.agent}]
+
+    def told(self, name: str) -> list[Overheard]:
+        """Return the tasks that hold an array of this name."""
+        return [o for o in self.tasks if name in o.arrays]
 
 
 class TappedGrid(InProcessGrid):
@@ -85,6 +111,29 @@ def _read(content: RecordDict) -> Overheard | None:
         {name: array.numpy() for name, array in arrays.items()},
         dict(config),
     )
+
+
+def overhear(
+    problem: Problem, server: TuningStrategy, num_rounds: int | None, seed: int
+) -> tuple[Study, Heard]:
+    """Run a study whose agents disclose their trials, as the truth; return it and what the server heard."""
+    app = client_app(problem, problem.space, seed=seed, disclose="trials")
+    grid = TappedGrid(app, problem.num_agents)
+    return server.start(grid, num_rounds=num_rounds).study, grid.heard
+
+
+def evaluated(study: Study, agent: str) -> tuple[Array, Array, Array]:
+    """Return an agent's points `(n, 2)` in the square of `f1`, its values and the rounds `(n,)`."""
+    rows = study.trials.where(agent=agent)
+    points = np.array([[c["x1"], c["x2"]] for c in rows["config"]])
+    return points, np.asarray(rows["value"], dtype=np.float64), np.asarray(rows["round"], dtype=np.int64)
+
+
+def lowest(values: Array) -> Any:
+    """Return where values on a grid `(n, n)` are lower than around: `(n, n)` booleans."""
+    far = np.pad(values, 1, constant_values=np.inf)
+    around = np.stack([np.roll(far, (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1)])
+    return (far == around.min(axis=0))[1:-1, 1:-1]
 
 
 def rms(error: Sequence[float] | Array) -> float:

@@ -20,7 +20,7 @@ from fbo_flower.clients import client_app
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import DPFTS, FedPNE, TuningStrategy
 from studies.attacks import equivocation
-from studies.attacks.records import AttackResult, TappedGrid, rms
+from studies.attacks.records import AttackResult, TappedGrid, compared, overhear
 
 NUM_AGENTS, LEAST = 8, 3
 BUDGET = 100
@@ -60,25 +60,21 @@ def attack(seed: int) -> Iterator[AttackResult]:
 
 def _one_sum(seed: int) -> Iterator[AttackResult]:
     problem = make_problem("garland", NUM_AGENTS, seed, {})
-    grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
-    study = FedPNE(num_agents=NUM_AGENTS, seed=seed, budget=BUDGET).start(grid, num_rounds=None).study
+    server = FedPNE(num_agents=NUM_AGENTS, seed=seed, budget=BUDGET)
+    study, heard = overhear(problem, server, None, seed)
     spread = float(np.std(np.asarray(study.trials["value"], dtype=np.float64)))
     last: dict[tuple[int, int], dict[str, Array]] = {}
-    for report in grid.heard.reports:
-        if "means" in report.arrays:
-            means = np.asarray(report.arrays["means"], dtype=np.float64)
-            last.setdefault((report.round, len(means)), {})[report.agent] = means
+    for report in heard.sent("means"):
+        means = np.asarray(report.arrays["means"], dtype=np.float64)
+        last.setdefault((report.round, len(means)), {})[report.agent] = means
     errors = [
         own - np.mean(list(by_agent.values()), axis=0)
         for by_agent in last.values()
         if len(by_agent) == NUM_AGENTS
         for own in by_agent.values()
     ]
-    found = np.concatenate(errors).tolist()
-    yield AttackResult(
-        f"FedPNE: means of cells, from the sum over {NUM_AGENTS} agents", rms(found), spread,
-        "the objective's own", len(found), "the mean of all values",
-    )  # fmt: skip
+    text = f"FedPNE: means of cells, from the sum over {NUM_AGENTS} agents"
+    yield compared(text, np.concatenate(errors), spread, "the objective's own", "the mean of all values")
 
 
 def _many_sums(seed: int) -> Iterator[AttackResult]:
@@ -93,8 +89,8 @@ def _many_sums(seed: int) -> Iterator[AttackResult]:
     DPFTS(**options).start(twin, num_rounds=NUM_ROUNDS)
     sums = np.array([total for _, total in _SUMS[SKIPPED:]])
     sent: dict[str, list[Array]] = {}
-    for report in twin.heard.reports:
-        if "weights" in report.arrays and report.round > SKIPPED:
+    for report in twin.heard.sent("weights"):
+        if report.round > SKIPPED:
             weights = np.asarray(report.arrays["weights"], dtype=np.float64)
             sent.setdefault(report.agent, []).append(weights)
     agents = sorted(sent)
@@ -105,8 +101,6 @@ def _many_sums(seed: int) -> Iterator[AttackResult]:
     gram += RIDGE * np.trace(gram) / len(agents) * np.eye(len(agents))
     found = common + np.linalg.solve(gram, shares.T @ (sums - shares.sum(axis=1)[:, None] * common))
     unit = float(np.std(truth))
-    yield AttackResult(
-        f"DPFTS: an agent's average message, from {len(sums)} sums with changing members",
-        rms(((found - truth) / unit).ravel().tolist()), rms(((common - truth) / unit).ravel().tolist()),
-        "s.d. of messages", truth.size, "the average of all messages",
-    )  # fmt: skip
+    text = f"DPFTS: an agent's average message, from {len(sums)} sums with changing members"
+    errors, guess = (found - truth) / unit, (common - truth) / unit
+    yield compared(text, errors, guess, "s.d. of messages", "the average of all messages")

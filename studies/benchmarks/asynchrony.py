@@ -6,20 +6,17 @@ first table has the simulated seconds until the median agent of each run reaches
 tests, agent by agent over the seeds, whether it is behind its own `ei` after the same time. The runs of
 Optuna need the extra `bench` and are left out without it::
 
-    python -m studies.benchmarks.asynchrony OUT.npz --seeds 12
+    python -m studies.benchmarks.asynchrony OUT --seeds 12
 
-The file keeps finished runs, so that a run that was stopped continues.
+The directory keeps finished runs, so that a run that was stopped continues.
 """
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import importlib.util
-import itertools
-import logging
-import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,13 +24,16 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from fbo_flower.algorithms import make_algorithm
+from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation import Async, Clock, Duration, Sync, log_normal, simulate, slower
+from fbo_flower.simulation import Async, Clock, Duration, Sync, log_normal, slower
 from fbo_flower.study import Study
-from studies.papers.ei.curves import score
+from studies.benchmarks.bench import both, options, resumed, say
+from studies.jobs import Arrays, has, job, load
 from studies.papers.ei.problems import ShiftedFunction
 from studies.papers.optuna_peers import suggested
+from studies.report import head, mean_and_error
+from studies.runs import run, score
 
 AGENTS, BUDGET, SLOW, FACTOR = 20, 50, "0", 100.0
 AT = BUDGET * np.exp(0.5)  # seconds in which an agent makes 50 evaluations on average
@@ -69,21 +69,28 @@ NUM_FIRST = 5  # runs that are made for all seeds before the others
 PEERS = {"TPE alone": False, "TPE one storage": True}  # label -> whether all agents' data are pooled
 
 
-def study_curves(study: Study, problem: ShiftedFunction) -> np.ndarray:
-    """Return every agent's best value so far at the times of `GRID`, `(agents, 400)`."""
-    found = np.full((problem.num_agents, len(GRID)), -np.inf)
-    for agent in range(problem.num_agents):
+DURATION = slower(log_normal(1.0, 1.0), {SLOW: FACTOR})
+
+
+def best_by_time(study: Study, agents: int, grid: Array, value_of: Callable[[int, Any, float], Any]) -> Array:
+    """Return every agent's best value so far at simulated times, `(agents, len(grid))`.
+
+    Parameters
+    ----------
+    value_of : from agent, configuration and observed value to the value that counts
+    """
+    found = np.full((agents, len(grid)), -np.inf)
+    for agent in range(agents):
         trials, times = study.trials.where(agent=str(agent)), study.times.where(agent=str(agent))
         ends = dict(zip(times["trial"].tolist(), times["ended"].tolist(), strict=True))
-        for config, trial in zip(trials["config"], trials["trial"].tolist(), strict=True):
-            value = score(problem, config, agent)
-            assert value is not None
-            reached = ends[trial] <= GRID
-            found[agent, reached] = np.maximum(found[agent, reached], value)
+        rows = zip(trials["trial"].tolist(), trials["config"], trials["value"].tolist(), strict=True)
+        for trial, config, value in rows:
+            reached = ends[trial] <= grid
+            found[agent, reached] = np.maximum(found[agent, reached], value_of(agent, config, value))
     return found
 
 
-def optuna_curves(problem: ShiftedFunction, duration: Duration, seed: int, pooled: bool) -> np.ndarray:
+def optuna_curves(problem: ShiftedFunction, duration: Duration, seed: int, pooled: bool) -> Array:
     """Return the same for Optuna's TPE on the same clock, with one study or with one for each agent.
 
     Optuna gets the values without the agents' scales and offsets, which makes pooling easier for it.
@@ -121,85 +128,68 @@ def optuna_curves(problem: ShiftedFunction, duration: Duration, seed: int, poole
     return found
 
 
+def curves(label: str, seed: int, function: str) -> Arrays:
+    """Return every agent's best value so far at the times of `GRID`, `best (agents, 400)`."""
+    problem = ShiftedFunction(AGENTS, seed, function)
+    if label in PEERS:
+        return {"best": optuna_curves(problem, DURATION, seed, PEERS[label])}
+    s = RUNS[label]
+    clock = Clock(DURATION, s.exchange_seconds)
+    how = Async(clock=clock) if s.mode == "async" else Sync(1.0, s.quorum, clock)
+    study = run(problem, s.algorithm, s.options, s.num_rounds, seed, rounds=how)
+    return {"best": best_by_time(study, AGENTS, GRID, lambda a, config, _: score(problem, config, a))}
+
+
 def main() -> None:
     """Run what is missing and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--seeds", type=int, default=12)
-    parser.add_argument("--function", default="hartmann-6")
-    arguments = parser.parse_args()
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-    kept = dict(np.load(arguments.file)) if arguments.file.exists() else {}
-    peers = PEERS if importlib.util.find_spec("optuna") else {}
-    duration = slower(log_normal(1.0, 1.0), {SLOW: FACTOR})
-    labels = [*RUNS, *peers]
-    for group in (labels[:NUM_FIRST], labels[NUM_FIRST:]):
-        for seed, label in itertools.product(range(arguments.seeds), group):
-            key, started = f"{label}|{seed}", time.process_time()
-            if key in kept:
-                continue
-            problem = ShiftedFunction(AGENTS, seed, arguments.function)
-            if label in PEERS:
-                kept[key] = optuna_curves(problem, duration, seed, PEERS[label])
-            else:
-                s = RUNS[label]
-                clock = Clock(duration, s.exchange_seconds)
-                study = simulate(
-                    problem, algorithm=make_algorithm(s.algorithm, s.options), num_rounds=s.num_rounds,
-                    seed=seed, engine="inline",
-                    rounds=Async(clock=clock) if s.mode == "async" else Sync(1.0, s.quorum, clock),
-                )  # fmt: skip
-                kept[key] = study_curves(study, problem)
-            np.savez(arguments.file, **kept)
-            print(seed, label, f"{time.process_time() - started:.1f} s CPU", flush=True)
-    report(kept, arguments.seeds)
+    given = options(__doc__, "out", seeds=12, function="hartmann-6")
+    labels = [*RUNS, *(PEERS if importlib.util.find_spec("optuna") else ())]
+    work = [
+        job(curves, label, seed, function=given.function)
+        for group in (labels[:NUM_FIRST], labels[NUM_FIRST:])
+        for seed in range(given.seeds)
+        for label in group
+    ]
+    report(resumed(given.out, {"benchmark": "asynchrony", "function": given.function}, work), given.seeds)
 
 
-def report(kept: dict[str, np.ndarray], num_seeds: int) -> None:
+def report(directory: Path, num_seeds: int) -> None:
     """Print the tables."""
-    seeds = {
-        label: [s for s in range(num_seeds) if all(f"{a}|{s}" in kept for a in (label, *REFERENCES))]
-        for label in [*RUNS, *PEERS]
-    }
+    kept = {}
+    for label in (*RUNS, *PEERS):
+        for s in range(num_seeds):
+            if all(has(directory, curves, a, s) for a in (label, *REFERENCES)):
+                kept[label, s] = load(directory, curves, label, s)["best"]
+    seeds = {label: [s for s in range(num_seeds) if (label, s) in kept] for label in (*RUNS, *PEERS)}
+    seeds = {label: mine for label, mine in seeds.items() if len(mine) > 1}
     fast, at = np.arange(AGENTS) != int(SLOW), int(np.searchsorted(GRID, AT))
-    print("| | median seconds to the level | sync / this | seeds | of them reach it |")
-    print("|---|---:|---:|---:|---:|")
+    print(head(["", "median seconds to the level", "sync / this", "seeds", "of them reach it"]))
     for label, mine in seeds.items():
-        times = np.array([[seconds(kept, run, s, fast, at) for run in (REFERENCES[1], label)] for s in mine])
-        if len(mine) < 2:
-            continue
-        both = times[np.isfinite(times).all(axis=1)]
-        ratio = both[:, 0] / both[:, 1]
-        error = ratio.std(ddof=1) / np.sqrt(len(ratio))
+        times = np.array([[seconds(kept, a, s, fast, at) for a in (REFERENCES[1], label)] for s in mine])
+        finite = times[np.isfinite(times).all(axis=1)]
+        (ratio,) = both(finite[:, 0] / finite[:, 1], 1, "")
         reach = int(np.isfinite(times[:, 1]).sum())
-        print(
-            f"| {label} | {np.median(times[:, 1]):.1f} | {ratio.mean():.1f} ± {error:.1f} | {len(mine)} "
-            f"| {reach} |"
-        )
+        say(label, f"{np.median(times[:, 1]):.1f}", ratio, len(mine), reach)
     print(f"\nAfter {GRID[at]:.0f} s:\n")
-    print("| | mean gain over own `ei` | agents behind by > 2 s.e. | ahead | Holm p of the worst |")
-    print("|---|---:|---:|---:|---:|")
+    print(head(["", "mean gain over own `ei`", "agents behind by > 2 s.e.", "ahead", "Holm p of the worst"]))
     for label, mine in seeds.items():
-        if label == REFERENCES[0] or len(mine) < 2:
+        if label == REFERENCES[0]:
             continue
-        alone = np.array([kept[f"{REFERENCES[0]}|{s}"][fast, at] for s in mine])
-        gains = np.array([kept[f"{label}|{s}"][fast, at] for s in mine]) - alone
+        gains = np.array([kept[label, s][fast, at] - kept[REFERENCES[0], s][fast, at] for s in mine])
         if not np.isfinite(gains).all():
-            print(f"| {label} | some agents have no evaluation yet | | | |")
+            say(label, "some agents have no evaluation yet", "", "", "")
             continue
-        mean, error = gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(mine))
-        per_seed = gains.mean(axis=1)
-        whole = per_seed.std(ddof=1) / np.sqrt(len(mine))
+        mean, error = mean_and_error(gains)
         p = stats.t.cdf(mean / error, len(mine) - 1)  # small: this agent is behind
         holm = min(1.0, float(p.min() * len(p)))
         behind, ahead = int((mean < -2 * error).sum()), int((mean > 2 * error).sum())
-        print(f"| {label} | {per_seed.mean():+.3f} ± {whole:.3f} | {behind} | {ahead} | {holm:.2f} |")
+        say(label, *both(gains.mean(axis=1)), behind, ahead, f"{holm:.2f}")
 
 
-def seconds(kept: dict[str, np.ndarray], label: str, seed: int, fast: np.ndarray, at: int) -> float:
+def seconds(kept: dict[tuple[str, int], Array], label: str, seed: int, fast: Any, at: int) -> float:
     """Return when the median fast agent reaches the level of the median one alone; infinite if never."""
-    level = float(np.median(kept[f"{REFERENCES[0]}|{seed}"][fast, at]))
-    reached = np.median(kept[f"{label}|{seed}"][fast], axis=0) >= level
+    level = float(np.median(kept[REFERENCES[0], seed][fast, at]))
+    reached = np.median(kept[label, seed][fast], axis=0) >= level
     return float(GRID[np.argmax(reached)]) if reached.any() else np.inf
 
 

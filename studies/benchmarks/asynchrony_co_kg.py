@@ -9,15 +9,15 @@ median fast agent in the time of 50 evaluations on average::
 
 from __future__ import annotations
 
-import argparse
-import logging
 from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms import CoKG
-from fbo_flower.simulation import Async, Clock, Sync, log_normal, simulate, slower
-from fbo_flower.study import Study
+from fbo_flower.simulation import Async, Clock, Sync, log_normal, slower
+from studies.benchmarks.asynchrony import best_by_time
+from studies.benchmarks.bench import both, options, say
+from studies.report import head
+from studies.runs import run
 
 AGENTS, BUDGET = 8, 50
 AT = BUDGET * np.exp(0.5)  # seconds in which an agent makes 50 evaluations on average
@@ -34,47 +34,24 @@ RUNS: dict[str, tuple[str, int, float, dict[str, Any]]] = {  # mode, rounds, quo
 }
 
 
-def median_curve(study: Study) -> np.ndarray:
-    """Return the best value so far of the median fast agent at the times of `GRID`, `(200,)`."""
-    found = np.full((AGENTS, len(GRID)), -np.inf)
-    for agent in range(1, AGENTS):
-        trials, times = study.trials.where(agent=str(agent)), study.times.where(agent=str(agent))
-        ends = dict(zip(times["trial"].tolist(), times["ended"].tolist(), strict=True))
-        for trial, value in zip(trials["trial"].tolist(), trials["value"].tolist(), strict=True):
-            reached = ends[trial] <= GRID
-            found[agent, reached] = np.maximum(found[agent, reached], value)
-    return np.asarray(np.median(found[1:], axis=0))
-
-
 def main() -> None:
     """Run all settings and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=6)
-    number = parser.parse_args().seeds
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-    duration, at = slower(log_normal(1.0, 1.0), {"0": 100.0}), int(np.searchsorted(GRID, AT))
+    number = options(__doc__, seeds=6).seeds
+    clock, at = Clock(slower(log_normal(1.0, 1.0), {"0": 100.0})), int(np.searchsorted(GRID, AT))
     curves: dict[str, np.ndarray] = {}
-    print("| | median seconds | seeds that reach the level | gain on alone after 82 s |")
-    print("|---|---:|---:|---:|")
-    for label, (mode, rounds, quorum, options) in RUNS.items():
+    print(head(["", "median seconds", "seeds that reach the level", "gain on alone after 82 s"]))
+    for label, (mode, rounds, quorum, more) in RUNS.items():
+        how = Async(None, clock) if mode == "async" else Sync(1, quorum, clock)
+        chosen = {"num_points": 225, **more}
         studies = [
-            simulate(
-                "f1", agents=AGENTS, algorithm=CoKG(num_points=225, **options), num_rounds=rounds, seed=seed,
-                engine="inline",
-                rounds=Async(None, Clock(duration)) if mode == "async" else Sync(1, quorum, Clock(duration)),
-            )
-            for seed in range(number)
-        ]  # fmt: skip
-        curves[label] = np.array([median_curve(study) for study in studies])
+            run("f1", "co-kg", chosen, rounds, seed, agents=AGENTS, rounds=how) for seed in range(number)
+        ]
+        best = [best_by_time(study, AGENTS, GRID, lambda agent, config, value: value) for study in studies]
+        curves[label] = np.median(np.array(best)[:, 1:], axis=1)  # of the fast agents
         reached = curves[label] >= curves["alone"][:, at, np.newaxis]
         seconds = np.where(reached.any(axis=1), GRID[reached.argmax(axis=1)], np.inf)
-        gain = curves[label][:, at] - curves["alone"][:, at]
-        error = gain.std(ddof=1) / np.sqrt(number)
-        print(
-            f"| {label} | {np.median(seconds):.1f} | {np.isfinite(seconds).sum()} "
-            f"| {gain.mean():+.3f} ± {error:.3f} |",
-            flush=True,
-        )
+        gain = both(curves[label][:, at] - curves["alone"][:, at])
+        say(label, f"{np.median(seconds):.1f}", np.isfinite(seconds).sum(), *gain)
 
 
 if __name__ == "__main__":

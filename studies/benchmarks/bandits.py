@@ -30,8 +30,8 @@ from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.problems import DoubleSine, Garland, Himmelblau, XArmed
 from studies.papers.pne import reference
 from studies.papers.pne.client import BanditRun, Client, Shifted
-from studies.papers.pne.hct_pulls import pull_many
-from studies.problems.xarmed import Ackley, Rastrigin10D
+from studies.papers.pne.reference import pull_many
+from studies.problems.synthetic import Ackley, Rastrigin10D
 
 PROBLEMS = (Garland, DoubleSine, Himmelblau, Ackley, Rastrigin10D)
 BUDGETS, NUM_CLIENTS, SEED = (20_000, 100_000), 10, 0

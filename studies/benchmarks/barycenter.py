@@ -18,8 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from types import ModuleType
 
 import numpy as np
@@ -29,26 +28,51 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.linalg import Factor
 from fbo_flower.numerics.surrogates import gp, pivots
 from fbo_flower.numerics.threads import single_thread
+from studies.benchmarks.bench import cpu_ms, mesh
 
 AGENTS, SIDE, OBSERVATIONS, REPEATS = 10, 20, 20, 5
 HYPERPARAMETERS = gp.Hyperparameters("rbf", np.array([0.2, 0.2]), 1.0, 0.02)
 POT_TOLERANCE = 1e-5  # relative to the covariance; POT's own is absolute
 
 
-def mesh(side: int) -> Array:
-    """Return points `(side^2, 2)` of the unit square."""
-    axis = np.linspace(0.0, 1.0, side)
-    return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+@dataclass(frozen=True)
+class Scene:
+    """The posteriors of ten agents, dense and at the pivots.
 
+    Attributes
+    ----------
+    dense, whitened : covariances of all points, and whitened ones of the pivots
+    directions, scale : of `pivots.principal`
+    """
 
-def milliseconds(function: Callable[[], Array], repeats: int) -> tuple[float, Array]:
-    """Return the smallest CPU time of some calls, and the result."""
-    least = np.inf
-    for _ in range(repeats):
-        begin = time.process_time()
-        result = function()
-        least = min(least, 1e3 * (time.process_time() - begin))
-    return least, result
+    dense: Array
+    whitened: Array
+    directions: Array
+    scale: Array
+
+    @staticmethod
+    def drawn() -> Scene:
+        """Return agents with random observations."""
+        points, rng = mesh(SIDE), np.random.default_rng(0)
+        chosen = pivots.choose_pivots(points, HYPERPARAMETERS, 1e-8)
+        dense, whitened = [], []
+        for _ in range(AGENTS):
+            x = points[rng.integers(0, len(points), OBSERVATIONS)]
+            posterior = gp.posterior(x, np.zeros(len(x)), HYPERPARAMETERS)
+            dense.append(posterior.covariance(points))
+            at_pivots = posterior.covariance(points[chosen.index])
+            whitened.append(pivots.whiten(np.zeros(len(chosen.index)), at_pivots, Factor(chosen.factor))[1])
+        return Scene(np.array(dense), np.array(whitened), *pivots.principal(chosen.basis))
+
+    @property
+    def reduced(self) -> Array:
+        """The covariances in the principal coordinates."""
+        return np.asarray(self.scale @ self.whitened @ self.scale.T)
+
+    def by_pivots(self, tolerance: float) -> Array:
+        """Return the barycenter of all points, from the messages."""
+        found = bures.barycenter(self.reduced, tolerance=tolerance).covariance
+        return np.asarray(self.directions @ found @ self.directions.T)
 
 
 def square_root(covariance: Array) -> Array:
@@ -68,22 +92,8 @@ def judge(covariances: Array, result: Array) -> tuple[float, float]:
 
 def main() -> None:
     """Print the table."""
-    points, rng = mesh(SIDE), np.random.default_rng(0)
-    chosen = pivots.choose_pivots(points, HYPERPARAMETERS, 1e-8)
-    directions, scale = pivots.principal(chosen.basis)
-    dense, whitened = [], []
-    for _ in range(AGENTS):
-        x = points[rng.integers(0, len(points), OBSERVATIONS)]
-        posterior = gp.posterior(x, np.zeros(len(x)), HYPERPARAMETERS)
-        dense.append(posterior.covariance(points))
-        at_pivots = posterior.covariance(points[chosen.index])
-        whitened.append(pivots.whiten(np.zeros(len(chosen.index)), at_pivots, Factor(chosen.factor))[1])
-    covariances, compact = np.array(dense), np.array(whitened)
-
-    def by_pivots(tolerance: float) -> Array:
-        inner = scale @ compact @ scale.T
-        found = bures.barycenter(inner, tolerance=tolerance)
-        return directions @ found.covariance @ directions.T
+    scene = Scene.drawn()
+    covariances = scene.dense
 
     def report(name: str, milli: float, result: Array) -> tuple[float, float]:
         residual, spread = judge(covariances, result)
@@ -91,26 +101,25 @@ def main() -> None:
         return residual, spread
 
     print(
-        f"barycenter of {AGENTS} covariances, S = {len(points)}, {len(chosen.index)} pivots, "
-        f"{len(scale)} dimensions; least CPU time of {REPEATS}"
+        f"barycenter of {AGENTS} covariances, S = {SIDE**2}, {scene.whitened.shape[1]} pivots, "
+        f"{len(scene.scale)} dimensions; least CPU time of {REPEATS}"
     )
-    report("ours by pivots, 1e-3", *milliseconds(lambda: by_pivots(1e-3), REPEATS))
-    report("ours by pivots, 1e-6", *milliseconds(lambda: by_pivots(1e-6), REPEATS))
-    report("ours, dense, 1e-6", *milliseconds(lambda: bures.barycenter(covariances).covariance, REPEATS))
+    report("ours by pivots, 1e-3", *cpu_ms(lambda: scene.by_pivots(1e-3), REPEATS))
+    report("ours by pivots, 1e-6", *cpu_ms(lambda: scene.by_pivots(1e-6), REPEATS))
+    report("ours, dense, 1e-6", *cpu_ms(lambda: bures.barycenter(covariances).covariance, REPEATS))
     try:
         import ot
     except ImportError:
         print("  POT is not installed: pip install fbo-flower[bench]")
         return
-    reduced = scale @ compact @ scale.T
     for where, problem, lift in (
-        ("dense", covariances, np.eye(len(points))),
-        ("our coordinates", reduced, directions),
+        ("dense", covariances, np.eye(SIDE**2)),
+        ("our coordinates", scene.reduced, scene.directions),
     ):
         their_time, found, how = by_pot(ot, problem)
         print(f"  POT {ot.__version__}, {where}: {how}")
         residual, _ = report("  POT", their_time, lift @ found @ lift.T)
-        our_time, ours = milliseconds(functools.partial(by_pivots, 0.5 * residual), REPEATS)
+        our_time, ours = cpu_ms(functools.partial(scene.by_pivots, 0.5 * residual), REPEATS)
         reached, _ = report("  ours by pivots, no worse", our_time, ours)
         verdict = f"{their_time / our_time:.0f} times" if reached <= residual else "not comparable"
         print(f"    POT's time over ours: {verdict}")
@@ -135,7 +144,7 @@ def by_pot(ot: ModuleType, covariances: Array) -> tuple[float, Array, str]:
 
         with contextlib.suppress(np.linalg.LinAlgError, ValueError), np.errstate(all="ignore"):
             if np.isfinite(theirs(2)).all():
-                elapsed, result = milliseconds(functools.partial(theirs, 100), 1)
+                elapsed, result = cpu_ms(functools.partial(theirs, 100), 1)
                 if np.isfinite(result).all():
                     return elapsed, result, f"{steps[0]} steps, jitter {jitter:.0e} of the largest eigenvalue"
     raise SystemExit("POT: no finite result at any jitter")

@@ -10,7 +10,6 @@ imports follow, measured by `python -X importtime`.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import pickle
@@ -19,8 +18,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-HEAVY = (
+from studies.benchmarks.bench import ROOT, options
+
+HEAVY = [
     "sklearn",
     "ray",
     "matplotlib",
@@ -30,7 +30,7 @@ HEAVY = (
     "skops",
     "moocore",
     "sqlite3",
-)
+]
 SETTING = """
 from fbo_flower import Float, SearchSpace
 SPACE = SearchSpace({"C": Float(1e-3, 1e3, log=True), "gamma": Float(1e-4, 1.0, log=True)})
@@ -125,10 +125,7 @@ def slowest_imports(number: int = 12) -> list[tuple[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--algorithm", default="fts")
-    parser.add_argument("--repeats", type=int, default=7)
-    arguments = parser.parse_args()
+    arguments = options(__doc__, algorithm="fts", repeats=7)
     for name, value in measure(arguments.algorithm, arguments.repeats).items():
         if isinstance(value, float):
             print(f"{name:28} {value:6.3f} s")

@@ -14,23 +14,20 @@ Means are over the agents of one seed; standard errors over seeds, of the differ
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from scipy import stats
 
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import save_figure
-from fbo_flower.simulation import simulate
 from fbo_flower.simulation.problems import Problem, make_problem
-from fbo_flower.storage import atomic_file
-from studies.jobs import Arrays, Job, has_result, load_job, open_directory, run_jobs
-from studies.papers.ei.curves import best_so_far
+from studies.benchmarks.bench import options, resumed
+from studies.jobs import Arrays, has, job, stack
 from studies.papers.ei.problems import ShiftedFunction
-from studies.papers.panels import panels
+from studies.report import head, mean_and_error, panels, row, write_results
+from studies.runs import best_so_far, run, traffic
 
 FIRST_SEED = 500
 NUM_INITIAL, LATER = 3, 20
@@ -53,14 +50,10 @@ COLOURS = {1: "#000000", 2: "#0072B2", 5: "#D55E00", 10: "#009E73"}
 
 def curves(label: str, algorithm: str, trials_per_round: int, seed: int) -> Arrays:
     """Run one study; return the best scores so far `(agents, BUDGET)`, and bytes down and up per agent."""
-    problem = PROBLEMS[label](seed)
     options = {**OPTIONS.get(algorithm, {}), "trials_per_round": trials_per_round}
-    rounds = num_exchanges(algorithm, trials_per_round)
-    study = simulate(
-        problem, algorithm=make_algorithm(algorithm, options), num_rounds=rounds, seed=seed, engine="inline"
-    )
-    sent = [float(np.sum(study.rounds[name])) / problem.num_agents for name in ("bytes_down", "bytes_up")]
-    return {"best": best_so_far(study, problem, BUDGET), "bytes": np.array(sent)}
+    problem = PROBLEMS[label](seed)
+    study = run(problem, algorithm, options, num_exchanges(algorithm, trials_per_round), seed)
+    return {"best": best_so_far(study, problem, BUDGET), "bytes": traffic(study)}
 
 
 def num_exchanges(algorithm: str, trials_per_round: int) -> int:
@@ -74,45 +67,44 @@ def evaluations_after(algorithm: str, exchanges: int, trials_per_round: int) -> 
     return min(NUM_INITIAL + later * trials_per_round, BUDGET)
 
 
-def name_of(label: str, algorithm: str, trials_per_round: int, seed: int) -> str:
-    """Return the name of a job."""
-    return f"{label}-{algorithm}-{1 if algorithm in ALONE else trials_per_round}-{seed}"
+def row_of(label: str, algorithm: str, trials_per_round: int) -> tuple[str, str, int]:
+    """Return the row of a job but for its seed."""
+    return label, algorithm, 1 if algorithm in ALONE else trials_per_round
 
 
 def read(directory: Path, label: str, algorithm: str, k: int, seeds: Sequence[int]) -> Array:
     """Return the means over agents of the finished jobs, `(seeds, BUDGET)`."""
-    names = [name_of(label, algorithm, k, seed) for seed in seeds]
-    return np.array([load_job(directory, name)["best"].mean(axis=0) for name in names])
+    return stack(directory, "best", seeds, curves, *row_of(label, algorithm, k)).mean(axis=1)
 
 
 def complete(directory: Path, label: str, seeds: Sequence[int]) -> list[int]:
     """Return the seeds with a result for every algorithm and every `k` on a problem."""
-    every = [(a, k) for a in (*ALONE, *FEDERATED) for k in TRIALS_PER_ROUND]
-    return [s for s in seeds if all(has_result(directory, name_of(label, a, k, s)) for a, k in every)]
+    every = [row_of(label, a, k) for a in (*ALONE, *FEDERATED) for k in TRIALS_PER_ROUND]
+    return [seed for seed in seeds if all(has(directory, curves, *each, seed) for each in every)]
 
 
 def difference(values: Array, reference: Array) -> str:
     """Return the mean of paired differences with its standard error; bold if a t-test at 5 % rejects 0."""
     gaps = values - reference
-    mean, error = float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else 0.0
+    mean, error = map(float, mean_and_error(gaps))
     text = f"{mean:+.4f} ± {error:.4f}"
-    bound = float(stats.t.ppf(0.975, len(gaps) - 1)) * error if len(gaps) > 1 else np.inf
+    bound = float(stats.t.ppf(0.975, max(len(gaps) - 1, 1))) * error
     return f"**{text}**" if abs(mean) > bound > 0 else text
 
 
 def tables(directory: Path, label: str, seeds: Sequence[int]) -> list[str]:
     """Return the tables of one problem."""
     lines = ["", f"## {label}, {len(seeds)} seeds", "", "Best value after a number of evaluations:", ""]
-    lines += _head(["", *(f"{n} evaluations" for n in EVALUATIONS)])
+    lines.append(head(["", *(f"{n} evaluations" for n in EVALUATIONS)]))
     for algorithm in (*ALONE, *FEDERATED):
         found = read(directory, label, algorithm, 1, seeds)
-        lines.append(_row([f"`{algorithm}`, k = 1", *(f"{found[:, n - 1].mean():.4f}" for n in EVALUATIONS)]))
+        lines.append(row([f"`{algorithm}`, k = 1", *(f"{found[:, n - 1].mean():.4f}" for n in EVALUATIONS)]))
         for k in TRIALS_PER_ROUND[1:] if algorithm in FEDERATED else ():
             other = read(directory, label, algorithm, k, seeds)
             cells = [difference(other[:, n - 1], found[:, n - 1]) for n in EVALUATIONS]
-            lines.append(_row([f"k = {k} minus k = 1", *cells]))
+            lines.append(row([f"k = {k} minus k = 1", *cells]))
     lines += ["", "Best value after a number of exchanges:", ""]
-    lines += _head(["", *(f"{n} exchanges" for n in EXCHANGES)])
+    lines.append(head(["", *(f"{n} exchanges" for n in EXCHANGES)]))
     for algorithm in (*ALONE, *FEDERATED):
         first = read(directory, label, algorithm, 1, seeds)
         for k in TRIALS_PER_ROUND:
@@ -126,15 +118,15 @@ def tables(directory: Path, label: str, seeds: Sequence[int]) -> list[str]:
                     cells.append(f"{found[:, done - 1].mean():.4f}")
                 else:
                     cells.append(difference(found[:, done - 1], first[:, at - 1]))
-            lines.append(_row([f"`{algorithm}`, k = {k}" + (" minus k = 1" if k > 1 else ""), *cells]))
+            lines.append(row([f"`{algorithm}`, k = {k}" + (" minus k = 1" if k > 1 else ""), *cells]))
     lines += ["", "Kilobytes per agent in all 23 evaluations, down and up:", ""]
-    lines += _head(["", *(f"k = {k}" for k in TRIALS_PER_ROUND)])
+    lines.append(head(["", *(f"k = {k}" for k in TRIALS_PER_ROUND)]))
     for algorithm in FEDERATED:
         sent = [
-            np.mean([load_job(directory, name_of(label, algorithm, k, s))["bytes"] for s in seeds], axis=0)
+            stack(directory, "bytes", seeds, curves, *row_of(label, algorithm, k)).mean(axis=0)
             for k in TRIALS_PER_ROUND
         ]
-        lines.append(_row([f"`{algorithm}`", *(f"{down / 1e3:.0f}, {up / 1e3:.0f}" for down, up in sent)]))
+        lines.append(row([f"`{algorithm}`", *(f"{down / 1e3:.0f}, {up / 1e3:.0f}" for down, up in sent)]))
     return lines
 
 
@@ -146,7 +138,7 @@ def draw(directory: Path, found: dict[str, list[int]], file: Path) -> None:
         for k in TRIALS_PER_ROUND:
             for algorithm, line in (("fed-ei", "-"), ("fts", "--")):
                 gaps = read(directory, label, algorithm, k, seeds) - alone
-                mean, error = gaps.mean(axis=0), gaps.std(axis=0, ddof=1) / np.sqrt(len(gaps))
+                mean, error = mean_and_error(gaps)
                 x = np.arange(1, BUDGET + 1)
                 drawn = slice(NUM_INITIAL - 1, BUDGET)
                 style = {"color": COLOURS[k], "linestyle": line, "label": f"{algorithm}, k = {k}"}
@@ -179,41 +171,22 @@ def report(directory: Path, seeds: Sequence[int]) -> None:
     lines = [f"Seeds from {FIRST_SEED} on. Differences are paired by seed; bold: a t-test at 5 % rejects 0."]
     for label, done in found.items():
         lines += tables(directory, label, done)
-    with atomic_file(directory / "results.md", text=True) as stream:
-        stream.write("\n".join(lines) + "\n")
+    write_results(directory, [*lines, ""])
     draw(directory, found, directory / "exchanges.png")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", default="runs/exchanges")
-    parser.add_argument("--seeds", type=int, default=12)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--only-report", action="store_true")
-    given = parser.parse_args()
-    directory = open_directory(given.out, {"experiment": "exchanges", "budget": BUDGET})
+    given = options(__doc__, out="runs/exchanges", seeds=12, workers=1, only_report=False)
     seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
-    for seed in () if given.only_report else seeds:
-        jobs: dict[str, Job] = {}
-        for label in PROBLEMS:
-            for algorithm in (*ALONE, *FEDERATED):
-                for k in (1,) if algorithm in ALONE else TRIALS_PER_ROUND:
-                    arguments = {"label": label, "algorithm": algorithm, "trials_per_round": k, "seed": seed}
-                    name = name_of(label, algorithm, k, seed)
-                    jobs[name] = Job(name, curves, arguments)
-        run_jobs(list(jobs.values()), directory, given.workers)
-        print(f"seed {seed} is done", flush=True)
-    report(directory, seeds)
-
-
-def _head(cells: Sequence[str]) -> list[str]:
-    return [_row(cells), "|---" * len(cells) + "|"]
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    work = [
+        job(curves, label, algorithm, k, seed)
+        for seed in (() if given.only_report else seeds)
+        for label in PROBLEMS
+        for algorithm in (*ALONE, *FEDERATED)
+        for k in ((1,) if algorithm in ALONE else TRIALS_PER_ROUND)
+    ]
+    settings = {"experiment": "exchanges", "budget": BUDGET}
+    report(resumed(Path(given.out), settings, work, given.workers), seeds)
 
 
 if __name__ == "__main__":

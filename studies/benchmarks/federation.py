@@ -59,6 +59,8 @@ from studies.benchmarks.federation_data import (
     train,
     unpack,
 )
+from studies.papers.optuna_peers import suggested
+from studies.report import shown, table
 from studies.tuning import FedEx, FedPop, Personal
 
 ROUNDS, NUM_RUNS, POINTS = int(os.environ.get("FEDERATION_ROUNDS", "9")), 16, 12
@@ -278,14 +280,7 @@ def optuna_by_hand(on: str, seed: int) -> Found:
     floor = min(federation(on, seed).worst, 0.0)
     while spent < budget:
         trial = study.ask()
-        config = {
-            "learning-rate": trial.suggest_float("learning-rate", 1e-3, 1.0, log=True),
-            "momentum": trial.suggest_float("momentum", 0.0, 0.95),
-            "local-epochs": trial.suggest_int("local-epochs", 1, 5),
-            "batch-size": trial.suggest_categorical("batch-size", [8, 16, 32, 64]),
-            "proximal-mu": trial.suggest_float("proximal-mu", 1e-4, 1.0, log=True),
-            "server-learning-rate": trial.suggest_float("server-learning-rate", 0.1, 2.0, log=True),
-        }
+        config = suggested(SPACE, trial)
         value, pruned, last = 0.0, False, None
         for number, (value, last) in enumerate(by_hand(on, seed, config, 1), start=1):  # noqa: B007
             spent += num_clients
@@ -376,32 +371,19 @@ def report(directory: Path) -> str:
         by_method = found.setdefault(row["federation"], {})
         by_method.setdefault(row["method"], {})[row["seed"]] = row
     lines = []
+    columns = ["at 1/4", "at 1/3", "at 1/2", "at the end", "to Optuna's final level", "own model"]
     for on, methods in sorted(found.items()):
-        lines += ["", on, ""]
-        lines += [
-            "| method | seeds | at 1/4 | at 1/3 | at 1/2 | at the end | to Optuna's final level | own model |"
-        ]
-        lines += ["|---|---|---|---|---|---|---|---|"]
         known = methods.get("optuna", {}).values()
         level = np.mean([row["curve"][-1] for row in known]) if known else None
-        for name, rows in methods.items():
-            c = np.array([row["curve"] for row in rows.values()])
-            own = [row["own"] for row in rows.values()]
-            cells = []
-            for point in (3, 4, 6, 12):
-                cells.append(shown(c[:, point - 1]))
-            reached = "" if level is None else next(
-                (f"{point}/{POINTS}" for point in range(1, POINTS + 1) if c[:, point - 1].mean() >= level -
-                1e-9), "not reached",
-            )  # fmt: skip
-            lines.append(f"| {name} | {len(c)} | {' | '.join(cells)} | {reached} | {shown(np.array(own))} |")
+        rows = []
+        for name, by_seed in methods.items():
+            c = np.array([row["curve"] for row in by_seed.values()])
+            own = shown(np.array([row["own"] for row in by_seed.values()]), 3)
+            places = [] if level is None else np.flatnonzero(c.mean(axis=0) >= level - 1e-9).tolist()
+            reached = "" if level is None else f"{places[0] + 1}/{POINTS}" if places else "not reached"
+            rows.append([name, len(c), *(shown(c[:, p - 1], 3) for p in (3, 4, 6, 12)), reached, own])
+        lines += ["", on, "", table(["method", "seeds", *columns], rows)]
     return "\n".join(lines)
-
-
-def shown(values: np.ndarray) -> str:
-    """Return mean and standard error."""
-    stderr = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
-    return f"{values.mean():.3f} ± {stderr:.3f}"
 
 
 def main() -> None:

@@ -10,12 +10,8 @@ so far, as a mean over the sites, and its difference from tuning alone; standard
 
 from __future__ import annotations
 
-import argparse
-import csv
 import io
-import logging
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +19,9 @@ import numpy as np
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation import simulate
 from fbo_flower.storage import atomic_file
+from studies.benchmarks.bench import ROOT, options
+from studies.report import band, mean_and_error, panels, write_csv
 
-ROOT = Path(__file__).parents[2]
 ROWS = {
     "fed-ei": "together (fed-ei)",
     "share-best": "copying another site's best",
@@ -57,35 +54,19 @@ def best_losses(names: dict[str, Any], algorithm: str, seed: int) -> Array:
 
 def figure(found: dict[str, Array]) -> Any:
     """Return a figure of mean losses with bands of one standard error."""
-    from matplotlib.figure import Figure
-
-    drawing = Figure(figsize=(7.0, 3.6), layout="constrained")
-    ax = drawing.add_subplot()
+    drawing, (ax,) = panels(1, 1, 7.0, 3.6)
     evaluations = np.arange(2, BUDGET + 1)
     for colour, (algorithm, text) in zip(COLOURS, ROWS.items(), strict=True):
-        mean, error = (row[1:] for row in mean_and_error(found[algorithm]))
-        ax.fill_between(evaluations, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
-        ax.plot(evaluations, mean, color=colour, label=text)
+        band(ax, evaluations, found[algorithm][:, 1:], text, colour)
     ax.set_xlabel("evaluations of each site")
     ax.set_ylabel("log loss of the best model so far")
     ax.set_xticks([2, *range(3, BUDGET + 1, 2)])
-    ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False)
     return drawing
 
 
-def mean_and_error(values: Array) -> tuple[Array, Array]:
-    """Return mean and standard error over seeds, the first axis."""
-    return values.mean(0), values.std(0, ddof=1) / np.sqrt(len(values))
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", type=int, default=12)
-    given = parser.parse_args()
-    logging.getLogger("flwr").setLevel(logging.ERROR)
+    given = options(__doc__, seeds=12)
     names = first_block()
     runs: dict[str, list[Array]] = {algorithm: [] for algorithm in ROWS}
     for seed in range(given.seeds):
@@ -97,13 +78,13 @@ def main() -> None:
             flush=True,
         )
     found = {algorithm: np.array(values) for algorithm, values in runs.items()}
-    with atomic_file(ROOT / "studies/results/first-study.csv", text=True) as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["algorithm", "evaluations", "seeds", "mean", "error", "minus ei", "error of that"])
-        for algorithm, values in found.items():
-            for n in SHOWN:
-                both = *mean_and_error(values), *mean_and_error(values - found["ei"])
-                table.writerow([algorithm, n, given.seeds, *(f"{column[n - 1]:.4f}" for column in both)])
+    rows = []
+    for algorithm, values in found.items():
+        for n in SHOWN:
+            pairs = *mean_and_error(values), *mean_and_error(values - found["ei"])
+            rows.append([algorithm, n, given.seeds, *(f"{column[n - 1]:.4f}" for column in pairs)])
+    columns = ["algorithm", "evaluations", "seeds", "mean", "error", "minus ei", "error of that"]
+    write_csv(ROOT / "studies/results/first-study.csv", columns, rows)
     picture = io.BytesIO()
     figure(found).savefig(picture, format="png", dpi=150)
     with atomic_file(ROOT / "docs/results/first-study.png") as file:

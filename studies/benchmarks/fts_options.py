@@ -15,14 +15,14 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from fbo_flower import Float, Int, SearchSpace
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.numerics.surrogates.transforms import standardise
-from fbo_flower.simulation import Fault, InProcessGrid, problem_app, simulate
+from fbo_flower.simulation import Fault, InProcessGrid, problem_app
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import FTS
 from fbo_flower.study import Study
+from studies.runs import run
 
 CENTRES = (0.3, 0.4, 0.5)  # of the three agents' functions
 
@@ -72,8 +72,7 @@ def regret(objective: Any, space: SearchSpace, algorithm: str, num_rounds: int, 
     """Return the mean regret at the end over 6 seeds and 3 agents; the largest value is 0."""
     finals = []
     for seed in range(6):
-        made = make_algorithm(algorithm, options)
-        study = simulate(objective, space, CENTRES, made, num_rounds, seed=seed, engine="inline")
+        study = run(objective, algorithm, options, num_rounds, seed, space=space, agents=CENTRES)
         finals += [best_so_far(study, agent)[-1] for agent in ("0", "1", "2")]
     return -float(np.mean(finals))
 

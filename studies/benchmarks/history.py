@@ -36,11 +36,8 @@ def commit() -> str:
 def lines(cells: list[dict[str, Any]], time: datetime) -> list[dict[str, Any]]:
     """Return the lines of a night, one for each run with a result."""
     found = []
-    common = {
-        "time": time.isoformat(timespec="seconds"),
-        "version": metadata.version("fbo-flower"),
-        "commit": commit(),
-    }
+    version = metadata.version("fbo-flower")
+    common = {"time": time.isoformat(timespec="seconds"), "version": version, "commit": commit()}
     for cell in cells:
         seconds = per_round(cell)
         if seconds is None or "sleep" in cell:

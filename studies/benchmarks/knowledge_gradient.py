@@ -15,9 +15,9 @@ optional.
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -30,16 +30,11 @@ from fbo_flower.numerics.acquisition.knowledge_gradient import (
 from fbo_flower.numerics.acquisition.normal import centred_draws
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.threads import single_thread
+from studies.benchmarks.bench import cpu_ms, mesh, options
 
 NUM_AGENTS, NUM_DRAWS, LENGTHSCALE, NOISE_VARIANCE = 4, 64, 0.2, 0.02
 CUT = 1e-5  # relative cut-off of the prior's eigenvalues
 OBSERVATIONS = (6, 13, 20, 27, 34)  # observations of each agent, in several rounds of a run
-
-
-def mesh(per_axis: int) -> Array:
-    """Return `(per_axis^2, 2)` points of the unit square."""
-    axis = np.linspace(0, 1, per_axis)
-    return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
 def kernel(a: Array, b: Array) -> Array:
@@ -67,16 +62,6 @@ def posterior(prior: Array, seen: Array, y: Array) -> tuple[Array, Array]:
     return covariance @ seen.T @ y / NOISE_VARIANCE, covariance
 
 
-def milliseconds(function: Callable[[], object], repeats: int = 7) -> float:
-    """Return the median CPU time of one call."""
-    times = []
-    for _ in range(repeats):
-        begin = time.process_time()
-        function()
-        times.append(time.process_time() - begin)
-    return 1e3 * float(np.median(times))
-
-
 def agents(
     points: Array, prior: Array, num_agents: int, count: int, rng: np.random.Generator
 ) -> tuple[list[tuple[Array, Array]], list[Array], Array, Array]:
@@ -91,6 +76,59 @@ def agents(
     return beliefs, factors, mean, prior @ np.linalg.cholesky(np.mean([c for _, c in beliefs], axis=0))
 
 
+def own_gains(prior: Array, beliefs: list[tuple[Array, Array]], factors: list[Array]) -> Array:
+    """Return the exact knowledge gradient of every agent at every point, `(N, S)`."""
+    pairs = zip(beliefs, factors, strict=True)
+    return np.array([knowledge_gradient_from_factor(prior @ m, f, NOISE_VARIANCE) for (m, _), f in pairs])
+
+
+def joint_search(
+    mean: Array, factor: Array, draws: Array, gains: Array, beta: float, starts: int, seed: Any = 0
+) -> Any:
+    """Return the batch that maximises the central acquisition plus `beta` times the agents' own."""
+    acquisition = BatchKnowledgeGradient(mean, factor, NOISE_VARIANCE, draws)
+    return maximise_batch(acquisition, gains, beta, starts, np.random.default_rng(seed))
+
+
+def our_batch(points: Array, x: Array, y: Array, rng: np.random.Generator) -> Array:
+    """Return the batch of four that our search finds, from the data of one Gaussian process."""
+    prior = basis(np.concatenate([points, x]))
+    weight, covariance = posterior(prior, prior[len(points) :], y)
+    on_mesh = prior[: len(points)]
+    draws = centred_draws(NUM_DRAWS, NUM_AGENTS, rng)
+    nothing = np.zeros((NUM_AGENTS, len(points)))
+    factor = on_mesh @ np.linalg.cholesky(covariance)
+    return np.asarray(points[joint_search(on_mesh @ weight, factor, draws, nothing, 0.0, 2, rng).index])
+
+
+def botorch_batch(x: Array, y: Array, seed: int, restarts: int = 10, raw: int = 512) -> Array:
+    """Return the batch of four that BoTorch finds on the same data."""
+    import torch
+    from botorch.acquisition import PosteriorMean, qKnowledgeGradient
+    from botorch.models import SingleTaskGP
+    from botorch.optim import optimize_acqf
+    from gpytorch.kernels import RBFKernel
+    from gpytorch.means import ZeroMean
+
+    torch.manual_seed(seed)
+    prior_kernel = RBFKernel(ard_num_dims=2)
+    prior_kernel.lengthscale = LENGTHSCALE
+    model = SingleTaskGP(
+        torch.tensor(x),
+        torch.tensor(y)[:, None],
+        train_Yvar=torch.full((len(y), 1), NOISE_VARIANCE),
+        covar_module=prior_kernel,
+        mean_module=ZeroMean(),
+        outcome_transform=None,
+    )
+    model.eval()
+    effort: dict[str, Any] = {"bounds": torch.tensor([[0.0, 0.0], [1.0, 1.0]])}
+    effort |= {"num_restarts": restarts, "raw_samples": raw}
+    _, current = optimize_acqf(PosteriorMean(model), q=1, **effort)
+    gain = qKnowledgeGradient(model, num_fantasies=NUM_DRAWS, current_value=current)
+    return np.asarray(optimize_acqf(gain, q=NUM_AGENTS, **effort)[0].numpy())
+
+
 def many_agents(full: bool) -> None:
     """Print time and value of the joint search by the number of agents, beside the full search."""
     print("\njoint search on 20 x 20, CPU s; values by 2048 other draws, share of the full search's value")
@@ -101,12 +139,7 @@ def many_agents(full: bool) -> None:
         for count, beta in ((6, 2.0), (20, 2.0), (6, 0.0), (20, 0.0)):
             rng = np.random.default_rng([num_agents, count])
             beliefs, factors, mean, factor = agents(points, prior, num_agents, count, rng)
-            own = np.array(
-                [
-                    knowledge_gradient_from_factor(prior @ m, f, NOISE_VARIANCE)
-                    for (m, _), f in zip(beliefs, factors, strict=True)
-                ]
-            )
+            own = own_gains(prior, beliefs, factors)
             draws = centred_draws(NUM_DRAWS, num_agents, rng)
             judge = BatchKnowledgeGradient(
                 mean, factor, NOISE_VARIANCE, centred_draws(2048, num_agents, np.random.default_rng(7))
@@ -128,7 +161,7 @@ def many_agents(full: bool) -> None:
             )
 
 
-def ours() -> None:
+def own_times() -> None:
     """Print the table of our own times."""
     print(
         f"N = {NUM_AGENTS}, M = {NUM_DRAWS}, lengthscale {LENGTHSCALE}, cut {CUT:g}; CPU ms, mean over a run"
@@ -142,37 +175,10 @@ def ours() -> None:
             rng = np.random.default_rng(count)
             beliefs, factors, mean, factor = agents(points, prior, NUM_AGENTS, count, rng)
             draws = centred_draws(NUM_DRAWS, NUM_AGENTS, rng)
-
-            def local(
-                beliefs: list[tuple[Array, Array]] = beliefs,
-                factors: list[Array] = factors,
-                prior: Array = prior,
-            ) -> Array:
-                return np.array(
-                    [
-                        knowledge_gradient_from_factor(prior @ m, f, NOISE_VARIANCE)
-                        for (m, _), f in zip(beliefs, factors, strict=True)
-                    ]
-                )
-
-            gains = local()
-
-            def joint(
-                beta: float,
-                starts: int,
-                given: tuple[Array, Array, Array, Array] = (mean, factor, gains, draws),
-            ) -> object:
-                m, f, g, d = given
-                acquisition = BatchKnowledgeGradient(m, f, NOISE_VARIANCE, d)
-                return maximise_batch(acquisition, g, beta, starts, np.random.default_rng(0))
-
-            rows.append(
-                [
-                    milliseconds(local),
-                    milliseconds(lambda: joint(1.5, 1)),
-                    milliseconds(lambda: joint(0.0, 2)),
-                ]
-            )
+            local = partial(own_gains, prior, beliefs, factors)
+            joint = partial(joint_search, mean, factor, draws, local())
+            works = local, partial(joint, 1.5, 1), partial(joint, 0.0, 2)
+            rows.append([cpu_ms(work, 7, np.median)[0] for work in works])
         one, two, three = np.mean(rows, axis=0)
         print(f"{per_axis:>4}x{per_axis:<3} {prior.shape[1]:>5} {one:>9.1f} {two:>16.1f} {three:>24.1f}")
 
@@ -180,12 +186,8 @@ def ours() -> None:
 def beside_botorch(seeds: int = 3) -> None:
     """Print times and values of both searches, and their ratios."""
     try:
+        import botorch  # noqa: F401
         import torch
-        from botorch.acquisition import PosteriorMean, qKnowledgeGradient
-        from botorch.models import SingleTaskGP
-        from botorch.optim import optimize_acqf
-        from gpytorch.kernels import RBFKernel
-        from gpytorch.means import ZeroMean
     except ImportError:
         print("BoTorch is not installed: its columns are left out (pip install fbo-flower[bench])")
         return
@@ -202,40 +204,9 @@ def beside_botorch(seeds: int = 3) -> None:
         x = rng.random((count, 2))
         y = objective(x) + np.sqrt(NOISE_VARIANCE) * rng.standard_normal(count)
 
-        begin = time.process_time()
-        with_data = np.concatenate([points, x])
-        prior = basis(with_data)
-        weight, covariance = posterior(prior, prior[len(points) :], y)
-        acquisition = BatchKnowledgeGradient(
-            prior[: len(points)] @ weight,
-            prior[: len(points)] @ np.linalg.cholesky(covariance),
-            NOISE_VARIANCE,
-            centred_draws(NUM_DRAWS, NUM_AGENTS, rng),
-        )
-        found = maximise_batch(acquisition, np.zeros((NUM_AGENTS, len(points))), 0.0, 2, rng)
-        our_time, our_batch = time.process_time() - begin, points[found.index]
-
-        begin = time.process_time()
-        torch.manual_seed(seed)
-        prior_kernel = RBFKernel(ard_num_dims=2)
-        prior_kernel.lengthscale = LENGTHSCALE
-        model = SingleTaskGP(
-            torch.tensor(x),
-            torch.tensor(y)[:, None],
-            train_Yvar=torch.full((count, 1), NOISE_VARIANCE),
-            covar_module=prior_kernel,
-            mean_module=ZeroMean(),
-            outcome_transform=None,
-        )
-        model.eval()
-        square = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
-        effort = {"num_restarts": 10, "raw_samples": 512}
-        _, current = optimize_acqf(PosteriorMean(model), bounds=square, q=1, **effort)
-        gain = qKnowledgeGradient(model, num_fantasies=NUM_DRAWS, current_value=current)
-        batch, _ = optimize_acqf(gain, bounds=square, q=NUM_AGENTS, **effort)
-        peer_time, peer_batch = time.process_time() - begin, batch.numpy()
-
-        judged = np.concatenate([our_batch, peer_batch, fine])
+        ours_ms, ours = cpu_ms(partial(our_batch, points, x, y, rng), 1)
+        peers_ms, peers = cpu_ms(partial(botorch_batch, x, y, seed), 1)
+        judged = np.concatenate([ours, peers, fine])
         gram = np.linalg.cholesky(kernel(x, x) + NOISE_VARIANCE * np.eye(count))
         seen = np.linalg.solve(gram, kernel(x, judged))
         mean = seen.T @ np.linalg.solve(gram, y)
@@ -248,16 +219,14 @@ def beside_botorch(seeds: int = 3) -> None:
         our_value = judge.values(first, 0, first[:1])[0]
         peer_value = judge.values(second, 0, second[:1])[0]
         print(
-            f"{count:>5} {our_time:>8.3f} {peer_time:>10.2f} {peer_time / our_time:>7.0f} "
+            f"{count:>5} {ours_ms / 1e3:>8.3f} {peers_ms / 1e3:>10.2f} {peers_ms / ours_ms:>7.0f} "
             f"{our_value:>10.4f} {peer_value:>9.4f} {our_value / peer_value:>6.3f}"
         )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Measure the knowledge gradient and the joint search.")
-    parser.add_argument("--full", action="store_true", help="also the full search of 64 agents")
-    asked = parser.parse_args()
+    asked = options(__doc__, full=False)  # also the full search of 64 agents
     with single_thread():
-        ours()
+        own_times()
         many_agents(asked.full)
         beside_botorch()

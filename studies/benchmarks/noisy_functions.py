@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -31,14 +30,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
-from fbo_flower.simulation import simulate
 from fbo_flower.simulation.problems import Config, Problem, number
+from studies.benchmarks.bench import say
+from studies.problems.functions import ackley, branin, hartmann
+from studies.report import head, shown
+from studies.runs import run
 
 NUM_AGENTS, NUM_INITIAL, NUM_TRIALS, NOISE = 4, 5, 24, 0.1
 WAYS: dict[str, dict[str, object]] = {
@@ -49,34 +50,10 @@ WAYS: dict[str, dict[str, object]] = {
     "no collaboration": {"framework": "no-collaboration", "refit": "doubling"},
 }
 
-_A = np.array([[3.0, 10, 30], [0.1, 10, 35], [3, 10, 30], [0.1, 10, 35]])
-_P = 1e-4 * np.array([[3689.0, 1170, 2673], [4699, 4387, 7470], [1091, 8732, 5547], [381, 5743, 8828]])
-
-
-def hartmann(u: Array) -> Array:
-    """Return Hartmann-3 at points of the unit cube, `(..., 3)`."""
-    inner = (_A * np.square(u[..., np.newaxis, :] - _P)).sum(axis=-1)
-    return np.asarray(np.exp(-inner) @ np.array([1.0, 1.2, 3.0, 3.2]))
-
-
-def ackley(u: Array) -> Array:
-    """Return minus Ackley's function on [-1, 2]^D."""
-    x = 3.0 * u - 1.0
-    distance, ripple = np.sqrt(np.square(x).mean(axis=-1)), np.cos(2 * np.pi * x).mean(axis=-1)
-    return np.asarray(20.0 * np.exp(-0.2 * distance) + np.exp(ripple) - 20.0 - np.e)
-
-
-def branin(u: Array) -> Array:
-    """Return minus Branin's function."""
-    a, b = 15.0 * u[..., 0] - 5.0, 15.0 * u[..., 1]
-    parabola = b - 5.1 / (4 * np.pi**2) * a**2 + 5 / np.pi * a - 6
-    return np.asarray(-(parabola**2 + 10 * (1 - 1 / (8 * np.pi)) * np.cos(a) + 10))
-
-
 FUNCTIONS: dict[str, tuple[Callable[[Array], Array], int, float]] = {
     "hartmann3": (hartmann, 3, 3.86278),
-    "ackley2": (ackley, 2, 0.0),
-    "branin": (branin, 2, -0.397887),
+    "ackley2": (lambda u: ackley(3.0 * u - 1.0), 2, 0.0),
+    "branin": (lambda u: -branin(u), 2, -0.397887),
 }  # function, dimension, maximum
 
 
@@ -124,14 +101,7 @@ class Noisy(Problem):
 
 def ours(problem: Noisy, options: dict[str, object]) -> dict[str, Any]:
     """Run Co-KG; return the regret of its recommendation and the noise that it estimated."""
-    rounds = NUM_TRIALS - NUM_INITIAL + 1
-    study = simulate(
-        problem,
-        algorithm=make_algorithm("co-kg", options),
-        num_rounds=rounds,
-        seed=problem.seed,
-        engine="inline",
-    )
+    study = run(problem, "co-kg", options, NUM_TRIALS - NUM_INITIAL + 1, problem.seed)
     found = study.settings["runs"][0]["found"]
     told = study.recommendations
     assert told is not None
@@ -191,29 +161,19 @@ def pooled(problem: Noisy) -> dict[str, Any]:
 
 def table(rows: list[dict[str, Any]]) -> None:
     """Print mean regrets, and differences to pooled qLogNEI or no collaboration on the same seeds."""
-    print("| function | shift | way | seeds | regret | difference | to | noise variance |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(head(["function", "shift", "way", "seeds", "regret", "difference", "to", "noise variance"]))
     done = {(r["function"], r["shift"], r["way"], r["seed"]): r for r in rows}
     for function, shift, way in dict.fromkeys(key[:3] for key in done):
         rival = "no collaboration" if shift else "qlognei"
-        seeds = [key[3] for key in done if key[:3] == (function, shift, way)]
-        regrets = np.array([done[function, shift, way, s]["regret"] for s in seeds])
-        both = [s for s in seeds if (function, shift, rival, s) in done]
-        beyond = [
-            done[function, shift, way, s]["regret"] - done[function, shift, rival, s]["regret"] for s in both
-        ]
-        noise = np.exp(np.mean([np.log(done[function, shift, way, s]["noise"]) for s in seeds]))
-        apart = spread(np.array(beyond), "+") if len(both) > 1 and way != rival else "-"
-        print(
-            f"| {function} | {shift} | {way} | {len(seeds)} | {spread(regrets)} | {apart} "
-            f"| {rival} | {noise:.4f} |"
+        mine = {key[3]: row for key, row in done.items() if key[:3] == (function, shift, way)}
+        others = {seed: done.get((function, shift, rival, seed)) for seed in mine}
+        beyond = np.array(
+            [r["regret"] - o["regret"] for r, o in zip(mine.values(), others.values(), strict=True) if o]
         )
-
-
-def spread(values: Array, sign: str = "") -> str:
-    """Return mean and standard error as text."""
-    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return f"{values.mean():{sign}.3f} ± {error:.3f}"
+        apart = shown(beyond, 3, "+") if len(beyond) > 1 and way != rival else "-"
+        regrets = shown(np.array([row["regret"] for row in mine.values()]), 3)
+        noise = np.exp(np.mean([np.log(row["noise"]) for row in mine.values()]))
+        say(function, shift, way, len(mine), regrets, apart, rival, f"{noise:.4f}")
 
 
 def main() -> None:
@@ -225,7 +185,6 @@ def main() -> None:
     parser.add_argument("--functions", default=",".join(FUNCTIONS))
     parser.add_argument("--out", type=Path, default=Path("noisy.jsonl"))
     asked = parser.parse_args()
-    logging.getLogger("flwr").setLevel(logging.ERROR)
     lines = asked.out.read_text().splitlines() if asked.out.exists() else []
     rows = [json.loads(line) for line in lines]
     if asked.way == "table":

@@ -8,7 +8,6 @@ folder that is named last.
 
 from __future__ import annotations
 
-import csv
 import json
 import platform
 import sys
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from studies.report import table, write_csv
 
 BEGIN, END = "<!-- measured -->", "<!-- end -->"
 ENGINES = ("ray", "inline", "flower")
@@ -43,14 +44,19 @@ def write_page(out: Path, page: Path, tables: Path) -> None:
     parts = [
         machine(out, cells), rounds(cells, "idle"), rounds(cells, "fts"), peers_table(peers),
     ]  # fmt: skip
-    write_csv(tables / "whole-studies.csv", *others(cells))
-    write_csv(tables / "how-busy-the-workers-are-engine-ray.csv", *utilisation(cells))
-    write_csv(tables / "growth.csv", *growth(cells, steps))
-    for name, header, rows in steps_tables(steps):
-        write_csv(tables / f"{name}.csv", header, rows)
+    long = [
+        ("whole-studies", *others(cells)),
+        ("how-busy-the-workers-are-engine-ray", *utilisation(cells)),
+        ("growth", *growth(cells, steps)),
+        *steps_tables(steps),
+    ]
+    for name, header, rows in long:
+        if rows:  # leave the file alone if nothing was measured
+            empty = [["" if cell == "-" else cell for cell in row] for row in rows]
+            write_csv(tables / f"{name}.csv", header, empty)
     before, _, rest = page.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    body = "\n\n".join(part for part in parts if part)
+    body = "\n\n".join(part.rstrip("\n") for part in parts if part)
     page.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}")
 
 
@@ -74,21 +80,6 @@ def machine(out: Path, cells: Iterable[Row]) -> str:
     loads = [cell["load"] for cell in cells if "load" in cell]
     load = f" The load average before a whole run was {min(loads):.1f} to {max(loads):.1f}." if loads else ""
     return textwrap.fill(f"{cpu}; Python {platform.python_version()}; {', '.join(versions)}.{load}", 110)
-
-
-def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table as CSV, "-" as an empty cell; leave the file alone if nothing was measured."""
-    if rows:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(header)
-            writer.writerows(["" if cell == "-" else cell for cell in row] for row in rows)
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
 def per_round(cell: Row) -> float | None:
@@ -149,17 +140,8 @@ def others(cells: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
                     f"{traffic[0]:.0f}", f"{traffic[1]:.0f}",
                 ]
             )  # fmt: skip
-    header = [
-        "run",
-        "s per round",
-        "s of rounds",
-        "s with start",
-        "GB in all",
-        "GB server",
-        "bytes down",
-        "bytes up",
-    ]
-    return header, rows
+    times = ["s per round", "s of rounds", "s with start"]
+    return ["run", *times, "GB in all", "GB server", "bytes down", "bytes up"], rows
 
 
 def utilisation(cells: Sequence[Row]) -> tuple[list[str], list[list[str]]]:

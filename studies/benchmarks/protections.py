@@ -7,8 +7,7 @@ Prints, for each setting, the median of the milliseconds of CPU per answer, and 
 
 from __future__ import annotations
 
-import statistics
-import time
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,6 +23,8 @@ from fbo_flower.clients import TuningAgent
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.wire.flower_records import count_bytes, to_records
+from studies.benchmarks.bench import cpu_ms, say
+from studies.report import head
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 SMALL = {"sampling_rate": 1.0, "num_candidates": 64, "num_path_features": 32}
@@ -48,18 +49,22 @@ def measure(algorithm: Algorithm[Any], config: dict[str, Any], directory: Path) 
     options = canonical_json(algorithm.options())
     envelope = wire.Envelope("study", "0", SPACE.digest, algorithm.name, options)
     asks = isinstance(algorithm, DPFTS)
-    seconds, size = [], 0
+    times, size = [], 0
     for i in range(NUM_ANSWERS):
         first, number = (0, 3) if i == 0 else (i + 2, 1)
         task = Task(
             Phase.TRAIN, i + 1, first, number, arrays if asks else {}, {"message": True} if asks else {}
         )
         message = wire.encode_task(task, envelope)
-        start = time.process_time()
-        reply = TuningAgent(_objective, SPACE, context).answer(message)
-        seconds.append(time.process_time() - start)
+        taken, reply = cpu_ms(partial(answered, message, context), 1)
+        times.append(taken)
         size = count_bytes(to_records(reply))
-    return 1e3 * statistics.median(seconds), size
+    return float(np.median(times)), size
+
+
+def answered(message: wire.Packed, context: Context) -> wire.Packed:
+    """Return the answer of an agent that is made for this message, as Flower does."""
+    return TuningAgent(_objective, SPACE, context).answer(message)
 
 
 def _objective(config: dict[str, Any], context: object) -> float:
@@ -67,8 +72,8 @@ def _objective(config: dict[str, Any], context: object) -> float:
 
 
 if __name__ == "__main__":
-    print("| setting | ms of CPU per answer | bytes of a report |\n|---|---:|---:|")
+    print(head(["setting", "ms of CPU per answer", "bytes of a report"]))
     for name, (algorithm, config) in SETTINGS.items():
         with TemporaryDirectory() as folder:
             milliseconds, size = measure(algorithm, config, Path(folder))
-        print(f"| {name} | {milliseconds:.1f} | {size} |", flush=True)
+        say(name, f"{milliseconds:.1f}", size)

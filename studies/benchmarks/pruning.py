@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
@@ -31,7 +31,9 @@ from fbo_flower.clients.pruning import CurveBook
 from fbo_flower.simulation import Agents, simulate
 from fbo_flower.study import Study, Table
 from fbo_flower.trackers import Callback, StudyInfo
+from studies.benchmarks.bench import say
 from studies.benchmarks.pruning_problems import NUM_AGENTS, NUM_STEPS, PROBLEMS, TEST, VALIDATE
+from studies.report import head, shown
 
 NUM_LATE, NUM_TRIALS, MOST_ROUNDS = 2, 12, 24
 AS_BEFORE: dict[str, Any] = {"learns": "last", "margin": None}  # Optuna's rule, and what was learnt before
@@ -212,30 +214,24 @@ def table(problem: str, seeds: range, rules: list[str], late: bool) -> None:
             rows[rule].append(run(problem, rule, seed, late, most))
             print(f"# {problem} late={late} seed {seed} {rule}: {rows[rule][-1]}", flush=True)
     print(f"\n{PROBLEMS[problem].title}; late={late}\n")
-    print("| rule | stopped | steps saved | best value | final value | trials | best value | final value |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|")
-    base = rows[rules[0]]
+    columns = ["best value", "final value", "trials", "best value", "final value"]
+    print(head(["rule", "stopped", "steps saved", *columns]))
     for rule, found in rows.items():
         mean = {name: float(np.mean([row[name] for row in found])) for name in found[0]}
-        saved = 1 - mean["steps"] / float(np.mean([row["steps"] for row in base]))
-        gap = partial(difference, found, base)
-        print(
-            f"| {rule} | {mean['stopped']:.0f} of {mean['trials']:.0f} | {saved:.0%} | {gap('tuned')} | "
-            f"{gap('final')} | {mean['trials within']:.0f} | {gap('tuned', ' within')} | "
-            f"{gap('final', ' within')} |",
-            flush=True,
+        base = {name: np.array([row[name] for row in rows[rules[0]]]) for name in found[0]}
+
+        def gap(name: str, within: str = "", rule: str = rule, base: Any = base, found: Any = found) -> str:
+            if rule == rules[0]:
+                return f"{base[name].mean():.4f}"
+            return shown(np.array([row[name + within] for row in found]) - base[name], 4, "+")
+
+        stopped, saved = (
+            f"{mean['stopped']:.0f} of {mean['trials']:.0f}",
+            1 - mean["steps"] / base["steps"].mean(),
         )
-
-
-def difference(
-    found: list[dict[str, float]], base: list[dict[str, float]], name: str, within: str = ""
-) -> str:
-    """Return the mean difference in pairs, with its standard error; of the base itself the mean value."""
-    if found is base:
-        return f"{np.mean([row[name] for row in base]):.4f}"
-    gaps = [row[name + within] - other[name] for row, other in zip(found, base, strict=True)]
-    error = np.std(gaps, ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else np.nan
-    return f"{np.mean(gaps):+.4f} ± {error:.4f}"
+        same = [gap("tuned"), gap("final")]
+        longer = [f"{mean['trials within']:.0f}", gap("tuned", " within"), gap("final", " within")]
+        say(rule, stopped, f"{saved:.0%}", *same, *longer)
 
 
 def main() -> None:

@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import Pruning
 from fbo_flower.numerics.curves import forecast, limit_of
-from fbo_flower.simulation import Agents, simulate
+from fbo_flower.simulation import Agents
+from studies.benchmarks.bench import say
 from studies.benchmarks.pruning_problems import NUM_AGENTS, NUM_STEPS, PROBLEMS, VALIDATE
+from studies.report import head
+from studies.runs import run
 
 FIRST_SEED, NUM_TRIALS, LEAST = 100, 14, 5
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -36,15 +38,8 @@ def recorded(problem: str, seed: int) -> Iterator[Array]:
         curves[agent].append(list(made.values(config, made.rows(seed)[agent], VALIDATE, start)))
         return curves[agent][-1][-1]
 
-    simulate(
-        objective,
-        space=made.space,
-        agents=Agents(list(range(NUM_AGENTS)), pruning=Pruning("off")),
-        algorithm=make_algorithm("fed-ei", {"num_candidates": 128}),
-        num_rounds=NUM_TRIALS,
-        seed=seed,
-        engine="inline",
-    )
+    agents = Agents(list(range(NUM_AGENTS)), pruning=Pruning("off"))
+    run(objective, "fed-ei", {"num_candidates": 128}, NUM_TRIALS, seed, space=made.space, agents=agents)
     yield from map(np.array, curves)
 
 
@@ -119,18 +114,13 @@ def main() -> None:
         seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
         agents = [curves for seed in seeds for curves in recorded(problem, seed)]
         print(f"\n{PROBLEMS[problem].title}; {sum(map(len, agents))} trials\n")
-        print(
-            "| rule | steps saved | stopped | would be best | above the median | error of: last value", end=""
-        )
-        print(" | mean end | line | gain |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+        columns = ["stopped", "would be best", "above the median", "error of: last value"]
+        print(head(["rule", "steps saved", *columns, "mean end", "line", "gain"]))
         for rule, (first, limit) in RULES.items():
             found, errors = replay(agents, first, limit)
-            squares = " | ".join(f"{np.sqrt(np.mean(np.square(e))):.3f}" for e in errors.values())
-            print(
-                f"| {rule} | {found['saved']:.0%} | {found['stopped']:.0f} | {found['best']:.0%} | "
-                f"{found['above']:.0%} | {squares} |",
-                flush=True,
-            )
+            squares = [f"{np.sqrt(np.mean(np.square(e))):.3f}" for e in errors.values()]
+            shares = [f"{found[name]:.0%}" for name in ("best", "above")]
+            say(rule, f"{found['saved']:.0%}", f"{found['stopped']:.0f}", *shares, *squares)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ whole rows, and .5 for half of the trials, where the classifier is constant. CPU
 
 from __future__ import annotations
 
-import time
+from functools import partial
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.problems import make_learner
 from fbo_flower.space import SearchSpace
+from studies.benchmarks.bench import cpu_ms, say
+from studies.report import head
 
 NUM_TRIALS, NUM_STATES, NUM_CURATORS = 60, 20, 3
 METHODS = (Method("lso", 0.5), Method("fso", 0.5), Method("fmo", 0.5), Method("ehvi", 0.5))
@@ -46,8 +48,7 @@ def _losses(points: Array, num_rows: int, rng: np.random.Generator) -> Array:
 
 def main() -> None:
     """Print median and longest CPU time in milliseconds."""
-    print("| learner | dimensions | " + " | ".join(m.name for m in METHODS) + " |")
-    print("|" + "---|" * (2 + len(METHODS)))
+    print(head(["learner", "dimensions", *(m.name for m in METHODS)]))
     for name, class_weight in LEARNERS:
         space = make_learner(name, class_weight).space
         cells = []
@@ -55,12 +56,10 @@ def main() -> None:
             times = []
             for repeat in range(NUM_STATES):
                 seen, rng = state(space, generator(repeat, "state")), generator(repeat, "propose")
-                begin = time.process_time()
-                method.propose(seen, rng)
-                times.append(1e3 * (time.process_time() - begin))
+                times.append(cpu_ms(partial(method.propose, seen, rng), 1)[0])
             cells.append(f"{np.median(times[1:]):.1f} (max {max(times[1:]):.1f})")
         title = name + (", class weight" if class_weight else "")
-        print(f"| {title} | {space.dimension} | " + " | ".join(cells) + " |")
+        say(title, space.dimension, *cells)
 
 
 if __name__ == "__main__":

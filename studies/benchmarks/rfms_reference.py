@@ -27,10 +27,13 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from fbo_flower.algorithms.rfms.state import Method
-from fbo_flower.numerics.acquisition import pareto, proposals
+from fbo_flower.numerics.acquisition import proposals
+from fbo_flower.numerics.acquisition.hypervolume import hypervolume, non_dominated
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.threads import single_thread
+from studies.benchmarks.bench import both, say
+from studies.report import head
 
 ONES = np.ones(2)
 
@@ -134,10 +137,10 @@ def propose(x: Array, losses: Array, parts: Parts, rng: np.random.Generator) -> 
     observed = -np.stack(plan.targets, axis=1)
     if parts.corner == "observed":
         margin = proposals.REFERENCE_MARGIN * np.ptp(observed, axis=0)
-        corner = observed[pareto.non_dominated(observed)].max(axis=0) + margin
-        function = replace(function, reference=corner)
+        corner = observed[non_dominated(-observed)].max(axis=0) + margin
+        function = replace(function, reference=-corner)
     if parts.front == "observed":
-        function = replace(function, losses=observed)
+        function = replace(function, values=-observed)
     if parts.search == "random":
         return best_of_random(function, rng)
     distance = 0.0 if parts.search == "close" else proposals.MIN_DISTANCE
@@ -151,7 +154,7 @@ def best_of_random(function: proposals.LogVolumeImprovement, rng: np.random.Gene
         found = [posterior.predict(z) for posterior in function.posteriors]
         means = np.stack([-mean for mean, _ in found], axis=1)
         stddevs = np.sqrt(np.maximum([variance for _, variance in found], 1e-18)).T
-        return strip_improvement(means, stddevs, function.losses, function.reference)
+        return strip_improvement(means, stddevs, -function.values, -function.reference)
 
     z = rng.random((3000, 2))
     best: Array = z[values(z).argmax()]
@@ -182,7 +185,7 @@ def search(
 def areas(parts: Parts, truth: Callable[[Array], Array], noise: float, seed: int) -> tuple[float, float]:
     """Return the area of all points and that of the observed front."""
     found, observed = search(truth, noise, seed, (10, 40), lambda x, y, rng: propose(x, y, parts, rng))
-    front = found[pareto.non_dominated(observed)]
+    front = found[non_dominated(-observed)]
     return moocore.hypervolume(found, ref=ONES), moocore.hypervolume(front, ref=ONES)
 
 
@@ -200,8 +203,8 @@ def combined(best: str, truth: Callable[[Array], Array], noise: float, seed: int
         return proposals.next_point(function, x, rng).x
 
     found, observed = search(truth, noise, seed, (20, 60), choose)
-    front = found[pareto.non_dominated(observed)]
-    return float(method.combined(found)[method.combined(observed).argmin()]), pareto.hypervolume(front, ONES)
+    front = found[non_dominated(-observed)]
+    return float(method.combined(found)[method.combined(observed).argmin()]), hypervolume(-front, -ONES)
 
 
 def table(rows: Sequence[tuple[str, Callable[..., tuple[float, float]]]], repeats: int) -> None:
@@ -212,22 +215,23 @@ def table(rows: Sequence[tuple[str, Callable[..., tuple[float, float]]]], repeat
             for label, measure in rows:
                 values = np.array([measure(truth, noise, seed) for seed in range(repeats)])
                 first = values if first is None else first
-                difference = values - first
-                error = difference.std(axis=0, ddof=1) / np.sqrt(repeats)
+                gaps = both(values - first, 4)
                 cells = [
-                    f"{mean:.4f} | {gap:+.4f} ± {e:.4f}"
-                    for mean, gap, e in zip(values.mean(axis=0), difference.mean(axis=0), error, strict=True)
+                    c
+                    for mean, gap in zip(values.mean(axis=0), gaps, strict=True)
+                    for c in (f"{mean:.4f}", gap)
                 ]
-                print(f"| {name} | {noise} | {label} | {' | '.join(cells)} |", flush=True)
+                say(name, noise, label, *cells)
 
 
 def main(repeats: int) -> None:
     """Print both tables."""
-    print("| losses | noise | proposal | area of all points | - first | area of the front | - first |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        head(["losses", "noise", "proposal", "area of all points", "- first", "area of the front", "- first"])
+    )
     table([(label, lambda *a, p=parts: areas(p, *a)) for label, parts in ROWS.items()], repeats)
-    print("\n| losses | noise | incumbent | loss of the shipped | - first | area of the front | - first |")
-    print("|---|---|---|---|---|---|---|")
+    columns = ["incumbent", "loss of the shipped", "- first", "area of the front", "- first"]
+    print("\n" + head(["losses", "noise", *columns]))
     table([(best, lambda *a, b=best: combined(b, *a)) for best in ("mean", "observed")], repeats)
 
 

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -149,19 +150,27 @@ class MemoryWatch:
             pause = max(self._interval, (time.thread_time() - start) / self._share)
 
     def _look(self) -> None:
-        parents: dict[int, list[int]] = {}
-        for entry in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = entry.read_text().rpartition(")")[2].split()
-            except OSError:  # it has ended
-                continue
-            parents.setdefault(int(fields[1]), []).append(int(entry.parent.name))
-        family, own = [os.getpid()], os.getpid()
-        for process in family:
-            family += parents.get(process, [])
-        sizes = {process: _proportional_size(process) for process in family}
+        sizes = {process: _proportional_size(process) for process in (os.getpid(), *family_of(_processes()))}
         self.largest = max(self.largest, sum(sizes.values()))
-        self.own = max(self.own, sizes[own])
+        self.own = max(self.own, sizes[os.getpid()])
+
+
+def _processes() -> dict[int, list[str]]:
+    """Return the state of every process in `/proc` by its number: parent, and CPU ticks, among others."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            found[int(entry.parent.name)] = entry.read_text().rpartition(")")[2].split()
+    return found
+
+
+def family_of(processes: dict[int, list[str]]) -> list[int]:
+    """Return the descendants of this process."""
+    family, new = [], [os.getpid()]
+    while new:
+        new = [process for process, fields in processes.items() if int(fields[1]) in new]
+        family += new
+    return family
 
 
 def _proportional_size(process: int) -> int:
@@ -177,23 +186,11 @@ def cpu_seconds() -> dict[str, float]:
 
     It reads `/proc`; without `/proc` (not on Linux) only "grid" is known.
     """
-    parents: dict[int, list[int]] = {}
-    used: dict[int, float] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = entry.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
-            continue
-        process = int(entry.parent.name)
-        parents.setdefault(int(fields[1]), []).append(process)
-        used[process] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     found = {"grid": time.process_time(), "workers": 0.0, "ray": 0.0}
-    family = list(parents.get(os.getpid(), []))
-    for process in family:
-        family += parents.get(process, [])
-        try:
+    processes = _processes()
+    for process in family_of(processes):
+        with suppress(OSError):  # it has ended
             command = Path(f"/proc/{process}/cmdline").read_bytes()
-        except OSError:
-            continue
-        found["workers" if b"ray::_Worker" in command else "ray"] += used.get(process, 0.0)
+            ticks = sum(map(int, processes[process][11:13]))
+            found["workers" if b"ray::_Worker" in command else "ray"] += ticks / os.sysconf("SC_CLK_TCK")
     return found

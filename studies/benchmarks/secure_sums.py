@@ -5,18 +5,19 @@ OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.secure_sums
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 
 import numpy as np
 
-from fbo_flower.algorithms import make_algorithm, secure_member
+from fbo_flower.algorithms import secure_member
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.secure_member import SUM, Member
 from fbo_flower.secure import fixed_point, keys, rounds
-from fbo_flower.simulation import simulate
 from fbo_flower.study import Study
+from studies.benchmarks.bench import say
+from studies.report import head
+from studies.runs import run, traffic
 
 LEAST = 3
 STUDIES: list[tuple[str, str, int, int | None, Mapping[str, object]]] = [
@@ -82,46 +83,32 @@ def one_sum(num_agents: int, size: int) -> tuple[float, float, int, int]:
     return agent, server, up, down
 
 
-def row(study: Study) -> tuple[int, float, float, float, float]:
-    """Return rounds, seconds, and bytes per agent and round, down and up."""
-    agents = int(study.settings["runs"][0]["num_agents"])
-    turns = agents * len(study.rounds)
-    down, up = (float(study.rounds[f"bytes_{way}"].sum()) / turns for way in ("down", "up"))
-    return len(study.rounds), float(study.rounds["seconds"].sum()), down, up, study.trials["value"].sum()
+def figures(study: Study) -> tuple[int, float, float, float, float]:
+    """Return rounds, seconds, bytes per agent and round, down and up, and the sum of all values."""
+    number = len(study.rounds)
+    down, up = traffic(study) / number
+    return number, float(study.rounds["seconds"].sum()), down, up, study.trials["value"].sum()
 
 
 def main() -> None:
     """Print two tables."""
-    logging.getLogger("flwr").setLevel(logging.ERROR)
     print(f"One group, sums of at least {LEAST}; a group has at most {keys.largest_group(LEAST)}.\n")
-    print("| group | numbers | agent, ms | server per agent, ms | bytes up | bytes down |")
-    print("|---:|---:|---:|---:|---:|---:|")
+    print(head(["group", "numbers", "agent, ms", "server per agent, ms", "bytes up", "bytes down"]))
     for num_agents, size in ((4, 100), (6, 100), (10, 100), (12, 100), (12, 10_000)):
         agent, server, up, down = one_sum(num_agents, size)
-        print(f"| {num_agents} | {size} | {agent:.1f} | {server:.1f} | {up} | {down} |", flush=True)
+        say(num_agents, size, f"{agent:.1f}", f"{server:.1f}", up, down)
     print("\nBytes are down and up, per agent and round.\n")
-    print("| study | agents | rounds | s per round | with secure sums | bytes | with secure sums |")
-    print("|---|---:|---:|---:|---:|---|---|")
-    for algorithm, problem, agents, num_rounds, options in STUDIES:
+    columns = ["s per round", "with secure sums", "bytes", "with secure sums"]
+    print(head(["study", "agents", "rounds", *columns]))
+    for algorithm, problem, agents, num_rounds, chosen in STUDIES:
         plain, secure = (
-            row(
-                simulate(
-                    problem,
-                    agents=agents,
-                    algorithm=make_algorithm(algorithm, {**options, **more}),
-                    num_rounds=num_rounds,
-                    engine="inline",
-                )
-            )
+            figures(run(problem, algorithm, {**chosen, **more}, num_rounds, agents=agents))
             for more in ({}, {"secure_sums": LEAST})
         )
         assert abs(plain[4] - secure[4]) < 1e-6 * abs(plain[4]), "the same decisions"
-        print(
-            f"| {algorithm}, {problem} | {agents} | {plain[0]} | {plain[1] / plain[0]:.3f} | "
-            f"{secure[1] / secure[0]:.3f} | {plain[2]:.0f} / {plain[3]:.0f} | "
-            f"{secure[2]:.0f} / {secure[3]:.0f} |",
-            flush=True,
-        )
+        each = [f"{took / plain[0]:.3f}" for took in (plain[1], secure[1])]
+        sent = [f"{down:.0f} / {up:.0f}" for _, _, down, up, _ in (plain, secure)]
+        say(f"{algorithm}, {problem}", agents, plain[0], *each, *sent)
 
 
 if __name__ == "__main__":

@@ -14,23 +14,20 @@ was.
 
 from __future__ import annotations
 
-import argparse
-import json
-import logging
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms import make_algorithm
-from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation import Agents, simulate
+from fbo_flower.simulation import Agents
 from fbo_flower.simulation.own_objective import own_objective
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.storage import atomic_file
-from studies.papers.ei.curves import best_so_far
+from studies.benchmarks.bench import both, options, resumed
+from studies.jobs import Arrays, job, load, stack
 from studies.papers.ei.problems import ShiftedFunction
+from studies.report import table, write_results
+from studies.runs import best_so_far, run
 
 AT_ONCE = (1, 2, 4)
 NUM_AGENTS, NUM_INITIAL, PER_ROUND, NUM_ROUNDS = 5, 3, 4, 7
@@ -48,98 +45,56 @@ def sleeping(config: dict[str, Any], data: int) -> float:
     return -((float(config["x"]) - 0.3) ** 2) - (float(config["y"]) - 0.7) ** 2
 
 
-def best_values(seed: int) -> dict[str, list[float]]:
+def best_values(seed: int) -> Arrays:
     """Return the mean best value of the agents after each evaluation, by algorithm and `q`."""
     problem = ShiftedFunction(NUM_AGENTS, seed, "hartmann-6")  # one object: its workers serve all runs
     found = {}
-    for algorithm, options in ALGORITHMS.items():
+    for algorithm, chosen in ALGORITHMS.items():
+        rounds = NUM_ROUNDS + (algorithm == "fed-ei")
         for q in AT_ONCE:
-            study = simulate(
-                problem,
-                agents=Agents(num_parallel=q),
-                algorithm=make_algorithm(algorithm, {**options, "trials_per_round": PER_ROUND}),
-                num_rounds=NUM_ROUNDS + (algorithm == "fed-ei"),
-                seed=seed,
-                engine="inline",
-            )
-            found[f"{algorithm} {q}"] = best_so_far(study, problem, BUDGET).mean(axis=0).tolist()
+            given = {**chosen, "trials_per_round": PER_ROUND}
+            study = run(problem, algorithm, given, rounds, seed, agents=Agents(num_parallel=q))
+            found[f"{algorithm} {q}"] = best_so_far(study, problem, BUDGET).mean(axis=0)
     return found
 
 
-def seconds() -> dict[str, float]:
+def seconds() -> Arrays:
     """Return the seconds of a study with an objective that sleeps, by algorithm and `q`."""
     space = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
     problem = own_objective(sleeping, space, [0], 0, False, [])  # one object: its workers serve all runs
     found = {}
-    for algorithm, options in ALGORITHMS.items():
+    for algorithm, chosen in ALGORITHMS.items():
+        given = {**chosen, "trials_per_round": PER_ROUND}
         for q in AT_ONCE:
-            given: dict[str, Any] = {
-                "algorithm": make_algorithm(algorithm, {**options, "trials_per_round": PER_ROUND}),
-                "agents": Agents(num_parallel=q), "engine": "inline",
-            }  # fmt: skip
-            simulate(problem, num_rounds=2, **given)  # starts the workers
+            run(problem, algorithm, given, 2, agents=Agents(num_parallel=q))  # starts the workers
             before = time.perf_counter()
-            simulate(problem, num_rounds=NUM_ROUNDS, **given)
-            found[f"{algorithm} {q}"] = time.perf_counter() - before
+            run(problem, algorithm, given, NUM_ROUNDS, agents=Agents(num_parallel=q))
+            found[f"{algorithm} {q}"] = np.array(time.perf_counter() - before)
     return found
 
 
-def kept(path: Path, compute: Any, *arguments: Any) -> Any:
-    """Return the result in a file, which is computed if it is missing."""
-    if not path.exists():
-        with atomic_file(path) as file:
-            file.write(json.dumps(compute(*arguments)).encode())
-    return json.loads(path.read_text())
-
-
-def table(results: list[dict[str, list[float]]]) -> list[str]:
-    """Return the best values as rows of Markdown."""
-    lines = [
-        "| algorithm | q | " + " | ".join(f"{n} evaluations" for n in SHOWN) + " | difference at 27 |",
-        "|---|---|" + "---|" * (len(SHOWN) + 1),
-    ]
-    columns = np.array(SHOWN) - 1
+def report(directory: Path, seeds: range) -> None:
+    """Write `results.md` and print it."""
+    took, best, spent = load(directory, seconds), [], []
     for algorithm in ALGORITHMS:
-        alone: Array = np.array([r[f"{algorithm} 1"] for r in results])[:, columns]
+        alone = stack(directory, f"{algorithm} 1", seeds, best_values)
         for q in AT_ONCE:
-            values = np.array([r[f"{algorithm} {q}"] for r in results])[:, columns]
-            difference = (values - alone)[:, -1]
-            error = difference.std(ddof=1) / np.sqrt(len(results)) if len(results) > 1 else float("nan")
-            shown = " | ".join(f"{value:.3f}" for value in values.mean(axis=0))
-            against = "" if q == 1 else f"{difference.mean():+.3f} ± {error:.3f}"
-            lines.append(f"| `{algorithm}` | {q} | {shown} | {against} |")
-    return lines
+            values = stack(directory, f"{algorithm} {q}", seeds, best_values)
+            at = [f"{values[:, n - 1].mean():.3f}" for n in SHOWN]
+            best.append([f"`{algorithm}`", q, *at, "" if q == 1 else both(values[:, -1] - alone[:, -1])[0]])
+            own, one = float(took[f"{algorithm} {q}"]), float(took[f"{algorithm} 1"])
+            spent.append([f"`{algorithm}`", q, f"{own:.1f}", f"{one / own:.2f}"])
+    head = ["algorithm", "q", *(f"{n} evaluations" for n in SHOWN), "difference at 27"]
+    times = table(["algorithm", "q", f"seconds for {BUDGET} evaluations", "speed-up"], spent)
+    print(write_results(directory, [table(head, best), times]).read_text())
 
 
 def main() -> None:
     """Run what is missing and write `results.md`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=6)
-    arguments = parser.parse_args()
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-    out = arguments.out
-    out.mkdir(parents=True, exist_ok=True)
-    took = kept(out / "seconds.json", seconds)
-    results = [
-        kept(out / f"best-{seed}.json", best_values, seed)
-        for seed in range(FIRST_SEED, FIRST_SEED + arguments.seeds)
-    ]
-    lines = [
-        *table(results),
-        "",
-        f"| algorithm | q | seconds for {BUDGET} evaluations | speed-up |",
-        "|---|---|---|---|",
-    ]
-    for algorithm in ALGORITHMS:
-        for q in AT_ONCE:
-            own, one = took[f"{algorithm} {q}"], took[f"{algorithm} 1"]
-            lines.append(f"| `{algorithm}` | {q} | {own:.1f} | {one / own:.2f} |")
-    with atomic_file(out / "results.md") as file:
-        file.write("\n".join([*lines, ""]).encode())
-    print("\n".join(lines))
+    given = options(__doc__, out="runs/several-at-once", seeds=6)
+    seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
+    work = [job(seconds), *(job(best_values, seed) for seed in seeds)]
+    report(resumed(Path(given.out), {"benchmark": "several-at-once"}, work), seeds)
 
 
 if __name__ == "__main__":

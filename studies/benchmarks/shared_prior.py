@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from noisy_functions import FUNCTIONS, NOISE, lowest
 from scipy.optimize import minimize
 
 from fbo_flower.algorithms.co_kg.agent import first_points
@@ -22,6 +21,9 @@ from fbo_flower.numerics.optim.sobol import mesh, sobol
 from fbo_flower.numerics.surrogates import fitting, gp, pivots, pooling
 from fbo_flower.numerics.surrogates import shared_hyperparameters as grid
 from fbo_flower.numerics.threads import single_thread
+from studies.benchmarks.bench import say
+from studies.benchmarks.noisy_functions import FUNCTIONS, NOISE, lowest
+from studies.report import head
 
 Data = list[tuple[Array, Array]]
 PRIOR = gp.Hyperparameters("rbf", np.full(2, 0.4), 1.0, 0.1)
@@ -38,8 +40,7 @@ def estimated(data: Data, dimension: int) -> tuple[float, float, float]:
 
 def noise(num_federations: int) -> None:
     """Print the median noise variance that four agents estimate from five values each."""
-    print("| function | noise | true share | own estimates | grid | grid, one point repeated |")
-    print("|---|---|---|---|---|---|")
+    print(head(["function", "noise", "true share", "own estimates", "grid", "grid, one point repeated"]))
     for name, deviation in (*((name, NOISE) for name in FUNCTIONS), ("branin", 0.0)):
         function, dimension, highest = FUNCTIONS[name]
         low = lowest(name)
@@ -61,8 +62,8 @@ def noise(num_federations: int) -> None:
                 if not repeated:
                     own = [own_noise(x, y) + s for (x, y), s in zip(data, shares, strict=True)]
                     found["own"].append(float(np.mean(own)))
-        medians = " | ".join(f"{np.exp(np.median(values)):.4f}" for values in found.values())
-        print(f"| {name} | {deviation} | {deviation**2 / variance:.3f} | {medians} |", flush=True)
+        medians = [f"{np.exp(np.median(values)):.4f}" for values in found.values()]
+        say(name, deviation, f"{deviation**2 / variance:.3f}", *medians)
 
 
 def own_noise(x: Array, y: Array) -> float:
@@ -92,8 +93,8 @@ def observed(seed: int, correlation: float, odd: bool, observations: int) -> Dat
 
 def agreement(num_federations: int) -> None:
     """Print how often agents are pooled or kept apart, with known and with estimated hyperparameters."""
-    print("| truth | values per agent | pooled: known | estimated | apart: known | estimated |")
-    print("|---|---|---|---|---|---|")
+    columns = ["pooled: known", "estimated", "apart: known", "estimated"]
+    print(head(["truth", "values per agent", *columns]))
     for truth, correlation, odd in (
         ("one objective", 1.0, False), ("correlation .8", 0.8, False), ("one agent differs", 0.0, True),
         ("all differ", 0.0, False),
@@ -109,14 +110,13 @@ def agreement(num_federations: int) -> None:
                     at = POINTS[pivots.choose_pivots(POINTS, h, 1e-5).index]
                     row[seed] = log_bayes_factors([pooling.observe(x, y, at, h) for x, y in data]).min()
             pooled, apart = (least > ENOUGH).mean(axis=1), (least < AGAINST).mean(axis=1)
-            cells = " | ".join(f"{share:.3f}" for share in (*pooled, *apart))
-            print(f"| {truth} | {observations} | {cells} |", flush=True)
+            say(truth, observations, *(f"{share:.3f}" for share in (*pooled, *apart)))
 
 
 def rank_cut() -> None:
     """Print the largest error of the pooled mean on a 20 x 20 mesh against the exact process."""
     points = mesh(20, 2, 2**28)
-    print("| rank_cut | pivots | numbers | noise .2 | .02 | 1e-4 |\n|---|---|---|---|---|---|")
+    print(head(["rank_cut", "pivots", "numbers", "noise .2", ".02", "1e-4"]))
     for cut in (1e-4, 1e-5, 1e-6, 1e-8, 1e-10):
         cells = []
         for variance in (0.2, 0.02, 1e-4):
@@ -134,7 +134,7 @@ def rank_cut() -> None:
                 basis = pivots.pivot_factor(at, h).solve_lower(pivots.prior_covariance(at, points, h)).T
                 errors.append(np.abs(basis @ mean - gp.posterior(x, y, h).predict(points)[0]).max())
             cells.append(f"{max(errors):.0e}")
-        print(f"| {cut:.0e} | {len(at)} | {len(at) * (len(at) + 3) // 2} | {' | '.join(cells)} |", flush=True)
+        say(f"{cut:.0e}", len(at), len(at) * (len(at) + 3) // 2, *cells)
 
 
 if __name__ == "__main__":

@@ -19,23 +19,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fbo_flower.numerics.acquisition.batch import maximise_batch
-from fbo_flower.numerics.acquisition.knowledge_gradient import BatchKnowledgeGradient
-from fbo_flower.numerics.acquisition.normal import centred_draws
 from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.bandits import hct, partition
-from fbo_flower.numerics.linalg import Factor
 from fbo_flower.numerics.optim.functions import sample_paths
 from fbo_flower.numerics.optim.maximise import maximise
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.numerics.surrogates import fitting, gp, pivots
+from fbo_flower.numerics.surrogates import fitting
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.problems import Himmelblau
 from studies.benchmarks import bandits
 from studies.benchmarks import barycenter as bary
 from studies.benchmarks import knowledge_gradient as kg
-from studies.papers.pne.hct_pulls import pull_many
+from studies.benchmarks.bench import mesh
+from studies.papers.pne.reference import pull_many
 
 pytest.importorskip("pytest_benchmark")
 
@@ -196,23 +193,8 @@ def test_hct(benchmark: Any, who: str) -> None:
 @pytest.mark.benchmark(group="Wasserstein barycenter: 10 posteriors on 400 points")
 @pytest.mark.parametrize("who", ["fbo-flower, from pivots", "fbo-flower, dense", "POT"])
 def test_barycenter(benchmark: Any, who: str) -> None:
-    points, rng = bary.mesh(bary.SIDE), np.random.default_rng(0)
-    chosen = pivots.choose_pivots(points, bary.HYPERPARAMETERS, 1e-8)
-    directions, scale = pivots.principal(chosen.basis)
-    dense, whitened = [], []
-    for _ in range(bary.AGENTS):
-        x = points[rng.integers(0, len(points), bary.OBSERVATIONS)]
-        posterior = gp.posterior(x, np.zeros(len(x)), bary.HYPERPARAMETERS)
-        dense.append(posterior.covariance(points))
-        at_pivots = posterior.covariance(points[chosen.index])
-        whitened.append(pivots.whiten(np.zeros(len(chosen.index)), at_pivots, Factor(chosen.factor))[1])
-    covariances, compact = np.array(dense), np.array(whitened)
-
-    def by_pivots(number: int) -> object:
-        inner = scale @ compact @ scale.T
-        found = bures.barycenter(inner, tolerance=1e-6)
-        return directions @ found.covariance @ directions.T
-
+    scene = bary.Scene.drawn()
+    covariances = scene.dense
     if who == "POT":
         ot = peer("ot")
         largest = float(np.linalg.eigvalsh(covariances.mean(axis=0))[-1])
@@ -220,7 +202,7 @@ def test_barycenter(benchmark: Any, who: str) -> None:
         means = np.zeros(covariances.shape[:2])
 
         def theirs(number: int) -> object:  # the jitter with which its square roots are not NaN
-            problem = covariances + 1e-7 * largest * np.eye(len(points))
+            problem = covariances + 1e-7 * largest * np.eye(bary.SIDE**2)
             with contextlib.redirect_stdout(io.StringIO()):
                 found = ot.gaussian.bures_wasserstein_barycenter(means, problem, eps=eps, num_iter=100)
             assert np.isfinite(found[1]).all()
@@ -230,7 +212,7 @@ def test_barycenter(benchmark: Any, who: str) -> None:
     elif "dense" in who:
         measure(benchmark, who, lambda number: bures.barycenter(covariances, tolerance=1e-6), 3)
     else:
-        measure(benchmark, who, by_pivots, 3)
+        measure(benchmark, who, lambda number: scene.by_pivots(1e-6), 3)
 
 
 # -- the joint knowledge gradient --------------------------------------------------------------
@@ -238,18 +220,9 @@ def test_barycenter(benchmark: Any, who: str) -> None:
 
 @pytest.mark.benchmark(group="q-knowledge gradient, q = 4, 20 observations")
 def test_joint_knowledge_gradient_ours(benchmark: Any) -> None:
-    points = kg.mesh(20)
-
     def work(number: int) -> object:
         x, y = observations(number)
-        x, y, rng = x[:20], y[:20], np.random.default_rng(number)
-        prior = kg.basis(np.concatenate([points, x]))
-        weight, covariance = kg.posterior(prior, prior[len(points) :], y)
-        acquisition = BatchKnowledgeGradient(
-            prior[: len(points)] @ weight, prior[: len(points)] @ np.linalg.cholesky(covariance),
-            kg.NOISE_VARIANCE, centred_draws(kg.NUM_DRAWS, kg.NUM_AGENTS, rng),
-        )  # fmt: skip
-        return maximise_batch(acquisition, np.zeros((kg.NUM_AGENTS, len(points))), 0.0, 2, rng)
+        return kg.our_batch(mesh(20), x[:20], y[:20], np.random.default_rng(number))
 
     measure(benchmark, "fbo-flower", work, 3)
 
@@ -257,28 +230,9 @@ def test_joint_knowledge_gradient_ours(benchmark: Any) -> None:
 @pytest.mark.benchmark(group="q-knowledge gradient, q = 4, 20 observations")
 def test_joint_knowledge_gradient_botorch(benchmark: Any) -> None:
     peer("botorch")
-    import torch
-    from botorch.acquisition import PosteriorMean, qKnowledgeGradient
-    from botorch.models import SingleTaskGP
-    from botorch.optim import optimize_acqf
-    from gpytorch.kernels import RBFKernel
-    from gpytorch.means import ZeroMean
 
     def work(number: int) -> object:
-        torch.manual_seed(number)
         x, y = observations(number)
-        kernel = RBFKernel(ard_num_dims=2)
-        kernel.lengthscale = kg.LENGTHSCALE
-        model = SingleTaskGP(
-            torch.tensor(x[:20]), torch.tensor(y[:20])[:, None],
-            train_Yvar=torch.full((20, 1), kg.NOISE_VARIANCE),
-            covar_module=kernel, mean_module=ZeroMean(), outcome_transform=None,
-        )  # fmt: skip
-        model.eval()
-        square = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
-        effort: dict[str, Any] = {"num_restarts": 2 if QUICK else 10, "raw_samples": 64 if QUICK else 512}
-        _, current = optimize_acqf(PosteriorMean(model), bounds=square, q=1, **effort)
-        gain = qKnowledgeGradient(model, num_fantasies=kg.NUM_DRAWS, current_value=current)
-        return optimize_acqf(gain, bounds=square, q=kg.NUM_AGENTS, **effort)
+        return kg.botorch_batch(x[:20], y[:20], number, *((2, 64) if QUICK else (10, 512)))
 
     measure(benchmark, "BoTorch", work, 1, warm=False)

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
-from fbo_flower import Float, SearchSpace, simulate
-from fbo_flower.algorithms import make_algorithm
+from fbo_flower import Float, SearchSpace
+from studies.runs import run
 
 AGENTS, STEADY, LAST = 20, 10, 14
 
@@ -63,8 +63,7 @@ def trace(name: str) -> Path:
     space = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
     sys.setprofile(path)
     try:
-        algorithm = make_algorithm(name, {})
-        simulate(hill, space, AGENTS, algorithm, LAST, engine="inline", callbacks=[note])
+        run(hill, name, {}, LAST, space=space, agents=AGENTS, callbacks=[note])
     finally:
         sys.setprofile(None)
     return path

@@ -14,18 +14,17 @@ cube. Differences are means over the agents of a seed; standard errors are over 
 
 from __future__ import annotations
 
-import argparse
-import logging
-from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation import Agents, simulate
+from fbo_flower.simulation import Agents
+from studies.benchmarks.bench import both, options, say
 from studies.papers.ei.problems import ShiftedFunction
+from studies.report import head
+from studies.runs import evaluations, rounds_of, run
 
 NUM_AGENTS, AT = 8, (5, 10, 20)
 FIRST_SEED, NUM_INITIAL, NUM_FIXED = 900, 3, 2
@@ -47,21 +46,11 @@ def fixed_parameters(problem: ShiftedFunction, seed: int) -> Fixed:
 
 def best_so_far(problem: ShiftedFunction, algorithm: str, seed: int, fixed: Fixed | None) -> Array:
     """Return the best values after `AT` evaluations, `(agents, len(AT))`."""
-    options = {"num_initial": NUM_INITIAL, **OPTIONS.get(algorithm, {})}
-    rounds = max(AT) - NUM_INITIAL + (2 if algorithm == "fed-ei" else 1)  # it has one without a trial
-    study = simulate(
-        problem,
-        agents=Agents(fixed=fixed),
-        algorithm=make_algorithm(algorithm, options),
-        num_rounds=rounds,
-        seed=seed,
-        engine="inline",
-    )
-    rows = []
-    for agent in range(NUM_AGENTS):
-        values = study.trials.where(agent=str(agent))["value"]
-        rows.append(np.maximum.accumulate(values)[np.array(AT) - 1] / scale(problem, agent))
-    return np.array(rows)
+    chosen = {"num_initial": NUM_INITIAL, **OPTIONS.get(algorithm, {})}
+    rounds = rounds_of(algorithm, NUM_INITIAL, max(AT))
+    study = run(problem, algorithm, chosen, rounds, seed, agents=Agents(fixed=fixed))
+    curves = [np.maximum.accumulate(evaluations(study, agent)[1]) for agent in range(NUM_AGENTS)]
+    return np.array([c[np.array(AT) - 1] / scale(problem, agent) for agent, c in enumerate(curves)])
 
 
 @cache
@@ -71,40 +60,24 @@ def scale(problem: ShiftedFunction, agent: int) -> float:
     return float(np.std([problem.true_value(problem.space.decode(p), agent) for p in points]))
 
 
-def row(name: str, differences: Array) -> str:
-    """Return a line of a table, of differences `(seeds, agents, len(AT))`."""
-    mean = differences.mean(axis=1)
-    error = mean.std(axis=0, ddof=1) / np.sqrt(len(mean))
-    cells = [f"{m:+.2f} ± {e:.2f}" for m, e in zip(mean.mean(axis=0), error, strict=True)]
-    return f"| {name} | {' | '.join(cells)} |"
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Run all studies and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=8)
-    num_seeds = parser.parse_args(arguments).seeds
-    logging.disable(logging.WARNING)
-    some, every = slice(1, None, 2), slice(0, None, 2)
-    print(f"| | {' | '.join(f'at {n}' for n in AT)} |")
-    print(f"|---|{'---:|' * len(AT)}")
+    num_seeds, some, every = options(__doc__, seeds=8).seeds, slice(1, None, 2), slice(0, None, 2)
+    print(head(["", *(f"at {n}" for n in AT)]))
     for together, alone in PAIRS:
-        runs: dict[str, list[Array]] = {"together": [], "alone": [], "nobody fixed": []}
+        runs = []
         for seed in range(FIRST_SEED, FIRST_SEED + num_seeds):
             problem = ShiftedFunction(NUM_AGENTS, seed, "hartmann-6")
             fixed = fixed_parameters(problem, seed)
-            runs["together"].append(best_so_far(problem, together, seed, fixed))
-            runs["alone"].append(best_so_far(problem, alone, seed, fixed))
-            runs["nobody fixed"].append(best_so_far(problem, together, seed, None))
-        with_others, by_itself, equal = (np.array(found) for found in runs.values())
-        gain = with_others - by_itself
-        print(row(f"`{together}` over `{alone}`, agents that tune 4 of 6", gain[:, some]), flush=True)
-        print(row(f"`{together}` over `{alone}`, agents that tune all", gain[:, every]), flush=True)
-        cost = with_others - equal
-        print(
-            row(f"`{together}`, agents that tune all: half tune 4, over all tune 6", cost[:, every]),
-            flush=True,
-        )
+            ways = ((together, fixed), (alone, fixed), (together, None))
+            runs.append([best_so_far(problem, algorithm, seed, held) for algorithm, held in ways])
+        with_others, by_itself, equal = np.array(runs).swapaxes(0, 1)  # (seeds, agents, len(AT)) each
+        for name, gains, agents in (
+            (f"`{together}` over `{alone}`, agents that tune 4 of 6", with_others - by_itself, some),
+            (f"`{together}` over `{alone}`, agents that tune all", with_others - by_itself, every),
+            (f"`{together}`, agents that tune all: half tune 4, over all tune 6", with_others - equal, every),
+        ):
+            say(name, *both(gains[:, agents].mean(axis=1), 2))
 
 
 if __name__ == "__main__":

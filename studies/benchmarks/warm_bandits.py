@@ -5,14 +5,15 @@ python -m studies.benchmarks.warm_bandits
 
 from __future__ import annotations
 
-import logging
 import tempfile
 
 import numpy as np
 
-from fbo_flower.algorithms import make_algorithm
-from fbo_flower.simulation import Keep, Start, simulate
+from fbo_flower.simulation import Keep, Start
 from fbo_flower.study import Study
+from studies.benchmarks.bench import both, options, say
+from studies.report import head
+from studies.runs import run
 
 BUDGET, NUM_AGENTS, NUM_SEEDS = 2000, 10, 10
 COLUMNS = ("cumulative", "simple", "floats")
@@ -27,53 +28,25 @@ def figures(study: Study) -> tuple[float, float, float]:
 
 def pair(problem: str, algorithm: str, seed: int) -> tuple[tuple[float, float, float], ...]:
     """Return the figures of a cold study and of one that starts from another federation's survivors."""
-    options = {"budget": BUDGET}
+    common = problem, algorithm, {"budget": BUDGET}, None
     with tempfile.TemporaryDirectory() as earlier:
-        simulate(
-            problem,
-            agents=NUM_AGENTS,
-            algorithm=make_algorithm(algorithm, options),
-            seed=100 + seed,
-            engine="inline",
-            keep=Keep(out=earlier),
-        )
-        prior = Start(warm_start=earlier)
-        warm = simulate(
-            problem,
-            agents=NUM_AGENTS,
-            algorithm=make_algorithm(algorithm, options),
-            seed=seed,
-            engine="inline",
-            start=prior,
-        )
-    return figures(
-        simulate(
-            problem,
-            agents=NUM_AGENTS,
-            algorithm=make_algorithm(algorithm, options),
-            seed=seed,
-            engine="inline",
-        )
-    ), figures(warm)
+        run(*common, 100 + seed, agents=NUM_AGENTS, keep=Keep(out=earlier))
+        warm = run(*common, seed, agents=NUM_AGENTS, start=Start(warm_start=earlier))
+    return figures(run(*common, seed, agents=NUM_AGENTS)), figures(warm)
 
 
 def main() -> None:
     """Print the table."""
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-    print("| algorithm, problem | regret, cold | warm - cold | simple | warm - cold | floats, cold, warm |")
-    print("|---|---:|---:|---:|---:|---|")
+    options(__doc__)
+    columns = ["regret, cold", "warm - cold", "simple", "warm - cold", "floats, cold, warm"]
+    print(head(["algorithm, problem", *columns]))
     for algorithm in ("pf-pne", "fed-pne"):
         for problem in ("garland", "himmelblau"):
             found = np.array([pair(problem, algorithm, seed) for seed in range(NUM_SEEDS)])
-            cold, difference = found[:, 0].mean(axis=0), found[:, 1] - found[:, 0]
-            errors = difference.std(axis=0, ddof=1) / np.sqrt(NUM_SEEDS)
-            mean = difference.mean(axis=0)
-            print(
-                f"| {algorithm}, {problem} | {cold[0]:.0f} | {mean[0]:+.0f} ± {errors[0]:.0f} | "
-                f"{cold[1]:.4f} | {mean[1]:+.4f} ± {errors[1]:.4f} | "
-                f"{cold[2]:.0f}, {cold[2] + mean[2]:.0f} |",
-                flush=True,
-            )
+            cold, warm = found.mean(axis=0)
+            regret, simple = (both(found[:, 1, i] - found[:, 0, i], d)[0] for i, d in ((0, 0), (1, 4)))
+            floats = f"{cold[2]:.0f}, {warm[2]:.0f}"
+            say(f"{algorithm}, {problem}", f"{cold[0]:.0f}", regret, f"{cold[1]:.4f}", simple, floats)
 
 
 if __name__ == "__main__":

@@ -8,40 +8,16 @@ of the `K` targets: s.d. / sqrt(K).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import save_figure
-from studies.papers.panels import panels as grid
-from studies.papers.tables import table
+from studies.report import Estimate, band, clustered, legend, mean_and_error, panels, table
 
 CHECKPOINTS = (5, 10, 20, 50)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over targets and its standard error."""
-
-    mean: float
-    stderr: float
-
-    @property
-    def z(self) -> float:
-        """Return the mean in standard errors; 0 if nothing varies."""
-        return self.mean / self.stderr if self.stderr > 0 else 0.0
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.4f} ± {self.stderr:.4f}"
-
-
-def clustered(values: Array) -> Estimate:
-    """Return the mean over `(R, K)` and its standard error, from the means of the `K` targets."""
-    targets = values.mean(axis=0)
-    stderr = targets.std(ddof=1) / np.sqrt(len(targets)) if len(targets) > 1 else np.nan
-    return Estimate(float(targets.mean()), float(stderr))
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C564B", "#999999")
 
 
 def gain(curves: Array, baseline: Array, iteration: int) -> Estimate:
@@ -57,13 +33,8 @@ def iterations_to(curves: Array, level: float) -> int | None:
 
 def clearly_worse(curves: Array, baseline: Array, iteration: int) -> float:
     """Return the share of targets whose paired difference is below -2 standard errors over repetitions."""
-    difference = curves[:, :, iteration] - baseline[:, :, iteration]
-    repetitions = len(difference)
-    if repetitions < 2:
-        return float("nan")
-    mean = difference.mean(axis=0)
-    stderr = difference.std(axis=0, ddof=1) / np.sqrt(repetitions)
-    return float(np.mean((mean < -2 * stderr) & (mean < 0)))
+    mean, error = mean_and_error(curves[:, :, iteration] - baseline[:, :, iteration])
+    return float("nan") if np.isnan(error).any() else float(np.mean((mean < -2 * error) & (mean < 0)))
 
 
 def markdown_table(
@@ -107,7 +78,7 @@ def markdown_table(
 
 
 def draw(
-    panels: Mapping[str, Mapping[str, Array]],
+    shown: Mapping[str, Mapping[str, Array]],
     baselines: Mapping[str, str],
     path: Path,
     *,
@@ -118,32 +89,23 @@ def draw(
     """Draw paired differences to the baseline against iterations, one panel per setting, bands ± 1 s.e."""
     from matplotlib.ticker import MaxNLocator
 
-    figure, axes = grid(len(panels), 2 if len(panels) == 4 else 3, 6.2, 4.4)
-    names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
-    palette = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C564B", "#999999"]
+    figure, axes = panels(len(shown), 2 if len(shown) == 4 else 3, 6.2, 4.4)
+    names = list(dict.fromkeys(name for panel in shown.values() for name in panel))
     drawn = [n for n in names if n != reference and n not in (*baselines.values(), *hidden)]
-    colours = {name: palette[i % len(palette)] for i, name in enumerate(drawn)}
-    for axis, (title, curves) in zip(axes, panels.items(), strict=True):
+    for axis, (title, curves) in zip(axes, shown.items(), strict=True):
         axis.axhline(0.0, color="black", linewidth=1, linestyle="--")
-        for name in drawn:
+        for place, name in enumerate(drawn):
             if name not in curves:
                 continue
-            other = curves[baselines.get(name, reference)]
-            estimates = [gain(curves[name], other, t) for t in range(other.shape[2])]
-            mean = np.array([e.mean for e in estimates])
-            stderr = np.array([e.stderr for e in estimates])
-            t = np.arange(len(mean))
-            style = ":" if name.startswith(("control", "random")) else "-"
             paired = baselines.get(name, reference)
+            by_target = (curves[name] - curves[paired]).mean(axis=0)
             label = name if paired == reference else f"{name} (against {paired})"
-            axis.plot(t, mean, style, color=colours[name], label=label, linewidth=1.8)
-            axis.fill_between(t, mean - stderr, mean + stderr, color=colours[name], alpha=0.15, linewidth=0)
+            style = ":" if name.startswith(("control", "random")) else "-"
+            band(axis, range(by_target.shape[1]), by_target, label, PALETTE[place % len(PALETTE)], style, 1.8)
         axis.set_title(title, loc="left", fontsize=11)
         axis.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
         axis.set_xlabel("iterations after the starting points")
         axis.set_ylabel(ylabel)
         axis.margins(x=0)
-    handles = {h.get_label(): h for axis in axes for h in axis.get_legend_handles_labels()[0]}
-    if handles:
-        figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=3, frameon=False)
+    legend(figure, axes, 3)
     save_figure(figure, path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,8 @@ import numpy as np
 from fbo_flower.algorithms import PlotStyle
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import algorithm_style, new_figure, save_figure
-from studies.jobs import has_result, load_job
-from studies.papers import compare
-from studies.papers.panels import panels as grid
-from studies.papers.tables import table, write_results
+from studies.jobs import Arrays
+from studies.report import band, clustered, legend, panels, table, write_results
 
 REFERENCE = "ei"  # the best optimiser of ours that an agent can run alone
 CHECKPOINTS = (3, 5, 10, 20, 50)
@@ -60,53 +58,38 @@ def style(label: str) -> PlotStyle:
     return _VARIANTS.get(label) or algorithm_style(label)
 
 
-def job_name(problem: str, label: str, seed: int) -> str:
-    """Return the name of a job."""
-    return f"{problem}-{label.replace(' ', '_')}-{seed}"
-
-
-def report(directory: Path, problems: Mapping[str, Sequence[str]], num_seeds: int, budget: int) -> list[Path]:
-    """Write `results.md` and the pictures from the jobs of the finished seeds.
+def report(directory: Path, found: Mapping[str, Mapping[str, Arrays]], budget: int) -> list[Path]:
+    """Write `results.md` and the pictures.
 
     Parameters
     ----------
-    problems : problem -> labels of its algorithms
+    found : problem -> label -> arrays `(seeds, ...)` of `families.run_one`
     """
+    num_seeds = len(next(iter(found.values()))[REFERENCE]["best"])
     text = [
         f"{budget} evaluations per agent, {num_seeds} seeds; means over agents, s.e. over seeds, differences "
         "paired by seed. Values without noise, larger is better.\n"
     ]
-    panels: dict[str, dict[str, Array]] = {}
-    for problem, labels in problems.items():
-        found = {label: stack(directory, problem, label, num_seeds, "best") for label in labels}
-        if all(has_result(directory, job_name(problem, "tpe", seed)) for seed in range(num_seeds)):
-            found["tpe"] = stack(directory, problem, "tpe", num_seeds, "best")
-        panels[problem] = {label: best.mean(axis=1) for label, best in found.items()}  # (seeds, budget)
-        optimum = stack(directory, problem, REFERENCE, num_seeds, "optimum").mean()
+    curves: dict[str, dict[str, Array]] = {}
+    for problem, results in found.items():
+        best = {label: a["best"] for label, a in results.items() if label not in ("gpsampler", "rfms")}
+        curves[problem] = {label: values.mean(axis=1) for label, values in best.items()}  # (seeds, budget)
+        optimum = results[REFERENCE]["optimum"].mean()
         known = f", mean of the optima {optimum:.4f}" if np.isfinite(optimum) else ""
-        text.append(f"## {problem}, {found[REFERENCE].shape[1]} agents{known}\n")
-        text.append(_differences(directory, problem, found, num_seeds, budget))
-        text.append(_costs(directory, problem, list(found), num_seeds))
-    results = write_results(directory, text)
-    picture, broad = directory / "families.png", directory / "families-broad.png"
-    few = {problem: panel for problem, panel in panels.items() if "hct" in panel}
-    rest = {problem: panel for problem, panel in panels.items() if problem not in few}
-    files = [results]
-    for file, drawn, function in ((picture, few, draw), (broad, rest, draw_broad)):
+        text.append(f"## {problem}, {best[REFERENCE].shape[1]} agents{known}\n")
+        text.append(_differences(results, best, budget))
+        text.append(_costs(results))
+    files = [write_results(directory, text)]
+    few = {problem: panel for problem, panel in curves.items() if "hct" in panel}
+    rest = {problem: panel for problem, panel in curves.items() if problem not in few}
+    for name, drawn, function in (("families.png", few, draw), ("families-broad.png", rest, draw_broad)):
         if drawn:
-            function(drawn, file)
-            files.append(file)
+            function(drawn, directory / name)
+            files.append(directory / name)
     return files
 
 
-def stack(directory: Path, problem: str, label: str, num_seeds: int, key: str) -> Array:
-    """Return one array of all seeds, stacked as `(seeds, ...)`."""
-    return np.stack([load_job(directory, job_name(problem, label, s))[key] for s in range(num_seeds)])
-
-
-def _differences(
-    directory: Path, problem: str, found: Mapping[str, Array], num_seeds: int, budget: int
-) -> str:
+def _differences(results: Mapping[str, Arrays], found: Mapping[str, Array], budget: int) -> str:
     """Return the table of values and of differences to `REFERENCE`.
 
     Parameters
@@ -128,14 +111,14 @@ def _differences(
             row += [_paired(gains[:, :, t - 1]) for t in checkpoints]
             row += [f"{100 * (gains[:, :, last - 1] < 0).mean():.0f} %"]
         rows.append([*row, _reached(best.mean(axis=1), by_chance)])
-    if all(has_result(directory, job_name(problem, "gpsampler", seed)) for seed in range(num_seeds)):
-        slow = stack(directory, problem, "gpsampler", num_seeds, "best")
+    if "gpsampler" in results:
+        slow = results["gpsampler"]["best"]
         gains = slow - found[REFERENCE][:, : slow.shape[1], : slow.shape[2]]
         row = [f"gpsampler, {slow.shape[1]} agents", "-"]
         row += [_paired(gains[:, :, t - 1]) if t <= slow.shape[2] else "-" for t in checkpoints]
         rows.append([*row, "-", "-"])
-    if has_result(directory, job_name(problem, "rfms", 0)):
-        shipped = stack(directory, problem, "rfms", num_seeds, "best")[:, :, 0]
+    if "rfms" in results:
+        shipped = results["rfms"]["best"][:, :, 0]
         row = ["rfms, shipped model", f"{shipped.mean():.4f}", *["-"] * (len(checkpoints) - 1)]
         rows.append([*row, _paired(shipped - found[REFERENCE][:, :, last - 1]), "-", "-"])
     return table(head, rows)
@@ -143,26 +126,18 @@ def _differences(
 
 def _paired(differences: Array) -> str:
     """Return the mean of differences `(seeds, agents)`, with the standard error over seeds."""
-    return str(compare.clustered(differences.mean(axis=1)[None, :]))
+    return str(clustered(differences.mean(axis=1)[None, :]))
 
 
-def _costs(directory: Path, problem: str, labels: Sequence[str], num_seeds: int) -> str:
+def _costs(results: Mapping[str, Arrays]) -> str:
     """Return the table of what was sent, what it took and what the server learns."""
-    lines = [
-        "| algorithm | floats down, up per agent | kB down, up per agent | CPU s | the server learns |",
-        "|---|---|---|---|---|",
-    ]
-    slower = [
-        label
-        for label in ("gpsampler", "rfms")
-        if has_result(directory, job_name(problem, label, num_seeds - 1))
-    ]
-    for label in (*labels, *slower):
-        costs = stack(directory, problem, label, num_seeds, "costs")
-        down, up, bytes_down, bytes_up = costs[:, :4].mean(axis=0)
-        row = [label, f"{down:,.0f}, {up:,.0f}", f"{bytes_down / 1000:,.0f}, {bytes_up / 1000:,.0f}"]
-        lines.append("| " + " | ".join([*row, f"{np.median(costs[:, 4]):.1f}", LEARNS[label]]) + " |")
-    return "\n".join(lines) + "\n"
+    rows = []
+    for label, arrays in results.items():
+        down, up, bytes_down, bytes_up = arrays["costs"][:, :4].mean(axis=0)
+        sent = [f"{down:,.0f}, {up:,.0f}", f"{bytes_down / 1000:,.0f}, {bytes_up / 1000:,.0f}"]
+        rows.append([label, *sent, f"{np.median(arrays['costs'][:, 4]):.1f}", LEARNS[label]])
+    sent_by = ["floats down, up per agent", "kB down, up per agent"]
+    return table(["algorithm", *sent_by, "CPU s", "the server learns"], rows)
 
 
 def _reached(curves: Array, level: float) -> str:
@@ -171,49 +146,42 @@ def _reached(curves: Array, level: float) -> str:
     return str(int(reached[0]) + 1) if len(reached) else "not"
 
 
-def draw(panels: dict[str, dict[str, Array]], path: Path) -> None:
+def draw(found: dict[str, dict[str, Array]], path: Path) -> None:
     """Draw gains over tuning alone, a row per problem: algorithms with a surrogate left, all others right.
 
     Lines are means over agents and seeds, bands one standard error over seeds to either side, both of
     differences paired by seed. Algorithms that are identical on all problems share one line.
     """
-    figure: Any = new_figure(9.4, 2.7 * len(panels) + 1.0)
-    axes: Any = figure.subplots(len(panels), 2, squeeze=False, sharex=True)
-    names = merged(panels)
-    for row, (problem, panel) in zip(axes, panels.items(), strict=True):
+    figure: Any = new_figure(9.4, 2.7 * len(found) + 1.0)
+    axes: Any = figure.subplots(len(found), 2, squeeze=False, sharex=True)
+    names = merged(found)
+    styles = {text: style(label) for label, text in names.items()}
+    for row, (problem, panel) in zip(axes, found.items(), strict=True):
         for axis, is_right, title in zip(row, (False, True), _COLUMNS, strict=True):
             shown = {
                 text: panel[label] - panel[REFERENCE]
                 for label, text in names.items()
                 if label != REFERENCE and (label in _WITHOUT_SURROGATE) == is_right
             }
-            styles = {text: style(label) for label, text in names.items()}
-            _draw_gains(axis, shown, styles)
-            axis.set_title(f"{problem}: {title}", loc="left", fontsize=10)
+            _draw_gains(axis, shown, styles, f"{problem}: {title}")
         row[0].set_ylabel(f"gain over {REFERENCE}")
     for axis in axes[-1]:
         axis.set_xlabel("evaluations per agent")
-    handles = {h.get_label(): h for axis in axes[0] for h in axis.get_legend_handles_labels()[0]}
-    if handles:
-        figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=4, frameon=False)
+    legend(figure, axes[0], 4)
     save_figure(figure, path, 120)
 
 
-def draw_broad(panels: dict[str, dict[str, Array]], path: Path) -> None:
+def draw_broad(found: dict[str, dict[str, Array]], path: Path) -> None:
     """Draw gains over tuning alone, one panel per problem, as `draw` does."""
-    figure, axes = grid(len(panels), 2, 4.7, 2.9)
-    labels = [label for label in next(iter(panels.values())) if label != REFERENCE]
+    figure, axes = panels(len(found), 2, 4.7, 2.9)
+    labels = [label for label in next(iter(found.values())) if label != REFERENCE]
     styles = {label: style(label) for label in labels}
-    for axis, (problem, panel) in zip(axes, panels.items(), strict=True):
-        _draw_gains(
-            axis, {label: panel[label] - panel[REFERENCE] for label in labels if label in panel}, styles
-        )
-        axis.set_title(problem, loc="left", fontsize=10)
+    for axis, (problem, panel) in zip(axes, found.items(), strict=True):
+        gains = {label: panel[label] - panel[REFERENCE] for label in labels if label in panel}
+        _draw_gains(axis, gains, styles, problem)
         axis.set_ylabel(f"gain over {REFERENCE}")
         axis.set_xlabel("evaluations per agent")
-    handles, texts = axes[0].get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, texts, loc="outside lower center", ncols=4, frameon=False)
+    legend(figure, axes[:1], 4)
     save_figure(figure, path, 120)
 
 
@@ -239,20 +207,17 @@ def merged(panels: dict[str, dict[str, Array]]) -> dict[str, str]:
     return texts
 
 
-def _draw_gains(axis: Any, gains: dict[str, Array], styles: dict[str, PlotStyle]) -> None:
+def _draw_gains(axis: Any, gains: dict[str, Array], styles: dict[str, PlotStyle], title: str) -> None:
     """Draw paired differences `(seeds, budget)`; the axis leaves out the first evaluations, often awful."""
     axis.axhline(0.0, color="black", linewidth=1, linestyle="--")
     edges = [0.0]
     for text, gain in gains.items():
-        mean = gain.mean(axis=0)
-        stderr = gain.std(axis=0, ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else np.zeros_like(mean)
-        x, (colour, line) = 1 + np.arange(len(mean)), styles[text]
-        axis.plot(x, mean, linestyle=line, color=colour, label=text, linewidth=1.5)
-        axis.fill_between(x, mean - stderr, mean + stderr, color=colour, alpha=0.13, linewidth=0)
-        late = slice(min(_FIRST_DRAWN, len(mean)) - 1, None)
-        edges += [*(mean - stderr)[late].tolist(), *(mean + stderr)[late].tolist()]
-    low, high = min(edges), max(edges)
-    margin = 0.05 * (high - low) or 1e-9
-    axis.set_ylim(low - margin, high + margin)
+        colour, line = styles[text]
+        low, high = band(axis, 1 + np.arange(gain.shape[1]), gain, text, colour, line, 1.5)
+        late = slice(min(_FIRST_DRAWN, len(low)) - 1, None)
+        edges += [*low[late].tolist(), *high[late].tolist()]
+    margin = 0.05 * (max(edges) - min(edges)) or 1e-9
+    axis.set_ylim(min(edges) - margin, max(edges) + margin)
+    axis.set_title(title, loc="left", fontsize=10)
     axis.spines[["top", "right"]].set_visible(False)
     axis.margins(x=0)

@@ -17,7 +17,7 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.space import Float, Int, SearchSpace
-from studies.papers.ei.curves import score
+from studies.runs import score
 
 SAMPLERS = ("tpe", "gpsampler")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,9 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation import InProcessGrid, annotate, problem_app
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import STRATEGIES
-from studies.jobs import Arrays, Directory, Job, OnJob, load_job, open_directory, run_jobs
-from studies.papers.compare import Estimate, clustered
+from studies.jobs import Arrays, Directory, OnJob, job, load, open_directory, run_jobs
 from studies.papers.liars import LIES, Liars
-from studies.papers.tables import table, write_results
+from studies.report import Estimate, clustered, table, write_results
 
 NUM_AGENTS = 10
 NUM_LIARS = (1, 2, 4)
@@ -95,16 +93,12 @@ def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> l
     settings = {"experiment": "robustness", "quick": quick, "num_seeds": num_seeds}
     path = open_directory(directory, settings)
     work = [
-        Job(
-            f"{family}-{label}-{seed}",
-            run_variant,
-            {"family": family, "label": label, "seed": FIRST_SEED + seed, "quick": quick},
-        )
+        job(run_variant, family, label, FIRST_SEED + seed, quick=quick)
         for family, setting in families(quick).items()
         for label in ("alone", *setting.variants)
         for seed in range(num_seeds)
     ]
-    run_jobs(work, path, num_workers, partial(on_job, "variants"))
+    run_jobs(work, path, num_workers, on_job, "variants")
     return [report(path, quick, num_seeds)]
 
 
@@ -181,5 +175,5 @@ def _table(final: dict[str, dict[str, Array]], alone: Array) -> str:
 
 
 def _stacked(directory: Path, family: str, label: str, num_seeds: int) -> Arrays:
-    found = [load_job(directory, f"{family}-{label}-{seed}") for seed in range(num_seeds)]
+    found = [load(directory, run_variant, family, label, FIRST_SEED + seed) for seed in range(num_seeds)]
     return {case: np.stack([result[case] for result in found]) for case in found[0]}

@@ -10,26 +10,23 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation import Keep, Start, simulate
+from fbo_flower.simulation import Keep, Start
 from fbo_flower.simulation.problems import Config
-from fbo_flower.study import incumbents
-from studies.jobs import Arrays, Directory, Job, OnJob, load_job, open_directory, run_jobs
+from studies import runs
+from studies.jobs import Arrays, Directory, Job, OnJob, job, load, open_directory, run_jobs
 from studies.papers import compare
-from studies.papers.tables import write_results
+from studies.papers.fts.landmine import NUM_FIELDS, NUM_INITIAL, curves_of
 from studies.problems.landmine_svm import LandmineSVM
+from studies.report import clustered, write_results
 
-NUM_FIELDS = 29
 NUM_GROUPS = 5  # of five fields each; four fields are never held out
 GROUP = 5
-NUM_INITIAL = 3
 _PORTFOLIO: Mapping[str, Any] = {"advice": "portfolio", "schedule": "first-5"}
 VARIANTS: dict[str, tuple[str, Mapping[str, Any], bool]] = {
     "ts": ("ts", {}, False),
@@ -67,14 +64,14 @@ def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> l
     size = (2, 6, 5) if quick else (NUM_GROUPS, NUM_FIELDS - GROUP, 20)
     names = ("num_groups", "num_earlier", "num_iterations")
     path = open_directory(directory, {"experiment": "warm-start", **dict(zip(names, size, strict=True))})
-    run_jobs(jobs(*size), path, num_workers, partial(on_job, "groups"))
+    run_jobs(jobs(*size), path, num_workers, on_job, "groups")
     return report(path, *size)
 
 
 def jobs(num_groups: int, num_earlier: int, num_iterations: int) -> list[Job]:
     """Return one job per held-out group of fields."""
-    arguments = {"num_earlier": num_earlier, "num_iterations": num_iterations}
-    return [Job(f"group-{i}", run_group, {"group": i, **arguments}) for i in range(num_groups)]
+    common = {"num_earlier": num_earlier, "num_iterations": num_iterations}
+    return [job(run_group, group, **common) for group in range(num_groups)]
 
 
 def groups() -> list[list[int]]:
@@ -94,8 +91,7 @@ def run_group(group: int, num_earlier: int, num_iterations: int) -> Arrays:
         for variant, (algorithm, options, is_warm) in VARIANTS.items():
             start = Start(warm_start=earlier if is_warm else None)
             study = _simulate(algorithm, options, held_out, 50_000 + group, num_iterations + 1, start=start)
-            _, best = incumbents(study.trials)
-            found[variant] = np.asarray(best[:, NUM_INITIAL - 1 :], dtype=np.float64)
+            found[variant] = curves_of(study)
     return found
 
 
@@ -103,14 +99,12 @@ def _simulate(
     algorithm: str, options: Mapping[str, Any], fields: list[int], seed: int, num_rounds: int, **settings: Any
 ) -> Any:
     problem = SomeFields(len(fields), seed, scale="linear", fields=",".join(map(str, fields)))
-    full = {"num_initial": NUM_INITIAL, **options}
-    made = make_algorithm(algorithm, full)
-    return simulate(problem, algorithm=made, num_rounds=num_rounds, seed=seed, engine="inline", **settings)
+    return runs.run(problem, algorithm, {"num_initial": NUM_INITIAL, **options}, num_rounds, seed, **settings)
 
 
 def report(directory: Path, num_groups: int, num_earlier: int, num_iterations: int) -> list[Path]:
     """Write the table and the picture from the finished jobs."""
-    found = [load_job(directory, f"group-{i}") for i in range(num_groups)]
+    found = [load(directory, run_group, i) for i in range(num_groups)]
     curves = {v: np.concatenate([result[v] for result in found])[None] for v in VARIANTS}
     checkpoints = [t for t in CHECKPOINTS if t <= num_iterations]
     pairs = {"fts warm": "fts cold", "portfolio warm": "portfolio cold"}
@@ -122,7 +116,7 @@ def report(directory: Path, num_groups: int, num_earlier: int, num_iterations: i
         *(saved(curves[warm], curves["ts"], warm, "ts") for warm in pairs),
     ]
     picture = directory / "warm-start.png"
-    compare.draw({"Held-out fields": curves}, {}, picture, ylabel="gain in best AUC over ts", hidden=())
+    compare.draw({"Held-out fields": curves}, {}, picture, ylabel="gain in best AUC over ts")
     return [write_results(directory, text), picture]
 
 
@@ -139,5 +133,5 @@ def saved(warm: Array, cold: Array, name: str, other: str) -> str:
         reached = curves[0] >= last - 1e-12
         return np.asarray(np.where(reached.any(axis=1), reached.argmax(axis=1), steps), dtype=np.float64)
 
-    difference = compare.clustered((first(cold) - first(warm))[None])
+    difference = clustered((first(cold) - first(warm))[None])
     return f"Evaluations that {name} saves on {other}'s last value: {difference}\n"

@@ -17,19 +17,24 @@ secure aggregation, ICML 2021.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fbo_flower.algorithms.messages import Content, summable
-from fbo_flower.algorithms.progress import MAX_MISSED
+from fbo_flower.algorithms.options import check_number, check_secure_sums
+from fbo_flower.algorithms.progress import MAX_MISSED, Attendance, Progress
+from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
     Federation,
+    History,
+    IntArray,
     Payload,
     Phase,
     Query,
@@ -41,13 +46,82 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session
-from fbo_flower.errors import WireError
+from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.numerics.noise_grid import add_noise, grid_step, to_steps
+from fbo_flower.numerics.optim.sobol import sobol
+from fbo_flower.numerics.privacy import sampled_epsilon
+from fbo_flower.numerics.seeding import generator
 from fbo_flower.secure import keys
 from fbo_flower.space import SearchSpace
-from studies.peers.ballots import first_places, listed_points, votes
-from studies.peers.dp_vote_options import VoteOptions, VoteState
+
+
+def listed_points(space: SearchSpace, num_configs: int, seed: int) -> Array:
+    """Return the points `(P, D)` of the list, spread over the space; a small discrete space repeats some."""
+    return space.snap(sobol(num_configs, space.dimension, generator(seed, "listed configurations")))
+
+
+def first_places(points: Array) -> IntArray:
+    """Return for each point `(P, D)` the first place in the list where it stands, `(P,)`.
+
+    >>> first_places(np.array([[0.5], [0.1], [0.5]])).tolist()
+    [0, 1, 0]
+    """
+    _, first, inverse = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    return np.asarray(first[inverse.reshape(-1)], dtype=np.int64)
+
+
+def votes(history: History, points: Array, num_votes: int) -> Array:
+    """Return an agent's votes `(P,)`: 1 for each of its best `num_votes` configurations, else 0.
+
+    A trial's place in the list is its id. A configuration that was evaluated more than once counts with the
+    mean of its values, at its first place. Failed evaluations get no vote; in a tie the earlier place wins.
+    """
+    places = first_places(points)
+    total, count = np.zeros(len(points)), np.zeros(len(points))
+    rows = (history.trials >= 0) & (history.trials < len(points)) & np.isfinite(history.values)
+    at = places[history.trials[rows]]
+    # values near the largest float would overflow in a sum
+    scale = max(float(np.abs(history.values[rows]).max(initial=0.0)), 1e-300)
+    np.add.at(total, at, history.values[rows] / scale)
+    np.add.at(count, at, 1.0)
+    known = np.flatnonzero(count)
+    means = total[known] / count[known]
+    chosen = known[np.argsort(-means, kind="stable")[:num_votes]]
+    ballot = np.zeros(len(points))
+    ballot[chosen] = 1.0
+    return ballot
+
+
+@dataclass(frozen=True)
+class VoteState:
+    """The server's state.
+
+    Parameters
+    ----------
+    space, agents : the search space; agents of the registration
+    seed : of the list of configurations, which agents draw themselves
+    progress, attendance : every agent's next trial; which agents answer
+    votes : agent -> its votes with its noise `(P,)`; empty with secure sums
+    total : the sum of all votes, from a secure sum
+    asked, answered : agents that were asked for their votes; those that replied
+    tally : the sum of the votes `(P,)`, after the vote
+    winner : place of the winner in the list; None: there is none yet
+    closed : whether the vote failed, so that there will be no winner
+    """
+
+    space: SearchSpace
+    agents: tuple[str, ...]
+    seed: int
+    progress: Progress = field(default_factory=Progress)
+    attendance: Attendance = field(default_factory=Attendance)
+    votes: Mapping[str, Array] = field(default_factory=dict)
+    total: Array | None = None
+    asked: frozenset[str] = frozenset()
+    answered: frozenset[str] = frozenset()
+    tally: Array | None = None
+    winner: int | None = None
+    closed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +141,21 @@ class Votes(Content):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPVote(VoteOptions):
-    """A private vote on one configuration; `VoteOptions` describes the options."""
+class DPVote(Algorithm[VoteState]):
+    """A private vote on one configuration for all agents.
+
+    Parameters
+    ----------
+    num_configs : `P`, configurations on the list; every agent evaluates all of them
+    num_votes : `k`, configurations that an agent votes for
+    noise_multiplier : `z`, standard deviation of the noise on a sum of votes, divided by `sqrt(2 k)`, the
+        largest change when one agent's votes are replaced; 0: no noise and no privacy
+    delta : `delta` of `(epsilon, delta)`; choose it smaller than 1 divided by the number of agents
+    max_evaluations_per_round : largest number of trials of an agent in a round
+    secure_sums : smallest number of agents in a sum. Members share the noise: each adds its part of it,
+        for the smallest number of members whose sum can be opened. 0: every agent adds all of the noise to
+        its own votes, which the server sees
+    """
 
     name: ClassVar[str] = "dp-vote"
     task_content: ClassVar[type[Content]] = Ballot
@@ -76,6 +163,52 @@ class DPVote(VoteOptions):
     repeats_observations: ClassVar[bool] = False  # an agent votes once in a study
     reports_with_trials: ClassVar[bool] = True
     finishes: ClassVar[bool] = True
+
+    num_configs: int = 20
+    num_votes: int = 3
+    noise_multiplier: float = 1.0
+    delta: float = 1e-3
+    max_evaluations_per_round: int = 5
+    secure_sums: int = 3
+
+    def __post_init__(self) -> None:
+        check_number("num_configs", self.num_configs, 2, 4096, integer=True)
+        check_number("num_votes", self.num_votes, 1, integer=True)
+        check_number("noise_multiplier", self.noise_multiplier, 0, 1e6)
+        check_number("delta", self.delta, 1e-15, 0.5)
+        check_number("max_evaluations_per_round", self.max_evaluations_per_round, 1, 10_000, integer=True)
+        check_secure_sums(self.secure_sums)
+        if self.num_votes >= self.num_configs:
+            raise ConfigError(
+                f"num_votes: expected fewer than num_configs={self.num_configs}, got {self.num_votes}"
+            )
+
+    @property
+    def sensitivity(self) -> float:
+        """Return `sqrt(2 k)`: the largest change of a sum when one agent's votes are replaced by others."""
+        return math.sqrt(2.0 * self.num_votes)
+
+    def own_noise(self, num_members: int) -> float:
+        """Return the noise multiplier of one agent's part of the noise.
+
+        Every sum that can be opened holds at least `t` members (`keys.threshold`). Each adds noise of the
+        variance `z^2 / t`, so their sum has at least `z^2`.
+
+        Parameters
+        ----------
+        num_members : members of its group, this agent included; 1: it votes alone
+        """
+        shared = self.secure_sums and num_members > 1
+        sharing = keys.threshold(num_members, self.secure_sums) if shared else 1
+        return self.noise_multiplier / math.sqrt(sharing)
+
+    def epsilon(self, count: int) -> float:
+        """Return `epsilon` after `count` votes; it does not depend on the number of configurations.
+
+        Neighbouring federations differ in one agent's votes. With secure sums this holds against everybody
+        who sees the sum and knows no member's noise.
+        """
+        return sampled_epsilon(self.noise_multiplier, 1.0, count, self.delta)
 
     # -- the server's half ---------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 An agent spends its local budget with the steps of `ei`. Then it sends a regression of its values, as two sums
 over its observations in random features that all agents share. The server combines the regressions to one
-surface (`studies.peers.loss_surfaces`), maximises it, and sends the maximiser to all agents, which
+surface (`combined`), maximises it, and sends the maximiser to all agents, which
 evaluate it as their last trial.
 
 The sums `Phi^T Phi` and `Phi^T y` carry a regression as plain numbers; a pickled model would carry code. They
@@ -12,13 +12,25 @@ give it without that consent.
 
 A late agent that finds the configuration decided evaluates it first, and nothing else.
 
-[Zhou2021] : see `studies.peers.loss_surfaces`.
+With features `phi (M,)` of norm 1, agent `k` with `n_k` observations sends `G_k = Phi_k^T Phi_k` and
+`b_k = Phi_k^T y_k`, which suffice for ridge regressions. After [Zhou2021]:
+
+    single        nu = (sum G_k + r I)^-1 sum b_k,    m(x) = phi(x)^T nu
+    uncertainty   m(x) - a s(x),    s^2(x) = r phi(x)^T (sum G_k + r I)^-1 phi(x)
+    max-min       min_k phi(x)^T nu_k,    nu_k = (G_k + r I)^-1 b_k
+    average       sum_k n_k phi(x)^T nu_k / sum_k n_k
+
+As `phi` has norm 1, `n_k` is the trace of `G_k`. The paper minimises losses; here values are maximised, so
+its largest loss over the agents is the smallest value.
+
+[Zhou2021] Zhou, Ram, Salonidis, Baracaldo, Samulowitz, Ludwig: FLoRA: single-shot hyper-parameter
+optimization for federated learning, 2021.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -26,7 +38,8 @@ import numpy as np
 
 from fbo_flower.algorithms.ei.local import LocalEI
 from fbo_flower.algorithms.messages import Content, real, summable
-from fbo_flower.algorithms.progress import MAX_MISSED, once_per_trial
+from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
+from fbo_flower.algorithms.progress import MAX_MISSED, Attendance, Progress, once_per_trial
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -42,11 +55,176 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session, alone
 from fbo_flower.algorithms.search import searching
-from fbo_flower.errors import WireError
+from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
+from fbo_flower.numerics.linalg import cholesky
+from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction
 from fbo_flower.numerics.surrogates.rff import RandomFeatures, draw_features
 from fbo_flower.space import SearchSpace
-from studies.peers.flora_options import FloraOptions, FloraState, Surface
-from studies.peers.loss_surfaces import combined, packed_size, statistics
+
+COMBINATIONS = ("single", "uncertainty", "max-min", "average")
+
+
+@dataclass(frozen=True)
+class Lowest:
+    """The smallest of several linear functions of the features, a `Differentiable`.
+
+    Parameters
+    ----------
+    weights : `(K, M)`, a row per function
+    """
+
+    features: RandomFeatures
+    weights: Array
+
+    def __call__(self, z: Array, /) -> Array:
+        return np.asarray((self.features(z) @ self.weights.T).min(axis=1), dtype=np.float64)
+
+    def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
+        """Return values `(n,)` and gradients `(n, F)` of the function that is the smallest at each point."""
+        lowest = np.argmin(self.features(z) @ self.weights.T, axis=1)
+        values, gradients = np.empty(len(z)), np.empty_like(z)
+        for k in np.unique(lowest):
+            rows = lowest == k
+            values[rows], gradients[rows] = self.features.value_and_gradient(z[rows], self.weights[k])
+        return values, gradients
+
+
+@dataclass(frozen=True)
+class LowerBound:
+    """`phi^T nu - a sqrt(phi^T S phi)`, a `Differentiable`.
+
+    Parameters
+    ----------
+    weights : `nu (M,)`
+    covariance : `S (M, M)`, positive definite
+    caution : `a`
+    """
+
+    features: RandomFeatures
+    weights: Array
+    covariance: Array
+    caution: float
+
+    def __call__(self, z: Array, /) -> Array:
+        phi = self.features(z)
+        stddev = np.sqrt(np.einsum("ij,jk,ik->i", phi, self.covariance, phi))
+        return np.asarray(phi @ self.weights - self.caution * stddev, dtype=np.float64)
+
+    def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
+        """Return values `(n,)` and gradients `(n, F)`."""
+        values, gradients = np.empty(len(z)), np.empty_like(z)
+        for row, phi in enumerate(self.features(z)):
+            towards = self.covariance @ phi  # d(phi^T S phi) = 2 (S phi)^T dphi
+            stddev = float(np.sqrt(phi @ towards))
+            slope = self.weights - (self.caution / stddev) * towards
+            value, gradient = self.features.value_and_gradient(z[row : row + 1], slope)
+            # the slope is that of the bound; its value counts the deviation once: phi^T S phi / s = s
+            values[row], gradients[row] = value[0], gradient[0]
+        return values, gradients
+
+
+def combined(
+    combine: str, features: RandomFeatures, sums: Sequence[tuple[Array, Array]], ridge: float, caution: float
+) -> Differentiable:
+    """Return the combined surface.
+
+    Parameters
+    ----------
+    combine : one of `COMBINATIONS`
+    sums : `(G_k, b_k)` of every agent, `G_k` packed by `statistics`; "single" and "uncertainty" need
+        only their total
+    ridge : `r`, positive
+    caution : `a`
+    """
+    if combine in ("single", "uncertainty"):
+        gram, moment = (np.sum(parts, axis=0) for parts in zip(*sums, strict=True))
+        weights = ridge_weights(gram, moment, ridge)
+        if combine == "single":
+            return LinearFunction(features, weights)
+        matrix = unpack_symmetric(gram, len(moment)) + ridge * np.eye(len(moment))
+        return LowerBound(features, weights, ridge * cholesky(matrix).inverse(), caution)
+    each = np.array([ridge_weights(gram, moment, ridge) for gram, moment in sums])
+    if combine == "max-min":
+        return Lowest(features, each)
+    counts = np.array([float(np.trace(unpack_symmetric(gram, len(moment)))) for gram, moment in sums])
+    return LinearFunction(features, np.asarray(counts @ each / counts.sum(), dtype=np.float64))
+
+
+def packed_size(num_features: int) -> int:
+    """Return the number of entries in a triangle of an `(M, M)` matrix."""
+    return num_features * (num_features + 1) // 2
+
+
+def statistics(phi: Array, y: Array) -> tuple[Array, Array]:
+    """Return a triangle of `Phi^T Phi`, packed as `(M (M + 1) / 2,)`, and `Phi^T y (M,)`.
+
+    Parameters
+    ----------
+    phi : `(n, M)`; `n` may be 0
+    y : `(n,)`
+    """
+    if phi.ndim != 2 or y.shape != (len(phi),):
+        raise ConfigError(f"statistics: expected phi (n, M) and y (n,), got {phi.shape} and {y.shape}")
+    return pack_symmetric(phi.T @ phi), phi.T @ y
+
+
+def ridge_weights(gram: Array, moment: Array, ridge: float) -> Array:
+    """Return `w (M,)` from sums of `statistics`.
+
+    Parameters
+    ----------
+    gram : `(M (M + 1) / 2,)`, packed triangle of the sum of `Phi^T Phi`
+    moment : `(M,)`, the sum of `Phi^T y`
+    ridge : positive
+
+    Raises
+    ------
+    NumericalError
+        If the sum plus ridge is not positive definite, so it is not what agents sent.
+    """
+    num_features = len(moment)
+    if gram.shape != (packed_size(num_features),):
+        raise ConfigError(f"gram: expected {packed_size(num_features)} numbers, got {gram.shape}")
+    matrix = unpack_symmetric(gram, num_features)
+    matrix.flat[:: num_features + 1] += ridge
+    return cholesky(matrix).solve(moment)
+
+
+Surface = tuple[Array, Array]  # packed `Phi^T Phi (M (M + 1) / 2,)` and `Phi^T y (M,)`
+
+
+@dataclass(frozen=True)
+class FloraState:
+    """The server's state.
+
+    Parameters
+    ----------
+    space, agents, features : the search space; agents of the registration; the shared random features
+    progress, attendance : every agent's next trial; which agents answer
+    surfaces : agent -> its surface; empty with secure sums
+    total : the sum of all surfaces, from a secure sum
+    answered : agents that were asked for a surface and replied, with or without one
+    shared : the configuration for all agents `(D,)`; None: not decided yet
+    closed : whether the exchange failed, so that there will be none
+    judged : agents that have evaluated it
+    sent : agent -> trial, and number of trials and arrays of its last task, so that a lost task is sent again
+        unchanged
+    """
+
+    space: SearchSpace
+    agents: tuple[str, ...]
+    features: RandomFeatures
+    progress: Progress = field(default_factory=Progress)
+    attendance: Attendance = field(default_factory=Attendance)
+    surfaces: Mapping[str, Surface] = field(default_factory=dict)
+    total: Surface | None = None
+    answered: frozenset[str] = frozenset()
+    shared: Array | None = None
+    closed: bool = False
+    judged: frozenset[str] = frozenset()
+    sent: Mapping[str, tuple[int, tuple[int, dict[str, AnyArray]]]] = field(default_factory=dict)
+
 
 NUM_CANDIDATES = 2048  # of the server's maximisation
 LARGEST = 1e9
@@ -75,8 +253,24 @@ class Sums(Content):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FLoRA(FloraOptions, LocalEI[FloraState]):
-    """One exchange of loss surfaces; `FloraOptions` describes the options."""
+class FLoRA(LocalEI[FloraState]):
+    """One exchange of loss surfaces; `EIOptions` describes the options of the local steps.
+
+    Parameters
+    ----------
+    budget : trials of every agent; the last one is the shared configuration, the others are local
+    combine : the surface that the server maximises. "single": one regression of all observations;
+        "uncertainty": the same minus `caution` standard deviations; "max-min": the smallest of the agents'
+        predictions; "average": their mean, weighted by the numbers of observations
+    caution : standard deviations that "uncertainty" subtracts
+    num_features : `M`, the number of shared random features
+    lengthscale : lengthscale of these features, divided by the square root of the number of features of the
+        search space
+    ridge : of the regressions, for standardised values
+    secure_sums : smallest number of agents in a sum; for "single" and "uncertainty". 0: the server sees each
+        agent's surface, from which it can compute points and values; only agents with `disclose = "trials"`
+        send theirs
+    """
 
     name: ClassVar[str] = "flora"
     task_content: ClassVar[type[Content]] = Work
@@ -84,6 +278,34 @@ class FLoRA(FloraOptions, LocalEI[FloraState]):
     repeats_observations: ClassVar[bool] = False  # an agent sends one surface in a study
     finishes: ClassVar[bool] = True
     consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"gram": ("trials",), "moment": ("trials",)}
+
+    budget: int = 25
+    combine: str = "single"
+    caution: float = 1.0
+    num_features: int = 100
+    lengthscale: float = 0.35
+    ridge: float = 0.1
+    secure_sums: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("budget", self.budget, 2, 100_000, integer=True)
+        check_choice("combine", self.combine, COMBINATIONS)
+        check_number("caution", self.caution, 0, 1e3)
+        check_number("num_features", self.num_features, 1, 512, integer=True)
+        check_number("lengthscale", self.lengthscale, 1e-3, 1e3)
+        check_number("ridge", self.ridge, 1e-6, 1e6)
+        check_secure_sums(self.secure_sums)
+        if self.secure_sums and self.combine not in ("single", "uncertainty"):
+            raise ConfigError(
+                f"combine: expected 'single' or 'uncertainty' with secure_sums={self.secure_sums}, got "
+                f"{self.combine!r}, which needs every agent's surface; set secure_sums=0"
+            )
+
+    @property
+    def num_local(self) -> int:
+        """Return the number of local trials."""
+        return self.budget - 1
 
     # -- the server's half ---------------------------------------------------------------------
 

@@ -1,11 +1,25 @@
 """`fmtbo`, federated many-task Bayesian optimisation: hyperparameters shared by rank agreement [Zhu2024].
 
 An agent sends the hyperparameters of its Gaussian process, and how its model ranks public points. The server
-averages the hyperparameters for each agent over those that rank alike (`numerics.aggregation.rank_sharing`).
+averages the hyperparameters for each agent over those that rank alike (`shared_hyperparameters`).
 The agent's acquisition mixes two models of its own observations, one with these global hyperparameters and
-one with its local ones (`numerics.acquisition.mixture`). No observation of another agent enters a model.
+one with its local ones (`LogMixtureImprovement`). No observation of another agent enters a model.
 
 Before others have sent anything, and with one agent, this is `ei`.
+
+Each of `N` agents ranks the same `P` points by its model's predictions. The dissimilarity of two rankings is
+
+    d = (1 - rho) / 2   in [0, 1],      rho = 1 - 6 sum_p (r_p - s_p)^2 / (P^3 - P)
+
+with Spearman's rank correlation `rho`; an agent weights another one by `max(0, 1 - 2 d) = max(0, rho)`, and
+itself by 1. So rankings that agree no better than chance have no weight. Hyperparameters are averaged as
+logarithms.
+
+A mixture's prediction is replaced by the normal distribution with its mean and variance,
+
+    m = sum_i w_i m_i,      v = sum_i w_i (v_i + (m_i - m)^2),
+
+so that the variance also grows where the processes disagree.
 
 [Zhu2024] Zhu, Wang, Jin: Federated many-task Bayesian optimization, IEEE Transactions on Evolutionary
 Computation 28 (2024) 980-993.
@@ -40,15 +54,102 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Condition, Draws, Fit, Rng, Session, Steps
 from fbo_flower.algorithms.search import searching
-from fbo_flower.errors import WireError
+from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics.acquisition.expected_improvement import (
+    LEAST_STDDEV,
+    log_improvement,
+    log_improvement_and_gradient,
+    moments,
+)
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import fitting, gp
+from fbo_flower.numerics.surrogates.gp import Posterior
 from fbo_flower.space import SearchSpace
-from studies.peers.mixture import LogMixtureImprovement
-from studies.peers.rank_sharing import dissimilarities, ranks_of, shared_hyperparameters
+
+
+def ranks_of(values: Array) -> IntArray:
+    """Return the rank of each of `P` values, 0 for the smallest; equal values in order.
+
+    >>> ranks_of(np.array([0.3, -1.0, 0.5])).tolist()
+    [1, 0, 2]
+    """
+    ranks = np.empty(len(values), dtype=np.int64)
+    ranks[np.argsort(values, kind="stable")] = np.arange(len(values))
+    return ranks
+
+
+def dissimilarities(ranks: IntArray, own: IntArray) -> Array:
+    """Return the dissimilarity `(N,)` of rankings `(N, P)` to one ranking `(P,)`.
+
+    Rows that are no permutation, as a faulty agent may send, have some number as a result.
+    """
+    if ranks.ndim != 2 or ranks.shape[1:] != own.shape or len(own) < 2:
+        raise ConfigError(f"ranks: expected (N, P) and (P,), P > 1, got {ranks.shape} and {own.shape}")
+    count = len(own)
+    squares = ((ranks - own[None, :]).astype(np.float64) ** 2).sum(axis=1)
+    return np.asarray(3.0 * squares / (count**3 - count), dtype=np.float64)
+
+
+def shared_hyperparameters(theta: Array, dissimilarity: Array) -> tuple[Array, Array]:
+    """Return the weighted mean `(H,)` of hyperparameters `(N, H)`, and the weights `(N,)` with the sum 1.
+
+    Parameters
+    ----------
+    theta : logarithms of the agents' hyperparameters
+    dissimilarity : `(N,)`, to the agent that the mean is for; its own is 0
+    """
+    weights = np.maximum(0.0, 1.0 - 2.0 * dissimilarity)
+    weights = weights / weights.sum()
+    return np.asarray(weights @ theta, dtype=np.float64), weights
+
+
+class LogMixtureImprovement:
+    """`log EI` of a mixture of posteriors, a `Differentiable`.
+
+    Parameters
+    ----------
+    posteriors : of the same function
+    weights : one each, positive, with the sum 1
+    best : value to improve on
+    """
+
+    def __init__(self, posteriors: Sequence[Posterior], weights: Sequence[float], best: float) -> None:
+        if len(posteriors) != len(weights) or not np.isclose(sum(weights), 1.0) or min(weights) < 0.0:
+            raise ConfigError(f"weights: expected one per posterior with the sum 1, got {list(weights)}")
+        self._posteriors, self._weights, self._best = posteriors, weights, best
+
+    def predict(self, z: Array) -> tuple[Array, Array]:
+        """Return mean and variance `(m,)` of the mixture at `z (m, F)`."""
+        parts = [posterior.predict(z) for posterior in self._posteriors]
+        mean = sum((w * m for w, (m, _) in zip(self._weights, parts, strict=True)), np.zeros(len(z)))
+        variance = np.zeros(len(z))
+        for w, (m, v) in zip(self._weights, parts, strict=True):
+            variance += w * (v + (m - mean) ** 2)
+        return mean, variance
+
+    def __call__(self, z: Array, /) -> Array:
+        """Return `log EI` `(m,)` at `z (m, F)`."""
+        mean, variance = self.predict(z)
+        return log_improvement(mean, np.sqrt(np.maximum(variance, LEAST_STDDEV**2)), self._best)
+
+    def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
+        """Return values `(m,)` and gradients `(m, F)` at `z (m, F)`."""
+        parts = [moments(posterior, z) for posterior in self._posteriors]
+        mean, variance = np.zeros(len(z)), np.zeros(len(z))
+        mean_slope, variance_slope = np.zeros_like(z), np.zeros_like(z)
+        for w, (m, _, dm, _) in zip(self._weights, parts, strict=True):
+            mean += w * m
+            mean_slope += w * dm
+        for w, (m, s, dm, ds) in zip(self._weights, parts, strict=True):
+            variance += w * (s * s + (m - mean) ** 2)
+            variance_slope += 2 * w * (s[:, None] * ds + (m - mean)[:, None] * (dm - mean_slope))
+        stddev = np.sqrt(np.maximum(variance, LEAST_STDDEV**2))
+        stddev_slope = variance_slope / (2 * stddev)[:, None]
+        return log_improvement_and_gradient(mean, stddev, mean_slope, stddev_slope, self._best)
+
 
 MOST_POINTS = 4096
 BOUND = 20.0  # of the logarithm of a hyperparameter in a message

@@ -92,32 +92,26 @@ RECORDS = (
         caution="Noise protects only if nobody can draw it again: on devices it comes from the operating "
         "system, in simulations from the seed.",
     ),
-    AlgorithmRecord(
-        name="share-best",
-        home="studies.peers.sharing:ShareBest",
-        summary="the dullest rival: every fourth evaluation repeats the best of the others' best points",
-        server_sends="another agent's best point",
-        agent_sends='its best point and its value, only with `disclose = "trials"`',
-        meanings={
-            "point": Meaning("its best point", ALL_OBSERVATIONS, POINTS),
-            "value": Meaning("its best value", ALL_OBSERVATIONS, VALUES),
-        },
-        inference="The server knows each agent's best point and value, each agent best points of others.",
-        style=PlotStyle("#CC79A7", "--"),
-        page=f"{_PAGE}#share-best-and-share-random",
+    *(
+        AlgorithmRecord(
+            name=name,
+            home=f"studies.peers.sharing:{made}",
+            summary=summary,
+            server_sends="another agent's best point",
+            agent_sends='its best point and its value, only with `disclose = "trials"`',
+            meanings={
+                "point": Meaning("its best point", ALL_OBSERVATIONS, POINTS),
+                "value": Meaning("its best value", ALL_OBSERVATIONS, VALUES),
+            },
+            inference="The server knows each agent's best point and value, each agent best points of others.",
+            style=PlotStyle("#CC79A7", line),
+            page=f"{_PAGE}#share-best-and-share-random",
+        )
+        for name, made, line, summary in (
+            ("share-best", "ShareBest", "--",
+             "the dullest rival: every fourth evaluation repeats the best of the others' best points"),
+            ("share-random", "ShareRandom", ":",
+             "every fourth evaluation repeats another agent's best point, drawn at random"),
+        )
     ),
-    AlgorithmRecord(
-        name="share-random",
-        home="studies.peers.sharing:ShareRandom",
-        summary="every fourth evaluation repeats another agent's best point, drawn at random",
-        server_sends="another agent's best point",
-        agent_sends='its best point and its value, only with `disclose = "trials"`',
-        meanings={
-            "point": Meaning("its best point", ALL_OBSERVATIONS, POINTS),
-            "value": Meaning("its best value", ALL_OBSERVATIONS, VALUES),
-        },
-        inference="The server knows each agent's best point and value, each agent best points of others.",
-        style=PlotStyle("#CC79A7", ":"),
-        page=f"{_PAGE}#share-best-and-share-random",
-    ),
-)
+)  # fmt: skip

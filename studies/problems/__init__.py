@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from fbo_flower.simulation import PROBLEMS, Problem
 from studies.problems.california_trees import CaliforniaTrees
-from studies.problems.five_sites import FriSites, GravierSites, MadelonSites, SemeionSites
-from studies.problems.heart import Heart
 from studies.problems.landmine_svm import LandmineSVM
 from studies.problems.mlp import BreastCancerMLP, CaliforniaMLP
 from studies.problems.parkinsons_lr import ParkinsonsLR
-from studies.problems.shared_functions import Rosenbrock
-from studies.problems.xarmed import Ackley, Rastrigin10D
+from studies.problems.sites import FriSites, GravierSites, Heart, MadelonSites, SemeionSites
+from studies.problems.synthetic import Ackley, Rastrigin10D, Rosenbrock
 
 OF_PAPERS: tuple[type[Problem], ...] = (
     LandmineSVM,

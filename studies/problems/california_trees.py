@@ -2,23 +2,72 @@
 
 A mixed and conditional space on real data that are split by nature: boosting or a forest, each with
 parameters of its own, for 32 regions of equal size that differ in what makes a house expensive.
+
+References
+----------
+Pace and Barry. Sparse spatial autoregressions. Statistics and Probability Letters 33, 1997.
 """
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fbo_flower.clients import ObjectiveContext
-from fbo_flower.numerics.arrays import Array
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import Config, Problem, number
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
-from studies.problems.california import districts, features_and_values, regions
-from studies.problems.data import CALIFORNIA_FILE, data_file
+from studies.problems.data import CALIFORNIA_FILE, Rows, data_file
+
+COLUMNS = (
+    "longitude", "latitude", "housing_median_age", "total_rooms", "total_bedrooms", "population",
+    "households", "median_income", "median_house_value",
+)  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def districts(path: str) -> Array:
+    """Return the table of all districts, `(20640, 9)`, with the columns `COLUMNS`."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        columns = tuple(next(lines).strip().split(","))
+        table: Array = np.loadtxt(lines, delimiter=",", ndmin=2)
+    if columns != COLUMNS or table.shape[1] != len(columns):
+        raise ConfigError(f"{path}: expected the columns {', '.join(COLUMNS)}, got {', '.join(columns)}")
+    return table
+
+
+def features_and_values(table: Array) -> tuple[Array, Array]:
+    """Return features `(n, 8)` and house values `(n,)` in 100 000 dollars.
+
+    The file's columns are totals of a district, not averages per household; the features are the logarithms
+    of rooms, bedrooms, population and households, and the other columns as they are.
+    """
+    x = table[:, :-1].copy()
+    x[:, 3:7] = np.log1p(x[:, 3:7])
+    return x, table[:, -1] / 1e5
+
+
+def regions(table: Array, halvings: int) -> list[IntArray]:
+    """Return the rows of `2^halvings` regions of equal size: halve the longer side of each in turn."""
+    parts = [np.arange(len(table))]
+    for _ in range(halvings):
+        parts = [half for part in parts for half in _halves(table, part)]
+    return parts
+
+
+def _halves(table: Array, part: IntArray) -> tuple[IntArray, IntArray]:
+    places = table[part, :2]
+    axis = int(np.argmax(np.ptp(places, axis=0)))
+    order = np.lexsort((part, places[:, 1 - axis], places[:, axis]))
+    middle = len(part) // 2
+    return part[order[:middle]], part[order[middle:]]
+
 
 HALVINGS = 5
 NUM_TRAIN = 200
@@ -57,26 +106,19 @@ class CaliforniaTrees(Problem):
 
     def true_value(self, config: Config, partition: int) -> float:
         self.check_partition(partition)
-        region = _region(str(data_file(CALIFORNIA_FILE)), partition, self.seed)
+        train, validation = _region(str(data_file(CALIFORNIA_FILE)), partition, self.seed)
         model = _ensemble(config, random_state=partition)
-        model.fit(region.x_train, region.y_train)
-        return float(model.score(region.x_validation, region.y_validation))
-
-
-class _Region(NamedTuple):
-    x_train: Array
-    y_train: Array
-    x_validation: Array
-    y_validation: Array
+        model.fit(*train)
+        return float(model.score(*validation))
 
 
 @lru_cache(maxsize=64)
-def _region(path: str, partition: int, seed: int) -> _Region:
+def _region(path: str, partition: int, seed: int) -> tuple[Rows, Rows]:
     """Return the rows of a region: 200 districts drawn at random train, the other 445 validate."""
     x, y = features_and_values(districts(path)[regions(districts(path), HALVINGS)[partition]])
     order = generator(seed, CaliforniaTrees.name, "split", partition).permutation(len(y))
     train, validation = np.split(order, [NUM_TRAIN])
-    return _Region(x[train], y[train], x[validation], y[validation])
+    return Rows(x[train], y[train]), Rows(x[validation], y[validation])
 
 
 def _ensemble(config: Config, random_state: int) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,22 @@ RECIPES = {
     SEMEION_FILE: "save UCI data set 178 as the arrays X, 256 pixels, and y_parity, whether the digit is odd",
     GRAVIER_FILE: "save `gravier` of the R package datamicroarray as the arrays X and y, 1: poor outcome",
 }
+
+
+class Rows(NamedTuple):
+    """Features `(n, d)` and targets `(n,)`."""
+
+    x: NDArray[np.float64]
+    y: NDArray[Any]
+
+
+def standardised(
+    x: NDArray[np.float64], y: NDArray[Any], train: NDArray[np.intp], validation: NDArray[np.intp]
+) -> tuple[Rows, Rows]:
+    """Return the training and the validation rows, features standardised by the training rows."""
+    mean, stddev = x[train].mean(axis=0), x[train].std(axis=0)
+    x = (x - mean) / np.where(stddev > 0, stddev, 1.0)
+    return Rows(x[train], y[train]), Rows(x[validation], y[validation])
 
 
 def data_file(name: str) -> Path:

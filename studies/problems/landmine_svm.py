@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fbo_flower.clients import ObjectiveContext
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.problems import Config, Problem, number
 from fbo_flower.space import Float, SearchSpace
-from studies.problems.data import LANDMINE_FILE, NUM_LANDMINE_FIELDS, data_file
+from studies.problems.data import LANDMINE_FILE, NUM_LANDMINE_FIELDS, Rows, data_file
 
 SPACES = {
     "linear": SearchSpace({"C": Float(1e-4, 10.0), "gamma": Float(1e-2, 10.0)}),
@@ -61,10 +61,10 @@ class LandmineSVM(Problem):
         from sklearn.svm import SVC  # takes a second to import, so only evaluations import it
 
         self.check_partition(partition)
-        field = _fields(str(data_file(LANDMINE_FILE)))[partition]
+        train, test = _fields(str(data_file(LANDMINE_FILE)))[partition]
         model = SVC(C=number(config, "C"), gamma=number(config, "gamma"))
-        model.fit(field.x_train, field.y_train)
-        return roc_auc(field.y_test, model.decision_function(field.x_test))
+        model.fit(*train)
+        return roc_auc(test.y, model.decision_function(test.x))
 
 
 def roc_auc(labels: ArrayLike, scores: ArrayLike) -> float:
@@ -85,30 +85,25 @@ def roc_auc(labels: ArrayLike, scores: ArrayLike) -> float:
     return float(np.mean(below + not_above) / (2 * low.size))
 
 
-class _Field(NamedTuple):
-    x_train: NDArray[np.float64]
-    y_train: NDArray[np.intp]
-    x_test: NDArray[np.float64]
-    y_test: NDArray[np.intp]
-
-
 @lru_cache(maxsize=2)
-def _fields(path: str) -> tuple[_Field, ...]:
+def _fields(path: str) -> list[tuple[Rows, Rows]]:
     with np.load(path, allow_pickle=False) as data:
         missing = {"X_train", "y_train", "field_train", "X_test", "y_test", "field_test"} - set(data.files)
         if missing:
             raise ConfigError(f"{path}: expected the arrays {', '.join(sorted(missing))}, found none")
-        x_train, y_train, field_train = data["X_train"], data["y_train"], data["field_train"]
-        x_test, y_test, field_test = data["X_test"], data["y_test"], data["field_test"]
-    found = np.intersect1d(field_train, field_test)
+        arrays = dict(data)
+    found = np.intersect1d(arrays["field_train"], arrays["field_test"])
     if not np.array_equal(found, np.arange(NUM_LANDMINE_FIELDS)):
         raise ConfigError(f"{path}: expected fields 0..{NUM_LANDMINE_FIELDS - 1}, got {found.tolist()}")
-    return tuple(
-        _Field(
-            x_train[field_train == k].astype(np.float64, order="C"),
-            y_train[field_train == k].astype(np.intp),
-            x_test[field_test == k].astype(np.float64, order="C"),
-            y_test[field_test == k].astype(np.intp),
+    halves = [
+        (arrays[f"X_{half}"], arrays[f"y_{half}"], arrays[f"field_{half}"]) for half in ("train", "test")
+    ]
+
+    def rows(k: int) -> tuple[Rows, Rows]:
+        train, test = (
+            Rows(x[field == k].astype(np.float64, order="C"), y[field == k].astype(np.intp))
+            for x, y, field in halves
         )
-        for k in range(NUM_LANDMINE_FIELDS)
-    )
+        return train, test
+
+    return [rows(k) for k in range(NUM_LANDMINE_FIELDS)]

@@ -10,6 +10,11 @@ References
 ----------
 [Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson. Collaborative Bayesian optimization via Wasserstein
 barycenters.
+
+The network has one hidden layer, is trained by Adam, and fast enough to be evaluated many times. Shapes: `n`
+rows, `d` features, `h` hidden units. The initial weights are drawn for the widest network; a narrower network
+takes the first columns. Every width sees the rows in the same order. This makes the loss as smooth in the
+width as possible.
 """
 
 from __future__ import annotations
@@ -20,7 +25,6 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fbo_flower.clients import ObjectiveContext
 from fbo_flower.errors import ConfigError
@@ -29,9 +33,97 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import train_validation
 from fbo_flower.simulation.problems import Config, Problem, number
 from fbo_flower.space import Float, Int, SearchSpace
-from studies.problems.california import districts, features_and_values
-from studies.problems.data import CALIFORNIA_FILE, data_file
-from studies.problems.network import Rows, Training, validation_loss
+from studies.problems.california_trees import districts, features_and_values
+from studies.problems.data import CALIFORNIA_FILE, Rows, data_file, standardised
+
+ADAM_MEAN, ADAM_SQUARE, ADAM_EPSILON = 0.9, 0.999, 1e-8  # beta1, beta2, epsilon of Kingma and Ba 2015
+
+
+@dataclass(frozen=True)
+class Training:
+    """The fixed settings of training, which are not tuned.
+
+    Attributes
+    ----------
+    classify : True: targets are 0 or 1, and the loss is the log loss; False: targets are numbers, and the
+        loss is the squared error
+    num_epochs : passes over the rows
+    batch_size : rows per step; the last step of an epoch takes the remaining rows
+    max_width : largest number of hidden units
+    """
+
+    classify: bool
+    num_epochs: int
+    batch_size: int
+    max_width: int
+
+
+def validation_loss(
+    train: Rows,
+    validation: Rows,
+    learning_rate: float,
+    width: int,
+    training: Training,
+    rng: np.random.Generator,
+) -> float:
+    """Train on some rows and return the mean loss on others.
+
+    Parameters
+    ----------
+    learning_rate : learning rate of Adam, positive
+    width : `h`, the number of hidden units; the activation is ReLU
+    rng : draws the initial weights and the order of the rows
+    """
+    dimension, widest = train.x.shape[1], training.max_width
+    scale = np.sqrt(2.0 / dimension)  # He et al. 2015
+    hidden = scale * rng.standard_normal((dimension, widest))[:, :width]
+    out = np.sqrt(1.0 / width) * rng.standard_normal(widest)[:width]
+    weights = np.concatenate([hidden.ravel(), np.zeros(width), out, np.zeros(1)])
+    mean, square = np.zeros_like(weights), np.zeros_like(weights)
+    step = 0
+    for _ in range(training.num_epochs):
+        order = rng.permutation(len(train.y))
+        for start in range(0, len(order), training.batch_size):
+            rows = order[start : start + training.batch_size]
+            gradient = _gradient(weights, train.x[rows], train.y[rows], width, training.classify)
+            step += 1
+            mean += (1 - ADAM_MEAN) * (gradient - mean)
+            square += (1 - ADAM_SQUARE) * (gradient * gradient - square)
+            rate = learning_rate * np.sqrt(1 - ADAM_SQUARE**step) / (1 - ADAM_MEAN**step)
+            weights -= rate * mean / (np.sqrt(square) + ADAM_EPSILON)
+    return loss(predict(weights, validation.x, width), validation.y, training.classify)
+
+
+def predict(weights: Array, x: Array, width: int) -> Array:
+    """Return the output `(n,)`: logits, or numbers."""
+    hidden, bias, out, offset = _split(weights, x.shape[1], width)
+    return np.maximum(x @ hidden + bias, 0.0) @ out + offset
+
+
+def loss(output: Array, y: Array, classify: bool) -> float:
+    """Return the mean log loss of logits, or the mean squared error."""
+    if not classify:
+        return float(np.mean((output - y) ** 2))
+    return float(np.mean(np.logaddexp(0.0, output) - y * output))
+
+
+def _gradient(weights: Array, x: Array, y: Array, width: int, classify: bool) -> Array:
+    """Return the gradient of the mean loss with respect to all weights, by back-propagation."""
+    hidden, bias, out, offset = _split(weights, x.shape[1], width)
+    active = np.maximum(x @ hidden + bias, 0.0)
+    output = active @ out + offset
+    # d loss / d output; tanh never overflows: sigmoid(z) = (1 + tanh(z / 2)) / 2
+    residual = 0.5 + 0.5 * np.tanh(0.5 * output) - y if classify else 2.0 * (output - y)
+    residual /= len(y)
+    below = np.outer(residual, out) * (active > 0)
+    return np.concatenate([(x.T @ below).ravel(), below.sum(axis=0), residual @ active, [residual.sum()]])
+
+
+def _split(weights: Array, dimension: int, width: int) -> tuple[Array, Array, Array, Array]:
+    """Return views: hidden weights `(d, h)` and biases `(h,)`, output weights `(h,)` and bias `()`."""
+    first, second = dimension * width, dimension * width + width
+    return weights[:first].reshape(dimension, width), weights[first:second], weights[second:-1], weights[-1]
+
 
 MAX_WIDTH = 64
 SPACE = SearchSpace(
@@ -148,7 +240,7 @@ def _breast_cancer(seed: int, train_fraction: float) -> tuple[Rows, Rows]:
 
     x, y = load_breast_cancer(return_X_y=True)
     train, validation = train_validation(y, train_fraction, generator(seed, "breast-cancer-mlp", "split"))
-    return _standardised(x, y.astype(np.float64), train, validation)
+    return standardised(x, y.astype(np.float64), train, validation)
 
 
 @lru_cache(maxsize=8)
@@ -160,12 +252,4 @@ def _california(seed: int, num_rows: int, train_fraction: float, path: str) -> t
     num_train = round(train_fraction * num_rows)
     x, y = features_and_values(table)
     y = y - y[chosen[:num_train]].mean()  # outputs start near 0
-    return _standardised(x, y, chosen[:num_train], chosen[num_train:])
-
-
-def _standardised(
-    x: Array, y: Array, train: NDArray[np.intp], validation: NDArray[np.intp]
-) -> tuple[Rows, Rows]:
-    mean, stddev = x[train].mean(axis=0), x[train].std(axis=0)
-    x = (x - mean) / np.where(stddev > 0, stddev, 1.0)
-    return Rows(x[train], y[train]), Rows(x[validation], y[validation])
+    return standardised(x, y, chosen[:num_train], chosen[num_train:])

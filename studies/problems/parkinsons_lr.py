@@ -22,7 +22,7 @@ from __future__ import annotations
 import gzip
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import by_group, train_validation
 from fbo_flower.simulation.problems import Config, Problem, number
 from fbo_flower.space import Float, Int, SearchSpace
-from studies.problems.data import PARKINSONS_FILE, data_file
+from studies.problems.data import PARKINSONS_FILE, Rows, data_file, standardised
 
 NUM_SUBJECTS = 42
 SPACE = SearchSpace(
@@ -88,18 +88,17 @@ class ParkinsonsLR(Problem):
 
     def _accuracy(self, config: Config, partition: int, rng: np.random.Generator) -> float:
         self.check_partition(partition)
-        subject = _subject(self, str(data_file(PARKINSONS_FILE)), partition)
+        train, validation = _subject(self, str(data_file(PARKINSONS_FILE)), partition)
         weights, intercept = fit_logistic_regression(
-            subject.x_train,
-            subject.y_train,
+            *train,
             batch_size=int(number(config, "batch_size")),
             l2=number(config, "l2"),
             learning_rate=number(config, "learning_rate"),
             num_epochs=self.num_epochs,
             rng=rng,
         )
-        severe = subject.x_validation @ weights + intercept > 0
-        return float(np.mean(severe == (subject.y_validation == 1)))
+        severe = validation.x @ weights + intercept > 0
+        return float(np.mean(severe == (validation.y == 1)))
 
 
 def fit_logistic_regression(
@@ -139,13 +138,6 @@ def fit_logistic_regression(
     return weights, intercept
 
 
-class _Subject(NamedTuple):
-    x_train: NDArray[np.float64]
-    y_train: NDArray[np.float64]
-    x_validation: NDArray[np.float64]
-    y_validation: NDArray[np.float64]
-
-
 @lru_cache(maxsize=2)
 def _recordings(path: str) -> tuple[tuple[str, ...], NDArray[np.float64], list[NDArray[np.intp]]]:
     """Return the column names, the table and the rows of each subject."""
@@ -162,7 +154,7 @@ def _recordings(path: str) -> tuple[tuple[str, ...], NDArray[np.float64], list[N
 
 
 @lru_cache(maxsize=1024)
-def _subject(problem: ParkinsonsLR, path: str, partition: int) -> _Subject:
+def _subject(problem: ParkinsonsLR, path: str, partition: int) -> tuple[Rows, Rows]:
     columns, table, subjects = _recordings(path)
     rows = table[subjects[partition]]
     score = rows[:, columns.index(problem.target)]
@@ -170,9 +162,7 @@ def _subject(problem: ParkinsonsLR, path: str, partition: int) -> _Subject:
     rng = generator(problem.seed, problem.name, "split", partition)
     train, validation = train_validation(severe, problem.train_fraction, rng)
     x = rows[:, [index for index, column in enumerate(columns) if column not in NOT_FEATURES]]
-    mean, stddev = x[train].mean(axis=0), x[train].std(axis=0)
-    x = (x - mean) / np.where(stddev > 0, stddev, 1.0)
-    return _Subject(x[train], severe[train], x[validation], severe[validation])
+    return standardised(x, severe, train, validation)
 
 
 def _upper_half(score: NDArray[np.float64]) -> NDArray[np.bool_]:

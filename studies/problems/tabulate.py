@@ -10,9 +10,8 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from fbo_flower.numerics.optim.scattered import MAX_DIMENSION, DelaunayInterpola
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import FORMAT, Problem, TableData, read_table
 from fbo_flower.storage import atomic_file
-from studies.jobs import Arrays, Job, has_result, load_job, open_directory, run_jobs, save_result
+from studies.jobs import Arrays, OnJob, has, job, load, open_directory, run_jobs, save
 
 NUM_STAGES = 6  # after the grid
 GRID_SHARE = 0.25
@@ -56,7 +55,7 @@ def tabulate(
     num_points: int = 1000,
     num_checks: int = 100,
     num_workers: int = 1,
-    on_job: Callable[[str, int, int], None] | None = None,
+    on_job: OnJob | None = None,
     version: str = "",
 ) -> Path:
     """Tabulate a problem and return the path of the file.
@@ -90,11 +89,8 @@ def tabulate(
     }
     directory = open_directory(path.with_name(path.name + ".parts"), {**header, "agents": problem.num_agents})
     common = {"num_points": num_points, "num_checks": num_checks, "directory": str(directory)}
-    jobs = [
-        Job(f"agent-{agent}", tabulate_agent, {"problem": problem, "agent": agent, **common})
-        for agent in range(problem.num_agents)
-    ]
-    run_jobs(jobs, directory, num_workers, None if on_job is None else partial(on_job, "agents"))
+    jobs = [job(tabulate_agent, agent, problem=problem, **common) for agent in range(problem.num_agents)]
+    run_jobs(jobs, directory, num_workers, on_job, "agents")
     _write(path, directory, header, problem)
     shutil.rmtree(directory)
     return path
@@ -151,7 +147,7 @@ def describe(file: str | os.PathLike[str]) -> str:
 
 
 def _write(path: Path, directory: Path, header: Mapping[str, Any], problem: Problem) -> None:
-    found = [load_job(directory, f"agent-{agent}") for agent in range(problem.num_agents)]
+    found = [load(directory, tabulate_agent, agent) for agent in range(problem.num_agents)]
     arrays: dict[str, Any] = {name: np.concatenate([result[name] for result in found]) for name in found[0]}
     for name, of in (("agent", "values"), ("check_agent", "check_values")):
         arrays[name] = np.repeat(np.arange(len(found)), [len(result[of]) for result in found])
@@ -163,19 +159,19 @@ def _write(path: Path, directory: Path, header: Mapping[str, Any], problem: Prob
 # -- one agent ---------------------------------------------------------------------------------
 
 
-def tabulate_agent(problem: Problem, agent: int, num_points: int, num_checks: int, directory: str) -> Arrays:
+def tabulate_agent(agent: int, problem: Problem, num_points: int, num_checks: int, directory: str) -> Arrays:
     """Evaluate all points of one agent; each stage is saved as soon as it is done."""
     dimension = problem.space.dimension
     points, values = np.empty((0, dimension)), np.empty(0)
     for stage, count in enumerate(stage_sizes(num_points, dimension)):
-        part = f"agent-{agent}-stage-{stage}"
-        if has_result(Path(directory), part):
-            done = load_job(Path(directory), part)
+        part = job(tabulate_agent, agent, "stage", stage)
+        if has(Path(directory), part.function, *part.row):
+            done = load(Path(directory), part.function, *part.row)
             new, observed = done["points"], done["values"]
         else:
             new = first_design(count, dimension) if stage == 0 else next_design(points, values, count)
             observed = evaluate(problem, agent, new)
-            save_result(Path(directory), part, {"points": new, "values": observed})
+            save(Path(directory), part, {"points": new, "values": observed})
         points, values = np.concatenate([points, new]), np.concatenate([values, observed])
     checks = generator(problem.seed, "table", "held-out", agent).random((num_checks, dimension))
     observed = evaluate(problem, agent, checks)
@@ -188,9 +184,6 @@ def evaluate(problem: Problem, agent: int, points: Array) -> Array:
     if None in values:
         raise ConfigError(f"{problem.name}: expected a problem whose values are known without noise")
     return np.array(values, dtype=np.float64)
-
-
-__all__ = ["Accuracy", "accuracy", "check_space", "describe", "stage_sizes", "tabulate"]
 
 
 def first_design(num_points: int, dimension: int) -> Array:

@@ -13,6 +13,7 @@ from fbo_flower.algorithms.registry import BUILT_IN, find
 from studies.__main__ import run
 from studies.attacks import ATTACKS
 from studies.attacks import find as find_attack
+from studies.papers import EXPERIMENTS
 from studies.peers.record import RECORDS
 
 SMALL = ["simulate", "--agents", "2", "--rounds", "2", "--engine", "inline", "--algorithm", "random"]
@@ -78,3 +79,19 @@ def test_the_landmine_file_is_made_from_the_users_own_copy(
     assert run([*SMALL, "--problem", "landmine-svm", "-q"]) == 0
     assert run(["data", "landmine", "nowhere.mat"]) == 2
     assert "no such file" in capsys.readouterr().err
+
+
+# -- `python -m studies experiment` lists the experiments, and so does `docs/results/ ------------
+
+
+def test_the_list_and_the_page_say_how_long_the_small_versions_take(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["experiment"]) == 0
+    out = capsys.readouterr().out
+    page = (Path(__file__).parents[2] / "docs" / "results" / "README.md").read_text(encoding="utf-8")
+    for name, experiment in EXPERIMENTS.items():
+        assert f"--quick takes about {experiment.quick} on two cores" in out.partition(f"{name}  ")[2]
+        start = f"| `python -m studies experiment {name}` |"
+        row = next(line for line in page.splitlines() if line.startswith(start))
+        assert row.endswith(f" {experiment.quick} |")

@@ -5,7 +5,7 @@ import pytest
 
 from fbo_flower.errors import ConfigError
 from studies import jobs
-from studies.jobs import Job, load_job, open_directory, run_jobs
+from studies.jobs import job, load, open_directory, run_jobs, stack
 
 
 @pytest.fixture(autouse=True)
@@ -13,30 +13,32 @@ def _processes(monkeypatch):
     monkeypatch.setattr(jobs, "ProcessPoolExecutor", ProcessPoolExecutor)
 
 
-def square(x: float) -> dict[str, np.ndarray]:
-    return {"y": np.array([x * x])}
+def power(label: str, x: float, exponent: float) -> dict[str, np.ndarray]:
+    return {"y": np.array([x**exponent])}
 
 
 def fail(x: float) -> dict[str, np.ndarray]:
     raise RuntimeError(f"cell {x}")
 
 
-def test_jobs_are_computed_once_and_found_again(tmp_path):
+def test_jobs_are_computed_once_and_found_again_by_their_rows(tmp_path):
     directory = open_directory(tmp_path, {"a": 1})
     seen = []
-    cells = [Job(f"c{i}", square, {"x": float(i)}) for i in range(3)]
-    run_jobs(cells, directory, 1, lambda done, of: seen.append((done, of)))
-    run_jobs([*cells[:1], Job("c1", fail, {"x": 1.0})], directory, 1)  # not run: its file is there
-    assert [load_job(directory, c.name)["y"][0] for c in cells] == [0.0, 1.0, 4.0]
-    assert seen == [(done, 3) for done in range(4)]
+    cells = [job(power, "a/b c", float(i), exponent=2) for i in range(3)]
+    assert cells[1].name == "power-a_b_c-1.0"
+    run_jobs(cells, directory, 1, lambda *heard: seen.append(heard), "squares")
+    run_jobs([job(power, "a/b c", 1.0, exponent=None)], directory, 1)  # not run: its file is there
+    assert load(directory, power, "a/b c", 2.0)["y"].tolist() == [4.0]
+    assert stack(directory, "y", (0.0, 2.0), power, "a/b c").tolist() == [[0.0], [4.0]]
+    assert seen == [("squares", done, 3) for done in range(4)]
 
 
 def test_a_failing_job_leaves_the_finished_ones(tmp_path):
     directory = open_directory(tmp_path, {})
     with pytest.raises(RuntimeError, match="cell 7"):
-        run_jobs([Job("good", square, {"x": 3.0}), Job("bad", fail, {"x": 7})], directory, 1)
-    assert load_job(directory, "good")["y"][0] == 9.0
-    assert not (directory / "jobs" / "bad.npz").exists()
+        run_jobs([job(power, "x", 3.0, exponent=2), job(fail, 7)], directory, 1)
+    assert load(directory, power, "x", 3.0)["y"][0] == 9.0
+    assert [path.name for path in (directory / "jobs").iterdir()] == ["power-x-3.0.npz"]
 
 
 def test_a_directory_of_other_settings_is_refused(tmp_path):
@@ -48,9 +50,9 @@ def test_a_directory_of_other_settings_is_refused(tmp_path):
 
 def test_damaged_results_are_config_errors(tmp_path):
     directory = open_directory(tmp_path / "jobs", {"a": 1})
-    (directory / "jobs" / "one.npz").write_bytes(b"PK cut off")
-    with pytest.raises(ConfigError, match=r"one\.npz.*write it again"):
-        load_job(directory, "one")
+    (directory / "jobs" / "fail-1.npz").write_bytes(b"PK cut off")
+    with pytest.raises(ConfigError, match=r"fail-1\.npz.*write it again"):
+        load(directory, fail, 1)
     (directory / "experiment.json").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="same settings"):
         open_directory(directory, {"a": 1})

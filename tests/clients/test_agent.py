@@ -320,6 +320,16 @@ def test_a_task_that_begins_with_a_trial_that_was_made_is_refused_and_tells_noth
     assert objective.trials == [0, 1, 2]
 
 
+def test_a_task_beyond_the_budget_is_done_as_far_as_it_reaches_and_the_next_one_declined():
+    objective, context = canary(), node(max_trials=2)
+    reply = agent(objective, context).answer(simple(0, 3))
+    assert (objective.trials, reply.config["num-trials"]) == ([0, 1], 2)
+    assert wire.says_spent(reply)
+    declined = agent(objective, context).answer(simple(2, 1))
+    assert wire.declines(declined, wire.decode_envelope(simple(2, 1).config))
+    assert objective.trials == [0, 1]
+
+
 def test_damaged_memory_is_a_journal_error_and_nothing_is_evaluated():
     objective = canary()
     known = {"study": "s", "entropy": "4", "algorithm": "", "answered": "{}"}

@@ -24,6 +24,7 @@ from waiting import wait_until
 
 from fbo_flower import Asked, Site
 from fbo_flower.algorithms import RandomSearch
+from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.records import History
 from fbo_flower.cli.main import run
 from fbo_flower.clients import ObjectiveContext, TuningAgent, agent_state_from_bytes, asking, workers
@@ -157,7 +158,7 @@ def test_a_failure_that_is_told_is_a_failed_trial(tmp_path: Path, failure: dict[
 def test_a_loss_is_told_as_it_is(tmp_path: Path) -> None:
     config = left_open(tmp_path / "a.db")
     Site(tmp_path / "a.db").tell(config, 0.5)
-    answer(tmp_path / "a.db", minimize=True)
+    answer(tmp_path / "a.db", aims=Aims.of(minimize=True))
     assert [e.value for e in evaluations(tmp_path / "a.db")] == [-0.5]
 
 
@@ -292,3 +293,9 @@ def test_the_commands_ask_and_tell_evaluate_a_trial_by_hand(
     assert [e.value for e in evaluations(journal)][:1] == [-0.75]
     assert run(["ask", str(journal), "--timeout", "0.01"]) == 1
     assert "expected the agent of" in capsys.readouterr().err
+
+
+def test_an_agent_that_is_told_one_number_has_no_other_outputs(tmp_path: Path) -> None:
+    aims = Aims.of(objectives={"loss": "min"}, limits={"cost": 1.0})
+    with pytest.raises(ConfigError, match=r"objectives: expected one number with Asked\(\), got loss, cost"):
+        agent(tmp_path / "a.db", aims=aims)

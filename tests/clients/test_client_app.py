@@ -15,6 +15,7 @@ from flwr.clientapp import ClientApp
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.aims import Aims
 from fbo_flower.cli.main import run
 from fbo_flower.clients import ObjectiveContext, OwnAnswer, TuningAgent, add_tuning, client_app, data_file
 from fbo_flower.clients.app import agent_app
@@ -107,11 +108,14 @@ def test_a_bandit_minimises_too(objective: Any) -> None:
 
 def mixed(context: Context) -> TuningAgent:
     minimize = context.node_config["partition-id"] == 1
-    return TuningAgent(loss if minimize else gain, SPACE, context, seed=1, minimize=minimize)
+    return TuningAgent(loss if minimize else gain, SPACE, context, seed=1, aims=Aims.of(minimize))
 
 
 def test_agents_that_differ_are_refused_and_a_late_one_does_not_take_part() -> None:
-    with pytest.raises(ConfigError, match="minimize: expected the same at every agent"):
+    with pytest.raises(
+        ConfigError,
+        match="objectives: expected the same at every agent, got value max at some and value min at agent 1;",
+    ):
         FTS(num_agents=2).start(InProcessGrid(agent_app(mixed), 2), num_rounds=4)
     late = {1: Fault("down", rounds=[0])}
     grid = InProcessGrid(agent_app(mixed), 2, faults=late)

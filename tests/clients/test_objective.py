@@ -28,7 +28,8 @@ CONTEXT = ObjectiveContext("3", 3, 0, 1, np.random.default_rng(0))
 
 
 def outcome(value):
-    return evaluate(lambda config, context: value, {}, CONTEXT)
+    (number,) = evaluate(lambda config, context: value, {}, CONTEXT)
+    return number
 
 
 @pytest.mark.parametrize(

@@ -159,3 +159,27 @@ def test_a_state_is_neither_written_over_another_one_nor_read_from_another_file(
     for name in ("agent.db", "text.db", "empty.db", "missing.db"):
         with pytest.raises(JournalError):
             Optimizer.load(tmp_path / name)
+
+
+def test_several_outputs_give_the_trials_of_simulate_and_are_saved(tmp_path: Path) -> None:
+    def outputs(config: dict[str, Any]) -> dict[str, float]:
+        return {"loss": math.log10(config["rate"]) ** 2, "cost": config["depth"]}
+
+    wanted: dict[str, Any] = {"objectives": {"loss": "min"}, "limits": {"cost": 4.0}}
+    study = simulate(
+        lambda config, agent: outputs(config), SPACE, 1, "ei", 5, seed=4, engine="inline", **wanted
+    )
+    optimizer = Optimizer(SPACE, "ei", seed=4, **wanted)
+    for number in range(len(study.trials)):
+        config = optimizer.ask()
+        optimizer.tell(config, outputs(config))
+        if number == 4:
+            optimizer.save(tmp_path / "o.db")
+            optimizer = Optimizer.load(tmp_path / "o.db")
+    (best,) = study.best.values()
+    assert (optimizer.best.config, optimizer.best.value) == (best["config"], best["value"])
+    assert optimizer.best.outputs["cost"] <= 4
+    with pytest.raises(ConfigError, match="expected a dict of loss, cost"):
+        optimizer.tell(config, 3.0)
+    with pytest.raises(ConfigError, match="expected one number, because ts models one"):
+        Optimizer(SPACE, "ts", **wanted)

@@ -13,6 +13,7 @@ from agents import SPACE, node, packed, task
 
 from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS
+from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.fed_ei import Pool
 from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase
 from fbo_flower.clients import Pruning, TuningAgent
@@ -78,7 +79,7 @@ def same(one: AgentState, other: AgentState) -> bool:
 def test_predictions_are_forecasts_from_the_trials_that_completed_before(
     tmp_path: Path, at_once: int, sign: float
 ) -> None:
-    tuned = agent(Curved(sign=sign), tmp_path / "agent.db", num_parallel=at_once, minimize=sign < 0)
+    tuned = agent(Curved(sign=sign), tmp_path / "agent.db", num_parallel=at_once, aims=Aims.of(sign < 0))
     answer(tuned)
     history = state_of(tuned).history
     assert history.stopped

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from fbo_flower import wire
 from fbo_flower.algorithms import RandomSearch
+from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.records import History
 from fbo_flower.cli.main import app
 from fbo_flower.clients import ObjectiveContext, Pruning, TuningAgent, client_app
@@ -236,7 +237,7 @@ def test_a_stopped_trial_has_the_last_value_that_it_reported(objective: Any) -> 
 
 def test_a_loss_stops_where_its_negative_stops() -> None:
     gain, loss = Curved(), Curved(-1.0)
-    replies = [agent(gain).answer(asked(0, 30)), agent(loss, minimize=True).answer(asked(0, 30))]
+    replies = [agent(gain).answer(asked(0, 30)), agent(loss, aims=Aims.of(True)).answer(asked(0, 30))]
     assert gain.steps == loss.steps < 30 * NUM_STEPS
     assert steps_of(replies[0]) == steps_of(replies[1])
     np.testing.assert_array_equal(*(reply.arrays["disclosed.values"] for reply in replies))
@@ -270,7 +271,7 @@ def test_repeated_evaluations_of_a_point_do_not_stop_early() -> None:
 
 def test_journals_hold_every_curve_and_a_command_writes_them_as_csv(tmp_path: Path) -> None:
     journal, out = tmp_path / "agent-3.db", tmp_path / "curves.csv"
-    reply = agent(Curved(-1.0), journal, minimize=True).answer(asked(0))
+    reply = agent(Curved(-1.0), journal, aims=Aims.of(True)).answer(asked(0))
     answer = CliRunner().invoke(app, ["export", str(journal), "--curves", str(out)])
     assert answer.exit_code == 0
     assert answer.output.startswith("10 curves: ")

@@ -27,7 +27,7 @@ from fbo_flower.clients import client_app
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.evaluator import EvaluationCache, ObjectiveEvaluator, Parallel, TaskContext
 from fbo_flower.clients.memory import StateMemory
-from fbo_flower.clients.objective import Loss, ObjectiveContext
+from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.workers import Ended, Job, WorkerPool, pickled, pool_of
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Agents, simulate
@@ -296,7 +296,7 @@ def context(trial: int = 0) -> ObjectiveContext:
 
 
 def jobs(*xs: float) -> list[Job]:
-    return [Job({"x": x}, context(trial)) for trial, x in enumerate(xs)]
+    return [Job({"x": x}, [context(trial)]) for trial, x in enumerate(xs)]
 
 
 def made(factory: Callable[[], Any]) -> WorkerPool:
@@ -441,8 +441,6 @@ def test_agents_of_one_objective_share_a_pool() -> None:
         return 0.0
 
     assert pool_of(loss) is pool_of(loss)
-    assert pool_of(Loss(loss)) is pool_of(Loss(loss))
-    assert pool_of(loss) is not pool_of(Loss(loss))
 
 
 def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
@@ -455,7 +453,7 @@ def objective(config, context):
     while True:
         time.sleep(0.01)
 
-list(WorkerPool(pickled(objective)).run([Job({}, None)] * 2, 2, 0.0))
+list(WorkerPool(pickled(objective)).run([Job({}, [None])] * 2, 2, 0.0))
 """
     (tmp_path / "script.py").write_text(script)  # without `if __name__ == "__main__"`
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

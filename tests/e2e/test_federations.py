@@ -16,7 +16,7 @@ from waiting import LIMIT
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.study import Study
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deployment]
 
 # the first exchange of a run, and every further one, takes Flower 3 to 9 seconds
 CASES = {"fts": ("gp-samples", 3), "rfms": ("breast-cancer-5sites", 2)}
@@ -68,7 +68,6 @@ def test_three_supernodes_give_the_trials_of_the_run_in_process(plain: Deploymen
     check_run(plain, "fts", tmp_path)
 
 
-@pytest.mark.deployment
 @pytest.mark.parametrize("algorithm", CASES)
 def test_a_federation_with_tls_and_known_nodes_gives_the_trials_of_the_run_in_process(
     secure: Deployment, algorithm: str, tmp_path: Path
@@ -76,7 +75,6 @@ def test_a_federation_with_tls_and_known_nodes_gives_the_trials_of_the_run_in_pr
     check_run(secure, algorithm, tmp_path)
 
 
-@pytest.mark.deployment
 def test_an_unregistered_node_is_refused(secure: Deployment) -> None:
     secure.make_key("stranger")
     process = secure.start_supernode(3, nodes(4)[3], key="stranger", name="stranger")
@@ -84,14 +82,12 @@ def test_an_unregistered_node_is_refused(secure: Deployment) -> None:
     assert "Failed to activate SuperNode" in secure.log("stranger")
 
 
-@pytest.mark.deployment
 def test_a_node_without_a_key_is_refused(secure: Deployment) -> None:
     command = ["flower-supernode", "--root-certificates", "ca.crt", "--superlink", f"127.0.0.1:{secure.port}"]
     process = secure.start("keyless", *command, "--port", str(secure.node_ports[4]))
     assert process.wait(LIMIT) == 1
 
 
-@pytest.mark.deployment
 def test_plain_text_is_refused(secure: Deployment, tmp_path: Path) -> None:
     with socket.create_connection(("127.0.0.1", secure.port), timeout=LIMIT) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -105,7 +101,6 @@ def test_plain_text_is_refused(secure: Deployment, tmp_path: Path) -> None:
     assert secure.command("flwr", "list", "tests", extra={"FLWR_HOME": str(home)}).returncode != 0
 
 
-@pytest.mark.deployment
 def test_a_certificate_of_another_authority_is_refused(secure: Deployment) -> None:
     trusting = ssl.create_default_context(cafile=secure.home / "ca.crt")
     with (

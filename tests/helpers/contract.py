@@ -127,7 +127,7 @@ class Agent:
                 context = ObjectiveContext(self.name, int(self.name), trial, task.round, rng)
                 every.append((point, np.nan, trial))
                 try:
-                    seen.append(evaluate(self.objective, self.space.decode(point), context))
+                    seen += evaluate(self.objective, self.space.decode(point), context)
                     every[-1] = (point, seen[-1], trial)
                 except ObjectiveError as error:
                     reasons[trial] = str(error)

@@ -46,6 +46,12 @@ def flowers_log_level() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents of this process are devices, also after a test that ran Flower's simulation in it."""
+    monkeypatch.setattr("fbo_flower.clients.agent.in_simulation", lambda: False)
+
+
+@pytest.fixture(autouse=True)
 def registered_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the classes that a test registers, by running a study for one."""
     monkeypatch.setattr(registry, "_LOCAL", dict(registry._LOCAL))
@@ -53,6 +59,7 @@ def registered_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 __all__ = [
     "_ray_stack",
+    "devices",
     "flowers_log_level",
     "flwr_run",
     "pytest_collection_modifyitems",

@@ -15,7 +15,7 @@ from fbo_flower.cli.main import run
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.summary import summarise
-from fbo_flower.simulation import Keep, Start, own_objective, simulate
+from fbo_flower.simulation import Agents, Keep, Start, own_objective, simulate
 from fbo_flower.simulation.own_objective import OwnObjective
 from fbo_flower.study import Study
 
@@ -173,7 +173,10 @@ def test_an_earlier_study_of_a_loss_is_known_with_the_right_sign() -> None:
         ({"initial": [{"x": 0.5}]}, "initial[0]: kind: expected a value because it is active, got none"),
         ({"initial": [{**KNOWN[0], "z": 0.1}]}, "initial[0]: z: expected no value because it is inactive"),
         ({"initial": KNOWN, "algorithm": "pf-pne"}, "initial: expected an algorithm with an initial design"),
-        ({"objective": "digits-svm"}, "space, minimize, initial: expected none with a bundled problem"),
+        (
+            {"objective": "digits-svm"},
+            "space, minimize, objectives, initial: expected none with a bundled problem",
+        ),
         (
             {"options": {"min_distanc": 1}},
             "options: fed-ei has no option 'min_distanc'; did you mean min_distance?",
@@ -223,3 +226,10 @@ def test_a_run_that_fails_before_its_first_round_leaves_no_directory(tmp_path: P
     with pytest.raises(ConfigError, match="warm_start"):
         tune(out=tmp_path / "deep" / "er", start=Start(warm_start=tmp_path / "nowhere"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_agents_of_one_study_are_not_taken_for_those_of_an_earlier_one() -> None:
+    for names in (["north", "south"], ["phone", "server"]):
+        agents = Agents(dict.fromkeys(names, 0.2), max_trials={names[1]: 2})
+        study = simulate(gain, SPACE, agents, "random", 4, engine="inline")
+        assert [(study.trials["agent"] == name).sum() for name in names] == [6, 2]

@@ -4,7 +4,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from fbo_flower.simulation.annotate import regret_table, with_regret
+from fbo_flower.simulation.annotation import regret_table, with_regret
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.study import Study

@@ -15,7 +15,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Agents, Keep, simulate
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.study import Study
-from fbo_flower.study.schema import with_stopped
+from fbo_flower.study.schema import with_columns
 from fbo_flower.wire.codec import OWN
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
@@ -83,7 +83,8 @@ def test_an_agent_that_is_behind_the_others_stops_by_their_medians() -> None:
     shares = [1.0, 1.0, 1.0, 0.25]
     given = {"participation": shares, "num_rounds": 40, "min_trials": 10, "margin": None}
     local, pooled = run(**given), run(rule="federated", **given)
-    early = [np.isfinite(with_stopped(s.trials).where(agent="3")["stopped_at"][:10]) for s in (local, pooled)]
+    trials = [with_columns(study.trials, ["stopped_at"]).where(agent="3") for study in (local, pooled)]
+    early = [np.isfinite(rows["stopped_at"][:10]) for rows in trials]
     assert early[0].sum() == 0
     assert early[1].sum() > 0
 

@@ -256,6 +256,14 @@ def config(**entries):
         config(space="[" * 10**5),
         config(space="x" * 2**21),
         config(space=OTHER.to_json()),
+        config(aims="{"),
+        config(aims="[" * 10**5),
+        config(aims=b"{}"),
+        config(aims='{"objectives": {"": "up"}, "limits": {}}'),
+        config(aims='{"objectives": {"a": "max"}, "limits": {"a": ["<="]}}'),
+        config(aims='{"objectives": {"a": "max"}, "limits": {"b": [">=", 1e999]}}'),
+        config(aims='{"objectives": {"a": "max"}, "limits": {"b\\n": [">="]}}'),
+        config(aims='{"objectives": {"a": "max"}, "limits": [1, 2]}'),
         config(space=SPACE.to_json().replace("1.0", "1e999")),
         lambda c: c["config"].pop("space") and None,
         lambda c: c.pop("config") and None,
@@ -289,23 +297,26 @@ def refusing(*reasons):
     return Changed(change)
 
 
-@pytest.mark.parametrize("num_agents", [None, 4])
-def test_if_every_node_refuses_the_run_ends_at_once_with_the_reason(num_agents, caplog):
+@pytest.mark.parametrize(
+    ("num_nodes", "num_agents", "who", "which"),
+    [
+        (1, None, "the only node refuses", "Node 1001 does not"),
+        (4, 4, "all 4 nodes refuse", "Node 1001 and 3 more do not"),
+    ],
+)
+def test_if_every_node_refuses_the_run_ends_at_once_with_the_reason(
+    num_nodes, num_agents, who, which, caplog
+):
     app = refusing("no disk\n  is left")
     started = time.monotonic()
     with pytest.raises(ConfigError) as caught:
-        register(grid(4, app=app), num_agents, wait=LIMIT)
+        register(grid(num_nodes, app=app), num_agents, wait=LIMIT)
     assert time.monotonic() - started < LIMIT / 4
-    assert str(caught.value) == (
-        "agents: expected nodes that take part, all 4 nodes refuse: registration: expected an answer, got an "
-        "error: RuntimeError: no disk is left"
-    )
-    assert len(app.calls) == 4, "each node was asked once"
+    reason = "registration: expected an answer, got an error: RuntimeError: no disk is left"
+    assert str(caught.value) == f"agents: expected nodes that take part, {who}: {reason}"
+    assert len(app.calls) == num_nodes, "each node was asked once"
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warnings == [
-        "Node 1001 and 3 more do not take part: registration: expected an answer, got an error: "
-        "RuntimeError: no disk is left"
-    ]
+    assert warnings == [f"{which} take part: {reason}"]
 
 
 def test_several_reasons_are_logged_once_each_and_the_commonest_is_the_error(caplog):

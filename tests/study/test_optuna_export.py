@@ -15,6 +15,7 @@ from fbo_flower.cli.main import run
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Start, simulate
 from fbo_flower.study import Study
+from fbo_flower.trackers import OptunaTracker
 
 optuna = pytest.importorskip("optuna", reason="needs fbo-flower[optuna]")
 from optuna.trial import TrialState  # noqa: E402
@@ -254,3 +255,33 @@ def test_a_trial_that_was_stopped_early_is_pruned_in_optuna_and_back(tmp_path: P
     again = Study.from_optuna(url, name)
     for column in ("value", "stopped_at"):
         np.testing.assert_array_equal(again.trials[column], study.trials[column])
+
+
+def measured(config: dict[str, Any], centre: float) -> dict[str, float]:
+    return {"loss": (config["x"] - centre) ** 2, "milliseconds": 30 * config["x"], "size": 1 - config["x"]}
+
+
+@pytest.mark.parametrize("objectives", [{"loss": "min"}, {"loss": "min", "size": "max"}])
+def test_several_objectives_and_limits_are_directions_and_constraints(
+    objectives: dict[str, str], tmp_path: Path
+) -> None:
+    limits = {"milliseconds": 15.0} | ({} if "size" in objectives else {"size": 1.0})
+    goals: dict[str, Any] = {"objectives": objectives, "limits": limits}
+    url, space = f"sqlite:///{tmp_path}/tracked.db", SearchSpace({"x": Float(0, 1)})
+    study = simulate(
+        measured, space, {"a": 0.7, "b": 0.3}, "random", 6,
+        engine="inline", callbacks=[OptunaTracker(url)], **goals,
+    )  # fmt: skip
+    tracked = [load(url, name) for name in optuna.get_all_study_names(url)]
+    for written in (*study.to_optuna(), *tracked):
+        rows = list(study.trials.where(agent=written.user_attrs["agent"]))
+        assert [way.name.lower()[:3] for way in written.directions] == list(objectives.values())
+        for row, trial in zip(rows, written.trials, strict=True):
+            assert trial.values == [row["outputs"][name] for name in objectives]
+            assert trial.user_attrs["outputs.milliseconds"] == row["outputs"]["milliseconds"]
+            assert (trial.system_attrs["constraints"][0] <= 0) == row["feasible"]
+        feasible = [trial for trial in written.trials if trial.system_attrs["constraints"][0] <= 0]
+        assert 0 < len(feasible) < len(rows)
+        assert {trial.number for trial in written.best_trials} <= {trial.number for trial in feasible}
+        if len(objectives) > 1:
+            assert written.metric_names == list(objectives)

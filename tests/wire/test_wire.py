@@ -1,5 +1,6 @@
 import json
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from fbo_flower import wire
+from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.messages import ArraySpec, Schema
 from fbo_flower.algorithms.records import Outcome, Phase, Report, Task
 from fbo_flower.errors import WireError
@@ -55,6 +57,55 @@ def equal_arrays(a, b):
         assert a[name].dtype == b[name].dtype
         assert a[name].shape == b[name].shape
         assert a[name].tobytes() == b[name].tobytes()
+
+
+# -- several outputs -----------------------------------------------------------------------------
+
+AIMS = Aims.of(False, {"accuracy": "max"}, {"latency_ms": 20.0})
+OUTPUTS = np.array([[np.nan, np.nan], [0.75, -12.5]])
+WITH_OUTPUTS = wire.Disclosure(replace(TRIALS, outputs=OUTPUTS), 0.75, feasible=np.array([False, True]))
+
+
+def test_outputs_and_flags_come_back_and_the_bound_is_not_sent():
+    packed = wire.encode_report(REPORT, TASK, ENVELOPE, WITH_OUTPUTS)
+    _, disclosure = wire.decode_report(packed, TASK, ENVELOPE, SCHEMA, 2, Aims.from_json(AIMS.to_json()))
+    assert disclosure.trials is not None
+    np.testing.assert_array_equal(disclosure.trials.outputs, OUTPUTS)
+    assert disclosure.feasible.tolist() == [False, True]
+    with pytest.raises(WireError, match="disclosed"):  # a server that expects one number
+        wire.decode_report(packed, TASK, ENVELOPE, SCHEMA, 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"outputs": None},
+        {"feasible": None},
+        {"values": None, "points": None},
+        {"outputs": OUTPUTS[1:]},
+        {"outputs": OUTPUTS[:, :1]},
+        {"outputs": np.array([[0.1, 0.2], [0.75, -12.5]])},
+        {"outputs": np.array([[np.nan, 1.0], [0.75, -12.5]])},
+        {"outputs": np.array([[np.nan, np.nan], [0.75, np.nan]])},
+        {"outputs": np.array([[np.nan, np.nan], [0.75, np.inf]])},
+        {"outputs": np.array([[np.nan, np.nan], [0.76, -12.5]])},
+        {"outputs": np.array([[0, 0], [1, 2]])},
+        {"feasible": np.array([1, 1])},
+        {"feasible": np.array([1])},
+        {"feasible": np.array([0, 2])},
+        {"feasible": np.array([0.0, 1.0])},
+        {"feasible": np.array([[0, 1]])},
+    ],
+)
+def test_outputs_that_do_not_fit_their_trials_are_refused(change):
+    packed = wire.encode_report(REPORT, TASK, ENVELOPE, WITH_OUTPUTS)
+    for name, array in change.items():
+        if array is None:
+            del packed.arrays[f"disclosed.{name}"]
+        else:
+            packed.arrays[f"disclosed.{name}"] = array
+    with pytest.raises(WireError):
+        wire.decode_report(packed, TASK, ENVELOPE, SCHEMA, 2, AIMS)
 
 
 # -- round trips -------------------------------------------------------------------------------

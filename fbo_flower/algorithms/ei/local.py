@@ -11,6 +11,10 @@ Values are taken as exact (`PRIORS`) unless noise explains them clearly better (
 `fitting.fit`. If noise is evident, the point to use is the evaluated one with the best
 posterior mean, not the one with the largest value.
 
+With limits, or several objectives, each output has a process of its own, and an agent maximises the
+logarithm of the improvement times the probability that every limit holds, see `acquisition.feasible`. The
+objectives then improve their hypervolume, see `acquisition.hypervolume`, also for the reference point.
+
 `fed-ei` replaces `model` by one that knows the others' rows.
 
 [Hvarfner2024] Hvarfner, Hellsten, Nardi: Vanilla Bayesian optimization performs great in high dimensions,
@@ -31,11 +35,13 @@ from fbo_flower.algorithms.independent import Independent, uniform_point
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AgentState, Array, Query, Task, floats
+from fbo_flower.algorithms.records import AgentState, Array, BoolArray, Query, Task, floats
 from fbo_flower.algorithms.requests import Condition, Draws, Fit, Session, Steps
 from fbo_flower.algorithms.search import searching
 from fbo_flower.algorithms.several_at_once import believed
+from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement, Goal, feasible, in_units
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
+from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, transform
 
@@ -98,13 +104,13 @@ class Model:
     Parameters
     ----------
     improvement : what its next point maximises
-    values : `(n,)`, its values in the model's units
-    means : `(n,)`, posterior means at its points
-    fitted : hyperparameters `theta (F + 2,)`
-    centres : `(k, D)`, points of others that are worth a look
+    values : `(n,)`, its values in the model's units; with outputs `(O, n)`
+    means : `(n,)`, posterior means at its points; the largest is at the best of them
+    fitted : hyperparameters `theta (F + 2,)`; with outputs `(O, F + 2)`
+    centres : `(k, D)`, further points that are worth a look
     """
 
-    improvement: GuidedImprovement
+    improvement: GuidedImprovement | FeasibleImprovement
     values: Array
     means: Array
     fitted: Array
@@ -149,14 +155,60 @@ class LocalEI(EIOptions[State]):
         found: tuple[Array, Array] = kept[key]
         return found
 
+    def outputs(self, agent_state: AgentState) -> tuple[Array, Array, Array, Array]:
+        """Return features `(n, F)`, and outputs in the models' units.
+
+        Returns
+        -------
+        Features; outputs `(O, n)`; in the same units the limits `(O,)`, -inf where there is none; and the
+        reference `(K,)`, NaN where there is none.
+        """
+        history, aims = agent_state.history, agent_state.aims
+        kept, key = kept_with(history.values), ("outputs", agent_state.space.digest, self.y_transform, aims)
+        if key not in kept:
+            points, outputs = history.observed_outputs()
+            columns = []
+            for values, bound in zip(outputs.T, aims.least.tolist(), strict=True):
+                if math.isfinite(bound):
+                    columns.append(in_units(values, bound, at_least=True))
+                else:
+                    columns.append((transform(values, self.y_transform), -math.inf))
+            ys, least = zip(*columns, strict=True)
+            pairs = zip(aims.start.tolist(), outputs.T, ys, strict=False)
+            start = [_in_units_of(number, values, y) for number, values, y in pairs]
+            kept[key] = agent_state.space.features(points), np.array(ys), np.array(least), np.array(start)
+        found: tuple[Array, Array, Array, Array] = kept[key]
+        return found
+
     def model(self, task: Task, agent_state: AgentState) -> Steps[Model]:
         """Return the agent's model, fitted to its observations."""
+        if agent_state.history.outputs is not None:
+            return (yield from self._model_of_outputs(agent_state))
         x, y = self.observations(agent_state)
         hyperparameters = yield fit_of(agent_state, x, y)
         process = yield Condition(x, y, hyperparameters)
         improvement = GuidedImprovement(process, float(process.means.max()) if len(y) else 0.0)
         none = np.empty((0, agent_state.space.dimension))
         return Model(improvement, y, process.means, hyperparameters.to_array(), none)
+
+    def _model_of_outputs(self, agent_state: AgentState) -> Steps[Model]:
+        x, ys, least, start = self.outputs(agent_state)
+        fits, processes = [], []
+        for output, y in enumerate(ys):
+            fits.append((yield fit_of(agent_state, x, y, output=output)))
+        for y, fitted in zip(ys, fits, strict=True):
+            processes.append(GuidedImprovement((yield Condition(x, y, fitted)), 0.0))
+        means = np.array([process.process.means for process in processes])
+        objectives = range(len(agent_state.aims.objectives))
+        improvement = FeasibleImprovement(tuple(processes), Goal.of(means, objectives, least, start))
+        holds = feasible(means, least)
+        if holds.any():
+            ranks = np.where(holds, means[0], -np.inf)
+            front = np.flatnonzero(holds)[non_dominated(means[list(objectives)].T[holds])]
+        else:  # the nearest to holding them
+            ranks, front = -np.maximum(least[:, None] - means, 0.0).sum(axis=0), np.empty(0, dtype=np.int64)
+        theta = np.array([fitted.to_array() for fitted in fits])
+        return Model(improvement, ys, ranks, theta, agent_state.history.points[front])
 
     def step(
         self, task: Task, agent_state: AgentState, rng: np.random.Generator
@@ -183,20 +235,29 @@ class LocalEI(EIOptions[State]):
     def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
         """Return the posterior mean of the agent's model at points, see `several_at_once`."""
         if not agent_state.history.num_succeeded:
-            return np.full(len(points), np.nan)
-        model = yield from self.model(task, agent_state)
-        means = model.improvement.mean(agent_state.space.features(points))
+            return (yield from super().believing(task, agent_state, points))
+        model, features = (yield from self.model(task, agent_state)), agent_state.space.features(points)
+        if isinstance(model.improvement, FeasibleImprovement):
+            outputs, columns = agent_state.history.observed_outputs()[1], []
+            for process, y, values in zip(model.improvement.processes, model.values, outputs.T, strict=True):
+                assert isinstance(process, GuidedImprovement)
+                columns.append(believed(process.mean(features), y, values))
+            return np.column_stack(columns)
+        means = model.improvement.mean(features)
         return believed(means, model.values, agent_state.history.observed()[1])
 
     def best_mean(self, agent_state: AgentState, *, own: bool = True) -> tuple[Array, float] | None:
         """Return the evaluated point with the best posterior mean of the agent's own model.
 
         Noise must be evident in the last step's fit, and in one of all values, without the others' trend.
+        With limits, the means of all outputs must hold them. Several objectives have no best mean.
         """
         history, stored = agent_state.history, agent_state.arrays.get("hyperparameters")
         usable = np.isfinite(history.final_values(own=own))
-        if stored is None or math.exp(floats(stored)[-1]) < EVIDENT_NOISE or not usable.any():
+        if stored is None or math.exp(floats(stored)[..., -1].max()) < EVIDENT_NOISE or not usable.any():
             return None
+        if history.outputs is not None:
+            return self._best_of_outputs(agent_state, usable)
         x, y = self.observations(agent_state)
         request = fit_of(agent_state, x, y)
         fitted = request.compute([request])[0]
@@ -207,16 +268,48 @@ class LocalEI(EIOptions[State]):
         value = believed(means[row : row + 1], y, history.observed()[1])
         return history.points[row], float(value[0])
 
+    def _best_of_outputs(self, agent_state: AgentState, usable: BoolArray) -> tuple[Array, float] | None:
+        x, ys, least, _ = self.outputs(agent_state)
+        requests = [fit_of(agent_state, x, y, output=output) for output, y in enumerate(ys)]
+        fits = [request.compute([request])[0] for request in requests]
+        noisy = any(fitted.noise_variance >= EVIDENT_NOISE for fitted in fits)
+        if not noisy or len(agent_state.aims.objectives) > 1:
+            return None
+        means = np.array([gp.posterior(x, y, f).mean(x) for y, f in zip(ys, fits, strict=True)])
+        holds = feasible(means, least) & usable
+        if not holds.any():
+            return None
+        row = int(np.argmax(np.where(holds, means[0], -np.inf)))
+        outputs = agent_state.history.observed_outputs()[1]
+        return agent_state.history.points[row], float(believed(means[:1, row], ys[0], outputs[:, 0])[0])
+
     def recommend(self, agent_state: AgentState) -> Array | None:
         found = self.best_mean(agent_state, own=False)
         return super().recommend(agent_state) if found is None else found[0]
 
 
-def fit_of(agent_state: AgentState, x: Array, y: Array, known: fitting.Known | None = None) -> Fit:
-    """Return the fit of the agent's model, which starts from the last one."""
+def _in_units_of(number: float, values: Array, y: Array) -> float:
+    """Return a number in the units of `y (n,)`, on the line through the largest and the median value.
+
+    These are never raised to a fence, so for "winsorise" and "standardise" the line is exact. NaN if they are
+    equal.
+    """
+    order = np.argsort(values, kind="stable")
+    middle, top = order[len(order) // 2], order[-1]
+    if values[top] == values[middle]:
+        return math.nan
+    return float(y[top] + (number - values[top]) * (y[top] - y[middle]) / (values[top] - values[middle]))
+
+
+def fit_of(
+    agent_state: AgentState, x: Array, y: Array, known: fitting.Known | None = None, output: int = 0
+) -> Fit:
+    """Return the fit of the agent's model of an output, which starts from the last one."""
     stored = agent_state.arrays.get("hyperparameters")
-    start = None if stored is None else gp.Hyperparameters.from_array(KERNEL, floats(stored))
-    return Fit(x, y, KERNEL, start, PRIORS, NOISY_PRIORS, known)
+    start = None
+    if stored is not None:
+        start = gp.Hyperparameters.from_array(KERNEL, np.atleast_2d(floats(stored))[output])
+    return Fit(x, y, KERNEL, start, PRIORS, NOISY_PRIORS, known, output)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,6 +317,7 @@ class ExpectedImprovement(LocalEI[Progress], Independent):
     """Expected improvement by every agent alone; `EIOptions` describes the options."""
 
     name: ClassVar[str] = "ei"
+    takes_outputs: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,7 +19,7 @@ from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.search import maximising
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition import proposals, scalarization
-from fbo_flower.numerics.acquisition.pareto import non_dominated
+from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.arrays import BoolArray
 from fbo_flower.space.space import SearchSpace
 
@@ -143,7 +143,7 @@ class RFMSState:
         """Return the non-dominated trials in `(J_l, J_r)`; of equal ones only the first."""
         losses = self.losses()
         known = np.flatnonzero(np.isfinite(losses).all(axis=1))
-        return [int(trial) for trial in known[non_dominated(losses[known])]]
+        return [int(trial) for trial in known[non_dominated(-losses[known])]]
 
     @property
     def unsettled(self) -> set[int]:

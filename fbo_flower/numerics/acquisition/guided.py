@@ -22,6 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fbo_flower.numerics.acquisition.feasible import Pull
 from fbo_flower.numerics.acquisition.normal import excess_ratios
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.optim.functions import Stack, Stackable
@@ -202,6 +203,23 @@ class GuidedStack(Stack):
         for points, scaled, slope in parts:  # the own points are the last of all
             gradient += points.pull(scaled, slope * projected[:, :, projected.shape[2] - slope.shape[2] :])
         return np.log(stddev) + log_h, gradient
+
+    def moments(self, z: Array, /) -> tuple[Array, Array, Pull]:
+        """Return means and deviations `(B, m)`, and their `Pull`; `best` is not used."""
+        k, parts = self.covariances(z, slopes=True)
+        projected = k @ self.inverses
+        mean = (k @ self.alpha[:, :, None])[:, :, 0]
+        stddev, factor = self._deviation(k, projected)
+
+        def pull(in_mean: Array, in_stddev: Array) -> Array:
+            weights = projected * (in_stddev * factor / stddev)[:, :, None]
+            weights += in_mean[:, :, None] * self.alpha[:, None, :]
+            gradient = np.zeros(z.shape)
+            for points, scaled, slope in parts:
+                gradient += points.pull(scaled, slope * weights[:, :, weights.shape[2] - slope.shape[2] :])
+            return gradient
+
+        return mean, stddev, pull
 
     def covariances(self, z: Array, *, slopes: bool) -> tuple[Array, list[tuple[Scaled, Array, Array]]]:
         """Return covariances with all observations `(B, m, M + n)`, and their slopes for each kernel."""

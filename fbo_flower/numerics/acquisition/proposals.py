@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.acquisition import pareto
 from fbo_flower.numerics.acquisition.expected_improvement import LEAST_STDDEV, LogImprovement, moments
+from fbo_flower.numerics.acquisition.hypervolume import free_boxes, log_improvement, non_dominated
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.optim.maximise import Maximum, maximise
@@ -34,7 +35,6 @@ from fbo_flower.numerics.surrogates.transforms import standardise
 KERNEL = "matern52"
 NUM_CANDIDATES = 512
 MIN_DISTANCE = 0.005
-LEAST_VOLUME = 1e-300
 INCUMBENTS = ("mean", "observed")
 REFERENCE_MARGIN = 0.1  # distance from the worst losses of the front, relative to the range of all losses
 
@@ -46,35 +46,34 @@ class LogVolumeImprovement:
     Parameters
     ----------
     posteriors : of the standardised negative losses, one each
-    losses : `(n, 2)`, those of the front in the posteriors' units, but not negated
+    values : `(n, 2)`, those of the front in the posteriors' units
     reference : `(2,)`, in the same units
     """
 
     posteriors: tuple[gp.Posterior, gp.Posterior]
-    losses: Array
+    values: Array
     reference: Array
 
+    @cached_property
+    def boxes(self) -> tuple[Array, Array]:
+        """Corners of what the front leaves free."""
+        return free_boxes(self.values, self.reference)
+
     def __call__(self, z: Array, /) -> Array:
-        moments_of = [posterior.predict(z) for posterior in self.posteriors]
-        means = np.stack([-mean for mean, _ in moments_of], axis=1)
-        stddevs = np.sqrt(np.maximum([v for _, v in moments_of], LEAST_STDDEV**2)).T
-        values, _, _ = pareto.expected_improvement(means, stddevs, self.losses, self.reference)
-        return np.log(np.maximum(values, LEAST_VOLUME))
+        means, variances = (
+            np.array(part) for part in zip(*(p.predict(z) for p in self.posteriors), strict=True)
+        )
+        stddevs = np.sqrt(np.maximum(variances, LEAST_STDDEV**2))
+        return log_improvement(means, stddevs, *self.boxes)[0]
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(n,)` and gradients `(n, F)`; flat where the improvement has underflowed."""
-        parts = [moments(posterior, z) for posterior in self.posteriors]
-        means = np.stack([-part[0] for part in parts], axis=1)
-        stddevs = np.stack([part[1] for part in parts], axis=1)
-        values, in_means, in_stddevs = pareto.expected_improvement(
-            means, stddevs, self.losses, self.reference
+        """Return values `(n,)` and gradients `(n, F)`."""
+        means, stddevs, mean_slopes, stddev_slopes = (
+            np.array(part) for part in zip(*(moments(p, z) for p in self.posteriors), strict=True)
         )
-        gradient = np.zeros_like(z)
-        for j, (_, _, mean_slope, stddev_slope) in enumerate(parts):
-            gradient += in_stddevs[:, j, None] * stddev_slope - in_means[:, j, None] * mean_slope
-        seen = values > LEAST_VOLUME
-        gradient = np.where(seen[:, None], gradient / np.where(seen, values, 1.0)[:, None], 0.0)
-        return np.log(np.maximum(values, LEAST_VOLUME)), gradient
+        values, in_means, in_stddevs = log_improvement(means, stddevs, *self.boxes)
+        gradients = in_means[:, :, None] * mean_slopes + in_stddevs[:, :, None] * stddev_slopes
+        return values, gradients.sum(axis=0)
 
 
 @dataclass(frozen=True)
@@ -147,12 +146,12 @@ def plan_volume_improvement(x: Array, losses: Array, reference: Array | None = N
     def build(posteriors: Sequence[gp.Posterior]) -> LogVolumeImprovement:
         first, second = posteriors
         # the front of the posterior means at the observed points, like the incumbent for one loss
-        believed = np.stack([-posterior.predict(x)[0] for posterior in posteriors], axis=1)
+        believed = np.stack([posterior.predict(x)[0] for posterior in posteriors], axis=1)
         if reference is None:
             # the observed front can end before the believed one; a corner from it would cut off the ends
-            corner = believed[pareto.non_dominated(believed)].max(axis=0) + margin
+            corner = believed[non_dominated(believed)].min(axis=0) - margin
         else:
-            corner = (reference - offset) / scale
+            corner = (offset - reference) / scale
         return LogVolumeImprovement((first, second), believed, corner)
 
     return ProposalPlan(x, targets, build)

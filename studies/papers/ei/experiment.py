@@ -7,18 +7,22 @@ that of the means over the agents of one seed; the standard error is over seeds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fbo_flower.algorithms.registry import FTS_OPTIONS
-from studies.jobs import Arrays, Directory, Job, OnJob, open_directory, run_jobs
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.pictures import save_figure
+from studies.jobs import Arrays, Directory, OnJob, has, job, load, open_directory, run_jobs, stack
 from studies.papers import optuna_peers
-from studies.papers.ei import known_owners, report
-from studies.papers.ei.curves import best_so_far, curve_of, run_study, starting_points
+from studies.papers.ei import known_owners
 from studies.papers.ei.late import joined_late
 from studies.papers.ei.problems import PROBLEMS, SEVERAL
+from studies.report import band, legend, mean_and_error, panels, table, write_csv, write_results
+from studies.runs import best_so_far, curve_of, run_budget, starting_points
 
 FIRST_SEED, NUM_SEEDS, BUDGET = 500, 12, 20
 FEDERATED: dict[str, Any] = {"secure_sums": 0}  # the same trials without masks
@@ -48,6 +52,14 @@ MANY = 20  # agents from which on the costly rows are left out
 COSTLY = ("GPSampler", "known owners")
 LATE = ("Hartmann-6", "Styblinski-5", "choice of a model")
 LATE_BUDGET, NUM_JOINERS, HELD = 10, 3, 20
+BASELINE = "ei"
+CHECKPOINTS = (4, 5, 10, 20)
+LATE_CHECKPOINTS = (1, 2, 3, 5, 10)
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+FIRST_DRAWN = 3
+
+Found = dict[str, Array]  # row -> `(seeds, agents, checkpoints)`; of some rows the first agents only
+Setting = tuple[str, int]  # label, number of agents
 
 
 def settings(quick: bool) -> list[tuple[str, int]]:
@@ -74,28 +86,16 @@ def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> l
     files: list[Path] = []
     late = ("Branin",) if quick else LATE
     for seed in range(FIRST_SEED, FIRST_SEED + num_seeds):
-        jobs = [
-            Job(
-                report.job_name(label, agents, row, variant, seed),
-                curves,
-                {
-                    "label": label,
-                    "agents": agents,
-                    "row": row,
-                    "variant": variant,
-                    "seed": seed,
-                    "budget": budget,
-                },
-            )
+        work = [
+            job(curves, label, agents, name, variant, seed, budget=budget)
             for label, agents in settings(quick)
-            for row in rows_of(agents)
-            for variant in range(len(ROWS[row]))
+            for name in rows_of(agents)
+            for variant in range(len(ROWS[name]))
         ]
-        more = {"held": 4 if quick else HELD, "budget": min(budget, LATE_BUDGET), "seed": seed}
-        jobs += [Job(f"late-{label}-{seed}", late_curves, {"label": label, **more}) for label in late]
-        run_jobs(jobs, path, num_workers, partial(on_job, f"seed {seed}"))
-        seeds = range(FIRST_SEED, seed + 1)
-        files = report.write(path, settings(quick), {row: len(v) for row, v in ROWS.items()}, seeds, late)
+        more = {"held": 4 if quick else HELD, "budget": min(budget, LATE_BUDGET)}
+        work += [job(late_curves, label, seed, **more) for label in late]
+        run_jobs(work, path, num_workers, on_job, f"seed {seed}")
+        files = report(path, settings(quick), range(FIRST_SEED, seed + 1), late)
     return files
 
 
@@ -118,7 +118,7 @@ def curves(label: str, agents: int, row: str, variant: int, seed: int, budget: i
             for agent in range(agents)
         ]
         return {"best": found}  # type: ignore[dict-item]
-    return {"best": best_so_far(run_study(problem, algorithm, options, seed, budget), problem, budget)}
+    return {"best": best_so_far(run_budget(problem, algorithm, options, seed, budget), problem, budget)}
 
 
 def late_curves(label: str, seed: int, held: int, budget: int) -> Arrays:
@@ -128,3 +128,165 @@ def late_curves(label: str, seed: int, held: int, budget: int) -> Arrays:
         "fed-ei": joined_late(problem, "fed-ei", FEDERATED, NUM_JOINERS, held, budget, seed),
         "ei": joined_late(problem, "ei", {}, NUM_JOINERS, 0, budget, seed),
     }
+
+
+# -- the report --------------------------------------------------------------------------------
+
+
+def report(
+    directory: Path, settings: Sequence[Setting], seeds: Sequence[int], late: Sequence[str]
+) -> list[Path]:
+    """Write `results.md`, `results.csv`, `gains.png`, `late.png` from the finished jobs; return them."""
+    loaded = {s: _loaded(directory, s, seeds) for s in settings}
+    lines = [f"Seeds {seeds[0]} to {seeds[-1]}; differences from `{BASELINE}` at {CHECKPOINTS} evaluations."]
+    figures = []
+    for setting, (found, deviation) in loaded.items():
+        for name, values in found.items():
+            difference = paired(values, found[BASELINE]) if name != BASELINE else values.mean(axis=1)
+            numbers = zip(CHECKPOINTS, *mean_and_error(difference), deviation, strict=False)
+            figures += [
+                [*setting, name, at, len(values), *(f"{v:.5g}" for v in more)] for at, *more in numbers
+            ]
+    lines += ["", _table(loaded), _summary(loaded)]
+    joined = {label: _late(directory, label, seeds) for label in late}
+    lines += [f"## Late joiners: fed-ei minus {BASELINE}", "", _late_table(joined)]
+    columns = ["problem", "agents", "row", "evaluations", "seeds", "mean", "error", "deviation of ei"]
+    files = [write_results(directory, lines), write_csv(directory / "results.csv", columns, figures)]
+    pictures = [directory / "gains.png", directory / "late.png"]
+    draw_gains(directory, loaded, seeds, pictures[0])
+    draw_late(joined, pictures[1])
+    return [*files, *pictures]
+
+
+def _loaded(directory: Path, setting: Setting, seeds: Sequence[int]) -> tuple[Found, Array]:
+    """Return the values at the checkpoints, and the baseline's deviation over agents and seeds.
+
+    Of a row's variants the one with the better mean over all seeds counts, at each checkpoint.
+    """
+    found: Found = {}
+    deviation = np.empty(0)
+    for name in ROWS:
+        every = _curves(directory, setting, name, seeds)
+        if not every:
+            continue
+        at = [n - 1 for n in CHECKPOINTS if n <= every[0].shape[2]]
+        values = np.array([each[:, :, at] for each in every])
+        better = values.mean(axis=(1, 2)).argmax(axis=0)
+        found[name] = np.stack([values[b, :, :, place] for place, b in enumerate(better)], axis=2)
+        if name == BASELINE:
+            deviation = values[-1].reshape(-1, len(at)).std(axis=0)
+    return found, deviation
+
+
+def paired(values: Array, others: Array) -> Array:
+    """Return differences `(seeds, checkpoints)`, means over the agents that both rows have."""
+    agents = min(values.shape[1], others.shape[1])
+    return np.asarray((values[:, :agents] - others[:, :agents]).mean(axis=1), dtype=np.float64)
+
+
+def _curves(directory: Path, setting: Setting, name: str, seeds: Sequence[int]) -> list[Array]:
+    """Return the best values so far `(seeds, agents, budget)` of those variants with a run for each seed."""
+    return [
+        stack(directory, "best", seeds, curves, *setting, name, variant)
+        for variant in range(len(ROWS[name]))
+        if all(has(directory, curves, *setting, name, variant, seed) for seed in seeds)
+    ]
+
+
+def _table(loaded: Mapping[Setting, tuple[Found, Array]]) -> str:
+    """Return differences from the baseline with their standard errors, a line per problem."""
+    names = [name for name in ROWS if name != BASELINE]
+    rows = [
+        [*setting, *(_shown(paired(found[n], found[BASELINE])) if n in found else "" for n in names)]
+        for setting, (found, _) in loaded.items()
+    ]
+    return table(["problem", "agents", *names], rows)
+
+
+def _summary(loaded: Mapping[Setting, tuple[Found, Array]]) -> str:
+    """Return the mean gain of each row in deviations of the baseline, and how often fed-ei is ahead of it."""
+    rows = []
+    for name in ROWS:
+        gains, z = [], []
+        for found, deviation in loaded.values():
+            if name not in found or "fed-ei" not in found or len(found[name]) < 2:
+                continue
+            gain = paired(found[name], found[BASELINE]).mean(axis=0)
+            gains.append(gain / np.maximum(deviation, 1e-12))
+            mean, error = mean_and_error(paired(found["fed-ei"], found[name]))
+            z.append(mean / np.maximum(error, 1e-12))
+        if not gains:
+            continue
+        ahead = np.array(z)
+        counts = [np.sum(t, axis=0) for t in (ahead > 0, ahead > 2, ahead < -1, ahead < -2)]
+        cells = [" ".join(map(str, count)) + f" of {len(z)}" for count in counts]
+        gained = " ".join(f"{gain:+.2f}" for gain in np.mean(gains, axis=0))
+        rows.append([name, gained, *(cells if name != "fed-ei" else [""] * 4)])
+    return table(["row", "mean gain", "fed-ei is ahead", "by two s.e.", "behind by one", "by two"], rows)
+
+
+def _late(directory: Path, label: str, seeds: Sequence[int]) -> tuple[Array, Array]:
+    """Return the best values so far of late joiners with `fed-ei` and alone."""
+    found = [load(directory, late_curves, label, s) for s in seeds if has(directory, late_curves, label, s)]
+    fed, alone = (np.array([f[name].mean(axis=0) for f in found]) for name in ("fed-ei", BASELINE))
+    return fed, alone
+
+
+def _late_table(joined: Mapping[str, tuple[Array, Array]]) -> str:
+    rows = []
+    for label, (fed, alone) in joined.items():
+        at = [n - 1 for n in LATE_CHECKPOINTS if n <= fed.shape[1]]
+        rows.append([label, _shown((fed - alone)[:, at]), f"{alone[:, -1].mean():.3f}"])
+    return table(["problem", f"at {LATE_CHECKPOINTS}", f"{BASELINE} at 10"], rows)
+
+
+def _shown(differences: Array) -> str:
+    """Return means and standard errors of differences `(seeds, checkpoints)`, with three digits."""
+    means, errors = mean_and_error(differences)
+    digits = max(0, 2 - int(np.floor(np.log10(max(np.abs(means).max(), 1e-9)))))
+    return "<br>".join(f"{m:+.{digits}f} ± {e:.{digits}f}" for m, e in zip(means, errors, strict=True))
+
+
+# -- pictures ----------------------------------------------------------------------------------
+
+
+def draw_gains(
+    directory: Path, loaded: Mapping[Setting, tuple[Found, Array]], seeds: Sequence[int], path: Path
+) -> None:
+    """Draw the gains of all rows over the best variant of the baseline, a panel per problem."""
+    figure, axes = panels(len(loaded), 4, 3.0, 2.3)
+    for place, (axis, setting) in enumerate(zip(axes, loaded, strict=True)):
+        axis.axhline(0.0, color="black", linewidth=1, linestyle="--")
+        every = {name: _curves(directory, setting, name, seeds) for name in ROWS}
+        best = {
+            name: max(tried, key=lambda each: float(each[:, :, FIRST_DRAWN:].mean()))
+            for name, tried in every.items()
+            if tried
+        }
+        for colour, name in zip(COLOURS, [name for name in best if name != BASELINE], strict=False):
+            gain = paired(best[name], best[BASELINE])[:, FIRST_DRAWN - 1 :]
+            band(axis, np.arange(FIRST_DRAWN, best[name].shape[2] + 1), gain, name, colour)
+        _label(axis, f"{setting[0]}, {setting[1]} agents", "evaluations per agent")
+        if place % 4 == 0:
+            axis.set_ylabel(f"gain over {BASELINE}")
+    legend(figure, axes, 6)
+    save_figure(figure, path, 120)
+
+
+def draw_late(joined: Mapping[str, tuple[Array, Array]], path: Path) -> None:
+    """Draw the best values so far of agents that join late, with `fed-ei` and alone."""
+    figure, axes = panels(len(joined), 3, 3.8, 3.0)
+    for axis, (label, (fed, alone)) in zip(axes, joined.items(), strict=True):
+        evaluations = 1.0 + np.arange(fed.shape[1])
+        band(axis, evaluations, fed, "joins a federation with fed-ei", COLOURS[0])
+        band(axis, evaluations, alone, f"begins alone with {BASELINE}", "#4D4D4D")
+        _label(axis, label, "evaluations of the new agent")
+    axes[0].set_ylabel("best value so far")
+    legend(figure, axes, 6)
+    save_figure(figure, path, 120)
+
+
+def _label(axis: Any, title: str, xlabel: str) -> None:
+    axis.set_title(title, loc="left", fontsize=9)
+    axis.set_xlabel(xlabel)
+    axis.margins(x=0)

@@ -7,7 +7,6 @@ from the start.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +21,7 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.problems import Problem
-from studies.papers.ei.curves import score
+from studies.runs import score
 
 
 def joined_late(
@@ -95,8 +94,3 @@ def _scores(problem: Problem, agent_state: AgentState, agent: int, budget: int) 
     known = [score(problem, problem.space.decode(point), agent) for point in history.points[:budget]]
     observed = [v if k is None else k for k, v in zip(known, history.values[:budget].tolist(), strict=True)]
     return np.asarray(np.maximum.accumulate(observed), dtype=np.float64)
-
-
-def with_agents(problem: Problem, num_agents: int) -> Problem:
-    """Return the problem with another number of agents; 0: the same number."""
-    return replace(problem, num_agents=num_agents or problem.num_agents)

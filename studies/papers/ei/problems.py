@@ -6,11 +6,16 @@ the common function's value without scale and offset, which can be averaged over
 
 Sources: [Surjanovic] Surjanovic and Bingham, Virtual library of simulation experiments; [Picheny2013] for the
 standardised Branin function.
+
+The agents of a `ModelChoice` hold a part of the breast cancer data each, cut along a feature, so that the
+parts differ in size and in kind. A configuration names a model and the hyperparameters of that model only.
+The score is the mean log likelihood in three-fold cross-validation, which does not saturate as accuracy does.
 """
 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -23,58 +28,12 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates.rff import draw_features
 from fbo_flower.simulation.problems import Config, Problem, make_problem
 from fbo_flower.space import Categorical, Float, Int, Parameter, SearchSpace
-from studies.papers.ei.model_choice import ModelChoice
+from studies.problems import functions
 
 Name = Literal[
     "hartmann-6", "hartmann-3", "branin", "ackley-5", "levy-4", "rastrigin-10", "styblinski-5",
     "rosenbrock-4", "michalewicz-4", "griewank-3", "dixon-5", "draws", "mixed",
 ]  # fmt: skip
-
-_ALPHA = np.array([1.0, 1.2, 3.0, 3.2])
-_A6 = np.array(
-    [
-        [10, 3, 17, 3.5, 1.7, 8],
-        [0.05, 10, 17, 0.1, 8, 14],
-        [3, 3.5, 1.7, 10, 17, 8],
-        [17, 8, 0.05, 10, 0.1, 14],
-    ]
-)
-_P6 = 1e-4 * np.array(
-    [
-        [1312, 1696, 5569, 124, 8283, 5886],
-        [2329, 4135, 8307, 3736, 1004, 9991],
-        [2348, 1451, 3522, 2883, 3047, 6650],
-        [4047, 8828, 8732, 5743, 1091, 381],
-    ]
-)
-_A3 = np.array([[3.0, 10, 30], [0.1, 10, 35], [3.0, 10, 30], [0.1, 10, 35]])
-_P3 = 1e-4 * np.array([[3689, 1170, 2673], [4699, 4387, 7470], [1091, 8732, 5547], [381, 5743, 8828]])
-
-
-def hartmann(u: Array, a: Array, p: Array) -> float:
-    """Return the Hartmann function of `u (D,)` in the unit cube [Surjanovic], to be maximised."""
-    return float(_ALPHA @ np.exp(-(a * (u - p) ** 2).sum(axis=1)))
-
-
-def branin(u: Array) -> float:
-    """Return minus the standardised Branin function of `u (2,)` [Picheny2013]; the maximum is 1.0474."""
-    x, y = 15 * u[0] - 5, 15 * u[1]
-    bowl = (y - 5.1 * x**2 / (4 * np.pi**2) + 5 * x / np.pi - 6) ** 2
-    return float(-(bowl + (10 - 10 / (8 * np.pi)) * np.cos(x) - 44.81) / 51.95)
-
-
-def ackley(v: Array) -> float:
-    """Return minus Ackley's function of `v (D,)` [Surjanovic]; the maximum is 0, at 0."""
-    rings = np.exp(-0.2 * np.sqrt((v * v).mean()))
-    return float(20 * rings + np.exp(np.cos(2 * np.pi * v).mean()) - 20 - np.e)
-
-
-def levy(v: Array) -> float:
-    """Return minus Levy's function of `v (D,)` [Surjanovic], moved so that the maximum 0 is at 0."""
-    w = 1 + v / 4
-    first = np.sin(np.pi * w[0]) ** 2
-    middle = ((w[:-1] - 1) ** 2 * (1 + 10 * np.sin(np.pi * w[:-1] + 1) ** 2)).sum()
-    return float(-(first + middle + (w[-1] - 1) ** 2 * (1 + np.sin(2 * np.pi * w[-1]) ** 2)))
 
 
 def valley(v: Array) -> float:
@@ -110,11 +69,11 @@ def dixon(v: Array) -> float:
 
 # dimension, the function of `u (D,)` in the cube; None: each agent has its own
 FUNCTIONS: dict[str, tuple[int, Callable[[Array], float] | None]] = {
-    "hartmann-6": (6, lambda u: hartmann(u, _A6, _P6)),
-    "hartmann-3": (3, lambda u: hartmann(u, _A3, _P3)),
-    "branin": (2, branin),
-    "ackley-5": (5, lambda u: ackley(30 * (u - np.array([0.9, 0.1, 0.9, 0.1, 0.9])))),
-    "levy-4": (4, lambda u: levy(20 * (u - np.array([0.9, 0.1, 0.9, 0.1])))),
+    "hartmann-6": (6, lambda u: float(functions.hartmann(u))),
+    "hartmann-3": (3, lambda u: float(functions.hartmann(u))),
+    "branin": (2, lambda u: float((54.81 - functions.branin(u)) / 51.95)),  # standardised [Picheny2013]
+    "ackley-5": (5, lambda u: float(functions.ackley(30 * (u - np.array([0.9, 0.1, 0.9, 0.1, 0.9]))))),
+    "levy-4": (4, lambda u: float(functions.levy(20 * (u - np.array([0.9, 0.1, 0.9, 0.1]))))),
     "rastrigin-10": (10, lambda u: valley(2 * (u - np.linspace(0.2, 0.8, 10)))),
     "styblinski-5": (5, lambda u: styblinski(10 * u - 5)),
     "rosenbrock-4": (4, lambda u: rosenbrock(15 * u - 5)),
@@ -223,6 +182,90 @@ def _boosting(config: Config, moved: Array) -> float:
     if booster == "dart":
         value += 0.15 - 3 * (float(str(config["drop"])) - 0.1 - 0.5 * moved[5]) ** 2
     return float(value)
+
+
+# -- a choice of models ------------------------------------------------------------------------
+
+MODELS = SearchSpace(
+    {
+        "model": Categorical(["logistic", "neighbours", "svm", "tree"]),
+        "C": Float(1e-4, 1e3, log=True, active_when={"model": ["logistic", "svm"]}),
+        "gamma": Float(1e-5, 1.0, log=True, active_when={"model": "svm"}),
+        "k": Int(1, 20, log=True, active_when={"model": "neighbours"}),
+        "p": Float(1.0, 4.0, active_when={"model": "neighbours"}),
+        "depth": Int(1, 12, active_when={"model": "tree"}),
+        "least": Int(1, 30, log=True, active_when={"model": "tree"}),
+    }
+)
+
+
+@dataclass(frozen=True)
+class ModelChoice(Problem):
+    """One part of the breast cancer data per agent."""
+
+    name: ClassVar[str] = "model-choice"
+    metric: ClassVar[str] = "mean log likelihood"
+    default_agents: ClassVar[int] = 8
+
+    @property
+    def space(self) -> SearchSpace:
+        return MODELS
+
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
+        return self.true_value(config, context.partition)
+
+    def true_value(self, config: Config, partition: int) -> float:
+        from sklearn.model_selection import cross_val_predict
+
+        self.check_partition(partition)
+        x, y = _part(self.num_agents, self.seed, partition)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a model that has not converged is judged as it is
+            found = cross_val_predict(_model(config), x, y, cv=3, method="predict_proba")
+        chosen = np.clip(found[np.arange(len(y)), y], 1e-3, 1.0)
+        return float(np.log(chosen).mean())
+
+
+@functools.lru_cache(maxsize=256)
+def _part(num_agents: int, seed: int, partition: int) -> tuple[Array, Array]:
+    """Return the rows of an agent: sorted by a noisy feature, so that parts differ; at least 36."""
+    from sklearn.datasets import load_breast_cancer
+
+    x, y = load_breast_cancer(return_X_y=True)
+    rng = generator(seed, "parts")
+    feature = int(rng.integers(x.shape[1]))
+    order = np.argsort(x[:, feature] / x[:, feature].std() + 1.5 * rng.standard_normal(len(x)))
+    if num_agents * 36 > len(x):  # many agents share rows
+        rows = generator(seed, "part", str(partition)).choice(order, 60, replace=False)
+    else:
+        cuts = np.sort(rng.choice(len(x) - 36 * num_agents + 1, num_agents - 1)) + 36 * np.arange(
+            1, num_agents
+        )
+        rows = np.split(order, cuts)[partition]
+    return x[rows], y[rows]
+
+
+def _model(config: Config) -> Any:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import SVC
+    from sklearn.tree import DecisionTreeClassifier
+
+    c: dict[str, Any] = dict(config)
+    models = {
+        "logistic": lambda: LogisticRegression(C=c["C"], max_iter=200),
+        "svm": lambda: SVC(C=c["C"], gamma=c["gamma"], probability=True, random_state=0),
+        "neighbours": lambda: KNeighborsClassifier(c["k"], p=c["p"]),
+        "tree": lambda: DecisionTreeClassifier(
+            max_depth=c["depth"], min_samples_leaf=c["least"], random_state=0
+        ),
+    }
+    return make_pipeline(StandardScaler(), models[c["model"]]())
+
+
+# -- all of them -------------------------------------------------------------------------------
 
 
 def shifted(function: Name, **more: Any) -> Callable[[int, int], Problem]:

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation import Start, make_problem, simulate
+from fbo_flower.simulation import Start, make_problem
 from fbo_flower.study import Study, incumbents
-from studies.jobs import Arrays, Directory, Job, OnJob, load_job, open_directory, run_jobs
+from studies import runs
+from studies.jobs import Arrays, Directory, Job, OnJob, job, load, open_directory, run_jobs, stack
 from studies.papers import compare
-from studies.papers.tables import write_results
+from studies.report import clustered, write_results
+
+Observations = Mapping[str, tuple[Array, Array]]  # agent -> points and values
 
 NUM_FIELDS = 29
 NUM_INITIAL = 3
@@ -86,7 +87,7 @@ def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> l
     names = ("num_starts", "num_seeds", "num_iterations", "num_fields")
     path = open_directory(directory, {"experiment": "fts-landmine", **dict(zip(names, size, strict=True))})
     for stage, work in zip(("prior observations", "variants"), jobs(path, *size), strict=True):
-        run_jobs(work, path, num_workers, partial(on_job, stage))
+        run_jobs(work, path, num_workers, on_job, stage)
     return report(path, *size)
 
 
@@ -97,15 +98,24 @@ def report(
     checkpoints = [t for t in compare.CHECKPOINTS if t <= num_iterations]
     text = [f"{num_fields} fields, {num_iterations} iterations after {NUM_INITIAL} starting points; AUC.\n"]
     files = []
-    for part, variants, count, title in (
-        ("paper", VARIANTS, num_starts, "Each field in turn is the target, the others hold 50 observations"),
-        ("nothing", FROM_NOTHING, num_seeds, "All fields at once, without earlier observations"),
-    ):
-        panels = {s: {v: curves(directory, part, s, v, count) for v in variants} for s in SCALES}
+    for part, function, variants, repeats, title in (
+        ("paper", run_targets, VARIANTS, range(num_starts),
+         "Each field in turn is the target, the others hold 50 observations"),
+        ("nothing", run_together, FROM_NOTHING, range(num_seeds),
+         "All fields at once, without earlier observations"),
+    ):  # fmt: skip
+        panels = {
+            s: {v: stack(directory, "curves", repeats, function, v, s) for v in variants} for s in SCALES
+        }
         for scale, panel in panels.items():
-            text.append(f"## {title}, {scale} scale, {count} starts\n")
-            traffic = _traffic(directory, part, scale, variants, count)
-            text.append(compare.markdown_table(panel, BASELINES, checkpoints=checkpoints, traffic=traffic))
+            text.append(f"## {title}, {scale} scale, {len(repeats)} starts\n")
+            sent = {}
+            for name in variants:
+                loaded = [load(directory, function, name, scale, i) for i in repeats]
+                if all("bytes" in arrays for arrays in loaded):
+                    down, up = np.mean([arrays["bytes"] for arrays in loaded], axis=0)
+                    sent[name] = (float(down), float(up))
+            text.append(compare.markdown_table(panel, BASELINES, checkpoints=checkpoints, traffic=sent))
             text.append(_against_ts(panel, checkpoints))
         if part == "paper" and num_fields == NUM_FIELDS:
             text.append(_published(panels["linear"], num_iterations))
@@ -113,8 +123,7 @@ def report(
         shown = {f"{title}, {s} scale": panel for s, panel in panels.items()}
         compare.draw(shown, BASELINES, picture, ylabel="gain in best AUC over the baseline", hidden=HIDDEN)
         files.append(picture)
-    results = write_results(directory, text)
-    return [results, *files]
+    return [write_results(directory, text), *files]
 
 
 def _against_ts(panel: Mapping[str, Array], checkpoints: list[int]) -> str:
@@ -131,7 +140,7 @@ def _against_ts(panel: Mapping[str, Array], checkpoints: list[int]) -> str:
 def _published(panel: Mapping[str, Array], iteration: int) -> str:
     """Return a line with our results on the six targets of the published code."""
     single, alone = panel["fts single"][:, :6], panel["ts"][:, :6]
-    means = [compare.clustered(c[:, :, iteration]).mean for c in (single, alone)]
+    means = [clustered(c[:, :, iteration]).mean for c in (single, alone)]
     return (
         f"Fields 1-6 at {iteration}, linear: fts single {means[0]:.4f}, ts {means[1]:.4f}, difference "
         f"{compare.gain(single, alone, iteration)}. Published code, same fields: FTS .8270, TS .8213, "
@@ -139,44 +148,20 @@ def _published(panel: Mapping[str, Array], iteration: int) -> str:
     )
 
 
-def _traffic(
-    directory: Path, part: str, scale: str, variants: Mapping[str, Variant], count: int
-) -> dict[str, tuple[float, float]]:
-    found = {}
-    for name in variants:
-        loaded = [load_job(directory, job_name(part, scale, name, i)) for i in range(count)]
-        if all("bytes" in arrays for arrays in loaded):
-            down, up = np.mean([arrays["bytes"] for arrays in loaded], axis=0)
-            found[name] = (float(down), float(up))
-    return found
-
-
 def jobs(
     directory: Path, num_starts: int, num_seeds: int, num_iterations: int, num_fields: int
 ) -> list[list[Job]]:
     """Return the jobs in two stages: the other fields' earlier observations, then all runs."""
     common = {"num_iterations": num_iterations, "num_fields": num_fields}
-    prior = [
-        Job(f"prior-{scale}-{start}", observe, {"scale": scale, "start": start, "num_fields": num_fields})
-        for scale in SCALES
-        for start in range(num_starts)
-    ]
+    prior = [job(observe, s, start, num_fields=num_fields) for s in SCALES for start in range(num_starts)]
     paper = [
-        Job(
-            job_name("paper", scale, name, start),
-            run_targets,
-            {"variant": name, "scale": scale, "start": start, "directory": str(directory), **common},
-        )
+        job(run_targets, name, scale, start, directory=str(directory), **common)
         for start in range(num_starts)
         for scale in SCALES
         for name in VARIANTS
     ]
     nothing = [
-        Job(
-            job_name("nothing", scale, name, seed),
-            run_together,
-            {"variant": name, "scale": scale, "seed": seed, **common},
-        )
+        job(run_together, name, scale, seed, **common)
         for seed in range(num_seeds)
         for scale in SCALES
         for name in FROM_NOTHING
@@ -184,91 +169,72 @@ def jobs(
     return [prior, paper + nothing]
 
 
-def job_name(part: str, scale: str, variant: str, start: int) -> str:
-    """Return the name of a job."""
-    return f"{part}-{scale}-{variant.replace(' ', '_').replace('/', '_')}-{start}"
-
-
-def curves(directory: Path, part: str, scale: str, variant: str, count: int) -> Array:
-    """Return best values so far `(starts, fields, iterations + 1)`, beginning after the starting points."""
-    names = [job_name(part, scale, variant, i) for i in range(count)]
-    return np.stack([load_job(directory, name)["curves"] for name in names])
-
-
 # -- jobs --------------------------------------------------------------------------------------
 
 
 def observe(scale: str, start: int, num_fields: int) -> Arrays:
     """Let every field tune alone; return its 50 points and values."""
-    study = _simulate("ts", {}, scale, 10_000 + start, PRIOR_OBSERVATIONS - NUM_INITIAL + 1, num_fields)
-    trials = study.trials
-    points = np.array([_space(scale).encode(config) for config in trials["config"]])
+    trials = tune("ts", {}, scale, 10_000 + start, PRIOR_OBSERVATIONS - NUM_INITIAL, num_fields).trials
+    space = make_problem("landmine-svm", None, 0, {"scale": scale}).space
     return {
         "agent": np.array(trials["agent"].tolist(), dtype=np.int64).astype(np.float64),
-        "points": points,
+        "points": np.array([space.encode(config) for config in trials["config"]]),
         "values": np.asarray(trials["value"], dtype=np.float64),
     }
+
+
+def held(directory: str, scale: str, start: int, num_fields: int) -> Observations:
+    """Return what `observe` has found for every field."""
+    prior = load(Path(directory), observe, scale, start)
+    rows = {str(agent): prior["agent"] == agent for agent in range(num_fields)}
+    return {agent: (prior["points"][r], prior["values"][r]) for agent, r in rows.items()}
 
 
 def run_targets(
     variant: str, scale: str, start: int, directory: str, num_iterations: int, num_fields: int
 ) -> Arrays:
-    """Run one variant with every field as the target, one after the other."""
+    """Run one variant with every field as the target; return best values `(fields, iterations + 1)`."""
     chosen = VARIANTS[variant]
     if chosen.local:
-        study = _simulate(chosen.algorithm, chosen.options, scale, start, num_iterations + 1, num_fields)
-        return {"curves": _curves(study)}
-    prior = load_job(Path(directory), f"prior-{scale}-{start}")
-    held = {
-        str(agent): (prior["points"][prior["agent"] == agent], prior["values"][prior["agent"] == agent])
-        for agent in range(num_fields)
-    }
-    rows, bytes_down, bytes_up = [], 0.0, 0.0
+        study = tune(chosen.algorithm, chosen.options, scale, start, num_iterations, num_fields)
+        return {"curves": curves_of(study)}
+    known = held(directory, scale, start, num_fields)
+    rows, sent = [], np.zeros(2)
     for target in range(num_fields):
         options = {**chosen.options, "targets": (str(target),)}
-        own = {agent: seen for agent, seen in held.items() if agent != str(target)}
-        study = _simulate(chosen.algorithm, options, scale, start, num_iterations + 1, num_fields, own)
-        rows.append(_curves(study)[0])
-        bytes_down += float(np.sum(study.rounds["bytes_down"]))
-        bytes_up += float(np.sum(study.rounds["bytes_up"]))
-    return {"curves": np.array(rows), "bytes": np.array([bytes_down, bytes_up]) / num_fields}
+        own = {agent: seen for agent, seen in known.items() if agent != str(target)}
+        study = tune(chosen.algorithm, options, scale, start, num_iterations, num_fields, own)
+        rows.append(curves_of(study)[0])
+        sent += [float(np.sum(study.rounds[name])) for name in runs.BYTES]
+    return {"curves": np.array(rows), "bytes": sent / num_fields}
 
 
 def run_together(variant: str, scale: str, seed: int, num_iterations: int, num_fields: int) -> Arrays:
     """Run one variant with all fields as targets at once, without earlier observations."""
     chosen = FROM_NOTHING[variant]
-    seed += 20_000
-    study = _simulate(chosen.algorithm, chosen.options, scale, seed, num_iterations + 1, num_fields)
-    traffic = [float(np.sum(study.rounds[name])) / num_fields for name in ("bytes_down", "bytes_up")]
-    return {"curves": _curves(study), "bytes": np.array(traffic)}
+    study = tune(chosen.algorithm, chosen.options, scale, 20_000 + seed, num_iterations, num_fields)
+    return {"curves": curves_of(study), "bytes": runs.traffic(study)}
 
 
-def _simulate(
+def tune(
     algorithm: str,
     options: Mapping[str, Any],
     scale: str,
     seed: int,
-    num_rounds: int,
+    num_iterations: int,
     num_fields: int,
-    prior: Mapping[str, tuple[Array, Array]] | None = None,
+    prior: Observations | None = None,
+    **more: Any,
 ) -> Study:
-    return simulate(
-        make_problem("landmine-svm", num_fields, seed, {"scale": scale}),
-        algorithm=make_algorithm(algorithm, {"num_initial": NUM_INITIAL, **options}),
-        num_rounds=num_rounds,
-        seed=seed,
-        engine="inline",
-        start=Start(observations=prior),
+    """Return a study of the first fields, from three starting points and from earlier observations."""
+    problem = make_problem("landmine-svm", num_fields, seed, {"scale": scale})
+    options = {"num_initial": NUM_INITIAL, **options}
+    return runs.run(
+        problem, algorithm, options, num_iterations + 1, seed, start=Start(observations=prior), **more
     )
 
 
-def _curves(study: Study) -> Array:
+def curves_of(study: Study) -> Array:
     """Return best values so far `(fields, iterations + 1)`, from the last starting point on."""
     _, best = incumbents(study.trials)
     return np.asarray(best[:, NUM_INITIAL - 1 :], dtype=np.float64)
-
-
-def _space(scale: str) -> Any:
-    from fbo_flower.simulation.problems import make_problem
-
-    return make_problem("landmine-svm", None, 0, {"scale": scale}).space

@@ -7,23 +7,19 @@ nothing of the agents' messages: what it gains comes from exploration and not fr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import algorithm_style, new_figure, save_figure
-from fbo_flower.simulation import make_problem, simulate
-from fbo_flower.study import incumbents
-from studies.jobs import Arrays, Directory, Job, OnJob, load_job, open_directory, run_jobs
+from studies import runs
+from studies.jobs import Arrays, Directory, Job, OnJob, job, load, open_directory, run_jobs
 from studies.papers import compare
-from studies.papers.tables import table, write_results
+from studies.papers.fts.landmine import NUM_FIELDS, NUM_INITIAL, curves_of, tune
+from studies.report import Estimate, clustered, table, write_results
 
-NUM_FIELDS = 29
-NUM_INITIAL = 3
 CONTROL = 1e6  # noise multiplier at which the messages are lost in noise
 NOISES = (0.0, 1.0, 2.0, 4.0, 8.0, CONTROL)
 _OURS: Mapping[str, Any] = {"num_regions": 4, "sampling_rate": 1.0}
@@ -60,51 +56,31 @@ def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> l
     size = (1, 5, 6) if quick else (6, 20, NUM_FIELDS)
     names = ("num_seeds", "num_iterations", "num_fields")
     path = open_directory(directory, {"experiment": "dp-fts", **dict(zip(names, size, strict=True))})
-    run_jobs(jobs(*size), path, num_workers, partial(on_job, "variants"))
+    run_jobs(jobs(*size), path, num_workers, on_job, "variants")
     return report(path, *size)
 
 
 def jobs(num_seeds: int, num_iterations: int, num_fields: int) -> list[Job]:
     """Return one job per variant and seed."""
-    return [
-        Job(
-            job_name(variant, seed),
-            run_variant,
-            {"variant": variant, "seed": seed, "num_iterations": num_iterations, "num_fields": num_fields},
-        )
-        for seed in range(num_seeds)
-        for variant in VARIANTS
-    ]
-
-
-def job_name(variant: str, seed: int) -> str:
-    """Return the name of a job."""
-    return f"{variant.replace(' ', '_')}-{seed}"
+    common = {"num_iterations": num_iterations, "num_fields": num_fields}
+    return [job(run_variant, v, seed, **common) for seed in range(num_seeds) for v in VARIANTS]
 
 
 def run_variant(variant: str, seed: int, num_iterations: int, num_fields: int) -> Arrays:
     """Run one variant; return best values `(fields, iterations + 1)`, bytes per field, and epsilon."""
     algorithm, options = VARIANTS[variant]
-    study = simulate(
-        make_problem("landmine-svm", num_fields, 30_000 + seed, {"scale": "linear"}),
-        algorithm=make_algorithm(algorithm, {"num_initial": NUM_INITIAL, **options}),
-        num_rounds=num_iterations + 1,
-        seed=30_000 + seed,
-        engine="inline",
-    )
-    _, best = incumbents(study.trials)
+    study = tune(algorithm, options, "linear", 30_000 + seed, num_iterations, num_fields)
     spent = study.settings["runs"][0].get("privacy", {}).get("epsilon")
-    traffic = [float(np.sum(study.rounds[name])) / num_fields for name in ("bytes_down", "bytes_up")]
     return {
-        "curves": np.asarray(best[:, NUM_INITIAL - 1 :], dtype=np.float64),
-        "bytes": np.array(traffic),
+        "curves": curves_of(study),
+        "bytes": runs.traffic(study),
         "epsilon": np.array([np.nan if spent is None else spent]),
     }
 
 
 def report(directory: Path, num_seeds: int, num_iterations: int, num_fields: int) -> list[Path]:
     """Write the table and the picture from the finished jobs."""
-    found = {v: [load_job(directory, job_name(v, seed)) for seed in range(num_seeds)] for v in VARIANTS}
+    found = {v: [load(directory, run_variant, v, seed) for seed in range(num_seeds)] for v in VARIANTS}
     curves = {v: np.stack([result["curves"] for result in each]) for v, each in found.items()}
     epsilons = {v: float(each[0]["epsilon"][0]) for v, each in found.items()}
     checkpoints = [t for t in CHECKPOINTS if t <= num_iterations]
@@ -135,9 +111,9 @@ def _control(name: str) -> str | None:
     return noisy("dp-fts", CONTROL) if name == "local z=2" else None
 
 
-def _average_gain(curves: Array, baseline: Array) -> compare.Estimate:
+def _average_gain(curves: Array, baseline: Array) -> Estimate:
     """Return the paired difference, averaged over the iterations after the starting points."""
-    return compare.clustered((curves - baseline)[:, :, 1:].mean(axis=2))
+    return clustered((curves - baseline)[:, :, 1:].mean(axis=2))
 
 
 def _epsilon(name: str, epsilon: float) -> str:

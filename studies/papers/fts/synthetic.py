@@ -8,21 +8,19 @@ functions with several starts each.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.reports.pictures import new_figure, save_figure
-from fbo_flower.simulation import Start, simulate
+from fbo_flower.reports.pictures import save_figure
+from fbo_flower.simulation import Start
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.study import Study
-from studies.jobs import Arrays, Directory, Job, OnJob, load_job, open_directory, run_jobs
-from studies.papers.compare import clustered
-from studies.papers.tables import table, write_results
+from studies import runs
+from studies.jobs import Arrays, Directory, Job, OnJob, job, load, open_directory, run_jobs, stack
+from studies.report import clustered, panels, shown, table, write_results
 
 NUM_AGENTS = 50
 LENGTHSCALE = 0.03
@@ -62,36 +60,34 @@ def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> l
     names = ("num_functions", "num_starts", "num_iterations")
     path = open_directory(directory, {"experiment": "fts-synthetic", **dict(zip(names, size, strict=True))})
     for stage, work in zip(("prior observations", "variants"), jobs(path, *size), strict=True):
-        run_jobs(work, path, num_workers, partial(on_job, stage))
+        run_jobs(work, path, num_workers, on_job, stage)
     return report(path, *size)
 
 
 def report(directory: Path, num_functions: int, num_starts: int, num_iterations: int) -> list[Path]:
     """Write the table and the picture from the finished jobs."""
     text = [f"Simple regret of the target, {num_functions} functions x {num_starts} starts, mean ± s.e.\n"]
-    shown = [t for t in (0, 3, 5, 10, 20, 30, 50) if t <= num_iterations]
-    panels = {d: {v: curves(directory, d, v, num_functions) for v in variants()} for d in DIFFERENCES}
-    for difference, panel in panels.items():
+    at = [t for t in (0, 3, 5, 10, 20, 30, 50) if t <= num_iterations]
+    repeats = range(num_functions)
+    found = {d: {v: stack(directory, v, repeats, run_function, d) for v in variants()} for d in DIFFERENCES}
+    for difference, panel in found.items():  # regret (functions, starts, T + 1); functions are the clusters
         text.append(f"## d_n = {difference:g}\n")
-        head = ["variant", *(f"after {t}" for t in shown), f"summed regret over {num_iterations}", "minus ts"]
+        head = ["variant", *(f"after {t}" for t in at), f"summed regret over {num_iterations}", "minus ts"]
         rows = []
         for name, regret in panel.items():
-            # functions are the clusters: (starts, functions, T + 1)
-            mine, other = (np.swapaxes(r, 0, 1) for r in (regret, panel["ts"]))
-            cells_ = [f"{e.mean:.4f} ± {e.stderr:.4f}" for e in (clustered(mine[:, :, t]) for t in shown)]
-            total = clustered(mine.sum(axis=2))
-            paired = "-" if name == "ts" else str(clustered((mine - other).sum(axis=2)))
-            rows.append([name, *cells_, f"{total.mean:.3f} ± {total.stderr:.3f}", paired])
+            mine, other = regret.mean(axis=1), panel["ts"].mean(axis=1)
+            paired = "-" if name == "ts" else str(clustered((mine - other).sum(axis=1)[None]))
+            rows.append([name, *(shown(mine[:, t]) for t in at), shown(mine.sum(axis=1), 3), paired])
         text.append(table(head, rows))
     results, picture = write_results(directory, text), directory / "regret.png"
-    draw_regret(panels, picture)
+    draw_regret(found, picture)
     return [results, picture]
 
 
-def draw_regret(panels: Mapping[float, Mapping[str, Array]], path: Path) -> None:
+def draw_regret(found: Mapping[float, Mapping[str, Array]], path: Path) -> None:
     """Draw mean simple regret against iterations, one panel per comparison of the paper's Fig. 1."""
     near, far = DIFFERENCES
-    shown = {
+    drawn = {
         f"others differ by {near:g} and hold {t} observations": (
             near,
             ["ts", *(f"fts t={t} M={m}" for m in NUM_FEATURES), "control t=100"],
@@ -99,13 +95,12 @@ def draw_regret(panels: Mapping[float, Mapping[str, Array]], path: Path) -> None
         for t in NUM_OBSERVATIONS
     }
     last = ["ts", "fts t=100 M=100", f"fts t=100 M=100 {FASTER[0]}", "fts t=100 portfolio", "control t=100"]
-    shown[f"others differ by {far:g} and hold {NUM_OBSERVATIONS[-1]} observations"] = (far, last)
-    figure: Any = new_figure(5.2 * len(shown), 4.2)
-    axes: Any = figure.subplots(1, len(shown), sharey=True)
+    drawn[f"others differ by {far:g} and hold {NUM_OBSERVATIONS[-1]} observations"] = (far, last)
+    figure, axes = panels(len(drawn), len(drawn), 5.2, 4.2, sharey=True)
     colours = ["black", "#0072B2", "#D55E00", "#009E73", "#999999"]
-    for axis, (title, (difference, names)) in zip(axes, shown.items(), strict=True):
+    for axis, (title, (difference, names)) in zip(axes, drawn.items(), strict=True):
         for colour, name in zip(colours, names, strict=True):
-            mean = panels[difference][name].mean(axis=(0, 1))
+            mean = found[difference][name].mean(axis=(0, 1))
             style = "--" if name == "ts" else ":" if name.startswith("control") else "-"
             axis.plot(
                 np.arange(len(mean)), np.maximum(mean, 1e-5), style, color=colour, label=_explained(name)
@@ -114,7 +109,6 @@ def draw_regret(panels: Mapping[float, Mapping[str, Array]], path: Path) -> None
         axis.set_title(title, loc="left", fontsize=11)
         axis.set_xlabel("iterations after the starting point")
         axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
-        axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("mean simple regret")
     save_figure(figure, path)
 
@@ -134,33 +128,9 @@ def _explained(name: str) -> str:
 
 def jobs(directory: Path, num_functions: int, num_starts: int, num_iterations: int) -> list[list[Job]]:
     """Return the jobs in two stages: the other agents' earlier observations, then all runs."""
-    prior = [
-        Job(f"prior-{difference}-{function}", observe, {"difference": difference, "function": function})
-        for difference in DIFFERENCES
-        for function in range(num_functions)
-    ]
-    main = [
-        Job(
-            f"run-{difference}-{function}",
-            run_function,
-            {
-                "difference": difference,
-                "function": function,
-                "num_starts": num_starts,
-                "num_iterations": num_iterations,
-                "directory": str(directory),
-            },
-        )
-        for difference in DIFFERENCES
-        for function in range(num_functions)
-    ]
-    return [prior, main]
-
-
-def curves(directory: Path, difference: float, label: str, num_functions: int) -> Array:
-    """Return simple regret `(functions, starts, iterations + 1)`, beginning after the starting point."""
-    found = [load_job(directory, f"run-{difference}-{function}") for function in range(num_functions)]
-    return np.stack([result[label] for result in found])
+    cells = [(difference, function) for difference in DIFFERENCES for function in range(num_functions)]
+    common = {"num_starts": num_starts, "num_iterations": num_iterations, "directory": str(directory)}
+    return [[job(observe, *cell) for cell in cells], [job(run_function, *cell, **common) for cell in cells]]
 
 
 def observe(difference: float, function: int) -> Arrays:
@@ -180,7 +150,7 @@ def run_function(
     difference: float, function: int, num_starts: int, num_iterations: int, directory: str
 ) -> Arrays:
     """Run every variant on one function; return each one's simple regret `(starts, iterations + 1)`."""
-    prior = load_job(Path(directory), f"prior-{difference}-{function}")
+    prior = load(Path(directory), observe, difference, function)
     rows: dict[str, list[Array]] = {label: [] for label in variants()}
     num_rounds = num_iterations + 1
     for start in range(num_starts):
@@ -216,12 +186,5 @@ def _simulate(
     alone = algorithm == "ts" and prior is not None  # the target tunes alone
     problem_options = {"difference": difference, "function_seed": function}
     problem = make_problem("gp-samples", 1 if alone else NUM_AGENTS, seed, problem_options)
-    known = Start(observations=None if alone else prior)
-    return simulate(
-        problem,
-        algorithm=make_algorithm(algorithm, options),
-        num_rounds=num_rounds,
-        seed=seed,
-        engine="inline",
-        start=known,
-    )
+    start = Start(observations=None if alone else prior)
+    return runs.run(problem, algorithm, options, num_rounds, seed, start=start)

@@ -6,18 +6,87 @@ Each function, budget and seed is one job, whose result is stored; the tables ar
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.simulation.problems import XArmed, make_problem
-from fbo_flower.storage import atomic_file
-from studies.jobs import Arrays, Directory, Job, OnJob, has_result, load_job, open_directory, run_jobs
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.simulation.problems import XArmed, best_by_closing_in, make_problem
+from studies.jobs import Arrays, Directory, OnJob, has, job, load, open_directory, run_jobs
 from studies.papers.pne import gp_reference, reference
 from studies.papers.pne.client import BanditRun, Shifted
-from studies.papers.pne.functions import CLASSICS
+from studies.problems import functions
+from studies.report import shown, table, write_results
 
+
+@dataclass(frozen=True)
+class Classic(XArmed):
+    """A function of the global optimisation literature, shifted per agent, scaled to [0, 1] by its range.
+
+    On these functions literal PF-PNE loses to random search at small budgets.
+    """
+
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = 1.0
+
+    @classmethod
+    def reachable_maximum(cls, low: Array, high: Array) -> float:
+        return best_by_closing_in(cls.function, low, high)
+
+
+class Branin(Classic):
+    """Branin on `[-5, 10] x [0, 15]`: three maxima of value 1."""
+
+    name: ClassVar[str] = "branin"
+    dimension: ClassVar[int] = 2
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        return np.asarray(1 - (functions.branin(x) - 0.39788735772973816) / 307.73123)
+
+
+class Hartmann3(Classic):
+    """Hartmann's function in three dimensions: value 1 at (.1146, .5556, .8525)."""
+
+    name: ClassVar[str] = "hartmann-3"
+    dimension: ClassVar[int] = 3
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        return np.asarray(functions.hartmann(x) / 3.862782147820755)
+
+
+class Ackley2(Classic):
+    """Ackley's function on `[-32.768, 32.768]^2`: a narrow cone of value 1 in many waves."""
+
+    name: ClassVar[str] = "ackley-2"
+    dimension: ClassVar[int] = 2
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        return np.asarray(1 + functions.ackley(32.768 * (2 * x - 1)) / 22.32)
+
+    @classmethod
+    def reachable_maximum(cls, low: Array, high: Array) -> float:
+        if (low <= 0.5).all() and (high >= 0.5).all():
+            return 1.0
+        return super().reachable_maximum(low, high)
+
+
+class Levy2(Classic):
+    """Levy's function on `[-10, 10]^2`: value 1 at (1, 1), with ridges."""
+
+    name: ClassVar[str] = "levy-2"
+    dimension: ClassVar[int] = 2
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        return np.asarray(1 + functions.levy(20 * x - 11) / 95.4)
+
+
+CLASSICS = {problem.name: problem for problem in (Branin, Hartmann3, Ackley2, Levy2)}
 FUNCTIONS = ("garland", "double-sine", "himmelblau", "ackley", *CLASSICS)
 BUDGETS = (50, 200, 1000, 5000)
 FIRST_SEED = 300
@@ -34,17 +103,12 @@ def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> l
     quick : True: 10 and 300 pulls, 2 seeds
     """
     budgets, num_seeds = ((10, 300), 2) if quick else (BUDGETS, NUM_SEEDS)
-    path = open_directory(directory, {"experiment": "pne-budgets"})
+    path, files = open_directory(directory, {"experiment": "pne-budgets"}), list[Path]()
     for place, budget in enumerate(budgets, 1):
-        jobs = [
-            Job(f"{name}-{budget}-{seed}", job, {"function": name, "budget": budget, "seed": seed})
-            for seed in _seeds(num_seeds)
-            for name in FUNCTIONS
-        ]
-        run_jobs(jobs, path, num_workers, partial(on_job, f"{budget} pulls"))
-        with atomic_file(path / "results.md") as stream:
-            stream.write(report(path, budgets[:place], num_seeds).encode())
-    return [path / "results.md"]
+        jobs = [job(compare, name, budget, seed) for seed in _seeds(num_seeds) for name in FUNCTIONS]
+        run_jobs(jobs, path, num_workers, on_job, f"{budget} pulls")
+        files = [write_results(path, report(path, budgets[:place], num_seeds))]
+    return files
 
 
 def drivers(budget: int) -> Mapping[str, Driver]:
@@ -65,7 +129,7 @@ def problem(name: str, seed: int) -> XArmed:
     return found
 
 
-def job(function: str, budget: int, seed: int) -> Arrays:
+def compare(function: str, budget: int, seed: int) -> Arrays:
     """Run all algorithms; return regret per pull and simple regret of each, means over the clients."""
     surface = Shifted(problem(function, seed))
     found = {}
@@ -75,27 +139,23 @@ def job(function: str, budget: int, seed: int) -> Arrays:
     return found
 
 
-def report(directory: Path, budgets: Sequence[int], num_seeds: int) -> str:
+def report(directory: Path, budgets: Sequence[int], num_seeds: int) -> list[str]:
     """Return Markdown tables of the jobs that have a result."""
     text = []
     for budget in budgets:
-        names = list(drivers(budget))
-        rows: dict[str, list[Arrays]] = {}
+        found: dict[str, list[Arrays]] = {}
         for function in FUNCTIONS:
-            stored = [f"{function}-{budget}-{s}" for s in _seeds(num_seeds)]
-            runs = [load_job(directory, name) for name in stored if has_result(directory, name)]
-            if len(runs) > 1:
-                rows[function] = runs
+            there = [seed for seed in _seeds(num_seeds) if has(directory, compare, function, budget, seed)]
+            if len(there) > 1:
+                found[function] = [load(directory, compare, function, budget, seed) for seed in there]
+        names = list(drivers(budget))
         for what, title in enumerate(("Cumulative regret per pull", "Simple regret")):
-            text += [f"## T = {budget}: {title}\n", f"| function | {' | '.join(names)} |"]
-            text += ["|" + "---|" * (len(names) + 1)]
-            for function, runs in rows.items():
-                values = {name: np.array([run[name][what] for run in runs]) for name in names}
-                error = {name: v.std(ddof=1) / np.sqrt(len(v)) for name, v in values.items()}
-                cells = [f"{v.mean():.3f} ± {error[name]:.3f}" for name, v in values.items()]
-                text.append(f"| {function} | {' | '.join(cells)} |")
-            text.append("")
-    return "\n".join(text)
+            rows = [
+                [function, *(shown(np.array([run[name][what] for run in runs]), 3) for name in names)]
+                for function, runs in found.items()
+            ]
+            text += [f"## T = {budget}: {title}\n", table(["function", *names], rows)]
+    return text
 
 
 def _seeds(count: int) -> range:

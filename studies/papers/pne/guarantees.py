@@ -104,7 +104,7 @@ def lost_clients(surface: Peaks, seeds: Iterable[int], rho: float) -> int:
 # -- cells -------------------------------------------------------------------------------------
 
 
-def lost_sharp(first_seed: int, num_seeds: int, rho: float) -> Arrays:
+def lost_sharp(rho: float, first_seed: int, num_seeds: int) -> Arrays:
     """Count the clients that lose a sharp peak beside a wide hill; `smooth` is 1 if the assumption holds."""
     count = lost_clients(SHARP, range(first_seed, first_seed + num_seeds), rho)
     clients = num_seeds * SHARP.num_clients
@@ -114,7 +114,7 @@ def lost_sharp(first_seed: int, num_seeds: int, rho: float) -> Arrays:
     }
 
 
-def lost_garland(budget: int, seed: int, rho: float) -> Arrays:
+def lost_garland(rho: float, seed: int, budget: int) -> Arrays:
     """Count the clients that lose the highest cusp of Garland, of 10."""
     problem = Garland(10, seed)
     constants = Constants(budget, 0.1, rho=rho)
@@ -126,7 +126,7 @@ def lost_garland(budget: int, seed: int, rho: float) -> Arrays:
     return {"lost": np.array([count, problem.num_agents], float), "regret": run.final}
 
 
-def apart(budget: int, seed: int) -> Arrays:
+def apart(seed: int, budget: int) -> Arrays:
     """Run clients whose optima lie in different cells; return each one's regret, `(3,)`."""
     true = elimination.transition_depth(1.0, 0.5, APART_GAP)
     paper = elimination.transition_depth(1.0, 0.5, 0.01)
@@ -139,7 +139,7 @@ def apart(budget: int, seed: int) -> Arrays:
     }
 
 
-def moved(problem: str, budget: int, seed: int) -> Arrays:
+def moved(problem: str, seed: int, budget: int) -> Arrays:
     """Run a function whose optimum is not near the cube's centre; return each client's regret."""
     chosen = make_problem(problem, None, seed)
     assert isinstance(chosen, XArmed)

@@ -2,10 +2,13 @@
 
 A plain driver around `fbo_flower.numerics`. The experiments on regret use it, and the algorithms that run on
 Flower must reproduce its results.
+
+[Dai2023] Dai, Shu, Verma, Fan, Low, Jaillet. Federated neural bandits. ICLR 2023, and its published code.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,13 +18,12 @@ import numpy as np
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.bandits import elimination, hct, partition, racing, ucb
 from fbo_flower.numerics.bandits.elimination import Constants
+from fbo_flower.numerics.bandits.hct import Tree, power_above
 from fbo_flower.numerics.bandits.pulls import Pulls
 from fbo_flower.numerics.bandits.racing import RacingOptions
 from fbo_flower.numerics.bandits.racing_search import RacingSearch
 from fbo_flower.numerics.seeding import generator
 from studies.papers.pne.client import BanditRun, Client, Surface, finish
-from studies.papers.pne.hct_pulls import pull_many
-from studies.papers.pne.neural import NeuralClients
 
 
 @dataclass
@@ -166,6 +168,60 @@ def _simple_regret(
     return regret
 
 
+def pull_many(tree: Tree, num_pulls: int, value: Callable[[int, int], float], noise: Array) -> IntArray:
+    """Make many pulls of HCT at once, and return the position of the cell of each: `(num_pulls,)`.
+
+    Values are at hand, so most pulls of a leaf are a few additions.
+
+    Parameters
+    ----------
+    value : from depth and index of a cell to its mean value; called once per cell and call
+    noise : `(num_pulls,)`, added to the pulls in order
+    """
+    options = tree.options
+    values: dict[int, float] = {}
+    cells = np.empty(num_pulls, dtype=np.int64)
+    draws = noise.tolist()
+    done = 0
+    while done < num_pulls:
+        t_plus = power_above(tree.t)
+        thresholds = tree._thresholds()
+        log_term = options.log_term(t_plus, cap=1.0)
+        end = min(num_pulls, done + t_plus - tree.t + 1)  # t+ does not change before
+        while done < end:
+            cell, above, from_ = tree._walk(thresholds)
+            if cell not in values:
+                values[cell] = value(tree.depth[cell], tree.index[cell])
+            mean_value = values[cell]
+            start = done
+            if tree.t == t_plus or tree.first_child[cell] >= 0 or options.observed:
+                # bounds are recomputed, or the choice depends on other cells' bounds too: one ordinary step
+                tree.learn(cell, mean_value + draws[done])
+                done += 1
+            else:
+                depth = tree.depth[cell]
+                due = options.pulls(depth, options.log_term(t_plus))
+                bonus = options.nu * options.rho**depth
+                c2 = options.c**2 * log_term
+                n, total = tree.count[cell], tree.total[cell]
+                stop = min(end - 1 if end - done == t_plus - tree.t + 1 else end, done + max(1, due - n))
+                while True:
+                    total += mean_value + draws[done]
+                    n += 1
+                    done += 1
+                    u = total / n + bonus + math.sqrt(c2 / n)
+                    if done >= stop or u <= above or u < from_:
+                        break
+                tree.count[cell], tree.total[cell], tree.u[cell] = n, total, u
+                tree.t += done - start
+                tree._back_up(cell)
+                if n >= due and depth < options.max_depth:
+                    tree._expand(cell)
+            cells[start:done] = cell
+    tree._choice = None
+    return cells
+
+
 def local_hct(surface: Surface, budget: int, seed: int, options: hct.HCTOptions | None = None) -> BanditRun:
     """Run HCT at every client alone; like the others, it recommends the cell with the best lower bound."""
     options = options or hct.HCTOptions(surface.dimension)
@@ -175,7 +231,7 @@ def local_hct(surface: Surface, budget: int, seed: int, options: hct.HCTOptions 
 
 
 def _search(client: Client, budget: int, options: hct.HCTOptions) -> float:
-    tree = hct.Tree(options)
+    tree = Tree(options)
     noise = np.zeros(budget)
     if client.surface.noise:
         noise = client.rng.uniform(-client.surface.noise, client.surface.noise, budget)
@@ -193,7 +249,7 @@ def _search(client: Client, budget: int, options: hct.HCTOptions) -> float:
     np.add.at(client.pulls_per_depth, np.array(tree.depth)[cells], 1)
     count = np.array(tree.count)
     pulled = np.flatnonzero(count > 0)
-    radius = options.c * np.sqrt(options.log_term(hct.power_above(budget)) / count[pulled])
+    radius = options.c * np.sqrt(options.log_term(power_above(budget)) / count[pulled])
     best = pulled[elimination.recommend(tree.means()[pulled], radius)]
     return float(client.optimum - values[best])
 
@@ -277,6 +333,96 @@ def fed1_ucb(surface: Surface, budget: int, seed: int, noise_stddev: float = 1.0
     chosen = np.where(count[:, best] > 0, best, own)
     simple = np.array([c.optimum - values[m][chosen[m]] for m, c in enumerate(clients)])
     return finish(clients, simple, exchanged)
+
+
+REFRESH = 100  # exchanges after which inverses are recomputed: rank-1 updates accumulate rounding errors
+
+
+class NeuralClients:
+    """State of FN-UCB, server and clients together; it counts exchanges and the numbers sent [Dai2023].
+
+    Attributes
+    ----------
+    weights, trained : `(P,)` and `(M, P)`, mean weights of the networks, and each client's own network
+    v_inverse, response : `(M, P, P)` and `(M, P)`: `V^-1` and `sum r g` as known to client `m`
+    own, own_inverse : `(M, P, P)`, `V_m` of the client's own pulls and its inverse
+    counts, totals : `(M, K)`, number of pulls and sum of rewards, the training data of the client's network
+    average_inverse : `(P, P)`, `mean_m(V_m^-1)` at the last exchange
+    log_growth : `(M,)`, `log(det V / det V_last)` of each client
+    last_exchange, rounds : pull of the last exchange, and number of exchanges
+    floats : numbers sent so far by all clients; the server has sent as many
+    """
+
+    def __init__(
+        self, arms: Array, num_clients: int, options: ucb.NeuralOptions, rng: np.random.Generator
+    ) -> None:
+        self.options = options
+        self.features = ucb.neural_features(arms, options, rng)
+        self.weights = self.features.start
+        size = len(self.weights)
+        self.trained = np.tile(self.weights, (num_clients, 1))
+        self.own = np.tile(options.regulariser * np.eye(size), (num_clients, 1, 1))
+        self.average_inverse = np.eye(size) / options.regulariser
+        self.own_inverse, self.v_inverse = np.tile(self.average_inverse, (2, num_clients, 1, 1))
+        self.response = np.zeros((num_clients, size))
+        self.counts, self.totals = np.zeros((2, num_clients, len(arms)))
+        self.log_growth = np.zeros(num_clients)
+        self.last_exchange, self.rounds, self.floats = -1, 0, 0
+
+    def choose(self, t: int) -> IntArray:
+        """Return the arm of each client at pull `t`, `(M,)`."""
+        alike = self.last_exchange == t - 1  # no pull since the exchange: all clients have the same data
+        known = list(zip(self.v_inverse, self.response, strict=True))[: 1 if alike else None]
+        shared = self.weights, self.average_inverse
+        chosen = [ucb.neural_choose(self.features, t, *own, *shared) for own in known]
+        return np.resize(np.array(chosen, dtype=np.int64), len(self.counts))
+
+    def learn(self, t: int, chosen: IntArray, rewards: Array) -> None:
+        """Record one pull of each client, and exchange if the criterion holds for one of them."""
+        g = self.features.gradients[chosen]  # (M, P)
+        _add_squares(self.own_inverse, g)
+        self.own += g[:, :, np.newaxis] * g[:, np.newaxis, :]
+        clients = np.arange(len(chosen))
+        self.counts[clients, chosen] += 1
+        self.totals[clients, chosen] += rewards
+        self.log_growth += np.log(_gain(self.v_inverse, g)[1])  # matrix determinant lemma
+        if ((t - self.last_exchange) * self.log_growth > self.options.threshold).any():
+            self._exchange(t)
+        else:
+            _add_squares(self.v_inverse, g)
+            self.response += rewards[:, np.newaxis] * g
+
+    def _exchange(self, t: int) -> None:
+        options, num_clients, size = self.options, len(self.counts), len(self.weights)
+        shared = self.own.sum(axis=0) - (num_clients - 1) * options.regulariser * np.eye(size)
+        self.v_inverse[:] = np.linalg.inv(shared)
+        self.response[:] = self.totals.sum(axis=0) @ self.features.gradients
+        sent = size**2 + size
+        if options.alpha(t + 1) > 0:
+            if self.rounds % REFRESH == 0:
+                self.own_inverse[:] = np.linalg.inv(self.own)
+            self.average_inverse = self.own_inverse.mean(axis=0)
+            sent += size**2
+            if t < options.train_until:
+                self.trained = ucb.neural_train(self.features, self.trained, self.counts, self.totals)
+                self.weights = self.trained.mean(axis=0)
+                sent += size
+        self.log_growth[:] = 0.0
+        self.last_exchange = t
+        self.rounds += 1
+        self.floats += num_clients * sent
+
+
+def _gain(inverses: Array, g: Array) -> tuple[Array, Array]:
+    """Return `V_m^-1 g_m`, `(M, P)`, and `1 + g_m^T V_m^-1 g_m`, `(M,)`."""
+    projected = np.matmul(inverses, g[:, :, np.newaxis])[:, :, 0]
+    return projected, 1.0 + np.einsum("mp,mp->m", projected, g)
+
+
+def _add_squares(inverses: Array, g: Array) -> None:
+    """Update `V_m^-1 (M, P, P)` in place to `(V_m + g_m g_m^T)^-1` by the Sherman-Morrison formula."""
+    projected, gain = _gain(inverses, g)
+    inverses -= (projected / gain[:, np.newaxis])[:, :, np.newaxis] * projected[:, np.newaxis, :]
 
 
 def fn_ucb(surface: Surface, budget: int, seed: int, options: ucb.NeuralOptions | None = None) -> BanditRun:

@@ -12,18 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from studies.jobs import Directory, OnJob, has_result, load_job, open_directory, run_jobs
-from studies.papers.rfms import draw as rfms_draw
+from studies.jobs import Directory, OnJob, has, job, load, open_directory, run_jobs
 from studies.papers.rfms import outcomes as rfms_outcomes
 from studies.papers.rfms import replay as rfms_replay
 from studies.papers.rfms import report as rfms_report
 from studies.papers.rfms import tables as rfms_tables
 from studies.papers.rfms.outcomes import CHOICES, Outcomes
-from studies.papers.rfms.replay import ReplaySetting, Size, job_name
+from studies.papers.rfms.replay import ReplaySetting, Size
 from studies.papers.rfms.tables import Key
 
 SMALL: tuple[tuple[str, Mapping[str, Any]], ...] = (
@@ -104,18 +102,19 @@ def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> l
     plan = quick_plan() if quick else full_plan()
     tables, replays, outcomes = directories(path, plan.size)
     keys = [*plan.keys, *(k for k in paired(plan.weighted) if k not in plan.keys)]
-    rfms_tables.run(tables, keys, num_workers, partial(on_job, "tables"), plan.size.num_configs)
+    rfms_tables.run(tables, keys, num_workers, on_job, plan.size.num_configs)
     pairs = sorted(((k, r) for k in plan.keys for r in plan.repeats(k)), key=lambda pair: pair[1])
     work = {
         "replays": [c for k, r in pairs for c in rfms_replay.jobs(tables, k, [r], plan.size)],
         "outcomes": [c for k, r in pairs for c in rfms_outcomes.jobs(tables, replays, k, [r], plan.size)],
         "random search": [
-            rfms_outcomes.random_cell(tables, k, NUM_DRAWS, plan.size) for k in paired(plan.weighted)
+            job(rfms_outcomes.draw, k, tables=str(tables), num_draws=NUM_DRAWS, size=plan.size)
+            for k in paired(plan.weighted)
         ],
     }
     for stage, jobs in work.items():
         place = replays if stage == "replays" else outcomes
-        run_jobs(jobs, place, num_workers, partial(on_job, stage))
+        run_jobs(jobs, place, num_workers, on_job, stage)
     return report(path, plan)
 
 
@@ -137,15 +136,15 @@ def report(path: Path, plan: ExperimentPlan) -> list[Path]:
     """Write tables and pictures of all finished outcomes."""
     tables, replays, outcomes = directories(path, plan.size)
     plain = available(outcomes, plan)
-    names = [key.name for key in paired(plan.weighted)]
-    draws = {n: load_job(outcomes, f"{n}-random") for n in names if has_result(outcomes, f"{n}-random")}
-    results = rfms_report.write(path / "results.md", plain, draws, plan.weighted)
+    drawn = [k for k in paired(plan.weighted) if has(outcomes, rfms_outcomes.draw, k)]
+    draws = {str(k): load(outcomes, rfms_outcomes.draw, k) for k in drawn}
+    results = rfms_report.write(path, plain, draws, plan.weighted)
     shown = [o for o in plain if not rfms_report.is_forest(o.key)]
-    wins = rfms_draw.wins(path / "wins.png", shown)
+    wins = rfms_report.draw_wins(path / "wins.png", shown)
     examples = [(o.key, _example(tables, o.key, plan.size)) for o in shown]
-    key, setting = max(examples, key=lambda example: len(rfms_draw.table_front(example[1])))
-    chosen = rfms_replay.load(replays, key, 0)[0]  # with the first lockbox
-    return [results, wins, rfms_draw.front(path / "front.png", setting, key, chosen)]
+    key, setting = max(examples, key=lambda example: len(rfms_report.table_front(example[1])))
+    chosen = rfms_replay.replayed(replays, key, 0)[0]  # with the first lockbox
+    return [results, wins, rfms_report.draw_front(path / "front.png", setting, key, chosen)]
 
 
 def _example(tables: Path, key: Key, size: Size) -> ReplaySetting:
@@ -158,7 +157,7 @@ def available(directory: Path, plan: ExperimentPlan) -> list[Outcomes]:
     """Return the finished outcomes of every table that has at least one replication."""
     found = []
     for key in plan.keys:
-        there = [r for r in plan.repeats(key) if has_result(directory, job_name(key, r))]
+        there = [r for r in plan.repeats(key) if has(directory, rfms_outcomes.measure, key, r)]
         if there:
             found.append(rfms_outcomes.load(directory, key, there))
     return found

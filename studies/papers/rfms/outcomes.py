@@ -2,34 +2,137 @@
 
 Volumes are those of `reports.selection`: (openbox outbag, curators' outbag, lockbox) against (1, 1, 1), for
 the paper's protocol and the fair one. The loss at the lockbox is that on all its rows.
+
+Notation: `n` configurations, losses `J_l (n,)` at the openbox and `J_i (n,)` at curator `i`. A criterion
+returns `n` values, and the configuration with the smallest value is chosen (the first of equal ones). "mean",
+"max" and "guarded max" are options `ship` of the algorithm. No criterion uses the lockbox. Criteria called
+balanced need curators that weight both classes equally; the others need only what the paper's protocol sends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from fbo_flower.algorithms.rfms.state import Method, shipped
+from fbo_flower.algorithms.rfms.state import GUESSING, Method, shipped
+from fbo_flower.numerics.acquisition.hypervolume import hypervolume
+from fbo_flower.numerics.acquisition.proposals import KERNEL
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.surrogates import fitting, gp
+from fbo_flower.numerics.surrogates.transforms import standardise
 from fbo_flower.numerics.threads import single_thread
-from fbo_flower.reports.selection import hypervolume, non_dominated
-from studies.jobs import Arrays, Job, load_job
-from studies.papers.rfms.criteria import CRITERIA, ServerView
+from studies.jobs import Arrays, Job, job, stack
 from studies.papers.rfms.replay import (
     METHODS,
     Indices,
     ReplayRun,
     ReplaySetting,
     Size,
-    job_name,
     lockboxes,
     replay,
+    replayed,
 )
-from studies.papers.rfms.replay import load as load_replay
 from studies.papers.rfms.tables import INBAG, OUTBAG, Key, load_table, problem_of
+
+
+@dataclass(frozen=True)
+class ServerView:
+    """What the server knows at the end of a run.
+
+    Parameters
+    ----------
+    features : `(n, F)`, features of the configurations
+    local : `(n,)`, `J_l`
+    curators : `(n, C)`, `J_i`
+    balanced : `(n, C)`, the curators' losses with both classes weighted equally
+    rows : `(1 + C,)`, number of rows behind each loss, the openbox first
+    """
+
+    features: Array
+    local: Array
+    curators: Array
+    balanced: Array
+    rows: Array
+
+    @property
+    def remote(self) -> Array:
+        """Return `J_r`, `(n,)`."""
+        return np.asarray(self.curators @ self.rows[1:] / self.rows[1:].sum())
+
+    @property
+    def mean(self) -> Array:
+        """Return `(J_l + J_r) / 2`, `(n,)`."""
+        return 0.5 * (self.local + self.remote)
+
+    @property
+    def sites(self) -> Array:
+        """Return the losses at all sites, the openbox first, `(n, 1 + C)`."""
+        return np.column_stack([self.local, self.curators])
+
+
+def shrunken(features: Array, losses: Array) -> Array:
+    """Return the posterior mean of losses `(n,)` at the points where they were measured.
+
+    A Gaussian process with fitted noise attributes part of a small loss to luck.
+    """
+    if np.ptp(losses) <= 1e-12:
+        return losses
+    y = standardise(-losses)
+    fitted = fitting.fit_one(features, y, KERNEL)
+    mean, _ = gp.posterior(features, y, fitted).predict(features)
+    return np.asarray(losses.mean() - losses.std() * mean)
+
+
+def one_standard_error(seen: ServerView) -> Array:
+    """Return the largest loss at any site, for configurations whose mean is close to the best mean.
+
+    Close means within one standard error, computed for a proportion of all rows.
+    """
+    mean, num_rows = seen.mean, seen.rows.sum()
+    best = mean.min()
+    allowed = best + np.sqrt(best * (1.0 - best) / num_rows)
+    return np.where(mean <= allowed, seen.sites.max(axis=1), np.inf)
+
+
+def guarded_max(seen: ServerView) -> Array:
+    """Return the largest loss at any site if a configuration beats guessing at every site; else the mean.
+
+    If none does, no configuration helps the worst site, and its losses say little about other sites.
+    """
+    worst = seen.sites.max(axis=1)
+    return worst if worst.min() < GUESSING else seen.mean
+
+
+def regret(seen: ServerView) -> Array:
+    """Return the largest excess over any site's best configuration."""
+    sites = seen.sites
+    return np.asarray((sites - sites.min(axis=0)).max(axis=1))
+
+
+CRITERIA: dict[str, Callable[[ServerView], Array]] = {
+    "mean": lambda seen: seen.mean,
+    "local": lambda seen: seen.local,
+    "remote": lambda seen: seen.remote,
+    "max": lambda seen: seen.sites.max(axis=1),
+    "guarded max": guarded_max,
+    "worst two": lambda seen: np.sort(seen.sites, axis=1)[:, -2:].mean(axis=1),
+    "regret": regret,
+    "rows": lambda seen: seen.sites @ seen.rows / seen.rows.sum(),
+    "sites alike": lambda seen: seen.sites.mean(axis=1),
+    "sites + max": lambda seen: 0.5 * (seen.sites.mean(axis=1) + seen.sites.max(axis=1)),
+    "mean + s.d.": lambda seen: seen.sites.mean(axis=1) + seen.sites.std(axis=1),
+    "shrunken mean": lambda seen: shrunken(seen.features, seen.mean),
+    "shrunken sites": lambda seen: shrunken(seen.features, seen.sites.mean(axis=1)),
+    "one s.e., max": one_standard_error,
+    "balanced mean": lambda seen: 0.5 * (seen.local + seen.balanced.mean(axis=1)),
+    "balanced + sites": lambda seen: 0.5 * (seen.sites.mean(axis=1) + seen.balanced.mean(axis=1)),
+}
+
+
+# -- outcomes ----------------------------------------------------------------------------------
 
 REFERENCE = np.ones(3)
 OWN, CHANCE, HINDSIGHT = "own", "any", "best of the run"  # in addition to the criteria
@@ -57,14 +160,14 @@ class Outcomes:
 
 def jobs(tables: Path, replays: Path, key: Key, replications: Iterable[int], size: Size) -> list[Job]:
     """Return one job per replication that measures a table's replays, which must be in `replays`."""
-    arguments = {"tables": str(tables), "replays": str(replays), "key": key, "size": size}
-    return [Job(job_name(key, r), measure, {**arguments, "replication": r}) for r in replications]
+    common = {"tables": str(tables), "replays": str(replays), "size": size}
+    return [job(measure, key, r, **common) for r in replications]
 
 
-def measure(tables: str, replays: str, key: Key, size: Size, replication: int) -> Arrays:
+def measure(key: Key, replication: int, tables: str, replays: str, size: Size) -> Arrays:
     """Measure one replication on one table; return the arrays of `Outcomes` without the axis R."""
     table = load_table(tables, key, size.num_configs)
-    chosen = load_replay(Path(replays), key, replication)
+    chosen = replayed(Path(replays), key, replication)
     space, boxes = problem_of(key).space, lockboxes(table, key.openbox)
     shape = (len(boxes), len(METHODS))
     volumes, losses, honest = (np.full((*shape, k), np.nan) for k in (2, len(CHOICES), len(HONEST)))
@@ -78,13 +181,7 @@ def measure(tables: str, replays: str, key: Key, size: Size, replication: int) -
     return {"volumes": volumes, "losses": losses, "honest": honest}
 
 
-def random_cell(tables: Path, key: Key, num_draws: int, size: Size) -> Job:
-    """Return the job that measures many random searches on one table, which need no surrogate."""
-    arguments = {"tables": str(tables), "key": key, "num_draws": num_draws, "size": size}
-    return Job(f"{key.name}-random", draw, arguments)
-
-
-def draw(tables: str, key: Key, num_draws: int, size: Size) -> Arrays:
+def draw(key: Key, tables: str, num_draws: int, size: Size) -> Arrays:
     """Measure random searches on one table: `losses (L, R, C)`, `honest (L, R, 2)` as in `Outcomes`."""
     table, space = load_table(tables, key, size.num_configs), problem_of(key).space
     method, found = METHODS["rand_mo"], []
@@ -92,7 +189,7 @@ def draw(tables: str, key: Key, num_draws: int, size: Size) -> Arrays:
         for lockbox in lockboxes(table, key.openbox):
             setting = ReplaySetting(table, space, key.openbox, lockbox)
             runs = [
-                ReplayRun(setting, method, np.arange(0), key.seed, (key.name, "draw", r))
+                ReplayRun(setting, method, np.arange(0), key.seed, (str(key), "draw", r))
                 for r in range(num_draws)
             ]
             for taken in replay(runs, size.num_trials):
@@ -103,9 +200,9 @@ def draw(tables: str, key: Key, num_draws: int, size: Size) -> Arrays:
 
 def load(directory: Path, key: Key, replications: Sequence[int]) -> Outcomes:
     """Return the outcomes of a table whose jobs are all finished."""
-    parts = [load_job(directory, job_name(key, r)) for r in replications]
+    names = ("volumes", "losses", "honest")
     volumes, losses, honest = (
-        np.stack([p[name] for p in parts], axis=1) for name in ("volumes", "losses", "honest")
+        np.moveaxis(stack(directory, n, replications, measure, key), 0, 1) for n in names
     )
     return Outcomes(key, volumes, losses, honest)
 
@@ -129,8 +226,8 @@ def dominated(setting: ReplaySetting, method: Method, taken: Indices) -> tuple[f
     paper = [int(taken[best])] if method.name in ("lso", "fso") else front
     first, second = (final_losses(setting, models) for models in (paper, front))
     return (
-        hypervolume(first[non_dominated(first)], REFERENCE),
-        hypervolume(second[non_dominated(second)], REFERENCE),
+        hypervolume(-first, -REFERENCE),
+        hypervolume(-second, -REFERENCE),
     )
 
 

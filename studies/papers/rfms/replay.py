@@ -28,7 +28,7 @@ from fbo_flower.numerics.surrogates import fitting
 from fbo_flower.numerics.surrogates.gp import Hyperparameters
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space import SearchSpace
-from studies.jobs import Arrays, Job, load_job
+from studies.jobs import Arrays, Job, job, load
 from studies.papers.rfms.tables import INBAG, NUM_CONFIGS, Key, LossTable, load_table, problem_of
 
 Indices = npt.NDArray[np.intp]
@@ -182,25 +182,19 @@ class Size:
 
 def jobs(directory: str | os.PathLike[str], key: Key, replications: Iterable[int], size: Size) -> list[Job]:
     """Return one job per replication on one table, which must be in `directory`."""
-    arguments = {"directory": str(directory), "key": key, "size": size}
-    return [Job(job_name(key, r), replay_table, {**arguments, "replication": r}) for r in replications]
+    return [job(replay_table, key, r, directory=str(directory), size=size) for r in replications]
 
 
-def job_name(key: Key, replication: int) -> str:
-    """Return the name of a job."""
-    return f"{key.name}-replication={replication}"
-
-
-def replay_table(directory: str, key: Key, size: Size, replication: int) -> Arrays:
+def replay_table(key: Key, replication: int, directory: str, size: Size) -> Arrays:
     """Replay all methods with every lockbox; return the evaluated indices, `chosen (L, M, num_trials)`."""
     table = load_table(directory, key, size.num_configs)
     space = problem_of(key).space
     boxes = lockboxes(table, key.openbox)
-    start = generator(key.seed, key.name, "initial", replication).permutation(size.num_configs)
+    start = generator(key.seed, str(key), "initial", replication).permutation(size.num_configs)
     start = start[: size.num_initial]
     settings = [ReplaySetting(table, space, key.openbox, lockbox) for lockbox in boxes]
     runs = {
-        (b, m): ReplayRun(setting, method, start, key.seed, (key.name, name, replication, setting.lockbox))
+        (b, m): ReplayRun(setting, method, start, key.seed, (str(key), name, replication, setting.lockbox))
         for b, setting in enumerate(settings)
         for m, (name, method) in enumerate(METHODS.items())
         if b == 0 or method.name not in ("lso", "rand_mo")  # these do not depend on the lockbox
@@ -211,9 +205,9 @@ def replay_table(directory: str, key: Key, size: Size, replication: int) -> Arra
     return {"chosen": np.array(chosen, dtype=np.float64)}
 
 
-def load(directory: Path, key: Key, replication: int) -> npt.NDArray[np.intp]:
+def replayed(directory: Path, key: Key, replication: int) -> npt.NDArray[np.intp]:
     """Return `chosen (L, M, num_trials)` of a finished replication."""
-    return load_job(directory, job_name(key, replication))["chosen"].astype(np.intp)
+    return load(directory, replay_table, key, replication)["chosen"].astype(np.intp)
 
 
 def lockboxes(table: LossTable, openbox: int) -> list[int]:

@@ -27,7 +27,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import limit_new_libraries, single_thread
 from fbo_flower.simulation.problems import NUM_FOLDS, Learner, SitesProblem, make_problem, prepare
 from fbo_flower.space import SearchSpace
-from studies.jobs import Arrays, Job, load_job, open_directory, run_jobs
+from studies.jobs import Arrays, Job, OnJob, job, load, open_directory, run_jobs
 
 NUM_CONFIGS = 320
 CHUNK = 40
@@ -49,9 +49,7 @@ class Key:
     openbox: int
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def name(self) -> str:
-        """Return the name of the table's files."""
+    def __str__(self) -> str:
         options = "-".join(f"{name}={value}" for name, value in sorted(self.options.items()))
         return f"{self.problem}-{options}-seed={self.seed}-openbox={self.openbox}"
 
@@ -123,39 +121,26 @@ def run(
     directory: str | os.PathLike[str],
     tables: Sequence[Key],
     num_workers: int,
-    on_job: Callable[[int, int], None] | None = None,
+    on_job: OnJob | None = None,
     num_configs: int = NUM_CONFIGS,
 ) -> Path:
     """Compute the missing parts of the tables, table by table; return the directory."""
     path = open_directory(directory, {"experiment": "rfms-tables", "num_configs": num_configs})
-    run_jobs([job for key in tables for job in jobs(key, num_configs)], path, num_workers, on_job)
+    run_jobs([job for key in tables for job in jobs(key, num_configs)], path, num_workers, on_job, "tables")
     return path
 
 
 def jobs(key: Key, num_configs: int = NUM_CONFIGS) -> list[Job]:
     """Return the jobs of a table, each with `CHUNK` configurations."""
-    starts = range(0, num_configs, CHUNK)
     return [
-        Job(
-            f"{key.name}-{start}",
-            tabulate,
-            {
-                "problem": key.problem,
-                "options": dict(key.options),
-                "seed": key.seed,
-                "openbox": key.openbox,
-                "start": start,
-                "stop": min(start + CHUNK, num_configs),
-                "num_configs": num_configs,
-            },
-        )
-        for start in starts
+        job(tabulate, key, start, stop=min(start + CHUNK, num_configs), num_configs=num_configs)
+        for start in range(0, num_configs, CHUNK)
     ]
 
 
 def load_table(directory: str | os.PathLike[str], key: Key, num_configs: int = NUM_CONFIGS) -> LossTable:
     """Return a table whose jobs are all finished."""
-    parts = [load_job(Path(directory), cell.name) for cell in jobs(key, num_configs)]
+    parts = [load(Path(directory), tabulate, key, start) for start in range(0, num_configs, CHUNK)]
     columns = {
         name: np.concatenate([part[name] for part in parts]) for name in ("points", "fold_losses", "wrong")
     }
@@ -175,20 +160,18 @@ def design(space: SearchSpace, num_configs: int) -> Array:
 # -- a job -------------------------------------------------------------------------------------
 
 
-def tabulate(
-    problem: str, options: Mapping[str, Any], seed: int, openbox: int, start: int, stop: int, num_configs: int
-) -> Arrays:
+def tabulate(key: Key, start: int, stop: int, num_configs: int) -> Arrays:
     """Evaluate configurations `start .. stop - 1` of the design with one openbox."""
     with single_thread():
         import sklearn.linear_model
         import sklearn.svm  # noqa: F401  # load libraries that are limited below
 
         limit_new_libraries()
-        chosen = _problem(problem, seed, options)
+        chosen = problem_of(key)
         learner, space = chosen.make_learner(), chosen.space
         points = design(space, num_configs)[start:stop]
         classifier = partial(_on_distances, learner) if chosen.learner == "svm" else learner.make_classifier
-        folds, whole, bags = _prepared(chosen, openbox)
+        folds, whole, bags = _prepared(chosen, key.openbox)
         rows = np.array([[_counts(bag.y) for bag in site] for site in bags])
         losses = np.full((len(points), len(folds)), np.nan)
         wrong = np.full((len(points), *rows.shape), np.nan)

@@ -138,7 +138,7 @@ def test_liars_change_what_honest_agents_try() -> None:
 def test_the_table_of_liars_compares_the_same_honest_agents() -> None:
     scores = np.tile(np.arange(8.0)[:, None], 20)  # agent k has k
     with_liars = {number: {("p", "ei"): scores, ("p", "m"): scores + 1.0 - number} for number in (0, 3)}
-    rows = [row for row in fed_ei_liars.table([with_liars, with_liars]) if row["evaluations"] == 4]
+    rows = [row for row in fed_ei_liars.rows_of([with_liars, with_liars]) if row["evaluations"] == 4]
     assert [(row["method"], row["liars"], row["score"]) for row in rows] == [
         ("ei", 0, "3.500"), ("m", 0, "4.500"), ("m", 3, "0.000"),  # the mean of 0 to 4 is 2
     ]  # fmt: skip

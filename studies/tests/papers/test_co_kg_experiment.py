@@ -11,33 +11,31 @@ import pytest
 
 from fbo_flower.algorithms import CoKG, make_algorithm
 from fbo_flower.simulation import make_problem, simulate
-from studies.jobs import load_job, open_directory, run_jobs
+from studies.jobs import load, open_directory, run_jobs
 from studies.papers.co_kg import experiment as cokg
-from studies.papers.co_kg import odd_agents as cokg_odd
-from studies.papers.co_kg import server as cokg_server
-from studies.papers.co_kg import tables as cokg_tables
-from studies.papers.co_kg import work as cokg_cells
-from studies.papers.co_kg.runs import differences
+from studies.papers.co_kg import report as tables
+from studies.papers.co_kg import special
+from studies.papers.co_kg.special import differences
 
 pytestmark = pytest.mark.xdist_group("co-kg experiment")  # one process computes the directory
-SMALL = replace(cokg_cells.QUICK, num_rounds=2, num_network_rounds=1)
+SMALL = replace(cokg.QUICK, num_rounds=2, num_network_rounds=1)
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    path = open_directory(tmp_path_factory.mktemp("co-kg"), cokg_cells.settings(SMALL))
+    path = open_directory(tmp_path_factory.mktemp("co-kg"), cokg.settings(SMALL))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (cokg_cells, cokg_odd, cokg_server):
+        for module in (cokg, special):
             patch.setattr(module, "MESH", 8)
-        patch.setattr(cokg_cells, "SWEPT", ("f1",))
+        patch.setattr(cokg, "SWEPT", ("f1",))
         drawn = ("f1", "rosenbrock, log")
-        few = {name: cokg_cells.FUNCTIONS[name] for name in (*drawn, "rosenbrock")}
-        patch.setattr(cokg_cells, "FUNCTIONS", few)
+        few = {name: cokg.FUNCTIONS[name] for name in (*drawn, "rosenbrock")}
+        patch.setattr(cokg, "FUNCTIONS", few)
         patch.setattr(cokg, "DRAWN", drawn)
-        patch.setattr(cokg_cells, "NETWORKS", cokg_cells.NETWORKS[:1])
-        patch.setattr(cokg_cells, "NETWORK_FRAMEWORKS", ("co-kg", "no-collaboration", "product"))
-        patch.setattr(cokg_cells, "FEWER", [name for name in cokg_cells.FUNCTIONS if name != "f1"])
-        for stage in cokg_cells.stages(SMALL).values():
+        patch.setattr(cokg, "NETWORKS", cokg.NETWORKS[:1])
+        patch.setattr(cokg, "NETWORK_FRAMEWORKS", ("co-kg", "no-collaboration", "product"))
+        patch.setattr(cokg, "FEWER", [name for name in cokg.FUNCTIONS if name != "f1"])
+        for stage in cokg.stages(SMALL).values():
             run_jobs(stage, path, 1)
         yield path
 
@@ -45,17 +43,17 @@ def directory(tmp_path_factory):
 def test_all_frameworks_and_all_parts_are_reported(directory):
     files = cokg.report(directory, SMALL)
     text = files[0].read_text(encoding="utf-8")
-    assert all(f"| {name} |" in text for name in (*cokg_cells.FRAMEWORKS, *cokg_odd.KINDS))
-    for part in (*cokg_cells.FUNCTIONS, *cokg_cells.networks()):
+    assert all(f"| {name} |" in text for name in (*cokg.FRAMEWORKS, *special.KINDS))
+    for part in (*cokg.FUNCTIONS, *cokg.networks()):
         assert f"### {part}, " in text
-    assert all(f"| {noise:g} |" in text for noise in cokg_server.NOISE)
+    assert all(f"| {noise:g} |" in text for noise in special.NOISE)
     assert [file.read_bytes()[:4] for file in files[1:]] == [b"\x89PNG"] * 2
 
 
 def test_a_run_that_was_stopped_is_reported_as_far_as_it_got(directory, tmp_path):
-    partial = open_directory(tmp_path, cokg_cells.settings(SMALL))
+    partial = open_directory(tmp_path, cokg.settings(SMALL))
     for cell in (directory / "jobs").iterdir():
-        if not cell.name.startswith(("private", "odd-1", "rosenbrock-1", "swept")):
+        if not cell.name.startswith(("privacy", "odd_agents-1", "run_function-rosenbrock-1", "run_swept")):
             shutil.copy(cell, partial / "jobs")
     text = cokg.report(partial, SMALL)[0].read_text(encoding="utf-8")
     assert "### f1, 2 seeds" in text
@@ -64,8 +62,8 @@ def test_a_run_that_was_stopped_is_reported_as_far_as_it_got(directory, tmp_path
 
 
 def test_frameworks_of_one_cell_start_from_the_same_points(directory):
-    cell = load_job(directory, cokg_cells.job_name("f1", 0))
-    best = {name: cell[f"{name}/best"] for name in cokg_cells.FRAMEWORKS}
+    cell = load(directory, cokg.run_function, "f1", 0)
+    best = {name: cell[f"{name}/best"] for name in cokg.FRAMEWORKS}
     assert len({curve[0] for name, curve in best.items() if name != "random"}) == 1
     for curve in best.values():
         assert (np.diff(curve) <= 0).all()
@@ -101,25 +99,25 @@ def test_a_difference_is_that_of_the_value_without_noise_to_the_optimum():
 
 
 def test_an_odd_agent_changes_what_it_is_meant_to_change(directory):
-    cell = load_job(directory, "odd-0")
+    cell = load(directory, special.odd_agents, 0)
     plain = cell["none, uniform/best"]
     # a bad start and a lie in the warm-up leave the sound agents' first points alone
-    for kind in cokg_odd.KINDS:
+    for kind in special.KINDS:
         assert cell[f"{kind}, uniform/best"][0] == plain[0]
-    curves = {cell[f"{kind}, uniform/recommended"].tobytes() for kind in cokg_odd.KINDS}
+    curves = {cell[f"{kind}, uniform/recommended"].tobytes() for kind in special.KINDS}
     assert len(curves) > 2
 
 
 def test_the_attack_is_exact_without_noise_and_fails_with_much(directory):
-    cell = load_job(directory, "private-0")
+    cell = load(directory, special.privacy, 0)
     assert cell["0.0/one"].max() < 0.01
     assert cell["1.0/one"].mean() > 10 * cell["0.0/one"].mean()
 
 
 def test_the_server_is_timed_under_a_prior_of_lengthscale_a_fifth():
-    server = cokg_server.Timed(num_agents=2, seed=0, mesh=6, num_draws=8)
+    server = special.Timed(num_agents=2, seed=0, mesh=6, num_draws=8)
     assert isinstance(server.algorithm, CoKG)
-    found = cokg_server.server_time(6, 2, 8)
+    found = special.server_time(6, 2, 8)
     assert found["ask"].shape == found["tell"].shape == (2,)
     assert (found["ask"] > 0).all()
     assert found["pivots"] > 0
@@ -131,11 +129,11 @@ def test_acceptance_compares_what_is_returned_at_the_end():
             {f"{n}/{m}": np.array([np.nan, v]) for n, v in finals.items() for m in ("recommended", "best")}
         ] * 3
 
-    names = dict.fromkeys(cokg_cells.FRAMEWORKS, 0.01)
-    good = {s: runs(names | {"barycenter-qkg": 0.5}) for s in cokg_cells.FUNCTIONS}
-    assert "| no" not in cokg_tables.acceptance(good)
+    names = dict.fromkeys(cokg.FRAMEWORKS, 0.01)
+    good = {s: runs(names | {"barycenter-qkg": 0.5}) for s in cokg.FUNCTIONS}
+    assert "| no" not in tables.acceptance(good)
     bad = good | {"f1": runs(names | {"co-kg": 0.03, "data-communication": 0.05, "product": 0.04})}
-    rows = [line for line in cokg_tables.acceptance(bad).splitlines() if "| no" in line]
+    rows = [line for line in tables.acceptance(bad).splitlines() if "| no" in line]
     assert [row.split(" | ")[:2] for row in rows] == [
         ["| f1, 3 seeds", "co-kg <= 0.02"],
         ["| f1", "data-communication <= co-kg"],
@@ -146,4 +144,4 @@ def test_acceptance_compares_what_is_returned_at_the_end():
 
 @pytest.mark.skipif("FBO_FLOWER_DATA" in os.environ, reason="the data are there")
 def test_without_the_california_data_the_other_network_is_left():
-    assert cokg_cells.networks() == ("breast-cancer-mlp",)
+    assert cokg.networks() == ("breast-cancer-mlp",)

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from studies.papers.compare import clearly_worse, clustered, draw, gain, iterations_to, markdown_table
+from studies.papers.compare import clearly_worse, draw, gain, iterations_to, markdown_table
+from studies.report import clustered
 
 
 def test_repetitions_on_one_target_do_not_shrink_the_standard_error():

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import norm
 
 from fbo_flower.numerics.surrogates.kernels import kernel
-from studies.jobs import Job, load_job, open_directory, run_jobs
-from studies.papers.ei import experiment, known_owners, report
+from studies.jobs import job, load, open_directory, save
+from studies.papers.ei import experiment, known_owners
 from studies.papers.ei.late import joined_late
 from studies.papers.ei.problems import FUNCTIONS, PROBLEMS, TUNING, ShiftedFunction
 
@@ -84,15 +84,14 @@ def test_the_small_version_writes_its_tables(tmp_path, monkeypatch):
     rows = figures.read_text().splitlines()
     assert rows[0] == "problem,agents,row,evaluations,seeds,mean,error,deviation of ei"
     assert len(rows) == 1 + 2 * len(experiment.rows_of(3))  # at 4 and 5 evaluations
-    assert load_job(tmp_path, "Branin-3-fed-ei-0-500")["best"].shape == (3, 6)
+    assert load(tmp_path, experiment.curves, "Branin", 3, "fed-ei", 0, 500)["best"].shape == (3, 6)
 
 
 def test_the_better_variant_of_a_row_counts_at_each_number_of_evaluations(tmp_path):
     open_directory(tmp_path, {"experiment": "fed-ei"})
     for variant, best in enumerate([[0.0, 0, 0, 1.0, 5.0], [0.0, 0, 0, 2.0, 3.0]]):
-        name = report.job_name("P", 1, "ei", variant, 7)
-        run_jobs([Job(name, dict, {"best": np.array([best])})], tmp_path, 1, lambda *_: None)
-    found, _ = report._loaded(tmp_path, ("P", 1), {"ei": 2}, [7])
+        save(tmp_path, job(experiment.curves, "P", 1, "ei", variant, 7), {"best": np.array([best])})
+    found, _ = experiment._loaded(tmp_path, ("P", 1), [7])
     np.testing.assert_array_equal(found["ei"], [[[2.0, 5.0]]])
 
 

@@ -13,9 +13,9 @@ pytest.importorskip("matplotlib")
 from figure_text import clipped, overlapping  # needs matplotlib
 
 from studies.papers import families_report
-from studies.papers.co_kg import draw as co_kg_draw
+from studies.papers.co_kg import report as co_kg_draw
 from studies.papers.families import ALGORITHMS, BROAD
-from studies.papers.fts import private, related_report, synthetic
+from studies.papers.fts import private, related, synthetic
 
 Drawn = Callable[..., Any]
 
@@ -135,6 +135,6 @@ def test_legends_say_what_the_letters_mean(drawn: Drawn) -> None:
     texts = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert texts == ["ts", *(f"fts, {m} features" for m in (30, 50, 100)), "control: random advice"]
     assert clipped(figure) == []
-    preferences = drawn(related_report, "draw_preferences", np.eye(12), np.eye(29))
+    preferences = drawn(related, "draw_preferences", np.eye(12), np.eye(29))
     assert "probability that the target uses the message" in [ax.get_ylabel() for ax in preferences.axes]
     assert clipped(preferences) == []

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from studies.papers.pne import budgets, gp_reference
+from studies.papers.pne.budgets import CLASSICS
 from studies.papers.pne.client import Shifted
-from studies.papers.pne.functions import CLASSICS
 
 
 @pytest.mark.parametrize("name", CLASSICS)

@@ -13,14 +13,12 @@ from fbo_flower.numerics.bandits import partition
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.problems import PROBLEMS, Garland, XArmed
 from studies.jobs import run_jobs
-from studies.papers.pne import draw as pne_draw
 from studies.papers.pne import experiment as pne
 from studies.papers.pne import reference
-from studies.papers.pne import work as pne_cells
 from studies.papers.pne.client import Shifted
 from studies.papers.pne.guarantees import APART, APART_GAP, MOVED, Moved
 from studies.problems.data import DATA_VARIABLE
-from studies.problems.xarmed import Ackley
+from studies.problems.synthetic import Ackley
 
 
 @pytest.mark.parametrize("name", [n for n, p in PROBLEMS.items() if issubclass(p, XArmed)])
@@ -44,26 +42,30 @@ def test_a_quick_run_writes_its_report_and_finds_its_results_again(tmp_path, mon
     assert all(done == of for done, of in seen.values())
     text = files[0].read_text()
     assert "landmine data are missing" in text
-    for name in (*pne_cells.FUNCTIONS, *pne_cells.ALGORITHMS, "fn-ucb", "peaks at .1, .12, .88"):
+    for name in (*pne.FUNCTIONS, *pne.ALGORITHMS, "fn-ucb", "peaks at .1, .12, .88"):
         assert name in text
     assert "nan" not in text
-    monkeypatch.setattr(pne_cells, "function_run", None)  # nothing is left to compute
+
+    def function_run(*_: object, **__: object) -> None:
+        raise AssertionError("nothing is left to compute")
+
+    monkeypatch.setattr(pne, "function_run", function_run)
     assert pne.run(tmp_path, True, 2, lambda *_: None) == files
     assert files[0].read_text() == text
 
 
 @needs_data
 def test_landmine_regret_is_to_the_best_value_that_any_run_saw(tmp_path, monkeypatch):
-    monkeypatch.setattr(pne_cells, "LANDMINE_NOISE", (0.1,))
-    size = pne_cells.Size(40, 80, num_fields=2, table_depth=3, num_field_seeds=1)
+    monkeypatch.setattr(pne, "LANDMINE_NOISE", (0.1,))
+    size = pne.Size(40, 80, num_fields=2, table_depth=3, num_field_seeds=1)
     (tmp_path / "jobs").mkdir()
-    for name, work in pne_cells.stages(tmp_path, size).items():
+    for name, work in pne.stages(tmp_path, size).items():
         if "land" in name:
             run_jobs(work, tmp_path, 1)
     found = [s for t in (40, 80) for s in pne.settings(tmp_path, size, t, 0) if s.problem == "landmine-svm"]
     assert len(found) == 2
     for setting in found:
-        for name in pne_cells.ALGORITHMS:
+        for name in pne.ALGORITHMS:
             assert (setting.values(name, "final") >= 0).all()
             assert (setting.values(name, "simple") >= 0).all()
 
@@ -77,7 +79,7 @@ def test_differences_are_paired_by_seed():
 
 
 def test_short_curves_stay_at_their_last_value():
-    rows = pne_draw.padded([np.array([1.0, 5.0]), np.array([2.0]), np.empty(0)])
+    rows = pne.padded([np.array([1.0, 5.0]), np.array([2.0]), np.empty(0)])
     assert rows.tolist() == [[1.0, 5.0], [2.0, 2.0], [0.0, 0.0]]
 
 

@@ -1,6 +1,10 @@
 """Replays of RFMS: the algorithm itself on a table, and what is measured of them."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,16 +13,17 @@ from real_data import needs_data
 from fbo_flower.algorithms import RFMS
 from fbo_flower.algorithms.records import Federation, Phase, Report
 from fbo_flower.algorithms.rfms import state as rfms_state
+from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.problems import make_learner
+from fbo_flower.simulation.problems import BreastCancerSites, make_learner
 from studies.papers import EXPERIMENTS
 from studies.papers.rfms import experiment as rfms
 from studies.papers.rfms import outcomes as rfms_outcomes
 from studies.papers.rfms import report as rfms_report
-from studies.papers.rfms.criteria import CRITERIA, ServerView, shrunken
-from studies.papers.rfms.outcomes import CHOICES, HINDSIGHT, OWN, Outcomes
+from studies.papers.rfms import tables as rfms_tables
+from studies.papers.rfms.outcomes import CHOICES, CRITERIA, HINDSIGHT, OWN, Outcomes, ServerView, shrunken
 from studies.papers.rfms.replay import METHODS, ReplayRun, ReplaySetting, Size, replay
-from studies.papers.rfms.tables import INBAG, Key, LossTable
+from studies.papers.rfms.tables import INBAG, Key, LossTable, design, keys, load_table, run, tabulate
 
 SPACE = make_learner("elastic-net").space
 NUM_CONFIGS, NUM_SITES = 30, 4
@@ -46,8 +51,9 @@ def strategy(setting: ReplaySetting, monkeypatch, **options):
     def over_the_table(function, space, taken, num_candidates, min_distance, rng):
         free = [i for i, x in enumerate(points) if not (taken == x).all(axis=1).any()]
         return points[[free[int(np.argmax(function(space.features(points[free]))))]]]
+        yield  # steps that need no computation
 
-    monkeypatch.setattr(rfms_state, "maximiser", over_the_table)
+    monkeypatch.setattr(rfms_state, "maximising", over_the_table)
     names = [str(k) for k in range(NUM_SITES)]
     roles = dict.fromkeys(names, "curator")
     roles |= {str(setting.openbox): "openbox", str(setting.lockbox): "lockbox"}
@@ -211,7 +217,7 @@ def test_gains_of_weight_and_guard_are_means_over_tables_by_seed():
     for i, key in enumerate(keys):
         new, old = losses.copy(), losses.copy()
         new[..., guarded], old[..., mean] = 0.2 + 0.01 * i, 0.3
-        draws |= {key.name: {"losses": new}, rfms_report.unweighted(key).name: {"losses": old}}
+        draws |= {str(key): {"losses": new}, str(rfms_report.unweighted(key)): {"losses": old}}
     lines = rfms_report.guarded_by_seed(draws, keys).splitlines()
     assert lines[0] == "| seeds | heart | all | tables |"
     assert lines[2].startswith("| 0 | -0.1000")
@@ -246,3 +252,77 @@ def test_the_experiment_runs_goes_on_where_it_stopped_and_reports(tmp_path, monk
     assert "| breast-cancer drc, elastic-net, seed 0 | 1 | guarded max |" in text
     assert "| seeds | breast-cancer drc | all | tables |" in text
     assert files[0].read_text(encoding="utf-8") == text
+
+
+# -- test_rfms_tables ----------------------------------------------------------------------------
+
+
+def context(partition: int) -> ObjectiveContext:
+    return ObjectiveContext(str(partition), partition, 0, 1, generator(0))
+
+
+def computed(openbox: int, stop: int, **options: Any) -> LossTable:
+    options = {"split": "drc", **options}
+    key = Key("breast-cancer-5sites", 0, openbox, options)
+    return LossTable(**tabulate(key, 0, stop, num_configs=64))
+
+
+@pytest.mark.parametrize("learner", ["elastic-net", "svm", "forest"])
+def test_a_table_holds_what_sites_would_answer_one_by_one(learner: Any) -> None:
+    options = {"learner": learner, "class_weight": True, "max_trees": 101}
+    found = computed(2, 1 if learner == "forest" else 3, **options)
+    problem = BreastCancerSites(5, 0, openbox=2, lockbox=4, **options)  # type: ignore[arg-type]
+    site = problem.site_objective()
+    for i, point in enumerate(found.points):
+        local, model, _ = site.train(problem.space.decode(point), context(2))
+        assert found.local[i] == pytest.approx(local, abs=1e-12)
+        answers: dict[str, list[Any]] = {
+            rows: [site.judge(model.predict, rows, context(k)) for k in range(5)]
+            for rows in ("inbag", "outbag", "all")
+        }
+        for rows, losses in (("inbag", found.inbag), ("outbag", found.outbag), ("all", found.lockbox)):
+            assert losses[i] == pytest.approx([judged.loss for judged in answers[rows]], abs=1e-12)
+        curators = [k for k in range(5) if problem.role(k) == "curator"]
+        weighted = np.average(
+            [answers["inbag"][k].loss for k in curators],
+            weights=[answers["inbag"][k].num_rows for k in curators],
+        )
+        assert found.remote(curators)[i] == pytest.approx(weighted, abs=1e-12)
+
+
+def test_a_configuration_that_fails_is_not_a_number_and_does_not_stop_the_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = computed(1, 4)
+    calls = iter(range(10_000))
+    loss = rfms_tables._fold_loss
+
+    def failing(*arguments: Any) -> float:
+        if next(calls) == 0:
+            raise ValueError("planted")
+        return loss(*arguments)
+
+    monkeypatch.setattr(rfms_tables, "_fold_loss", failing)
+    found = computed(1, 4)
+    assert np.isnan(found.local).tolist() == [True, False, False, False]
+    assert np.isnan(found.inbag[0]).all()
+    assert np.array_equal(found.lockbox[1:], whole.lockbox[1:])
+
+
+def test_tables_are_computed_in_chunks_and_found_again(tmp_path: Path) -> None:
+    key = Key("breast-cancer-5sites", 0, 2, {"split": "srs"})
+    seen: list[tuple[int, int]] = []
+    for _ in range(2):
+        run(tmp_path, [key], 1, lambda _, done, of: seen.append((done, of)), num_configs=50)
+    assert seen == [(0, 2), (1, 2), (2, 2), (2, 2)]
+    found = load_table(tmp_path, key, 50)
+    space = BreastCancerSites(5, 0).space
+    assert np.array_equal(found.points, design(space, 50))
+    assert found.fold_losses.shape == (50, 10)
+    assert found.wrong.shape == (50, 5, 2, 2)
+    assert found.rows.sum() == 569
+
+
+def test_sites_of_one_class_get_no_table() -> None:
+    assert [key.openbox for key in keys("breast-cancer-5sites", [7], {"split": "drc"})] == [0, 1, 2, 3]
+    assert len({str(key) for key in keys("breast-cancer-5sites", [0, 1], {"split": "srs"})}) == 10

@@ -10,8 +10,7 @@ from fbo_flower.algorithms import ExpectedImprovement
 from fbo_flower.algorithms.records import Federation, Phase, Report
 from fbo_flower.clients.guards import consented
 from fbo_flower.space import Categorical, Float, SearchSpace
-from studies.peers.consensus import Consensus
-from studies.peers.mixing import Designs
+from studies.peers.consensus import Consensus, Designs
 
 SMALL = {"num_candidates": 64}
 CUBE = SearchSpace({f"x{i}": Float(0, 1) for i in range(4)})

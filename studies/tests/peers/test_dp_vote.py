@@ -15,8 +15,7 @@ from fbo_flower.algorithms.records import AgentState, History, Payload, Phase, T
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.secure import keys
 from fbo_flower.simulation import simulate
-from studies.peers.ballots import first_places, listed_points, votes
-from studies.peers.dp_vote import DPVote
+from studies.peers.dp_vote import DPVote, first_places, listed_points, votes
 
 SMALL = {"num_configs": 8, "max_evaluations_per_round": 2, "num_votes": 2, "secure_sums": 0}
 

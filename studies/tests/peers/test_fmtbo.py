@@ -5,14 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from contract import MIXED, SQUARE, AlgorithmContract, Run, hills, same
-from scipy.stats import spearmanr
+from scipy.integrate import quad
+from scipy.optimize import check_grad
+from scipy.stats import norm, rankdata, spearmanr
 
 from fbo_flower.algorithms import ExpectedImprovement
 from fbo_flower.algorithms.ei.local import KERNEL
 from fbo_flower.algorithms.records import Phase
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.acquisition.expected_improvement import LogImprovement
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.space import Float, SearchSpace
-from studies.peers.fmtbo import FMTBO, public_points
+from studies.peers.fmtbo import (
+    FMTBO,
+    LogMixtureImprovement,
+    dissimilarities,
+    public_points,
+    ranks_of,
+    shared_hyperparameters,
+)
 
 SMALL = {"num_candidates": 64, "num_points": 30}
 
@@ -97,3 +108,91 @@ def test_the_global_hyperparameters_do_no_harm_to_related_agents():
     shared = np.array([best(FMTBO(**SMALL), seed) for seed in range(3)])
     alone = np.array([best(ExpectedImprovement(num_candidates=64), seed) for seed in range(3)])
     assert shared.mean() < alone.mean() + 0.5
+
+
+# -- rank dissimilarities against scipy's spearman, and averages of hyperparameters b ------------
+
+
+def test_ranks_are_those_of_scipy():
+    values = np.random.default_rng(0).standard_normal(40)
+    np.testing.assert_array_equal(ranks_of(values), rankdata(values) - 1)
+    assert ranks_of(np.zeros(3)).tolist() == [0, 1, 2]
+
+
+def test_the_dissimilarity_is_half_of_one_minus_spearmans_correlation():
+    drawn = np.random.default_rng(1).standard_normal((6, 30))
+    ranks = np.array([ranks_of(row) for row in drawn])
+    expected = [(1 - spearmanr(row, drawn[0]).statistic) / 2 for row in drawn]
+    np.testing.assert_allclose(dissimilarities(ranks, ranks[0]), expected, atol=1e-12)
+    assert dissimilarities(ranks[:1], ranks[0])[0] == 0
+    assert dissimilarities(29 - ranks[:1], ranks[0])[0] == 1
+
+
+def test_agents_that_rank_no_better_than_chance_have_no_weight():
+    theta = np.array([[0.0, 0.0], [1.0, 2.0], [9.0, 9.0], [9.0, 9.0]])
+    mean, weights = shared_hyperparameters(theta, np.array([0.0, 0.25, 0.5, 0.9]))
+    np.testing.assert_allclose(weights, [2 / 3, 1 / 3, 0, 0])
+    np.testing.assert_allclose(mean, [1 / 3, 2 / 3])
+
+
+def test_shapes_are_checked():
+    with pytest.raises(ConfigError, match="ranks"):
+        dissimilarities(np.zeros((2, 3), dtype=np.int64), np.zeros(4, dtype=np.int64))
+
+
+# -- log ei of a mixture -------------------------------------------------------------------------
+
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.random((8, 3)), RNG.standard_normal(8)
+Z = RNG.random((5, 3))
+
+
+def posterior(scale: float) -> gp.Posterior:
+    return gp.posterior(X, Y, gp.Hyperparameters("matern52", np.array([scale, 2 * scale, 0.5]), 1.3, 0.01))
+
+
+BOTH = [posterior(0.3), posterior(0.9)]
+
+
+def test_mean_and_variance_are_those_of_draws_from_the_mixture():
+    draws = np.random.default_rng(1)
+    mean, variance = LogMixtureImprovement(BOTH, [0.3, 0.7], 0.0).predict(Z)
+    for place, z in enumerate(Z):
+        which = draws.random(400_000) < 0.3
+        (m1,), (v1,) = BOTH[0].predict(z[None, :])
+        (m2,), (v2,) = BOTH[1].predict(z[None, :])
+        noise = draws.standard_normal(400_000)
+        drawn = np.where(which, m1 + np.sqrt(v1) * noise, m2 + np.sqrt(v2) * noise)
+        assert mean[place] == pytest.approx(drawn.mean(), abs=0.01)
+        assert variance[place] == pytest.approx(drawn.var(), rel=0.02)
+
+
+def test_it_is_the_logarithm_of_the_expected_improvement_under_these_moments():
+    found = LogMixtureImprovement(BOTH, [0.5, 0.5], 0.4)
+    for z, value in zip(Z, found(Z), strict=True):
+        (m,), (v,) = found.predict(z[None, :])
+        law = norm(m, np.sqrt(v))
+        expected = quad(lambda f, law=law: (f - 0.4) * law.pdf(f), 0.4, m + 12 * np.sqrt(v))[0]
+        assert value == pytest.approx(np.log(expected), abs=1e-6)
+
+
+def test_the_gradient_is_that_of_the_value():
+    found = LogMixtureImprovement(BOTH, [0.25, 0.75], 0.4)
+    values, _ = found.value_and_gradient(Z)
+    np.testing.assert_allclose(values, found(Z), rtol=1e-9)
+    for z in Z:
+        error = check_grad(
+            lambda p: float(found(p[None, :])[0]), lambda p: found.value_and_gradient(p[None, :])[1][0], z
+        )
+        assert error < 1e-4
+
+
+def test_a_mixture_of_equal_processes_is_that_process():
+    one = LogImprovement(BOTH[0], 0.2)
+    np.testing.assert_allclose(LogMixtureImprovement([BOTH[0]] * 2, [0.5, 0.5], 0.2)(Z), one(Z), rtol=1e-7)
+
+
+def test_weights_are_checked():
+    with pytest.raises(ConfigError, match="sum 1"):
+        LogMixtureImprovement(BOTH, [0.5, 0.6], 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import golden_trials
 import numpy as np
 import pytest
 from contract import SQUARE
@@ -79,3 +80,12 @@ def test_a_sum_of_an_incomplete_task_is_refused(algorithm, values):
 def test_an_option_that_cannot_be_is_named(kind, options, text):
     with pytest.raises(ConfigError, match=text):
         kind(**options)
+
+
+# -- the peers' trials are the stored ones -------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", golden_trials.BY_SEED)
+@pytest.mark.parametrize("name", golden_trials.PEERS)
+def test_the_trials_of_a_peer_are_the_stored_ones(name: str, seed: int) -> None:
+    golden_trials.check(name, seed)

@@ -19,7 +19,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import make_problem
 from studies.problems import LandmineSVM, ParkinsonsLR
-from studies.problems.california import districts, features_and_values, regions
+from studies.problems.california_trees import districts, features_and_values, regions
 from studies.problems.data import CALIFORNIA_FILE, DATA_VARIABLE, data_file
 from studies.problems.landmine_svm import roc_auc
 from studies.problems.parkinsons_lr import fit_logistic_regression
@@ -206,12 +206,12 @@ def test_every_parkinsons_subject_has_balanced_classes_of_its_own() -> None:
         assert isinstance(problem, ParkinsonsLR)
         path = str(data_file("parkinsons_updrs.csv.gz"))
         for partition in range(42):
-            subject = _subject(problem, path, partition)
-            assert subject.x_train.shape[1] == subject.x_validation.shape[1] == 17
-            assert 0.35 < subject.y_train.mean() < 0.65
-            assert 0.35 < subject.y_validation.mean() < 0.65
-            assert np.allclose(subject.x_train.mean(axis=0), 0)
-            assert np.allclose(subject.x_train.std(axis=0), 1)
+            train, validation = _subject(problem, path, partition)
+            assert train.x.shape[1] == validation.x.shape[1] == 17
+            assert 0.35 < train.y.mean() < 0.65
+            assert 0.35 < validation.y.mean() < 0.65
+            assert np.allclose(train.x.mean(axis=0), 0)
+            assert np.allclose(train.x.std(axis=0), 1)
 
 
 @needs_data

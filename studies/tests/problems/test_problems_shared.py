@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from every_xarmed import *  # noqa: F403
 from real_data import needs_data
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.problems import F1, make_problem
-from studies.problems import BreastCancerMLP, CaliforniaMLP, Rosenbrock, network
+from fbo_flower.simulation.problems import F1, make_problem, shifts
+from studies.problems import Ackley, BreastCancerMLP, CaliforniaMLP, Rastrigin10D, Rosenbrock
+from studies.problems import mlp as network
 from studies.problems.data import CALIFORNIA_FILE, DATA_VARIABLE
 
 
@@ -153,3 +156,31 @@ def test_a_california_file_with_other_columns_is_refused(tmp_path, monkeypatch):
 def test_an_option_that_cannot_be_used_is_refused(name, option, value):
     with pytest.raises(ConfigError, match=rf"^{name}: {option}: expected"):
         make_problem(name, 4, 0, {option: value})
+
+
+# -- ackley and rastrigin, and what is true of every x-armed function ----------------------------
+
+
+def values_at(problem, *points):
+    return problem.values(np.array(points, dtype=float), 0)
+
+
+def test_values_worked_by_hand():
+    still = {"shift_stddev": 0.0}
+    assert values_at(Ackley(1, 0, **still), [0.5, 0.5])[0] == pytest.approx(1.0)
+    corner = 20 * math.exp(-0.2) + math.e - math.e - 20
+    lowest = abs(20 * math.exp(-0.2 * math.sqrt(0.5)) + math.exp(-1) - 20 - math.e)
+    assert values_at(Ackley(1, 0, **still), [1.0, 1.0])[0] == pytest.approx(1 + corner / lowest)
+    assert values_at(Rastrigin10D(1, 0, **still), [0.5] * 10, [1.0] * 10) == pytest.approx([1.0, 0.95])
+    assert values_at(Rastrigin10D(1, 0, **still), [0.25] * 10)[0] == pytest.approx(1 - 20.25 / 20)
+    assert Ackley(1, 0, **still).optimum(0) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_the_optimum_is_over_what_can_be_reached():
+    for seed in range(300):
+        problem = Ackley(1, seed, shift_stddev=0.5)
+        if np.abs(shifts(problem)).max() > 0.6:
+            break
+    grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 801)] * 2), axis=-1).reshape(-1, 2)
+    assert problem.optimum(0) < 1.0  # a clipped maximum would be 1
+    assert problem.optimum(0) == pytest.approx(problem.values(grid, 0).max(), abs=2e-3)

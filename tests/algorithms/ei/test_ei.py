@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from contract import SQUARE, Run
 from scipy.stats import ttest_1samp, ttest_rel
 
 from fbo_flower.algorithms import ExpectedImprovement, RandomSearch, make_algorithm
+from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.ei import local
 from fbo_flower.algorithms.records import AgentState, History
 from fbo_flower.clients.own_answer import own_answer
@@ -208,6 +210,5 @@ def test_the_agents_own_answer_has_both() -> None:
     assert answer.observed is not None
     assert answer.observed[1] == values.max() > answer.value
     assert f"best observed {values.max():.6g}" in str(answer)
-    as_loss = answer.as_loss()
-    assert as_loss.observed is not None
-    assert as_loss.observed[1] == -values.max()
+    as_loss = own_answer("1", "s", algorithm, replace(state, aims=Aims.of(True)))
+    assert as_loss.value == -values.max()

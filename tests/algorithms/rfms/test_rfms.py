@@ -248,8 +248,8 @@ def test_a_method_passes_its_reference_point_and_incumbent_on():
         return Method(name, 0.5, **options).plan(x, losses, generator(1)).fitted("matern52")
 
     ones = surface("ehvi", reference="ones").reference
-    np.testing.assert_allclose(ones, (1.0 - losses.mean(axis=0)) / losses.std(axis=0))
-    assert (surface("ehvi").reference < ones).all()
+    np.testing.assert_allclose(ones, (losses.mean(axis=0) - 1.0) / losses.std(axis=0))
+    assert (surface("ehvi").reference > ones).all()
     for name in ("lso", "fso", "fmo"):
         assert surface(name, incumbent="observed").best > surface(name).best
 

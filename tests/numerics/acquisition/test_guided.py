@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.numerics.acquisition.expected_improvement import LogImprovement, expected_improvement
+from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement, Goal
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
 from fbo_flower.numerics.optim.functions import shape_of, stack_of
 from fbo_flower.numerics.surrogates import gp, kernels
@@ -134,3 +135,16 @@ def test_functions_of_another_form_are_not_stacked() -> None:
     others = [alone(5), guided(5, 8), guided(5, m=NUM_ROWS + 1),
               function_of(*observations(5, 9), function.shared, smooth)]  # fmt: skip
     assert not [other for other in others if shape_of(function) == shape_of(other)]
+
+
+@pytest.mark.parametrize("kind", ["alone", "guided"])
+def test_as_the_only_process_of_a_feasible_improvement_it_has_the_same_values_and_gradients(
+    kind: str,
+) -> None:
+    function = {"alone": alone, "guided": guided}[kind](2)
+    goal = Goal((0,), np.array([-np.inf]), (np.array([[BEST]]), np.array([[np.inf]])))
+    feasible = stack_of([FeasibleImprovement((function,), goal)])
+    values, gradients = feasible.value_and_gradient(Z[None])
+    expected, slopes = function.value_and_gradient(Z)
+    np.testing.assert_allclose(values[0], expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(gradients[0], slopes, rtol=1e-8, atol=1e-9)

@@ -47,6 +47,25 @@ def test_the_boxes_are_disjoint_and_hold_all_that_is_not_dominated(values):
     assert len(lower) <= 1 + (values.shape[1] - 1) * hv.non_dominated(values).sum()  # few, as promised
 
 
+@given(VALUES.filter(len))
+def test_duplicates_and_dominated_points_change_nothing(values):
+    reference = np.zeros(values.shape[1])
+    front = values[hv.non_dominated(values)]
+    assert len(np.unique(front, axis=0)) == len(front) > 0
+    assert all((front >= row).all(axis=1).any() for row in values)
+    more = np.concatenate([values, values, values - 0.1])
+    for found in (front, more):
+        assert hv.hypervolume(found, reference) == pytest.approx(hv.hypervolume(values, reference), abs=1e-12)
+
+
+def test_three_objectives_dominate_the_volume_of_a_hand_worked_case():
+    values = -np.array([[0.0, 0.5, 0.5], [0.5, 0.0, 0.5], [0.5, 0.5, 0.5], [2.0, 0.0, 0.0]])
+    # two boxes of 1 x .5 x .5 share .5 x .5 x .5; the third row is dominated, the last is outside
+    assert hv.hypervolume(values, -np.ones(3)) == pytest.approx(2 * 0.25 - 0.125)
+    assert hv.hypervolume(values[3:], -np.ones(3)) == 0.0
+    assert hv.non_dominated(values).tolist() == [True, True, False, True]
+
+
 def test_the_reference_point_lies_below_the_front_by_a_tenth_of_its_range_or_half_a_deviation():
     np.testing.assert_allclose(hv.reference_point(np.array([[8.0, 0.0], [-2.0, 0.3]])), [-3.0, -0.5])
 

@@ -8,7 +8,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.acquisition import pareto
+from fbo_flower.numerics.acquisition.hypervolume import hypervolume, non_dominated
 from fbo_flower.numerics.acquisition.proposals import (
     KERNEL,
     merge_equal,
@@ -96,7 +96,7 @@ def test_the_volume_improvement_is_that_of_a_plain_reference(reference):
     at_points, at_z = ([scikit_moments(p, z) for p in surface.posteriors] for z in (X, Z))
     front = -np.stack([mean for mean, _ in at_points], axis=1)  # posterior means, not what was observed
     if reference is None:
-        kept = front[pareto.non_dominated(front)]
+        kept = front[non_dominated(-front)]
         corner = kept.max(axis=0) + 0.1 * np.ptp(losses, axis=0) / losses.std(axis=0)
     else:
         corner = (reference - losses.mean(axis=0)) / losses.std(axis=0)
@@ -109,11 +109,11 @@ def test_the_reference_point_lies_beyond_the_whole_front_of_posterior_means_wher
     cut = 0
     for losses in NOISY:
         surface = volume_improvement(X, losses)
-        front = surface.losses[pareto.non_dominated(surface.losses)]
-        assert (front < surface.reference).all()
+        front = surface.values[non_dominated(surface.values)]
+        assert (front > surface.reference).all()
         observed = (losses - losses.mean(axis=0)) / losses.std(axis=0)
-        corner = observed[pareto.non_dominated(observed)].max(axis=0) + 0.1 * np.ptp(observed, axis=0)
-        cut += not (front < corner).all()
+        corner = observed[non_dominated(-observed)].max(axis=0) + 0.1 * np.ptp(observed, axis=0)
+        cut += not (-front < corner).all()
     assert cut > 0
 
 
@@ -130,7 +130,7 @@ def test_the_minimum_of_a_bowl_and_the_front_of_two_are_found_better_than_by_cha
     assert bowl(x).min() < 1e-3 < min(bowl(rng(seed).random((20, 2))).min() for seed in range(3))
 
     def area(x):
-        return pareto.hypervolume(two_losses(x), np.array([0.4, 0.4]))
+        return hypervolume(-two_losses(x), np.array([-0.4, -0.4]))
 
     x = searched(lambda x: volume_improvement(x, two_losses(x)), 5, 25)
     assert area(x) > max(area(rng(seed).random((25, 2))) for seed in range(20))

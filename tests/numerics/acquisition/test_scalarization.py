@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import chisquare
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.acquisition.pareto import non_dominated
+from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.acquisition.scalarization import draw_weights, normalise, tchebycheff
 
 
@@ -64,7 +64,7 @@ def test_its_minimiser_is_not_dominated(seed):
     losses, weights = normalise(np.round(generator.random((15, 2)), 1)), draw_weights(2, generator)
     if weights.min() > 0:
         best = int(np.argmin(tchebycheff(losses, weights)))
-        assert losses[best].tolist() in losses[non_dominated(losses)].tolist()
+        assert losses[best].tolist() in losses[non_dominated(-losses)].tolist()
 
 
 def test_weights_find_the_concave_part_of_a_front_where_sums_cannot():

@@ -1,0 +1,154 @@
+"""Objectives and limits on devices: what leaves an agent, what operators may change, its own answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from agents import node, packed, task
+from federation import agents
+
+from fbo_flower import Float, SearchSpace
+from fbo_flower.algorithms import ExpectedImprovement, make_algorithm
+from fbo_flower.algorithms.aims import Aims
+from fbo_flower.algorithms.registry import meaning
+from fbo_flower.cli.main import run
+from fbo_flower.clients import OwnAnswer, TuningAgent
+from fbo_flower.errors import ConfigError
+from fbo_flower.storage.agent_journal import read_ledger
+from fbo_flower.strategies import ExpectedImprovement as Strategy
+from fbo_flower.study import Study
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+BOUND = 17.0625
+GOALS: dict[str, Any] = {"objectives": {"gain": "max"}, "limits": {"latency_ms": BOUND}}
+FRONTS: dict[str, Any] = {"objectives": {"gain": "max", "latency_ms": "min"}}
+
+
+def measured(config: dict[str, Any], context: Any) -> dict[str, float]:
+    return {"gain": 1 - (config["x"] - 0.7) ** 2, "latency_ms": 30 * config["x"] + 5 * config["y"]}
+
+
+def tune(num_rounds: int = 6, **given: Any) -> Study:
+    grid = agents(2, measured, **{"space": SPACE, **GOALS, **given})
+    return Strategy(seed=1, num_agents=2).start(grid, num_rounds=num_rounds).study
+
+
+def agent(
+    context: Any = None, objective: Any = measured, disclose: str = "trials", **goals: Any
+) -> TuningAgent:
+    aims = Aims.of(**{**GOALS, **goals})
+    return TuningAgent(objective, SPACE, context or node(), seed=1, disclose=disclose, aims=aims)
+
+
+def test_an_operator_sets_bounds_of_the_device() -> None:
+    study = tune(12, node_configs={1: {"limits": "latency_ms <= 12"}})
+    for name, bound in {"0": BOUND, "1": 12.0}.items():
+        for row in study.trials.where(agent=name):
+            assert row["feasible"] == (row["outputs"]["latency_ms"] <= bound)
+        assert study.best[name]["outputs"]["latency_ms"] <= bound
+    assert study.settings["runs"][0]["limits"] == {"latency_ms": "<="}
+
+
+@pytest.mark.parametrize(
+    "text", ["latency_ms < 3", "latency_ms", "latency_ms >= 3", "gain <= 1", "<= 3", ","]
+)
+def test_an_operator_cannot_set_another_limit(text: str) -> None:
+    with pytest.raises(ConfigError, match="limits: expected"):
+        agent(node(limits=text))
+
+
+@pytest.mark.parametrize("disclose", ["none", "incumbent", "trials"])
+def test_nothing_that_leaves_an_agent_holds_its_bound(disclose: str, tmp_path: Path) -> None:
+    def fails(config: dict[str, Any], context: Any) -> dict[str, float]:
+        return measured(config, context) | ({"latency_ms": np.inf} if context.trial == 1 else {})
+
+    tuned = agent(objective=fails, disclose=disclose)
+    replies = [tuned.answer(packed(ExpectedImprovement(), task(trial, 3))) for trial in (0, 3)]
+    said = [repr(tuned.get_properties({})), *(repr(reply.config) for reply in replies)]
+    assert not any(str(BOUND) in text for text in said)
+    for reply in replies:
+        assert any("outputs" in name for name in reply.arrays) == (disclose == "trials")
+        assert any("feasible" in name for name in reply.arrays) == (disclose == "trials")
+        for array in reply.arrays.values():
+            assert not np.isin(np.abs(array.astype(float)), BOUND).any()
+    study = tune()
+    study.save(tmp_path)
+    assert not any(str(BOUND) in file.read_text() for file in tmp_path.iterdir())
+
+
+def test_a_bound_that_changes_within_a_study_holds_from_the_next_one_on(tmp_path: Path) -> None:
+    def replies(study: str, path: Path, *limits: str) -> list[Any]:
+        found = []
+        for trial, limit in enumerate(limits):
+            tuned = agent(node(path, limits=limit))
+            found.append(
+                tuned.answer(packed(ExpectedImprovement(num_initial=2), task(trial, 1), study=study))
+            )
+        return [reply.arrays["disclosed.points"] for reply in found]
+
+    strict, loose = "latency_ms <= 9", "latency_ms <= 30"
+    begun = [strict] * 3
+    np.testing.assert_array_equal(
+        replies("s", tmp_path / "a.db", *begun, loose, loose),
+        replies("s", tmp_path / "b.db", *begun, strict, strict),
+    )
+    again = [
+        replies("t", tmp_path / f"{name}.db", *[limit] * 5) for name, limit in (("a", strict), ("b", loose))
+    ]
+    assert not np.array_equal(*again)
+
+
+def test_an_agent_refuses_an_algorithm_that_models_one_number() -> None:
+    asked, tuned = packed(make_algorithm("fts", {}), task()), agent()
+    with pytest.raises(ConfigError, match="because fts models one, got gain, latency_ms; algorithms for sev"):
+        tuned.answer(asked)
+
+
+def test_the_answer_and_the_command_show_the_numbers_of_the_best(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers: list[OwnAnswer] = []
+    tune(8, journals=tmp_path, on_finish=lambda answer, context: answers.append(answer))
+    assert {a.outputs["gain"] for a in answers} == {a.value for a in answers}
+    assert all(a.outputs["latency_ms"] <= BOUND for a in answers)
+    assert run(["best", str(tmp_path), "--json"]) == 0
+    entries = json.loads(capsys.readouterr().out)
+    assert [entry["outputs"] for entry in entries] == [dict(a.outputs) for a in answers]
+    assert run(["best", str(tmp_path)]) == 0
+    assert f"latency_ms: {answers[0].outputs['latency_ms']:.6g}" in capsys.readouterr().out
+
+
+def test_the_command_says_that_no_configuration_holds_the_limits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tune(2, journals=tmp_path, limits={"latency_ms": -1.0})
+    assert run(["best", str(tmp_path)]) == 0
+    assert "no configuration holds the limits; the nearest has" in capsys.readouterr().out
+
+
+def test_the_answer_and_the_command_show_the_front(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers: list[OwnAnswer] = []
+    goals: dict[str, Any] = {**FRONTS, "limits": None}
+    study = tune(8, journals=tmp_path, on_finish=lambda answer, context: answers.append(answer), **goals)
+    for answer in answers:
+        ours = sorted(outputs["gain"] for _, outputs in answer.front)
+        np.testing.assert_array_equal(ours, np.sort(study.front(answer.agent).values[:, 0]))
+        assert str(answer).startswith(
+            f"front of {len(answer.front)} configurations after 10 evaluations: gain"
+        )
+    assert run(["best", str(tmp_path)]) == 0
+    assert f"front of {len(answers[0].front)}:" in capsys.readouterr().out
+
+
+def test_the_ledger_says_what_outputs_and_flags_mean(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    agent(node(path)).answer(packed(ExpectedImprovement(), task()))
+    named = {row.name for row in read_ledger(path).rows}
+    assert {"disclosed.outputs", "disclosed.feasible"} <= named
+    assert not any("not described" in meaning("ei", name).text for name in named)

@@ -1,0 +1,255 @@
+"""Objectives that return a dict: directions, limits of each agent, and what the study shows of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fbo_flower import Float, SearchSpace
+from fbo_flower.algorithms import ALGORITHMS
+from fbo_flower.errors import ConfigError, ObjectiveError
+from fbo_flower.reports.summary import agent_curves
+from fbo_flower.simulation import Agents, Keep, Start, simulate
+from fbo_flower.study import Study
+
+SPACE = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
+SITES = {"north": 0.2, "south": 0.9}
+ONE: dict[str, Any] = {"objectives": {"accuracy": "max"}, "limits": {"latency_ms": 20.0}}
+TWO: dict[str, Any] = {
+    "objectives": {"kilobytes": "min", "accuracy": "max"},
+    "limits": {"recall": ">= 0.3", "kilobytes": 80},
+}
+
+
+def score(config: dict[str, Any], centre: float) -> dict[str, float]:
+    return {
+        "accuracy": 1 - (config["x"] - centre) ** 2,
+        "latency_ms": 40 * config["x"] + 10 * config["y"],
+    }
+
+
+def sizes(config: dict[str, Any], centre: float) -> dict[str, float]:
+    accuracy = 1 - (config["x"] - centre) ** 2 - 0.1 * (1 - config["y"])
+    return {"accuracy": accuracy, "recall": config["x"] * config["y"], "kilobytes": 100 * config["y"]}
+
+
+def tune(objective: Any, **settings: Any) -> Study:
+    given = {"algorithm": "random", "num_rounds": 10, "engine": "inline", "agents": SITES}
+    return simulate(objective, SPACE, **(given | settings))
+
+
+def test_rows_hold_what_the_function_returned_and_whether_it_holds_the_limits(tmp_path: Path) -> None:
+    study = tune(sizes, **TWO, keep=Keep(out=tmp_path))
+    for row in study.trials:
+        expected = sizes(row["config"], SITES[row["agent"]])
+        assert row["outputs"] == expected
+        assert row["value"] == expected["kilobytes"]
+        assert row["feasible"] == (expected["recall"] >= 0.3 and expected["kilobytes"] <= 80)
+    assert 0 < study.trials["feasible"].sum() < len(study.trials)
+    (run,) = study.settings["runs"]
+    assert run["objectives"] == [["kilobytes", "min"], ["accuracy", "max"]]
+    assert run["limits"] == {"recall": ">=", "kilobytes": "<="}
+    assert not study.minimizes("random")
+    again = Study.load(tmp_path)
+    assert again == study
+    frame = again.to_dataframe()
+    assert list(frame["outputs.recall"]) == [row["outputs"]["recall"] for row in study.trials]
+    assert frame["feasible"].dtype == bool
+
+
+def test_the_best_configuration_holds_the_limits_of_its_own_agent() -> None:
+    agents = Agents(SITES, limits={"north": {"latency_ms": 12.0}})
+    study = tune(score, **{**ONE, "agents": agents}, num_rounds=20)
+    for name, bound in {"north": 12.0, "south": 20.0}.items():
+        rows = [row for row in study.trials if row["agent"] == name]
+        fitting = [row for row in rows if row["outputs"]["latency_ms"] <= bound]
+        assert 0 < len(fitting) < len(rows)
+        assert study.best[name]["value"] == max(row["value"] for row in fitting)
+        assert study.best[name]["outputs"]["latency_ms"] <= bound
+    assert study.infeasible == []
+
+
+def test_an_agent_without_a_feasible_trial_has_no_best_and_is_named() -> None:
+    agents = Agents(SITES, limits={"north": {"latency_ms": -1.0}})
+    study = tune(score, **{**ONE, "agents": agents})
+    assert list(study.best) == ["south"]
+    assert study.infeasible == ["north"]
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name, kind in ALGORITHMS.items() if not kind.takes_outputs and not kind.roles)
+)
+def test_an_algorithm_that_models_one_number_says_which_take_several(name: str) -> None:
+    options = {"budget": 20} if "budget" in ALGORITHMS[name].known_options({}) else {}
+    with pytest.raises(ConfigError) as caught:
+        tune(score, **ONE, algorithm=ALGORITHMS[name].from_options(options))
+    text = str(caught.value)
+    able = ", ".join(sorted(name for name, kind in ALGORITHMS.items() if kind.takes_outputs))
+    assert text == (
+        f"objectives: expected one number, because {name} models one, got accuracy, latency_ms; algorithms "
+        f"for several outputs: {able}"
+    )
+
+
+def test_a_dict_with_one_number_is_for_every_algorithm() -> None:
+    study = tune(
+        lambda config, centre: {"loss": (config["x"] - centre) ** 2},
+        objectives={"loss": "min"}, algorithm="fts", num_rounds=3,
+    )  # fmt: skip
+    plain = tune(
+        lambda config, centre: (config["x"] - centre) ** 2, minimize=True, algorithm="fts", num_rounds=3
+    )
+    assert study.trials == plain.trials
+
+
+@pytest.mark.parametrize("engine", [pytest.param("ray", marks=pytest.mark.ray), "inline"])
+def test_several_at_once_and_other_engines_give_the_same_trials(engine: str) -> None:
+    def local(config: dict[str, Any], centre: float) -> dict[str, float]:  # workers cannot import this file
+        return {"accuracy": 1 - (config["x"] - centre) ** 2, "latency_ms": 40 * config["x"]}
+
+    parallel = {"num_parallel": 2} if engine == "inline" else {}
+    one = tune(local, **ONE)
+    two = tune(local, **{**ONE, "agents": Agents(SITES, **parallel)}, engine=engine)
+    assert two.trials == one.trials
+
+
+def test_a_run_is_resumed_with_the_bounds_with_which_it_began(tmp_path: Path) -> None:
+    whole = tune(score, **ONE, num_rounds=6)
+    tune(score, **ONE, num_rounds=3, keep=Keep(journals=tmp_path))
+    other = {**ONE, "limits": {"latency_ms": 1.0}}
+    resumed = tune(score, **other, num_rounds=6, keep=Keep(journals=tmp_path, resume=True))
+    assert resumed.trials == whole.trials
+
+
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        (0.5, "expected a dict of accuracy, latency_ms, got a float, 0.5; return these numbers by name"),
+        ({"accuracy": 1.0}, "expected a dict of accuracy, latency_ms, got a dict of accuracy; return"),
+        ({"accuracy": 1.0, "latency_ms": "9"}, "got a str for latency_ms, '9'; return"),
+    ],
+)
+def test_wrong_outputs_end_the_study_and_the_error_says_what_to_return(returned: Any, reason: str) -> None:
+    with pytest.raises(ObjectiveError, match=re.escape(reason)):
+        tune(lambda config, data: returned, **ONE)
+
+
+def test_an_output_that_is_no_finite_number_fails_the_trial() -> None:
+    def fails(config: dict[str, Any], centre: float) -> dict[str, float]:
+        return score(config, centre) | ({"latency_ms": np.nan} if config["x"] < 0.5 else {})
+
+    study = tune(fails, **ONE)
+    failed = study.trials.take(np.isnan(study.trials["value"]))
+    assert set(failed["failure"]) == {"latency_ms: expected a finite number, got nan"}
+    assert not failed["feasible"].any()
+    assert failed["outputs"].tolist() == [{}] * len(failed)
+    assert len(failed) < len(study.trials)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"limits": {"a": 1.0}}, "limits: expected objectives beside them"),
+        ({"objectives": {"a": "max"}, "minimize": True}, "objectives: expected no minimize beside them"),
+        ({"objectives": {"a": "up"}}, "objectives: a: expected 'max' or 'min', got 'up'"),
+        ({"objectives": {}}, "objectives: expected a dict of 1 to 3 names"),
+        ({"objectives": dict.fromkeys("abcd", "max")}, "objectives: expected a dict of 1 to 3 names"),
+        (
+            {"objectives": {"a": "max"}, "limits": {"b": "< 3"}},
+            "limits: b: expected the largest value allowed",
+        ),
+        ({"objectives": {"a": "max"}, "limits": {"b": np.inf}}, "limits: b: expected the largest value"),
+        ({"objectives": {"a": "max"}, "limits": {"b": "3"}}, "limits: b: expected the largest value allowed"),
+        (
+            {"objectives": {"a": "max"}, "limits": {"a": 3}},
+            "limits: a: expected >=, because it is an objective",
+        ),
+        ({"objectives": {"a": "max"}, "limits": {"": 3}}, "limits: expected names of 1 to 100"),
+        ({**ONE, "agents": Agents(SITES, limits={"north": {"x": 1}})}, "limits: expected other bounds"),
+        ({**ONE, "agents": Agents(SITES, limits={"nord": {}})}, "limits: expected agents of the simulation"),
+        (
+            {**ONE, "start": Start(observations={"north": (np.ones((1, 2)), np.ones(1))})},
+            "start: expected no observations with several outputs",
+        ),
+        ({"directions": ["maximize"]}, "directions: expected an argument of simulate"),
+    ],
+)
+def test_aims_that_contradict_each_other_are_refused(settings: dict[str, Any], error: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(error)):
+        tune(score, **settings)
+
+
+# -- several objectives ------------------------------------------------------------------------------
+
+
+def test_the_front_holds_the_feasible_trials_that_no_other_dominates_and_its_volume() -> None:
+    study = tune(sizes, **TWO, num_rounds=20)
+    for agent in SITES:
+        rows = [row["outputs"] for row in study.trials if row["agent"] == agent and row["feasible"]]
+        points = np.array([[row["kilobytes"], row["accuracy"]] for row in rows])
+        kept = [
+            p for p in points
+            if not any(q[0] <= p[0] and q[1] >= p[1] and (q != p).any() for q in points)
+        ]  # fmt: skip
+        front = study.front(agent)
+        assert 1 < len(kept) < len(points)
+        np.testing.assert_array_equal(front.values, sorted(kept, key=lambda p: -p[0]))
+        np.testing.assert_array_equal(front.reference, [points[:, 0].max(), points[:, 1].min()])
+        for config, value in zip(front.configs, front.values, strict=True):
+            assert sizes(config, SITES[agent])["kilobytes"] == value[0]
+        # a rectangle from each size to the next larger one, as high as its accuracy
+        area = 0.0
+        for size, accuracy in front.values:
+            higher = front.values[front.values[:, 0] > size]
+            right = higher[:, 0].min() if len(higher) else front.reference[0]
+            area += (right - size) * (accuracy - front.reference[1])
+        assert front.hypervolume == pytest.approx(area)
+    with pytest.raises(
+        ConfigError, match=r"best: expected one objective, got kilobytes and accuracy; use st"
+    ):
+        study.best  # noqa: B018
+
+
+def test_curves_and_pages_of_several_objectives_show_the_volume_so_far(tmp_path: Path) -> None:
+    study = tune(sizes, **TWO, num_rounds=20)
+    agents, curves = agent_curves(study, "random")
+    for agent, curve in zip(agents, curves, strict=True):
+        assert curve[-1] == study.front(agent).hypervolume
+        assert (np.diff(curve[np.isfinite(curve)]) >= 0).all()
+    study.report(tmp_path / "report.html")
+    assert "hypervolume" in (tmp_path / "report.html").read_text()
+
+
+def test_fronts_of_two_runs_compare_because_they_have_one_reference() -> None:
+    one, two = tune(sizes, **TWO, num_rounds=20), tune(sizes, **TWO, algorithm="ei", seed=1)
+    merged = Study.merge([one, two])
+    for agent in SITES:
+        fronts = [merged.front(agent, name) for name in merged.algorithms]
+        np.testing.assert_array_equal(fronts[0].reference, fronts[1].reference)
+        assert merged.front(agent).hypervolume >= max(front.hypervolume for front in fronts)
+        given = merged.front(agent, "ei", {"kilobytes": 50.0, "accuracy": 0.5})
+        assert given.reference.tolist() == [50.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("east",), "agent: expected one of north, south, got 'east'"),
+        (("north", "fts"), "algorithm: expected one of random, got 'fts'"),
+        (("north", None, {"accuracy": 1.0}), "reference: expected a number for each of kilobytes, accuracy"),
+    ],
+)
+def test_a_front_that_is_not_there_is_an_error(arguments: Any, error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
+        tune(sizes, **TWO, num_rounds=2).front(*arguments)
+
+
+def test_an_agent_without_a_feasible_trial_has_an_empty_front() -> None:
+    study = tune(sizes, **{**TWO, "limits": {"recall": ">= 2"}}, num_rounds=2)
+    front = study.front("north")
+    assert (front.configs, front.values.shape, front.hypervolume) == ([], (0, 2), 0.0)
+    assert study.infeasible == ["north", "south"]
