@@ -222,6 +222,8 @@ def best_cells(study: Study, limit: int) -> dict[str, Sequence[str]]:
     """Return a table's columns: the agents with the best values, their values, and by which algorithm."""
     best = ranked(study)[:limit]
     cells = {"agent": [agent for agent, _ in best], "value": [f"{found['value']:.6g}" for _, found in best]}
+    for name in dict.fromkeys(name for _, found in best for name in found.get("outputs", {})):
+        cells[name] = [_cell(found.get("outputs", {}).get(name, "-")) for _, found in best]
     if len(study.algorithms) > 1:
         cells["algorithm"] = [found["algorithm"] for _, found in best]
     return dict(cells)

@@ -354,15 +354,43 @@ def _results(rows: list[SummaryRow]) -> list[Part]:
 
 def _best(pen: _Pen) -> list[Part]:
     """Return each agent's best configuration with a button that copies it as JSON, the best values first."""
+    none = pen.shown.infeasible
+    lacking = f"No configuration holds the limits of {shorten(', '.join(none), 200)}." if none else ""
+    notes: list[Part] = [("note", lacking)] if none else []
+    if len(pen.shown.objectives) > 1:
+        return [*_fronts(pen), *notes]
     best = ranked(pen.shown)
+    if not best and none:
+        return notes
     if not best:
         sentence = "No agent disclosed a configuration. On each device, fbo-flower best JOURNAL prints the"
         return [("note", f"{sentence} agent's own.")]
     cells = best_cells(pen.shown, MAX_AGENTS)
+    cells["configuration"] = [_copied(found["config"]) for _, found in best]
+    return [("table", (cells, [agent for agent, _ in best])), *notes, *_fewer_agents(pen)]
+
+
+def _fronts(pen: _Pen) -> list[Part]:
+    """Return each agent's own Pareto front, a row per configuration."""
+    study, agents = pen.shown, list(dict.fromkeys(pen.shown.trials["agent"].tolist()))
+    fronts = {agent: study.front(agent) for agent in agents[:MAX_AGENTS]}
+    owners = [agent for agent, front in fronts.items() for _ in front.configs]
+    if not owners:
+        return []
+    values = np.concatenate([front.values for front in fronts.values()])
+    cells: dict[str, list[Any]] = {"agent": owners}
+    cells |= {
+        name: [f"{v:.6g}" for v in column] for name, column in zip(study.objectives, values.T, strict=True)
+    }
+    cells["volume of the front"] = [f"{fronts[agent].hypervolume:.5g}" for agent in owners]
+    cells["configuration"] = [_copied(config) for front in fronts.values() for config in front.configs]
+    return [("table", (cells, owners))]
+
+
+def _copied(config: Mapping[str, Any]) -> Markup:
+    """Return a configuration as JSON with a button that copies it."""
     copy = Markup('<span class="copy"><code>{}</code><button type="button">Copy</button></span>')
-    texts = [json.dumps(found["config"], ensure_ascii=False, default=str) for _, found in best]
-    cells["configuration"] = [copy.format(printable(text)) for text in texts]
-    return [("table", (cells, [agent for agent, _ in best])), *_fewer_agents(pen)]
+    return copy.format(printable(json.dumps(config, ensure_ascii=False, default=str)))
 
 
 def _fewer_agents(pen: _Pen) -> list[Part]:

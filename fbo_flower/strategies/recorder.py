@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.records import AnyArray, Array, Outcome, ServerResults
+from fbo_flower.algorithms.records import AnyArray, Array, ServerResults
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.ranking import best_rows
 from fbo_flower.study.schema import (
@@ -172,16 +172,10 @@ class TrialRows:
     def __len__(self) -> int:
         return len(self.agents)
 
-    def append(
-        self, agent: str, server_round: int, disclosed: Disclosure, outcome: Outcome, aims: Aims
-    ) -> None:
-        """Append the rows of an outcome.
-
-        Parameters
-        ----------
-        disclosed : what came with it
-        aims : the rows hold values and outputs as these say that the user measures them
-        """
+    def append(self, agent: str, server_round: int, disclosed: Disclosure, aims: Aims = NUMBER) -> None:
+        """Append the trials that an agent disclosed, with values and outputs as measured under `aims`."""
+        outcome = disclosed.trials
+        assert outcome is not None
         values = 0.0 - outcome.values if aims.minimize else outcome.values
         times, count, trials = disclosed.times, len(values), outcome.trials.tolist()
         if outcome.outputs is not None:
@@ -345,8 +339,8 @@ class Recorder:
             self._recommend(agent, disclosure.recommendation, value)
         elif disclosure.trials is not None:  # the best trial is the best again
             self.recommended.pop(agent, None)
-        if (outcome := disclosure.trials) is not None:
-            self.trials.append(agent, server_round, disclosure, outcome, self.aims)
+        if disclosure.trials is not None:
+            self.trials.append(agent, server_round, disclosure, self.aims)
 
     def note_reply(
         self, agent: str, server_round: int, trial: int, windows_old: int, answers_old: int, used: bool

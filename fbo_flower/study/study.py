@@ -5,7 +5,8 @@ directory of plain files::
 
     study.json    settings, and the kinds and lengths of the tables below
     trials.csv    one row per evaluation: algorithm, agent, round, trial, config.*, value, failure, regret;
-                  stopped_at, the last step of trials that were stopped early, if there are any
+                  stopped_at, the last step of trials that were stopped early, if there are any;
+                  outputs.* and feasible, with several objectives or limits
     rounds.csv    one row per round: time, traffic (exchanges after the last round count towards it), numbers
                   of replies and failures, mean of the agents' best values so far
     best.json     algorithm -> agent -> its best configuration and value
@@ -62,7 +63,8 @@ class Study:
     settings : plain JSON: `schema`, `name`, `created`, `versions` and `runs`, one dict per algorithm:
         `algorithm` (required), `options`, `problem`, `problem_options`, `num_agents`, `num_rounds`, `seed`,
         `engine`, `status`, `seconds`, `num_initial`, `metric`, `target_agents`; `label` if the run's name in
-        the tables is not the algorithm's; `minimize` if smaller values are better
+        the tables is not the algorithm's; `minimize` if smaller values are better; `objectives`, `reference`
+        and `limits` of an objective that returns numbers by name
     trials : columns as in `study.schema.TRIALS`, and some of `OPTIONAL`
     rounds : columns as in `ROUNDS`
     regret : columns as in `REGRET`; None if the optimum is unknown

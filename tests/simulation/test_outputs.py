@@ -12,6 +12,7 @@ import pytest
 from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.errors import ConfigError, ObjectiveError
+from fbo_flower.reports.page import html_page
 from fbo_flower.reports.summary import agent_curves
 from fbo_flower.simulation import Agents, Keep, Start, simulate
 from fbo_flower.study import Study
@@ -214,14 +215,28 @@ def test_the_front_holds_the_feasible_trials_that_no_other_dominates_and_its_vol
         study.best  # noqa: B018
 
 
-def test_curves_and_pages_of_several_objectives_show_the_volume_so_far(tmp_path: Path) -> None:
+def test_curves_and_pages_of_several_objectives_show_the_volume_so_far() -> None:
     study = tune(sizes, **TWO, num_rounds=20)
     agents, curves = agent_curves(study, "random")
     for agent, curve in zip(agents, curves, strict=True):
         assert curve[-1] == study.front(agent).hypervolume
         assert (np.diff(curve[np.isfinite(curve)]) >= 0).all()
-    study.report(tmp_path / "report.html")
-    assert "hypervolume" in (tmp_path / "report.html").read_text()
+    study.plot()
+    page = html_page(study)
+    assert "hypervolume" in page
+    for agent in SITES:
+        for value in study.front(agent).values.ravel():
+            assert f"{value:.6g}" in page
+
+
+def test_a_page_shows_the_numbers_of_the_best_and_names_agents_without_one() -> None:
+    hard, easy = Agents(SITES, limits={"north": {"latency_ms": -1.0}}), Agents(SITES)
+    pages = [html_page(tune(score, **{**ONE, "agents": agents})) for agents in (hard, easy)]
+    study = tune(score, **ONE)
+    for page in pages:
+        assert f"{study.best['south']['outputs']['latency_ms']:.4g}" in page
+    assert "No configuration holds the limits of north." in pages[0]
+    assert "No configuration holds" not in pages[1]
 
 
 def test_fronts_of_two_runs_compare_because_they_have_one_reference() -> None:

@@ -118,7 +118,17 @@ def test_nothing_is_explained_that_cannot_leave() -> None:
                 allowed |= {array for array, spec in sent.items() if spec.bound is not None}
         bandits = {"evaluations", "owed"}  # with options of their own
         assert set(record.meanings) - allowed <= bandits
-    names = ("points", "values", "pulls", "recommendation", "times", "stopped", "curves")
+    names = (
+        "points",
+        "values",
+        "outputs",
+        "feasible",
+        "pulls",
+        "recommendation",
+        "times",
+        "stopped",
+        "curves",
+    )
     disclosed = {f"disclosed.{name}" for name in names}
     secured = make_algorithm("fed-pne", {"secure_sums": 3}).report_schema(SPACE)
     masked = {*secured.arrays, *secured.values}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -113,6 +114,10 @@ def _outcome(first: int, **extra: object) -> Outcome:
     return Outcome(points, np.array([1.0, 2.0]), np.array([first, first + 1]), **extra)  # type: ignore[arg-type]
 
 
+def _disclosed(values: list[float], times: np.ndarray | None = None, **extra: object) -> Disclosure:
+    return Disclosure(trials=replace(_outcome(0, **extra), values=np.array(values)), times=times)
+
+
 def test_a_disclosed_trial_takes_less_than_a_hundred_bytes() -> None:
     recorder = Recorder("random", ROWS)
     times = np.array([[1.7e9, 1.7e9 + 1], [1.7e9 + 1, 1.7e9 + 2]])
@@ -129,8 +134,8 @@ def test_a_disclosed_trial_takes_less_than_a_hundred_bytes() -> None:
 
 def test_tables_hold_configurations_failures_last_steps_and_disclosed_times() -> None:
     rows = TrialRows("fts", ROWS)
-    rows.append("a", 1, _outcome(0, failures={1: "no memory"}), np.array([1.0, math.nan]), None)
-    rows.append("b", 2, _outcome(0, stopped={0: 7}), np.array([3.0, 4.0]), np.array([[5.0, 6.0], [6.0, 8.0]]))
+    rows.append("a", 1, _disclosed([1.0, math.nan], failures={1: "no memory"}))
+    rows.append("b", 2, _disclosed([3.0, 4.0], np.array([[5.0, 6.0], [6.0, 8.0]]), stopped={0: 7}))
     table = rows.table()
     assert table["config"].tolist() == [{"x": 0.5, "k": 1}, {"x": 1.0, "k": 4}] * 2
     assert table["failure"].tolist() == ["", "no memory", "", ""]
@@ -143,8 +148,8 @@ def test_tables_hold_configurations_failures_last_steps_and_disclosed_times() ->
 
 def test_trials_since_a_row_are_those_of_the_table() -> None:
     rows = TrialRows("fts", ROWS)
-    rows.append("a", 1, _outcome(0), np.array([1.0, 2.0]), None)
-    rows.append("b", 2, _outcome(0, stopped={0: 7}), np.array([3.0, 4.0]), np.array([[5.0, 6.0], [6.0, 8.0]]))
+    rows.append("a", 1, _disclosed([1.0, 2.0]))
+    rows.append("b", 2, _disclosed([3.0, 4.0], np.array([[5.0, 6.0], [6.0, 8.0]]), stopped={0: 7}))
     first, second = rows.since(2)
     assert (first.agent, first.state, first.intermediate, first.started) == (
         "b",
