@@ -52,8 +52,8 @@ class Browser:
             self._note(event)
 
     def run(self, script: str) -> Any:
-        """Return the value of a JavaScript expression."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        """Return the value of a JavaScript expression, or of the promise that it is."""
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
@@ -68,10 +68,12 @@ class Browser:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def middle(self, selector: str, number: int = 0) -> tuple[float, float]:
-        """Scroll an element into the window and return its middle."""
+        """Scroll an element into the window and return its middle, once the page knows of the scroll."""
         box = self.run(
-            f"(() => {{const e = document.querySelectorAll({json.dumps(selector)})[{number}];"
-            "e.scrollIntoView({block: 'center', behavior: 'instant'}); const b = e.getBoundingClientRect();"
+            f"(async () => {{const e = document.querySelectorAll({json.dumps(selector)})[{number}];"
+            "e.scrollIntoView({block: 'center', behavior: 'instant'});"
+            "for (const _ of [1, 2]) await new Promise(requestAnimationFrame);"
+            "const b = e.getBoundingClientRect();"
             "return [b.x + b.width / 2, b.y + b.height / 2]})()"
         )
         return float(box[0]), float(box[1])
