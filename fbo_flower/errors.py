@@ -8,7 +8,7 @@
     │   └── ModelError   a received model was refused, or failed in its sandbox
     ├── NumericalError   a matrix or an iteration failed beyond repair
     ├── ObjectiveError   an evaluation of the user's objective failed, or a study ended without any value
-    ├── NotInTimeError   a site or its agent has waited in vain for the other; the trial is asked for again
+    ├── NotInTimeError   a site or its agent did not answer the other in time; it is asked again
     └── JournalError     a journal is in use, damaged, of another version or of another study
 
 Each message names the object, what was expected and what came, in one line. Messages may quote texts that

@@ -179,7 +179,7 @@ def read_plan(directory: Path, command: click.Command | None = None) -> Simulati
 
 
 def _function(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a function of one's own with absolute paths; {} for a bundled problem."""
+    """Return the options of the user's function, with absolute paths; {} for a bundled problem."""
     function, data, space = given["function"], given["data"], given["space"]
     if function is None:
         if extra := [name for name in ("data", "space", "minimize") if given[name]]:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.aims import Aims
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.options import canonical_json, check_number
 from fbo_flower.algorithms.records import AgentState
 from fbo_flower.clients.memory import Memory
@@ -255,9 +255,8 @@ class Site:
             note = journal.meta(f"note.{aims_note(study)}")
         if space is None:
             raise JournalError(f"journal: expected study {study} in {self.journal}, found others only")
-        return SearchSpace.from_json(space), note is not None and Aims.from_json(
-            json.loads(note)["aims"]
-        ).minimize
+        aims = NUMBER if note is None else Aims.from_json(json.loads(note)["aims"])
+        return SearchSpace.from_json(space), aims.minimize
 
     def tell(self, config: Mapping[str, Any], value: float | None = None, *, failed: bool = False) -> None:
         """Tell the value of a configuration, in the objective's own units.

@@ -6,8 +6,8 @@ into Flower messages, or into the lists of `NumPyClient`. An incoming message is
 bounds and sizes.
 
 What an agent discloses beside its report has names that begin with "disclosed."; the operator's setting
-`disclose` decides what there is. A summary of learning curves `(k, 3)` has a row per step: the step, the
-number of curves, their median; see `numerics.curves`. It comes with a task only if the server pools
+`disclose` decides which of them are sent. A summary of learning curves `(k, 3)` has a row per step: the step,
+the number of curves, their median; see `numerics.curves`. It comes with a task only if the server pools
 curves, and an agent answers with its own only then, and only if its operator allows it.
 """
 

@@ -105,7 +105,7 @@ def num_weights(options: ucb.NeuralOptions, dim: int) -> int:
 
 
 def sums(gradients: Array, pulls: Pulls) -> tuple[Array, Array]:
-    """Return `G^T diag(n) G (P, P)` and `G^T s (P,)` of the agent's own pulls, with those in vain."""
+    """Return `G^T diag(n) G (P, P)` and `G^T s (P,)` of the agent's own pulls, failed ones included."""
     count, total = counted(pulls)
     return gradients.T @ (count[:, np.newaxis] * gradients), gradients.T @ total
 

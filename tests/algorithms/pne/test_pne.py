@@ -86,7 +86,7 @@ def test_an_agent_that_claims_no_pulls_is_waited_for_twice_its_work_and_no_longe
             spent = spent + tasks["3"].num_trials if state.depth == depth else tasks["3"].num_trials
             assert spent <= 3 * max(wanted, int(np.sum(state.wanted)))
         state = algorithm.tell(state, Phase.TRAIN, reports)
-        assert rounds < 100, "stage 1 waits for ever"
+        assert rounds < 100, "stage 1 does not end"
     while not honest.stage_two:
         needed += 1
         honest, tasks = algorithm.ask(honest, Phase.TRAIN, needed, list("0123"), rng)
