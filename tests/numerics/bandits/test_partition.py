@@ -8,12 +8,11 @@ from fbo_flower.numerics.bandits import partition
 
 
 @st.composite
-def cells(draw, deepest=None):
+def cells(draw):
     """(depth, index, dim, arity) of any cell that exists."""
     dim = draw(st.integers(1, 10))
     arity = draw(st.sampled_from([2, 2**dim])) if dim <= 3 else 2
-    last = partition.max_depth(dim, arity)
-    depth = draw(st.integers(0, last if deepest is None else min(deepest, last)))
+    depth = draw(st.integers(0, partition.max_depth(dim, arity)))
     index = draw(st.integers(0, partition.num_cells(depth, dim, arity) - 1))
     return depth, index, dim, arity
 
@@ -32,53 +31,25 @@ def plain_cell(depth, index, dim, arity):
 
 
 @given(cells())
-def test_bounds_are_those_of_one_split_after_the_other(cell):
-    for ours, plain in zip(partition.cell(*cell), plain_cell(*cell), strict=True):
-        np.testing.assert_array_equal(ours, plain)
-
-
-@given(cells())
-def test_children_tile_their_parent(cell):
+def test_bounds_and_centres_are_those_of_one_split_after_the_other_also_of_many_cells_at_once(cell):
     depth, index, dim, arity = cell
-    if depth == partition.max_depth(dim, arity):
-        return
-    low, high = partition.cell(*cell)
-    child_low, child_high = partition.cell(depth + 1, partition.children([index], arity), dim, arity)
-    assert (child_low >= low).all()
-    assert (child_high <= high).all()
-    assert np.prod((child_high - child_low) / (high - low), axis=1).sum() == 1.0
-    for a in range(arity):  # no two overlap
-        for b in range(a):
-            assert ((child_low[a] >= child_high[b]) | (child_low[b] >= child_high[a])).any()
-
-
-@given(cells(), cells())
-def test_numbers_tell_cells_apart_and_ascend_with_depth_and_index(cell, other):
-    depth, index, _, arity = cell
-    number = partition.number(depth, index, arity)
-    assert [int(part) for part in partition.place(number, arity)] == [depth, index]
-    if other[3] == arity:
-        assert (number < partition.number(other[0], other[1], arity)) == (cell[:2] < other[:2])
-    assert partition.place(np.array([0, -5]), arity)[0].tolist() == [-1, -1]
-
-
-@given(cells())
-def test_centres_lie_in_the_middle_also_of_many_cells_at_once(cell):
-    depth, index, dim, arity = cell
-    low, high = partition.cell(*cell)
+    low, high = plain_cell(*cell)
+    np.testing.assert_array_equal(partition.cell(*cell), [low, high])
     np.testing.assert_array_equal(partition.centre(*cell), (low + high) / 2)
     others = np.array([index, 0, index])
     np.testing.assert_array_equal(partition.centre(depth, others, dim, arity)[[0, 2]], [(low + high) / 2] * 2)
 
 
-@given(cells(deepest=20))
-def test_a_full_cell_is_a_deeper_binary_cell(cell):
+@given(cells(), cells())
+def test_numbers_tell_cells_apart_and_ascend_with_depth_and_index(cell, other):
     depth, index, dim, arity = cell
-    if arity == 2:
-        return
-    np.testing.assert_array_equal(
-        partition.centre(depth, index, dim, arity), partition.centre(depth * dim, index, dim)
-    )
+    if depth < partition.max_depth(dim, arity):  # children in the order of their digits
+        assert partition.children([index], arity).tolist() == [arity * index + j for j in range(arity)]
+    number = partition.number(depth, index, arity)
+    assert [int(part) for part in partition.place(number, arity)] == [depth, index]
+    if other[3] == arity:
+        assert (number < partition.number(other[0], other[1], arity)) == (cell[:2] < other[:2])
+    assert partition.place(np.array([0, -5]), arity)[0].tolist() == [-1, -1]
 
 
 def test_the_deepest_cells_are_those_that_are_exact():

@@ -1,8 +1,6 @@
 import numpy as np
 import pytest
 from acquisition_cases import mesh
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation import bures
@@ -23,7 +21,7 @@ def posterior(points, observations=12, seed=0):
     return gp.posterior(x, y, H)
 
 
-@pytest.mark.parametrize("cut", [1e-10, 1e-5, 1e-2])
+@pytest.mark.parametrize("cut", [1e-10, 1e-2])
 def test_the_basis_gives_the_prior_up_to_the_cut(cut):
     points = mesh(12)
     chosen = pivots.choose_pivots(points, H, cut)
@@ -73,8 +71,7 @@ def test_pivots_are_the_largest_remainders_in_turn_and_no_other_column_is_comput
     assert len(twice.index) == 9, "equal points are picked once"
 
 
-@settings(max_examples=15)
-@given(st.integers(0, 2**32))
+@pytest.mark.parametrize("seed", range(4))
 def test_rounding_does_not_change_the_choice(seed):
     k = prior(mesh(8))  # symmetric points have equal remainders
     noise = 1e-15 * np.random.default_rng(seed).standard_normal(k.shape)
@@ -95,26 +92,13 @@ def test_a_posterior_at_the_pivots_determines_it_on_all_points(cut, tolerance):
     np.testing.assert_allclose(found, belief.covariance(points), atol=tolerance)
 
 
-def test_principal_coordinates_keep_distances():
-    points = mesh(9)
-    chosen = pivots.choose_pivots(points, H, 1e-10)
-    (directions, scale), at = pivots.principal(chosen.basis, 1e-12), points[chosen.index]
-    identity = directions.T @ directions
-    np.testing.assert_allclose(identity, np.eye(len(identity)), atol=1e-12)
-    np.testing.assert_allclose(directions @ scale, chosen.basis, atol=1e-5)
-    dense, inner = [], []
-    for belief in (posterior(points, seed=1), posterior(points, seed=2)):
-        dense += [belief.predict(points)[0], belief.covariance(points)]
-        mean, covariance = pivots.whiten(belief.predict(at)[0], belief.covariance(at), Factor(chosen.factor))
-        inner += [scale @ mean, scale @ covariance @ scale.T]
-    assert bures.distance(*inner) == pytest.approx(bures.distance(*dense), rel=1e-6)
-
-
-def test_the_barycenter_by_pivots_is_the_dense_one():
+def test_the_barycenter_in_principal_coordinates_is_the_dense_one():
     points = mesh(6)
     chosen = pivots.choose_pivots(points, H, 1e-10)
     (directions, scale), at = pivots.principal(chosen.basis, 1e-10), points[chosen.index]
     beliefs = [posterior(points, seed=seed) for seed in range(4)]
+    np.testing.assert_allclose(directions.T @ directions, np.eye(len(scale)), atol=1e-12)
+    np.testing.assert_allclose(directions @ scale, chosen.basis, atol=1e-5)
     dense = bures.barycenter(np.array([belief.covariance(points) for belief in beliefs]), tolerance=1e-9)
     zero = np.zeros(len(at))
     whitened = np.array(
@@ -126,13 +110,10 @@ def test_the_barycenter_by_pivots_is_the_dense_one():
     assert found.spread == pytest.approx(dense.spread, rel=1e-6)
 
 
-@pytest.mark.parametrize("cut", [0.0, 1e-13, 1.0, np.nan])
-def test_a_cut_that_rounding_forbids_is_refused(cut):
-    with pytest.raises(ConfigError, match="cut: expected at least 1e-12"):
-        pivots.choose_pivots(mesh(3), H, cut)
-
-
-def test_points_of_another_dimension_and_variances_below_zero_are_refused():
+def test_cuts_that_rounding_forbids_points_of_another_dimension_and_variances_below_zero_are_refused():
+    for cut in (0.0, 1e-13, 1.0, np.nan):
+        with pytest.raises(ConfigError, match="cut: expected at least 1e-12"):
+            pivots.choose_pivots(mesh(3), H, cut)
     with pytest.raises(ConfigError, match=r"points: expected \(S, 2\)"):
         pivots.choose_pivots(np.zeros((4, 3)), H)
     with pytest.raises(ConfigError, match="diagonal"):
