@@ -56,15 +56,16 @@ def test_huge_drops_of_the_likelihood_leave_the_estimate_where_the_likelihood_is
         assert np.log(low) <= found <= np.log(high)
 
 
-def test_a_known_noise_decides_the_other_two():
-    x, y = draw(20, 0.3, 0.2, np.random.default_rng(1))
-    total = grid.log_likelihoods(x, y, "rbf", np.ones(2))
-    scale, outputscale, _ = grid.estimate(16 * total)  # as of 16 agents
-    assert scale + np.log(grid.reference(2)) == pytest.approx(np.log(0.3), abs=0.4)
-    assert outputscale == pytest.approx(0.0, abs=0.8)
-    rough, smooth = grid.estimate(total, 1e-6), grid.estimate(total, 0.2)
+def test_many_observations_find_all_three_and_a_known_noise_decides_the_other_two():
+    data = [draw(25, 0.25, 0.05, np.random.default_rng(agent)) for agent in range(16)]
+    total = sum(grid.log_likelihoods(x, y, "rbf", np.ones(2)) for x, y in data)
+    scale, outputscale, noise = grid.estimate(total)
+    assert scale + np.log(grid.reference(2)) == pytest.approx(np.log(0.25), abs=0.15)
+    assert outputscale == pytest.approx(0.0, abs=0.4)
+    assert noise == pytest.approx(np.log(0.05), abs=0.4)
+    rough, smooth = grid.estimate(total, 1e-6), grid.estimate(total, 0.05)
     assert rough[2] == pytest.approx(np.log(1e-6))
-    assert smooth[2] == pytest.approx(np.log(0.2), abs=0.2)
+    assert smooth[2] == pytest.approx(np.log(0.05), abs=0.2)
     assert rough[0] < smooth[0]  # noise that must be structure is short
     assert grid.estimate(total, 0.0)[2] == pytest.approx(np.log(1e-6))
 
