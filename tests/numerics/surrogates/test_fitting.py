@@ -67,7 +67,7 @@ def test_a_climb_ends_where_the_gradient_is_nothing_or_points_out_of_the_bounds(
 
 @pytest.mark.parametrize(
     ("name", "priors"),
-    [("rbf", fitting.Priors()), ("matern52", fitting.Priors()), ("rbf", fitting.Priors(0.3, 0.3, 1e-4))],
+    [("rbf", fitting.Priors()), ("matern52", fitting.Priors()), ("matern52", fitting.Priors(0.3, 0.3, 1e-4))],
 )
 def test_most_modes_are_those_of_scipy_and_the_others_are_no_worse_on_the_whole(name, priors):
     number = examples(60, 24)
