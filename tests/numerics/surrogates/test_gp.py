@@ -175,15 +175,3 @@ def test_paths_are_drawn_by_the_formula_and_gradients_agree_with_differences(ker
         for row, gradient in zip(z[:3], gradients, strict=False):
             numerical = approx_fprime(row, lambda v, path=path: path(v[None])[0], 1e-7)
             np.testing.assert_allclose(gradient, numerical, rtol=1e-3, atol=1e-3)
-
-
-@NAMES
-def test_paths_of_many_features_are_normal_and_a_tenth_too_wide_would_be_noticed(name):
-    (x, y), h, z, generator = data(8), hyperparameters(name), rng(4).random((5, 2)), rng(5)
-    process = gp.posterior(x, y, h)
-    paths = [sample_paths(x[None], y[None], [h], 1024, [generator])[0](z) for _ in range(1200)]
-    white = np.linalg.solve(np.linalg.cholesky(process.covariance(z)), (paths - process.predict(z)[0]).T).T
-    np.testing.assert_allclose(np.cov(white.T), np.eye(5), atol=0.15)
-    p_values = [stats.kstest(((k * white) ** 2).sum(axis=1), stats.chi2(5).cdf).pvalue for k in (1.0, 1.1)]
-    assert p_values[0] > 0.001
-    assert p_values[1] < 1e-6

@@ -35,17 +35,6 @@ def test_pooling_equals_the_posterior_of_the_pooled_data(num_agents):
     assert np.abs(np.mean(means, axis=0) - expected).max() > 0.1
 
 
-@pytest.mark.parametrize("n", [0, 1, 12])
-def test_an_increment_is_what_the_posterior_adds_to_the_prior(n):
-    increment = pooling.observe(*data(n, n), AT, H)
-    mean, covariance = pooling.pool([increment])
-    precision = np.linalg.inv(covariance)
-    scale = 1e-10 * max(np.abs(increment.precision).max(), 1.0)
-    np.testing.assert_allclose(precision - np.eye(len(mean)), increment.precision, atol=scale)
-    larger = scale * (1 + np.abs(increment.shift).max())
-    np.testing.assert_allclose(precision @ mean, increment.shift, atol=larger)
-
-
 def test_a_fine_set_serves_observations_between_its_points():
     x, y = data(40, on_points=False)
     mean, covariance = pooling.pool([pooling.observe(x, y, AT, H)])

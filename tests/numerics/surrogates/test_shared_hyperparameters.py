@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.surrogates import fitting, gp, kernels
+from fbo_flower.numerics.surrogates import gp, kernels
 from fbo_flower.numerics.surrogates import shared_hyperparameters as grid
 
 
@@ -31,20 +31,6 @@ def test_without_observations_the_estimate_is_the_mean_of_the_prior():
     scale, outputscale, noise = grid.estimate(np.zeros(grid.SIZE))
     assert (scale, outputscale) == pytest.approx((0.0, 0.0), abs=1e-9)
     assert noise == pytest.approx(np.log(grid.NOISE_CENTRE), abs=0.7)  # the grid ends at 1e-6 and 1
-
-
-def test_four_agents_with_five_points_and_one_of_them_twice_find_the_noise_to_a_factor():
-    """16 federations; an agent's own posterior mode is the control, which is too small by far."""
-    noise_variance, errors, own = 0.1, [], []
-    for seed in range(16):
-        data = [draw(5, 0.3, noise_variance, np.random.default_rng([seed, agent])) for agent in range(4)]
-        total = sum(grid.log_likelihoods(x, y, "rbf", np.ones(2)) for x, y in data)
-        errors.append(grid.estimate(total)[2] - np.log(noise_variance))
-        alone = fitting.fit_one(*data[0], "rbf")
-        own.append(np.log(alone.noise_variance / noise_variance))
-    assert abs(np.median(errors)) < np.log(2.0)
-    assert np.quantile(np.abs(errors), 0.9) < np.log(10.0)
-    assert np.median(own) < -np.log(4.0)
 
 
 def test_huge_drops_of_the_likelihood_leave_the_estimate_where_the_likelihood_is_large():
