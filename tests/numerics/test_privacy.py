@@ -37,10 +37,7 @@ def delta_of(epsilon, z, q):
     return max(integral(mixture, plain), integral(plain, mixture))
 
 
-@pytest.mark.parametrize(
-    ("z", "q", "delta"),
-    [(0.5, 0.1, 1e-4), (1.0, 0.35, 1e-2), (1.0, 1.0, 1e-4)],
-)
+@pytest.mark.parametrize(("z", "q", "delta"), [(0.5, 0.1, 1e-4), (1.0, 0.35, 1e-2), (1.0, 1.0, 1e-4)])
 def test_epsilon_of_one_release_is_that_of_the_definition(z, q, delta):
     found = sampled_epsilon(z, q, 1, delta)
     exact = 0.0

@@ -15,8 +15,6 @@ A central acquisition has two methods: `guess` estimates the value of every poin
 `values` computes the values of a few points. The search evaluates the points with the best guesses; on small
 sets these are all points.
 
-References
-----------
 [Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson. Collaborative Bayesian optimization via Wasserstein
 barycenters. 2025.
 [Wu2016] Wu, Frazier. The parallel knowledge gradient method for batch Bayesian optimization. NIPS 2016.
@@ -48,20 +46,16 @@ class BatchAcquisition(Protocol):
     @property
     def num_points(self) -> int:
         """`S`."""
-        ...
 
     @property
     def num_agents(self) -> int:
         """`N`, the longest batch."""
-        ...
 
     def guess(self, design: IntArray, agent: int) -> Array:
         """Return estimates of `values` for all points, `(S,)`, up to an additive constant."""
-        ...
 
     def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
         """Return the value of the batch `design (n,)`, entry `agent` replaced by each candidate, `(C,)`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -85,11 +79,7 @@ class JointMaximum:
 
 
 def maximise_batch(
-    acquisition: BatchAcquisition,
-    local: Array,
-    beta: float,
-    num_starts: int,
-    rng: np.random.Generator,
+    acquisition: BatchAcquisition, local: Array, beta: float, num_starts: int, rng: np.random.Generator
 ) -> JointMaximum:
     """Maximise `acquisition(x) + beta sum_n local_n(x_n)` over batches of one point per agent.
 
@@ -243,7 +233,6 @@ class WithPending:
 
     @property
     def num_points(self) -> int:
-        """`S`."""
         return self.whole.num_points
 
     @property
@@ -252,7 +241,6 @@ class WithPending:
         return self.whole.num_agents - len(self.pending)
 
     def guess(self, design: IntArray, agent: int) -> Array:
-        """Return estimates of `values` for all points, `(S,)`, up to an additive constant."""
         return self.whole.guess(self._with_pending(design), agent + len(self.pending))
 
     def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:

@@ -13,8 +13,6 @@ noise and for batches:
 the set, exact where [Wang2017] fits a Gumbel law. `1 - r (gamma + r)` is the variance of a standard normal
 that is cut off above `gamma`. For one point `|R| = 1`. All values are in nats.
 
-References
-----------
 [Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson. Collaborative Bayesian optimization via Wasserstein
 barycenters. 2025.
 [Wang2017] Wang, Jegelka. Max-value entropy search for efficient Bayesian optimization. ICML 2017.

@@ -19,8 +19,6 @@ assumes, or with invented data distorts it in proportion to its weight. The cova
 reveals only the first of these, and an agent can claim any covariance. So each agent's claimed error is
 compared with its distance to the other agents' means.
 
-References
-----------
 [Alvarez2016] Alvarez-Esteban, del Barrio, Cuesta-Albertos, Matran. A fixed-point approach to barycenters in
 Wasserstein space. J. Math. Anal. Appl. 441, 2016.
 [Anderson1965] Anderson. Iterative procedures for nonlinear integral equations. J. ACM 12, 1965.

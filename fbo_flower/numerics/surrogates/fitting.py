@@ -211,12 +211,7 @@ def prior(num_dims: int, priors: Priors = DEFAULT_PRIORS) -> tuple[Array, Array]
 Evaluate = Callable[[IntArray, Array], tuple[Array, Array]]
 
 
-def _climb(
-    evaluate: Evaluate,
-    start: Array,
-    bounds: Array,
-    metric: Array,
-) -> Modes:
+def _climb(evaluate: Evaluate, start: Array, bounds: Array, metric: Array) -> Modes:
     """Maximise a function of each row independently, within `bounds (D, 2)`.
 
     Parameters

@@ -9,8 +9,6 @@ basis v` up to a remainder, `basis = k(X_D, P) L^-T`. At every point the remaind
 most `cut` times the largest prior variance, and it is independent of `f_P`. `whiten` describes its effect on
 a posterior.
 
-References
-----------
 [Harbrecht2012] Harbrecht, Peters, Schneider. On the low-rank approximation by the pivoted Cholesky
 decomposition. Applied Numerical Mathematics 62, 2012.
 """

@@ -86,10 +86,7 @@ def run(dim, noise, arity=2):
     return chosen, tree
 
 
-@pytest.mark.parametrize(
-    ("dim", "arity", "half_range"),
-    [(1, 2, 0.0), (2, 2, 0.1), (3, 2, 1.0), (2, 4, 0.1)],
-)
+@pytest.mark.parametrize(("dim", "arity", "half_range"), [(1, 2, 0.0), (2, 2, 0.1), (3, 2, 1.0), (2, 4, 0.1)])
 def test_the_array_tree_makes_exactly_the_pulls_of_the_plain_loop(dim, arity, half_range):
     noise = np.random.default_rng([dim, arity]).uniform(-half_range, half_range, 700)
     chosen, tree = run(dim, noise, arity)
