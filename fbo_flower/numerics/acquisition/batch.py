@@ -15,8 +15,7 @@ A central acquisition has two methods: `guess` estimates the value of every poin
 `values` computes the values of a few points. The search evaluates the points with the best guesses; on small
 sets these are all points.
 
-[Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson. Collaborative Bayesian optimization via Wasserstein
-barycenters. 2025.
+[Zhan2025] Zhan et al. Collaborative Bayesian optimization via Wasserstein barycenters. 2025.
 [Wu2016] Wu, Frazier. The parallel knowledge gradient method for batch Bayesian optimization. NIPS 2016.
 """
 

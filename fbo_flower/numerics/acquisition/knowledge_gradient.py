@@ -23,8 +23,7 @@ order. All values are invariant to a shift of the mean, so its maximum is subtra
 
 [Frazier2009] Frazier, Powell, Dayanik. The knowledge-gradient policy for correlated normal beliefs. INFORMS
 Journal on Computing 21 (2009) 599-613.
-[Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson. Collaborative Bayesian optimization via Wasserstein
-barycenters. 2025.
+[Zhan2025] Zhan et al. Collaborative Bayesian optimization via Wasserstein barycenters. 2025.
 """
 
 from __future__ import annotations

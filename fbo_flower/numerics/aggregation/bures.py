@@ -22,8 +22,7 @@ compared with its distance to the other agents' means.
 [Alvarez2016] Alvarez-Esteban, del Barrio, Cuesta-Albertos, Matran. A fixed-point approach to barycenters in
 Wasserstein space. J. Math. Anal. Appl. 441, 2016.
 [Anderson1965] Anderson. Iterative procedures for nonlinear integral equations. J. ACM 12, 1965.
-[Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson. Collaborative Bayesian optimization via Wasserstein
-barycenters. 2025.
+[Zhan2025] Zhan et al. Collaborative Bayesian optimization via Wasserstein barycenters. 2025.
 """
 
 from __future__ import annotations
