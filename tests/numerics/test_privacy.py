@@ -90,17 +90,6 @@ def test_without_the_library_sampled_releases_are_refused_and_others_counted(mon
     assert Account().add(1.0).epsilon(1e-3) > 0
 
 
-def test_settings_without_meaning_are_refused():
-    for z, q, count in ((-1.0, 0.5, 1), (math.nan, 0.5, 1), (math.inf, 0.5, 1), (1.0, 0.0, 1), (1.0, 1.1, 1)):
-        with pytest.raises(ConfigError, match="privacy"):
-            sampled_epsilon(z, q, count, 1e-3)
-    for delta in (0.0, 1.0, -1.0, math.nan):
-        with pytest.raises(ConfigError, match="delta"):
-            gaussian_epsilon(1.0, delta)
-        with pytest.raises(ConfigError, match="delta"):
-            Account().epsilon(delta)
-
-
 def test_clipping_shortens_long_vectors_and_leaves_short_ones():
     long, short = np.array([3.0, -4.0]), np.array([0.3, 0.4])
     np.testing.assert_allclose(clip_norm(long, 2.5), [1.5, -2.0], rtol=1e-15)
@@ -117,6 +106,8 @@ def test_an_account_adds_up_within_bounds_and_a_release_without_noise_costs_ever
     assert Account().add(1.0).add(0.0).epsilon(1e-3) == math.inf
     assert 1e11 < Account().add(1e-6).add(1e9).epsilon(1e-3) < math.inf
     assert 0 < Account().add(5000.0, MOST_RELEASES).epsilon(1e-3) < 10
+    full = Account.from_json({"releases": [[1.0 + i, 1] for i in range(MOST_ENTRIES)]})
+    assert math.isfinite(full.add(1.0).epsilon(1e-3)), "an entry that is there"
 
 
 def test_json_returns_the_account_and_its_form_stays():
@@ -124,35 +115,3 @@ def test_json_returns_the_account_and_its_form_stays():
     text = json.dumps(account.to_json())
     assert text == '{"releases": [[0.0, 1000], [1.0, 1], [2.0, 3]]}'
     assert Account.from_json(json.loads(text)) == account
-
-
-BAD_ROWS = [
-    None, {}, "[1, 1]", [1.0], [1.0, 1.0, 1], ["1", 1], [1.0, None], [1.0, 1.0], [1.0, True], [True, 1],
-    [1.0, 0], [1.0, -5], [1.0, MOST_RELEASES + 1], [-1.0, 1], [1e-7, 1], [math.nan, 1], [math.inf, 1],
-    [10**400, 1], [[1.0], 1],
-]  # fmt: skip
-BAD_VALUES = [None, [], "x", 3, {}, {"releases": {}}, {"releases": [], "more": 1}]
-
-
-@pytest.mark.parametrize("value", [*({"releases": [row]} for row in BAD_ROWS), *BAD_VALUES], ids=repr)
-def test_damaged_accounts_are_refused(value):
-    with pytest.raises(ConfigError, match="account"):
-        Account.from_json(value)
-
-
-def test_entries_are_bounded_and_not_repeated():
-    with pytest.raises(ConfigError, match="twice"):
-        Account.from_json({"releases": [[1.0, 1], [1, 2]]})
-    rows = [[1.0 + i, 1] for i in range(MOST_ENTRIES + 1)]
-    with pytest.raises(ConfigError, match="at most 64"):
-        Account.from_json({"releases": rows})
-    account = Account.from_json({"releases": rows[:-1]})
-    assert math.isfinite(account.epsilon(1e-3))
-    account.add(1.0)  # an entry that is there
-    with pytest.raises(ConfigError, match="different noise multipliers"):
-        account.add(0.5)
-    with pytest.raises(ConfigError, match="releases"):
-        Account().add(1.0, MOST_RELEASES).add(1.0)
-    for z, count in ((-1.0, 1), (math.nan, 1), (1.0, 0)):
-        with pytest.raises(ConfigError, match="account"):
-            Account().add(z, count)

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from acquisition_cases import every_batch, gaussian_process, mesh, random_belief
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition import batch
 from fbo_flower.numerics.acquisition.batch import WithPending, maximise_batch
 from fbo_flower.numerics.acquisition.entropy_search import BatchMaxValueEntropy, sample_maxima
@@ -135,17 +134,6 @@ def test_factors_of_many_matrices_reproduce_them_even_if_they_are_singular():
     lower = batch.stacked_cholesky(matrices)
     np.testing.assert_allclose(lower @ lower.transpose(0, 2, 1), matrices, atol=1e-6)
     assert not np.triu(lower, 1).any()
-
-
-@pytest.mark.parametrize(
-    ("local", "beta", "num_starts", "message"),
-    [(np.zeros((2, 9)), 1.0, 1, "local: expected up to 2 agents and 10 points"),
-     (np.zeros((3, 10)), 1.0, 1, "local"), (np.zeros((2, 10)), -1.0, 1, "beta"),
-     (np.zeros((2, 10)), 1.0, 0, "start")],
-)  # fmt: skip
-def test_arguments_that_do_not_fit_are_refused(local, beta, num_starts, message):
-    with pytest.raises(ConfigError, match=message):
-        batch.maximise_batch(problem("kg", 0, 10, 2)[0], local, beta, num_starts, np.random.default_rng(0))
 
 
 class FavouredPair:

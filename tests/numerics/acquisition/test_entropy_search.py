@@ -6,7 +6,6 @@ from acquisition_cases import gaussian_process, mesh
 from scipy.integrate import quad
 from scipy.stats import norm, truncnorm
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.entropy_search import (
     BatchMaxValueEntropy,
     max_value_entropy,
@@ -72,12 +71,3 @@ def test_certain_points_tell_nothing_and_noiseless_duplicates_are_avoided():
     assert np.isfinite(values).all()
     assert values.argmax() == 1
     assert values.argmin() == 0
-
-
-def test_arguments_that_do_not_fit_are_refused():
-    with pytest.raises(ConfigError, match="noise variance"):
-        max_value_entropy(np.zeros(1), np.ones(1), -1.0, np.zeros(1))
-    with pytest.raises(ConfigError, match="draws"):
-        max_value_entropy(np.zeros(1), np.ones(1), 1.0, np.zeros(0))
-    with pytest.raises(ConfigError, match="factor"):
-        BatchMaxValueEntropy(np.zeros(3), np.eye(2), 0.1, np.zeros(1), 2)

@@ -3,7 +3,6 @@ import pytest
 from acquisition_cases import gaussian_process, mesh
 from scipy.stats import norm
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.expected_improvement import (
     BatchExpectedImprovement,
     LogImprovement,
@@ -55,11 +54,6 @@ def test_hopeless_batches_are_still_ranked():
     acquisition = BatchExpectedImprovement(np.array([-9.0, -10.0, -11.0]), np.eye(3), 0.0, draws_of(16, 2))
     values = acquisition.values(np.array([0, 0]), 1, np.arange(3))
     assert values[1] > values[2] > 0
-
-
-def test_a_factor_of_other_points_is_refused():
-    with pytest.raises(ConfigError, match="factor"):
-        BatchExpectedImprovement(np.zeros(3), np.eye(2), 0.0, np.zeros((2, 1)))
 
 
 # -- the logarithm -----------------------------------------------------------------------------------

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from acquisition_cases import fantasies, frazier, gaussian_process, mesh, random_belief
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition import knowledge_gradient as kg
 from fbo_flower.numerics.acquisition.batch import maximise_batch, replaced
 from fbo_flower.numerics.acquisition.knowledge_gradient import BatchKnowledgeGradient
@@ -57,16 +56,6 @@ def test_gains_scale_with_the_unit_and_ignore_the_origin(unit, origin):
     gains = kg.knowledge_gradient_from_factor(mean, factor, noise_variance)
     other = kg.knowledge_gradient_from_factor(unit * mean + origin, unit * factor, unit**2 * noise_variance)
     np.testing.assert_allclose(other, unit * gains, rtol=1e-6, atol=1e-10 * unit + 1e-15 * abs(origin))
-
-
-def test_wrong_shapes_and_negative_noise_are_refused():
-    for size, columns, noise, message in (
-        (3, 2, 0.1, "factor"),
-        (3, 3, -0.1, "noise"),
-        (0, 0, 0.1, "points"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            kg.knowledge_gradient_from_factor(np.zeros(size), np.eye(columns), noise)
 
 
 # -- of a batch --------------------------------------------------------------------------------------
@@ -139,10 +128,3 @@ def test_a_second_noiseless_look_at_one_point_tells_nothing(length):
     acquisition = BatchKnowledgeGradient(mean, factor, 0.0, draws_of(64, length))
     once = acquisition.values(np.array([4]), 0, np.array([4]))
     np.testing.assert_allclose(acquisition.values(np.full(length, 4), 0, np.array([4])), once, rtol=1e-6)
-
-
-def test_a_factor_of_other_points_and_negative_noise_are_refused():
-    with pytest.raises(ConfigError, match=r"factor \(3, r\)"):
-        BatchKnowledgeGradient(np.zeros(3), np.eye(2), 0.1, np.zeros((2, 1)))
-    with pytest.raises(ConfigError, match="noise variance"):
-        BatchKnowledgeGradient(np.zeros(3), np.eye(3), -0.1, np.zeros((2, 1)))

@@ -4,7 +4,6 @@ from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.acquisition.proposals import (
     KERNEL,
@@ -165,17 +164,3 @@ def test_equal_points_are_merged_in_their_order_and_their_losses_averaged():
     different, losses = merge_equal(x, np.array([[1.0], [2.0], [3.0], [4.0]]))
     assert different.tolist() == [[0.5, 0.1], [0.2, 0.2], [0.2, 0.3]]
     assert losses.ravel().tolist() == [2.0, 2.0, 4.0]
-
-
-@pytest.mark.parametrize(
-    ("x", "losses", "incumbent", "message"),
-    [
-        (np.zeros((0, 2)), np.zeros(0), "mean", "losses"),
-        (np.zeros((3, 2)), np.zeros(2), "mean", "losses"),
-        (np.zeros((1, 2)), np.array([np.nan]), "mean", "finite"),
-        (X, bowl(X), "best", "incumbent: expected one of mean, observed"),
-    ],
-)
-def test_malformed_losses_are_refused(x, losses, incumbent, message):
-    with pytest.raises(ConfigError, match=message):
-        improvement(x, losses, incumbent)

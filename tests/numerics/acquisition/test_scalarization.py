@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import chisquare
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.scalarization import draw_weights, normalise, tchebycheff
 
 
@@ -55,12 +54,3 @@ def test_the_scalar_loss_is_the_formula():
     for row, value in zip(losses, tchebycheff(losses, weights), strict=True):
         terms = [w * f for w, f in zip(weights, row, strict=True)]
         assert value == pytest.approx(max(terms) + 0.05 * sum(terms))
-
-
-def test_malformed_arguments_are_refused():
-    with pytest.raises(ConfigError, match="weights"):
-        draw_weights(0, rng())
-    with pytest.raises(ConfigError, match="weights"):
-        tchebycheff(np.zeros((3, 2)), np.ones(3) / 3)
-    with pytest.raises(ConfigError, match="finite"):
-        normalise(np.array([[np.inf, 0.0]]))

@@ -4,7 +4,6 @@ from acquisition_cases import mesh
 from amounts import examples
 from scipy import stats
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.agreement import agreement, log_bayes_factors
 from fbo_flower.numerics.surrogates import gp, pivots, pooling
 
@@ -73,9 +72,6 @@ def test_agents_without_observations_or_who_looked_elsewhere_are_not_compared():
         np.testing.assert_array_equal(found.directions, 0)
         np.testing.assert_array_equal(found.p_value, 1.0)
         np.testing.assert_allclose(log_bayes_factors(agents), 0.0, atol=1e-12)
-    for tested in (agreement, log_bayes_factors):
-        with pytest.raises(ConfigError, match="at least 2 agents"):
-            tested(corners[:1])
 
 
 # -- Bayes factors -----------------------------------------------------------------------------------

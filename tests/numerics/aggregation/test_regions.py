@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.regions import Boxes, BoxwiseLinearFunction
 from fbo_flower.numerics.surrogates.rff import draw_features
 
@@ -12,6 +11,7 @@ def test_four_boxes_of_a_square_are_its_quarters_in_order():
     boxes = Boxes.halve(4, 2)
     assert boxes.low.tolist() == [[0, 0], [0, 0.5], [0.5, 0], [0.5, 0.5]]
     assert boxes.high.tolist() == [[0.5, 0.5], [0.5, 1], [1, 0.5], [1, 1]]
+    assert len(Boxes.halve(1, 0)) == 1
     many = Boxes.halve(64, 3)
     np.testing.assert_allclose(many.high - many.low, 0.25)
 
@@ -27,13 +27,6 @@ def test_every_point_is_in_exactly_one_box_and_stretched_points_in_theirs(count,
     np.testing.assert_array_equal(boxes.index(x), owners.argmax(axis=1))
     for box in range(count):
         assert (boxes.index(boxes.stretch(rng.random((5, dim)), box)) == box).all()
-
-
-def test_boxes_need_a_number_and_an_axis():
-    assert len(Boxes.halve(1, 0)) == 1
-    for arguments in ((0, 2), (2, 0)):
-        with pytest.raises(ConfigError, match="boxes"):
-            Boxes.halve(*arguments)
 
 
 def test_a_piecewise_function_is_in_every_box_that_of_its_weights():

@@ -3,7 +3,6 @@ import math
 import numpy as np
 import pytest
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import hct, partition
 
 
@@ -99,13 +98,6 @@ def test_the_array_tree_makes_exactly_the_pulls_of_the_plain_loop(dim, arity, ha
 def test_the_comparison_notices_a_wrong_plain_loop(flaw):
     noise = np.random.default_rng(0).uniform(-0.1, 0.1, 700)
     assert run(2, noise)[0] != plain_run(2, noise, flaw=flaw)
-
-
-def test_bad_options_are_refused():
-    with pytest.raises(ConfigError, match="rho"):
-        hct.HCTOptions(1, rho=1.0)
-    with pytest.raises(ConfigError, match="arity"):
-        hct.HCTOptions(5, arity=32)
 
 
 def test_failed_pulls_of_a_cell_with_a_success_change_nothing():

@@ -1,9 +1,7 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import partition
 
 
@@ -54,23 +52,3 @@ def test_numbers_tell_cells_apart_and_ascend_with_depth_and_index(cell, other):
 
 def test_the_deepest_cells_are_those_that_are_exact():
     assert (partition.max_depth(1), partition.max_depth(2), partition.max_depth(3, 8)) == (52, 62, 20)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: partition.cell(53, 0, 1), "depth"),
-        (lambda: partition.cell(3, [8], 2), "index"),
-        (lambda: partition.cell(3, [-1], 2), "index"),
-        (lambda: partition.cell(3, [1.0], 2), "index"),
-        (lambda: partition.cell(1, 0, 2, arity=3), "arity"),
-        (lambda: partition.cell(1, 0, 4, arity=16), "arity"),
-        (lambda: partition.max_depth(0), "dim"),
-        (lambda: partition.number([0, 63], 0), "depth"),
-        (lambda: partition.number(-1, 0, 8), "depth"),
-        (lambda: partition.children([2**61]), "children"),
-    ],
-)
-def test_cells_that_do_not_exist_are_refused(call, message):
-    with pytest.raises(ConfigError, match=message):
-        call()

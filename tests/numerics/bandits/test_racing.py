@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import partition, racing
 from fbo_flower.numerics.bandits.pulls import Pulls
 from fbo_flower.numerics.bandits.racing import FIRST_CELLS, Cells, Gathering, RacingOptions, first_cells
@@ -107,22 +106,6 @@ def test_the_bonus_is_at_least_the_known_smoothness_and_0_where_descending_never
         np.testing.assert_allclose(bonus[:20], least)
 
 
-@pytest.mark.parametrize(
-    ("depth", "index"),
-    [
-        ([0, 1, 1, 3, 3], [0, 0, 1, 0, 1]),
-        ([0, 1, 1, 1, 1], [0, 0, 1, 0, 1]),
-        ([0, 1], [0, 0]),
-        ([1], [0]),
-        ([], []),
-    ],
-)
-def test_cells_that_are_no_tree_are_refused(depth, index):
-    whole = [np.array(a, dtype=np.int64) for a in (depth, index)]
-    with pytest.raises(ConfigError, match="tree"):
-        racing.grown_tree(RacingOptions(1), *whole, np.zeros(len(depth)))
-
-
 def plain_choice(search):
     """Variance of a pull, and the cell with the best upper bound, from nothing but the statistics."""
     cells, size, own, others = search.cells, search.cells.size, search.own, search.others
@@ -220,19 +203,6 @@ def test_sharing_ends_with_its_budget_or_when_clients_drop_out_and_the_search_go
     assert len(server.next_cells(1000)[0]) == 0
     late = begin(100, server, counts[1], np.zeros(len(depth)), np.zeros(len(depth)))
     assert late.ask()[3] == 2  # it starts with cells of its own
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: RacingOptions(1, nu=1.0), "nu, rho"),
-        (lambda: RacingOptions(1, first_pulls=1), "first_pulls"),
-        (lambda: Gathering(RacingOptions(1), 1000).result(), "answer"),
-    ],
-)
-def test_bad_options_are_refused(build, message):
-    with pytest.raises(ConfigError, match=message):
-        build()
 
 
 def test_a_failed_pull_is_missing_in_a_cell_with_a_success_and_the_worst_mean_in_another():

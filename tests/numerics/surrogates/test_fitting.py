@@ -7,7 +7,6 @@ import pytest
 from amounts import examples
 from scipy.optimize import minimize
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import sample_paths
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.kernels import KERNELS
@@ -135,9 +134,3 @@ def test_with_known_variances_of_the_noise_a_fit_is_a_mode_of_their_likelihood()
     none = fitting.fit_one(x, y, "matern52", known=fitting.Known(0.0 * known))
     plain = fitting.fit_one(x, y, "matern52")
     np.testing.assert_allclose(none.to_array(), plain.to_array(), atol=1e-6)
-
-
-@pytest.mark.parametrize(("x", "y"), [((3, 4), (3, 4)), ((2, 3, 1), (2, 4)), ((2, 3, 1), (3, 3))])
-def test_shapes_that_do_not_fit_are_refused(x, y):
-    with pytest.raises(ConfigError, match=r"expected x \(B, n, F\)"):
-        fitting.fit(np.zeros(x), np.zeros(y), "rbf")

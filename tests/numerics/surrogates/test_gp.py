@@ -7,7 +7,6 @@ from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import sample_paths
 from fbo_flower.numerics.surrogates import gp, rff
 from fbo_flower.numerics.surrogates.kernels import KERNELS
@@ -126,28 +125,6 @@ def test_repeated_points_with_the_least_noise_can_be_conditioned():
     least = gp.Hyperparameters("rbf", np.array([1.0]), 1.0, 1e-6)
     found = gp.condition(np.full((2, 6, 1), 0.5), np.ones((2, 6)), [least, least])
     np.testing.assert_allclose(found[1].means, 1.0, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "scales", "message"),
-    [("rbf", [0.1, -0.1], "positive"), ("cubic", [1.0], "kernel"), ("rbf", [[1.0]], "shape")],
-)
-def test_malformed_hyperparameters_are_refused(kernel, scales, message):
-    with pytest.raises(ConfigError, match=message):
-        gp.Hyperparameters(kernel, np.array(scales), 1.0, 0.1)
-
-
-@pytest.mark.parametrize("shape", [(3, 2), (2, 4)])
-@pytest.mark.parametrize("call", [gp.posterior, gp.log_marginal_likelihood])
-def test_data_that_do_not_fit_are_refused(call, shape):
-    with pytest.raises(ConfigError, match="data"):
-        call(np.zeros(shape), np.zeros(2), hyperparameters("rbf"))
-
-
-@pytest.mark.parametrize("variances", [np.zeros(6), np.full(7, -1.0), np.full(7, np.nan)])
-def test_wrong_variances_are_refused(variances):
-    with pytest.raises(ConfigError, match="variances"):
-        gp.posterior(*data(7), hyperparameters("rbf"), variances)
 
 
 # -- paths --------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from acquisition_cases import mesh
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.linalg import Factor
 from fbo_flower.numerics.surrogates import gp, kernels, pivots
@@ -108,13 +107,3 @@ def test_the_barycenter_in_principal_coordinates_is_the_dense_one():
     lifted = directions @ found.covariance @ directions.T
     np.testing.assert_allclose(lifted, dense.covariance, atol=1e-6)
     assert found.spread == pytest.approx(dense.spread, rel=1e-6)
-
-
-def test_cuts_that_rounding_forbids_points_of_another_dimension_and_variances_below_zero_are_refused():
-    for cut in (0.0, 1e-13, 1.0, np.nan):
-        with pytest.raises(ConfigError, match="cut: expected at least 1e-12"):
-            pivots.choose_pivots(mesh(3), H, cut)
-    with pytest.raises(ConfigError, match=r"points: expected \(S, 2\)"):
-        pivots.choose_pivots(np.zeros((4, 3)), H)
-    with pytest.raises(ConfigError, match="diagonal"):
-        pivots.pivoted_cholesky(lambda i: np.eye(2)[i], np.array([1.0, 0.0]))

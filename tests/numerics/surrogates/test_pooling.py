@@ -4,7 +4,6 @@ from acquisition_cases import mesh
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.surrogates import gp, pivots, pooling
 
 POINTS = mesh(12)
@@ -63,10 +62,3 @@ def test_what_a_coarse_set_leaves_open_counts_as_noise():
     careless = pooling.Increment(w.T @ w / H.noise_variance, w.T @ y / H.noise_variance)
     assert error(careful) < 2.0
     assert error(careless) > 5.0 * error(careful)
-
-
-def test_shapes_that_do_not_fit_are_refused():
-    with pytest.raises(ConfigError, match="increment"):
-        pooling.Increment(np.eye(3), np.zeros(2))
-    with pytest.raises(ConfigError, match="at least one"):
-        pooling.pool([])

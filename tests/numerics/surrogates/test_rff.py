@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import approx_fprime
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.surrogates import kernels, rff
 
 NOISE = 0.05
@@ -19,9 +18,6 @@ def problem(n):
     features = rff.draw_features(6, 0.4, 2, rng())
     x = rng(1).random((n, 2))
     return features, x, np.sin(5.0 * x[:, 0]) + 0.1 * rng(2).standard_normal(n)
-
-
-FEATURES, X, Y = problem(4)
 
 
 @given(st.floats(-1e4, 1e4), st.integers(1, 40))
@@ -96,24 +92,3 @@ def test_weights_of_few_points_are_drawn_by_the_formula_for_each_agent_by_itself
         one = slice(b, b + 1)
         alone = rff.sample_weights([features], x[one], y[one], 0.02, [rng(3 + b)])
         np.testing.assert_array_equal(alone[0], weights)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        *((lambda parts=parts: rff.RandomFeatures(*parts), "expected")
-          for parts in ((np.zeros((3, 2)), np.zeros(2)), (np.zeros(3), np.zeros(3)),
-                        (np.zeros((0, 2)), np.zeros(0)), (np.full((3, 2), np.nan), np.zeros(3)),
-                        (np.zeros((3, 2), dtype=np.float32), np.zeros(3)))),
-        *((lambda scales=scales: rff.draw_features(5, scales, 2, rng()), "lengthscales")
-          for scales in (0.0, -1.0, np.nan, np.ones(3))),
-        (lambda: FEATURES(np.zeros((4, 3))), "points"),
-        (lambda: rff.draw_features(0, 0.5, 2, rng()), "features"),
-        (lambda: rff.sample_weights([FEATURES], X[None], Y[None, :3], NOISE, [rng()]), "regression"),
-        (lambda: rff.weight_posterior(FEATURES(X), Y[:3], NOISE), "regression"),
-        (lambda: rff.sample_weights([FEATURES], X[None], Y[None], 0.0, [rng()]), "noise_variance"),
-    ],
-)  # fmt: skip
-def test_malformed_features_data_of_other_shapes_and_no_noise_are_refused(call, message):
-    with pytest.raises(ConfigError, match=message):
-        call()

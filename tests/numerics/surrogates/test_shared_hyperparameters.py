@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.surrogates import gp, kernels
 from fbo_flower.numerics.surrogates import shared_hyperparameters as grid
 
@@ -54,10 +53,3 @@ def test_many_observations_find_all_three_and_a_known_noise_decides_the_other_tw
     assert smooth[2] == pytest.approx(np.log(0.05), abs=0.2)
     assert rough[0] < smooth[0]  # noise that must be structure is short
     assert grid.estimate(total, 0.0)[2] == pytest.approx(np.log(1e-6))
-
-
-def test_data_of_other_shapes_are_refused():
-    with pytest.raises(ConfigError, match=r"shape \(F,\)"):
-        grid.log_likelihoods(np.zeros((3, 2)), np.zeros(3), "rbf", np.ones(1))
-    with pytest.raises(ConfigError, match=r"\(540,\)"):
-        grid.estimate(np.zeros(3))
