@@ -97,13 +97,6 @@ def test_reported_values_are_those_of_the_batch_whichever_agent_is_asked(kind):
 
 
 @KINDS
-def test_with_a_heavy_weight_each_agent_takes_its_own_best_point(kind):
-    acquisition, local, _ = problem(kind, 3, 60, 3)
-    best = batch.maximise_batch(acquisition, local, 1e9, 1, np.random.default_rng(0))
-    np.testing.assert_array_equal(best.index, local.argmax(axis=1))
-
-
-@KINDS
 @pytest.mark.parametrize(("num_points", "num_agents"), [(1, 1), (1, 3), (40, 1), (2, 5)])
 def test_smallest_sets_and_federations_work(kind, num_points, num_agents):
     acquisition, local, _ = problem(kind, 4, num_points, num_agents)

@@ -27,15 +27,6 @@ def test_blocks_of_points_give_what_all_points_give_at_once(monkeypatch):
     np.testing.assert_allclose(kg.knowledge_gradient_from_factor(mean, factor, 0.02), whole, rtol=1e-12)
 
 
-def test_cases_by_hand():
-    # s = 4 / sqrt(4 + 5) = 4/3 at the first point, breakpoint 3/4, h(-3/4) = .3011374 - 3/4 * .2266274
-    gains = kg.knowledge_gradient_from_factor(np.array([0.0, 1.0]), np.diag([2.0, 0.0]), 5.0)
-    np.testing.assert_allclose(gains, [4 / 3 * 0.1311669, 0], rtol=1e-6)
-    # equal means earn the expected range: max of +xi and -xi is |xi|
-    gains = kg.knowledge_gradient_from_factor(np.zeros(2), np.array([[1.0], [-1.0]]), 0.0)
-    np.testing.assert_allclose(gains, np.sqrt(2 / np.pi))
-
-
 def test_nothing_is_learnt_from_one_point_from_certainty_or_from_a_common_shift():
     for factor in (np.full((1, 1), 2.0), np.zeros((3, 3)), np.ones((3, 1)), np.zeros((3, 0))):
         gains = kg.knowledge_gradient_from_factor(np.arange(float(len(factor))), factor, 0.1)

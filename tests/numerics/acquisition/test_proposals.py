@@ -90,14 +90,6 @@ def test_the_volume_improvement_is_that_of_a_plain_reference(reference):
     np.testing.assert_allclose(np.exp(surface(Z)), expected, rtol=1e-6, atol=1e-9)
 
 
-def test_the_minimum_of_a_bowl_is_found_better_than_by_chance():
-    generator = rng()
-    x = generator.random((5, 2))
-    while len(x) < 20:
-        x = np.vstack([x, next_point(improvement(x, bowl(x)), x, generator).x])
-    assert bowl(x).min() < 1e-3 < min(bowl(rng(seed).random((20, 2))).min() for seed in range(3))
-
-
 def test_a_proposal_keeps_its_distance_from_points_seen():
     x = rng(1).random((40, 1))
     found = next_point(improvement(x, bowl(x)), x, rng(), min_distance=0.005)
@@ -135,20 +127,6 @@ def test_awkward_losses_still_give_a_point(case):
         found = next_point(surface, x, rng(3), num_candidates=64)
         assert np.isfinite(found.value)
         assert ((found.x >= 0) & (found.x <= 1)).all()
-
-
-def test_equal_losses_send_the_search_far_from_points_seen():
-    x = rng(1).random((10, 2)) * 0.3
-    found = next_point(improvement(x, np.full(10, 0.5)), x, rng())
-    assert np.linalg.norm(x - found.x, axis=1).min() > 0.4
-
-
-def test_the_noise_of_a_loss_is_fitted():
-    x, share = rng(1).random((60, 2)), 0.3
-    signal, stddev = bowl(x) / bowl(x).std(), np.sqrt(share / (1 - share))
-    surfaces = [improvement(x, signal + stddev * rng(seed).standard_normal(60)) for seed in range(6, 11)]
-    fitted = [surface.posterior.hyperparameters.noise_variance for surface in surfaces]
-    assert np.median(fitted) == pytest.approx(share, rel=0.4)  # of the standardised loss's variance
 
 
 def test_the_incumbent_is_what_the_surrogate_believes_or_if_asked_for_the_best_observation():

@@ -34,15 +34,6 @@ def test_pooling_equals_the_posterior_of_the_pooled_data(num_agents):
     assert np.abs(np.mean(means, axis=0) - expected).max() > 0.1
 
 
-def test_a_fine_set_serves_observations_between_its_points():
-    x, y = data(40, on_points=False)
-    mean, covariance = pooling.pool([pooling.observe(x, y, AT, H)])
-    belief = gp.posterior(x, y, H)
-    np.testing.assert_allclose(CHOSEN.basis @ mean, belief.predict(POINTS)[0], atol=1e-4)
-    found = CHOSEN.basis @ covariance @ CHOSEN.basis.T
-    np.testing.assert_allclose(found, belief.covariance(POINTS), atol=1e-4)
-
-
 def test_what_a_coarse_set_leaves_open_counts_as_noise():
     """Few pivots: without the open variance as noise the belief is far too sure."""
     coarse = POINTS[::29]
