@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -124,6 +124,10 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def secure_sums(self) -> int:
         """The smallest number of agents in a secure sum; 0 for no secure sums."""
         return 0
+
+    def for_outputs(self, names: tuple[str, ...]) -> Self:
+        """Return the algorithm for a federation that shares these outputs, see `Federation`."""
+        return self
 
     # -- the server's half ---------------------------------------------------------------------
 

@@ -183,7 +183,7 @@ class LocalEI(EIOptions[State]):
     def model(self, task: Task, agent_state: AgentState) -> Steps[Model]:
         """Return the agent's model, fitted to its observations."""
         if agent_state.history.outputs is not None:
-            return (yield from self._model_of_outputs(agent_state))
+            return (yield from self.model_of_outputs(task, agent_state))
         x, y = self.observations(agent_state)
         hyperparameters = yield fit_of(agent_state, x, y)
         process = yield Condition(x, y, hyperparameters)
@@ -191,14 +191,16 @@ class LocalEI(EIOptions[State]):
         none = np.empty((0, agent_state.space.dimension))
         return Model(improvement, y, process.means, hyperparameters.to_array(), none)
 
-    def _model_of_outputs(self, agent_state: AgentState) -> Steps[Model]:
-        x, ys, least, start = self.outputs(agent_state)
-        fits, processes = [], []
+    def model_of_outputs(self, task: Task, agent_state: AgentState) -> Steps[Model]:
+        """Return the agent's model of several outputs."""
+        x, ys, least, start = self.outputs_for(task, agent_state)
+        processes, at_own, fits = [], [], []
         for output, y in enumerate(ys):
-            fits.append((yield fit_of(agent_state, x, y, output=output)))
-        for y, fitted in zip(ys, fits, strict=True):
-            processes.append(GuidedImprovement((yield Condition(x, y, fitted)), 0.0))
-        means = np.array([process.process.means for process in processes])
+            process, own, fitted = yield from self.process(task, agent_state, output, x, y)
+            processes.append(process)
+            at_own.append(own)
+            fits.append(fitted)
+        means = np.array(at_own)
         objectives = range(len(agent_state.aims.objectives))
         improvement = FeasibleImprovement(tuple(processes), Goal.of(means, objectives, least, start))
         holds = feasible(means, least)
@@ -207,8 +209,19 @@ class LocalEI(EIOptions[State]):
             front = np.flatnonzero(holds)[non_dominated(means[list(objectives)].T[holds])]
         else:  # the nearest to holding them
             ranks, front = -np.maximum(least[:, None] - means, 0.0).sum(axis=0), np.empty(0, dtype=np.int64)
-        theta = np.array([fitted.to_array() for fitted in fits])
-        return Model(improvement, ys, ranks, theta, agent_state.history.points[front])
+        return Model(improvement, ys, ranks, np.array(fits), agent_state.history.points[front])
+
+    def outputs_for(self, task: Task, agent_state: AgentState) -> tuple[Array, Array, Array, Array]:
+        """Return `outputs` in the units of the model for a task."""
+        return self.outputs(agent_state)
+
+    def process(
+        self, task: Task, agent_state: AgentState, output: int, x: Array, y: Array
+    ) -> Steps[tuple[GuidedImprovement, Array, Array]]:
+        """Return the process of an output, its means `(n,)` at own points, and the fitted `theta`."""
+        fitted = yield fit_of(agent_state, x, y, output=output)
+        process = yield Condition(x, y, fitted)
+        return GuidedImprovement(process, 0.0), process.means, fitted.to_array()
 
     def step(
         self, task: Task, agent_state: AgentState, rng: np.random.Generator
@@ -294,6 +307,8 @@ def _in_units_of(number: float, values: Array, y: Array) -> float:
     These are never raised to a fence, so for "winsorise" and "standardise" the line is exact. NaN if they are
     equal.
     """
+    if not len(values):
+        return math.nan
     order = np.argsort(values, kind="stable")
     middle, top = order[len(order) // 2], order[-1]
     if values[top] == values[middle]:
