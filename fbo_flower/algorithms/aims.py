@@ -49,11 +49,15 @@ class Aims:
     @staticmethod
     def of(
         minimize: object = False,
-        objectives: Mapping[str, str] | None = None,
-        limits: Mapping[str, Limit] | None = None,
+        objectives: Mapping[str, str] | str | None = None,
+        limits: Mapping[str, Limit] | str | None = None,
         reference: Mapping[str, float] | None = None,
     ) -> Aims:
         """Return the aims that a user writes down.
+
+        Parameters
+        ----------
+        objectives, limits : by name, or as text: "accuracy max, kilobytes min" and "latency_ms <= 20"
 
         Raises
         ------
@@ -73,10 +77,13 @@ class Aims:
             raise ConfigError(
                 'objectives: expected no minimize beside them; write objectives={"loss": "min"}'
             )
+        if isinstance(objectives, str):
+            parts = [part.strip().rpartition(" ") for part in objectives.split(",")]
+            objectives = {name.strip() or way: way if name else "" for name, _, way in parts}
         if not isinstance(objectives, Mapping) or not 1 <= len(objectives) <= MOST_OBJECTIVES:
             raise ConfigError(
-                f"objectives: expected a dict of 1 to {MOST_OBJECTIVES} names, each with 'max' or 'min', got "
-                f"{objectives!r}"
+                f"objectives: expected a dict of 1 to {MOST_OBJECTIVES} names, each with 'max' or 'min', or "
+                f"text such as 'accuracy max, kilobytes min', got {objectives!r:.200}"
             )
         _check_names("objectives", objectives)
         for name, direction in objectives.items():

@@ -24,7 +24,7 @@ from fbo_flower.algorithms.registry import RECOMMENDED, register
 from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
 from fbo_flower.errors import ConfigError, did_you_mean, kind_of
-from fbo_flower.simulation.agents import aims_of, check_agents, check_initial, problem_app
+from fbo_flower.simulation.agents import check_agents, check_initial, problem_app
 from fbo_flower.simulation.annotation import annotate
 from fbo_flower.simulation.clocked_grid import ClockedGrid, duration_of, with_simulated_times
 from fbo_flower.simulation.engines import engine_name, run_on_engine
@@ -297,7 +297,7 @@ def observations(study: Study, problem: Problem, without: tuple[str, ...] = ()) 
     Failed trials are left out, and so are the agents in `without`.
     """
     held = study.observations(problem.space, without)
-    sign = -1.0 if study.any_minimizes != aims_of(problem).minimize else 1.0
+    sign = -1.0 if study.any_minimizes != problem.aims.minimize else 1.0
     return {agent: (points, sign * values) for agent, (points, values) in held.items()}
 
 
@@ -305,7 +305,7 @@ def _held_before(
     start: Start, algorithm: Algorithm[Any], problem: Problem, seed: int, engine: str | RayEngine, keep: Keep
 ) -> Prior:
     """Return the observations that each agent holds before the study; the algorithm's `targets` hold none."""
-    if start.gives_observations and (algorithm.roles or aims_of(problem).has_outputs):
+    if start.gives_observations and (algorithm.roles or problem.aims.has_outputs):
         reason = (
             f"{algorithm.name}, because its sites begin without any" if algorithm.roles else "several outputs"
         )

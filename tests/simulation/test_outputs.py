@@ -171,6 +171,7 @@ def test_an_output_that_is_no_finite_number_fails_the_trial() -> None:
         ({"objectives": {"a": "max"}, "minimize": True}, "objectives: expected no minimize beside them"),
         ({"objectives": {"a": "up"}}, "objectives: a: expected 'max' or 'min', got 'up'"),
         ({"objectives": {}}, "objectives: expected a dict of 1 to 3 names"),
+        ({"objectives": "accuracy"}, "objectives: accuracy: expected 'max' or 'min', got ''"),
         ({"objectives": dict.fromkeys("abcd", "max")}, "objectives: expected a dict of 1 to 3 names"),
         (
             {"objectives": {"a": "max"}, "limits": {"b": "< 3"}},

@@ -64,13 +64,15 @@ class DigitsSVM(Problem):
         from sklearn.svm import SVC  # takes a second to import, so only evaluations import it
 
         self.check_partition(partition)
-        agent = _agent(self, partition)
+        agent = agent_of(self, partition)
         model = SVC(C=number(config, "C"), gamma=number(config, "gamma"))
         model.fit(agent.x_train, agent.y_train)
         return float(np.mean(model.predict(agent.x_validation) == agent.y_validation))
 
 
-class _Agent(NamedTuple):
+class Agent(NamedTuple):
+    """Pixels and digits of an agent's rows, and which of them validate."""
+
     x_train: NDArray[np.float64]
     y_train: NDArray[np.intp]
     x_validation: NDArray[np.float64]
@@ -95,11 +97,10 @@ def _parts(problem: DigitsSVM) -> list[NDArray[np.intp]]:
 
 
 @lru_cache(maxsize=4096)
-def _agent(problem: DigitsSVM, partition: int) -> _Agent:
+def agent_of(problem: DigitsSVM, partition: int) -> Agent:
+    """Return an agent's own rows."""
     pixels, digits = _digits()
     rows = _parts(problem)[partition]
     rng = generator(problem.seed, problem.name, "split", partition)
     train, validation = train_validation(digits[rows], problem.train_fraction, rng)
-    return _Agent(
-        pixels[rows[train]], digits[rows[train]], pixels[rows[validation]], digits[rows[validation]]
-    )
+    return Agent(pixels[rows[train]], digits[rows[train]], pixels[rows[validation]], digits[rows[validation]])
