@@ -172,6 +172,35 @@ class Aims:
         values = [float(sign * value) + 0.0 for sign, value in zip(self.signs, row, strict=True)]
         return dict(zip(self.names, values, strict=True)) if all(map(math.isfinite, values)) else {}
 
+    def observed(self, values: Array | Mapping[str, Array]) -> tuple[Array, Array | None]:
+        """Return values `(n,)` and outputs `(n, O)` of observations as measured, larger is better.
+
+        A row with a NaN or an infinity counts as failed.
+
+        Parameters
+        ----------
+        values : `(n,)`; with several objectives or limits name -> `(n,)`, other names are left out
+
+        Raises
+        ------
+        ConfigError
+            If outputs are missing, or differ in length.
+        """
+        if not self.has_outputs and not isinstance(values, Mapping):
+            numbers = np.asarray(values, dtype=np.float64)
+            return (-numbers if self.minimize else numbers), None
+        if not isinstance(values, Mapping) or not set(self.names) <= set(values) or not self.names:
+            got = f"outputs {', '.join(map(str, values))}" if isinstance(values, Mapping) else "one number"
+            raise ConfigError(
+                f"prior: expected observations of {', '.join(self.names) or 'one number'}, got {got}"
+            )
+        try:
+            outputs = self.signs * np.array([values[name] for name in self.names], dtype=np.float64).T
+        except ValueError as error:
+            raise ConfigError(f"prior: expected arrays of one length for {', '.join(self.names)}") from error
+        outputs[~np.isfinite(outputs).all(axis=1)] = np.nan
+        return outputs[:, 0].copy(), outputs if self.has_outputs else None
+
     # -- who may know what -----------------------------------------------------------------------
 
     def to_json(self, *, bounds: bool = False) -> str:

@@ -121,8 +121,8 @@ class SimulationPlan:
             options |= {name: text for name, text in aims.items() if text}
             problem = make_problem(given["problem"], given["agents"], given["seed"], options)
         else:
-            own = (given[name] for name in ("function", "data", "space", "seed"))
-            problem = own_problem(*own, Aims.of(given["minimize"], **aims))
+            function, data, space, seed = (given[name] for name in ("function", "data", "space", "seed"))
+            problem = own_problem(function, data, space, seed, Aims.of(given["minimize"], **aims))
         problem.check_data()
         warm = self.start.warm_start
         if warm is not None and not any(self.warm(contestant) for contestant in self.contestants):

@@ -25,8 +25,8 @@ SPACE = SearchSpace({"C": Float(1e-3, 1e3, log=True), "gamma": Float(1e-6, 10.0,
 
 
 @dataclass(frozen=True)
-class DigitsSVM(Problem):
-    """Validation accuracy of an RBF SVM in `C` and `gamma`; deterministic.
+class Digits(Problem):
+    """The digits, distributed over the agents; subclasses say which model learns them.
 
     Attributes
     ----------
@@ -39,9 +39,7 @@ class DigitsSVM(Problem):
     min_size: int = 40
     train_fraction: float = 0.6
 
-    name: ClassVar[str] = "digits-svm"
     metric: ClassVar[str] = "validation accuracy"
-    default_agents: ClassVar[int] = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,6 +50,14 @@ class DigitsSVM(Problem):
         self.expect(
             "num_agents", self.num_agents <= most, f"at most {most} agents with min_size={self.min_size}"
         )
+
+
+@dataclass(frozen=True)
+class DigitsSVM(Digits):
+    """Validation accuracy of an RBF SVM in `C` and `gamma`; deterministic."""
+
+    name: ClassVar[str] = "digits-svm"
+    default_agents: ClassVar[int] = 20
 
     @property
     def space(self) -> SearchSpace:
@@ -88,7 +94,7 @@ def _digits() -> tuple[NDArray[np.float64], NDArray[np.intp]]:
 
 
 @lru_cache(maxsize=8)
-def _parts(problem: DigitsSVM) -> list[NDArray[np.intp]]:
+def _parts(problem: Digits) -> list[NDArray[np.intp]]:
     rng = generator(problem.seed, problem.name, "parts")
     labels = _digits()[1]
     return dirichlet(
@@ -97,7 +103,7 @@ def _parts(problem: DigitsSVM) -> list[NDArray[np.intp]]:
 
 
 @lru_cache(maxsize=4096)
-def agent_of(problem: DigitsSVM, partition: int) -> Agent:
+def agent_of(problem: Digits, partition: int) -> Agent:
     """Return an agent's own rows."""
     pixels, digits = _digits()
     rows = _parts(problem)[partition]

@@ -14,7 +14,7 @@ from fbo_flower.algorithms.aims import Aims
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.problems.base import Config, number
-from fbo_flower.simulation.problems.digits_svm import DigitsSVM, agent_of
+from fbo_flower.simulation.problems.digits_svm import Digits, agent_of
 from fbo_flower.space.space import Float, Int, SearchSpace
 
 NODE_BYTES = 16  # of a tree: pixel, threshold, two children, each of four bytes
@@ -25,7 +25,7 @@ SPACE = SearchSpace(
 
 
 @dataclass(frozen=True)
-class DigitsTrees(DigitsSVM):
+class DigitsTrees(Digits):
     """Validation accuracy, kilobytes of the nodes, and mean comparisons of a prediction; deterministic.
 
     Attributes
