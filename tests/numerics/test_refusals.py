@@ -44,10 +44,6 @@ def interpolant(*parts):
     return scattered.DelaunayInterpolant(*parts)
 
 
-def distance(size):
-    return bures.distance(ZEROS(2), EYE(2), ZEROS(size), EYE(size))
-
-
 def barycenter(covariances, weights=None, start=None):
     return bures.barycenter(covariances, weights, start=start)
 
@@ -84,7 +80,6 @@ ROWS = [
     # -- aggregation
     ("at least 2 agents", agreement.agreement, [INCREMENT]),
     ("at least 2 agents", agreement.log_bayes_factors, [INCREMENT]),
-    (r"Gaussian b: expected mean \(2,\)", distance, 3),
     (r"expected \(N, S, S\)", barycenter, EYE(3)),
     ("finite", barycenter, np.full((2, 3, 3), np.nan)),
     *(("weights", barycenter, EYE(3)[None], weights) for weights in (ONES(3), -ONES(1), ZEROS(1))),
@@ -145,7 +140,6 @@ ROWS = [
     ("rbf, matern52", kernels.kernel, "linear", ZEROS((1, 2)), ZEROS((1, 2)), ONES(2)),
     *(("cut: expected at least 1e-12", pivots.choose_pivots, CUBE, H, c) for c in (0.0, 1e-13, 1.0, np.nan)),
     (r"points: expected \(S, 2\)", pivots.choose_pivots, ZEROS((4, 3)), H),
-    ("diagonal", pivots.pivoted_cholesky, lambda i: EYE(2)[i], np.array([1.0, 0.0])),
     ("increment", pooling.Increment, EYE(3), ZEROS(2)),
     ("at least one", pooling.pool, []),
     *(("expected", rff.RandomFeatures, *parts) for parts in (

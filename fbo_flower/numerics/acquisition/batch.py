@@ -66,15 +66,11 @@ class JointMaximum:
     index : `(N,)`, the agents' points
     value : `central + beta sum_n local_n(x_n)`
     central : the batch's value under the central acquisition
-    starts : final value of each start
-    updates : number of searches over one agent's points, in all starts
     """
 
     index: IntArray
     value: float
     central: float
-    starts: Array
-    updates: int
 
 
 def maximise_batch(
@@ -106,16 +102,15 @@ def maximise_batch(
         ends.append(search.run(fixed))
     design, value = max(ends, key=lambda end: end[1])
     own = float(search.own[np.arange(num_agents), design].sum())
-    return JointMaximum(design, value, value - own, np.array([end[1] for end in ends]), search.updates)
+    return JointMaximum(design, value, value - own)
 
 
 class _Search:
-    """The moves of the search, and the number of searches over one agent's points."""
+    """The moves of the search."""
 
     def __init__(self, acquisition: BatchAcquisition, own: Array) -> None:
         self.acquisition, self.own = acquisition, own
         self.length = max(SHORTLIST * FEW // max(len(own), FEW), FEWEST)  # of a shortlist
-        self.updates = 0
 
     def run(self, fixed: IntArray) -> tuple[IntArray, float]:
         """Complete a batch greedily and improve it; return it with its value."""
@@ -142,7 +137,6 @@ class _Search:
 
     def shortlist(self, design: IntArray, agent: int) -> tuple[IntArray, Array]:
         """Return the points with the best guesses for an agent, best value first, and their values."""
-        self.updates += 1
         num_points, own = self.own.shape[1], self.own[agent]
         if num_points <= self.length:
             points = np.arange(num_points)

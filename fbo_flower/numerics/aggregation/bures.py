@@ -1,4 +1,4 @@
-"""Distance and barycenter of Gaussians in the 2-Wasserstein metric, and weights of those that are averaged.
+"""Barycenter of Gaussians in the 2-Wasserstein metric, and weights of those that are averaged.
 
 `W_2^2(N(a, A), N(b, B)) = |a - b|^2 + min_Q |A^{1/2} - B^{1/2} Q|_F^2` over orthogonal `Q`: covariances are
 compared by factors, `K = F F^T`, which are unique up to a rotation from the right. So the barycenter of
@@ -65,24 +65,6 @@ class Barycenter:
     spread: float
     rank: int
     converged: bool
-
-
-def distance(mean_a: Array, covariance_a: Array, mean_b: Array, covariance_b: Array) -> float:
-    """Return the 2-Wasserstein distance of two Gaussians; covariances `(S, S)` may be singular.
-
-    Computed from the matched factors, not from `tr A + tr B - 2 tr (A^{1/2} B A^{1/2})^{1/2}`: nothing
-    cancels, and equal Gaussians are at distance 1e-15 instead of 1e-8.
-    """
-    size = len(mean_a)
-    for name, mean, covariance in (("a", mean_a, covariance_a), ("b", mean_b, covariance_b)):
-        if mean.shape != (size,) or covariance.shape != (size, size):
-            raise ConfigError(
-                f"Gaussian {name}: expected mean ({size},) and covariance ({size}, {size}), "
-                f"got {mean.shape} and {covariance.shape}"
-            )
-    a, b = _factors(np.stack([covariance_a, covariance_b]), np.arange(2))
-    u, _, vt = np.linalg.svd(b.T @ a)
-    return math.hypot(float(np.linalg.norm(mean_a - mean_b)), float(np.linalg.norm(a - b @ (u @ vt))))
 
 
 def barycenter(
@@ -158,11 +140,7 @@ def _iterate(
         if residual <= tolerance or iteration == max_iterations:
             break
         if gain > last + 1e-12 * abs(last) and history:
-            factor, history, last = (
-                plain,
-                [],
-                math.inf,
-            )  # the mixed step increased the spread: repeat it plainly
+            factor, history, last = plain, [], math.inf  # the mixed step increased it: repeat it plainly
             continue
         last, plain = gain, pulled
         history = [*history[-MEMORY:], (defect, pulled)]

@@ -180,16 +180,10 @@ def _modes(
 
 
 def fit_one(
-    x: Array,
-    y: Array,
-    kernel: str,
-    start: Hyperparameters | None = None,
-    priors: Priors = DEFAULT_PRIORS,
-    known: Known | None = None,
+    x: Array, y: Array, kernel: str, priors: Priors = DEFAULT_PRIORS, known: Known | None = None
 ) -> Hyperparameters:
     """Return `fit` of one process with `x (n, F)` and `y (n,)`."""
-    begin = None if start is None else start.to_array()[None]
-    modes = fit(x[None], y[None], kernel, begin, priors, () if known is None else [known])
+    modes = fit(x[None], y[None], kernel, priors=priors, known=() if known is None else [known])
     return Hyperparameters.from_array(kernel, modes.theta[0])
 
 

@@ -88,9 +88,6 @@ def test_reported_values_are_those_of_the_batch_whichever_agent_is_asked(kind):
         assert best.central == pytest.approx(value, rel=1e-9)
     own = local[np.arange(3), best.index].sum()
     assert best.value == pytest.approx(value + beta * own, rel=1e-9)
-    assert best.value == best.starts.max()
-    assert best.starts.shape == (3,)
-    assert best.updates > 3
     design = np.array([3, 17, 3])  # with a duplicate
     values = [acquisition.values(design, agent, design[agent : agent + 1])[0] for agent in range(3)]
     np.testing.assert_allclose(values, values[0], rtol=1e-9)

@@ -8,10 +8,10 @@ from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.acquisition.proposals import (
     KERNEL,
     merge_equal,
-    next_point,
     plan_improvement,
     plan_volume_improvement,
 )
+from fbo_flower.numerics.optim.maximise import maximise
 
 
 def rng(seed=0):
@@ -90,13 +90,6 @@ def test_the_volume_improvement_is_that_of_a_plain_reference(reference):
     np.testing.assert_allclose(np.exp(surface(Z)), expected, rtol=1e-6, atol=1e-9)
 
 
-def test_a_proposal_keeps_its_distance_from_points_seen():
-    x = rng(1).random((40, 1))
-    found = next_point(improvement(x, bowl(x)), x, rng(), min_distance=0.005)
-    assert np.abs(x - found.x).min() >= 0.005
-    assert found.avoided
-
-
 SPREAD = rng(7).random((60, 2))
 ONE_POINT = np.full((60, 2), 0.3)
 AWKWARD = {
@@ -124,7 +117,8 @@ def test_awkward_losses_still_give_a_point(case):
         volume_improvement(x, losses),
         volume_improvement(x, losses, reference=np.array([1.0, 1.0])),
     ):
-        found = next_point(surface, x, rng(3), num_candidates=64)
+        candidates = rng(3).random((1, 64, 2))
+        (found,) = maximise([surface], candidates, np.arange(2), avoid=x[None], min_distance=0.005)
         assert np.isfinite(found.value)
         assert ((found.x >= 0) & (found.x <= 1)).all()
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import chisquare
 
+from fbo_flower.numerics.acquisition import scalarization
 from fbo_flower.numerics.acquisition.scalarization import draw_weights, normalise, tchebycheff
 
 
@@ -15,11 +16,12 @@ def rng(seed=0):
 
 
 @pytest.mark.parametrize(("num_losses", "resolution"), [(1, 3), (2, 5), (3, 4), (4, 2)])
-def test_every_weight_vector_of_the_lattice_is_drawn_equally_often(num_losses, resolution):
+def test_every_weight_vector_of_the_lattice_is_drawn_equally_often(num_losses, resolution, monkeypatch):
+    monkeypatch.setattr(scalarization, "RESOLUTION", resolution)
     generator, places = rng(1), itertools.product(range(resolution + 1), repeat=num_losses)
     counts = {count: 0 for count in places if sum(count) == resolution}
     for _ in range(100 * len(counts)):
-        weights = draw_weights(num_losses, generator, resolution=resolution)
+        weights = draw_weights(num_losses, generator)
         counts[tuple(int(n) for n in np.rint(weights * resolution))] += 1  # KeyError off the lattice
     if len(counts) > 1:
         assert chisquare(list(counts.values())).pvalue > 1e-3

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import scipy.linalg
 from acquisition_cases import mesh
 from scipy.optimize import minimize
 
@@ -63,20 +62,6 @@ def posteriors(num=3, side=8, observations=10, lengthscale=0.3):
     rng = np.random.default_rng(0)
     x = points[rng.integers(0, len(points), (num, observations))]
     return np.array([gp.posterior(rows, np.zeros(observations), h).covariance(points) for rows in x])
-
-
-# -- distance ----------------------------------------------------------------------------------------------
-
-
-def test_distance_is_the_formula_as_printed_and_that_of_means_and_deviations_if_covariances_commute():
-    a, b = spd(2, 6)
-    m, zero = np.arange(6.0), np.zeros(6)
-    expected = m @ m + np.trace(a + b - 2.0 * scipy.linalg.sqrtm(root(a) @ b @ root(a)).real)
-    assert bures.distance(m, a, zero, b) ** 2 == pytest.approx(expected)
-    assert bures.distance(m, a, m, a) < 1e-12 * np.sqrt(a.trace())
-    q, a, b = rotation(6), np.array([0.0, 1.0, 2.0, 3.0, 4.0, 1.0]), np.array([3.0, 1.0, 0.0, 5.0, 4.0, 2.0])
-    found = bures.distance(m, q * a**2 @ q.T, zero, q * b**2 @ q.T)
-    assert found == pytest.approx(np.hypot(np.linalg.norm(m), np.linalg.norm(a - b)))
 
 
 # -- barycenter: closed forms ------------------------------------------------------------------------------
