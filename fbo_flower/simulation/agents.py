@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -37,10 +37,12 @@ def names_of(problem: Problem) -> tuple[str, ...]:
     return tuple(problem.agent_name(partition) for partition in range(problem.num_agents))
 
 
-def aims_of(problem: Problem, limits: Mapping[str, Limit] | None = None) -> Aims:
+def aims_of(
+    problem: Problem, limits: Mapping[str, Limit] | None = None, private: Sequence[str] | None = None
+) -> Aims:
     """Return the objectives and limits of an agent; `limits` are its own bounds."""
     aims = problem.aims if isinstance(problem, OwnObjective) else NUMBER
-    return aims.with_limits(limits)
+    return aims.with_limits(limits).keeping(private)
 
 
 def check_initial(algorithm: Algorithm[Any]) -> None:
@@ -108,12 +110,12 @@ def check_agents(
         return
     if algorithm.roles:
         raise ConfigError(
-            "max_trials, participation, fixed, limits: expected none with "
+            "max_trials, participation, fixed, limits, private: expected none with "
             f"{algorithm.name}, whose sites have roles"
         )
     for partition in range(problem.num_agents):
         own = agents.of_agent(names_of(problem), partition)
-        aims_of(problem, own.get("limits"))
+        aims_of(problem, own.get("limits"), own.get("private"))
         check_subset(algorithm, held_space(problem.space, own.get("fixed")))
 
 
@@ -187,6 +189,6 @@ def problem_agent(
         pruning=pruning,
         disclose_curves=pruning.rule == FEDERATED,
         algorithms=[type(algorithm.inner)],  # workers know no class of a notebook
-        aims=aims_of(problem, own.pop("limits", None)),
+        aims=aims_of(problem, own.pop("limits", None), own.pop("private", None)),
         **own,
     )
