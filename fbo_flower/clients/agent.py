@@ -377,7 +377,8 @@ class TuningAgent(NumPyClient):
             algorithm, task, accepted, evaluate, context.draws, evaluate.arrays, noise, at_once
         )
         reply = self._reply(replace(request, task=task), result, context)
-        if task.num_trials and self._operator.is_spent(memory):
+        ended = algorithm.inner.has_ended(result.agent_state)
+        if task.num_trials and (ended or self._operator.is_spent(memory)):
             reply = wire.mark_spent(reply)
         sent: list[ledger.LedgerEntry] = []
         if memory.keeps_ledger:
