@@ -485,7 +485,8 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
 
     def _writes(self, agent_state: AgentState) -> bool:
         """Return whether the agent writes rows: its operator fixes no parameter, keeps no value."""
-        return agent_state.space.whole is agent_state.space and bool(self._shared(agent_state))
+        kept = {*agent_state.aims.private} & {*self.shared_outputs}
+        return agent_state.space.whole is agent_state.space and not kept and bool(self._shared(agent_state))
 
     def _level(self, pool: Pool, place: int) -> trend.Level:
         """Return what is known of the units of one of the values of a row."""

@@ -400,6 +400,10 @@ class Algorithm(Configurable, ABC, Generic[State]):
         values = agent_state.usable_values(own=True)
         return float(np.nanmax(values)) if np.isfinite(values).any() else float("nan")
 
+    def has_ended(self, agent_state: AgentState) -> bool:
+        """Return whether the agent has ended its own search and makes no more trials of this study."""
+        return False
+
     def best_mean(self, agent_state: AgentState, *, own: bool = True) -> tuple[Array, float] | None:
         """Return the evaluated point `(D,)` that has the best posterior mean, and this mean as a value.
 

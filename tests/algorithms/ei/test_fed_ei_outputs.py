@@ -18,7 +18,7 @@ from fbo_flower.algorithms.secure_member import Written
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import trend
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Agents, simulate
 
 NAMES = ("gain", "cost")
 AIMS = Aims.of(False, {"gain": "max"}, {"cost": 0.9})
@@ -169,3 +169,55 @@ def test_an_earlier_study_with_other_outputs_is_refused() -> None:
 def test_own_rows_are_known_again_in_all_columns() -> None:
     state, _ = answered(pool_of(SCORES), agent_of(START, outputs_at(START)))
     assert Written.of(state).own_rows.shape[1] == 4
+
+
+# -- what an operator keeps ------------------------------------------------------------------------------
+
+SECRETS = np.random.default_rng(5).standard_normal((2, 6))  # two worlds of a private output
+
+
+def told_by(secrets: np.ndarray, aims: Aims, algorithm: FedEI) -> list[np.ndarray]:
+    """All numbers that leave an agent that has evaluated six points, whatever it is asked."""
+    points = generator(0, "points").random((6, 2))
+    outputs = np.column_stack([points.sum(axis=1), secrets])
+    told, sent = {}, []
+    state = agent_of(points, outputs, aims).write(**{"pool.first": np.array([2, 2])})
+    for values in ({}, {"slots": 64}, {"slots": 128}):
+        state, report = answered(Task(Phase.TRAIN, 2, 6, 0, told, values), state, algorithm)
+        sent += report.arrays.values()
+        level = report.arrays.get("level", np.zeros(algorithm.num_values * trend.NUM_SUMS))
+        told = told or {"level": 4 * level}
+    return sent
+
+
+def test_an_attack_on_a_private_output_finds_nothing_in_what_the_agent_sends() -> None:
+    """Who knows both worlds cannot tell which of them the agent lives in; without `private` one row can."""
+    for private, names in (((), NAMES), (("cost",), ("gain",))):
+        aims = AIMS.keeping(private)
+        algorithm = FedEI(secure_sums=0, num_candidates=64).for_outputs(names)
+        one, other = (told_by(secrets, aims, algorithm) for secrets in SECRETS)
+        assert len(one) > 1
+        tell = [not np.array_equal(*pair) for pair in zip(one, other, strict=True)]
+        assert any(tell) == (not private)
+
+
+def test_an_agent_sends_nothing_to_a_server_that_asks_for_an_output_it_keeps() -> None:
+    """Neither from the start, nor what it had offered before its operator kept the output."""
+    assert told_by(SECRETS[0], AIMS.keeping(["cost"]), ALGORITHM) == []
+    points = generator(0, "points").random((6, 2))
+    state = agent_of(points, outputs_at(points))
+    task = Task(Phase.TRAIN, 2, 6, 0, {"level": LEVEL}, {"slots": 64})
+    offered, report = answered(task, state)
+    assert len(report.arrays["rows"]) == 2
+    assert not answered(task, replace(offered, aims=AIMS.keeping(["cost"])))[1].arrays
+
+
+def test_one_operator_keeps_an_output_and_all_share_the_others() -> None:
+    study = simulate(
+        score, SQUARE, Agents({"a": 0.0, "b": 0.02, "c": 0.04}, private={"b": ["cost"]}),
+        make_algorithm("fed-ei", {"num_candidates": 64}), 4, engine="inline",
+        objectives={"gain": "max"}, limits={"cost": 0.9},
+    )  # fmt: skip
+    (run,) = study.settings["runs"]
+    assert run["options"]["shared_outputs"] == ["gain"]
+    assert study.best["b"]["outputs"]["cost"] <= 0.9
