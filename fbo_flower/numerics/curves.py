@@ -30,7 +30,7 @@ import numpy as np
 from fbo_flower.numerics.arrays import Array
 
 LEAST_GAINS = 2  # for their standard deviation
-STEP, NUMBER, MEDIAN = 0, 1, 2  # columns of a summary
+STEP, MEDIAN = 0, 2  # columns of a summary
 
 
 def medians_of(by_step: Mapping[int, Sequence[float]]) -> dict[int, float]:
