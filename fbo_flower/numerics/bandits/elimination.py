@@ -184,15 +184,12 @@ def merge(means: npt.ArrayLike, counts: npt.ArrayLike, trim: float = 0.0) -> Mer
             f"counts: expected non-negative {means.shape}, as the means are (M, n); got {counts.shape}"
         )
     there = counts > 0
-    num_clients = there.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = _trimmed(means, there, trim) if trim else np.where(there, means, 0.0).sum(axis=0) / num_clients
-        inverse = np.where(there, 1.0 / counts, 0.0).sum(axis=0)
-        count = np.where(num_clients > 0, num_clients**2 / inverse, 0.0)  # n_eff
-    largest = counts.max(axis=0, initial=0)
-    equal = (np.where(there, counts, largest) == largest).all(axis=0)
-    count = np.where(equal, counts.sum(axis=0), count)
-    return Merged(mean, count * efficiency(trim) if trim else count, num_clients)
+        sums = (np.where(there, a, 0.0).sum(axis=0) for a in (1.0, means, 1.0 / counts, counts))
+        merged = merge_sums(*sums)
+        if not trim:
+            return merged
+        return Merged(_trimmed(means, there, trim), merged.count * efficiency(trim), merged.num_clients)
 
 
 def merge_sums(present: Array, means: Array, inverse: Array, counts: Array) -> Merged:

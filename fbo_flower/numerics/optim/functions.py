@@ -28,7 +28,7 @@ import numpy.typing as npt
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.linalg import solve
 from fbo_flower.numerics.surrogates import gp, kernels
-from fbo_flower.numerics.surrogates.rff import RandomFeatures, cosine_in_place, draw_features
+from fbo_flower.numerics.surrogates.rff import RandomFeatures, cosines_of, draw_features, stack_features
 
 Single = npt.NDArray[np.float32]
 
@@ -149,8 +149,7 @@ class Cosines:
     @staticmethod
     def of(functions: Sequence[SamplePath | LinearFunction]) -> Cosines:
         """Return the features of functions, with their copies in float32."""
-        frequencies = np.array([f.features.frequencies for f in functions])
-        phases = np.array([f.features.phases for f in functions])
+        frequencies, phases = stack_features([f.features for f in functions])
         weights = np.array([f.weights for f in functions])
         both = np.concatenate([frequencies.transpose(0, 2, 1), phases[:, None, :]], axis=1)
         return Cosines(frequencies, phases, weights, (both.astype(np.float32), weights.astype(np.float32)))
@@ -172,10 +171,7 @@ class Cosines:
 
     def exact(self, z: Array) -> Array:
         """Return the cosines `(B, m, M)` at `z (B, m, F)`."""
-        angles = z @ self.frequencies.transpose(0, 2, 1)
-        angles += self.phases[:, None, :]
-        cosine_in_place(angles.reshape(-1))
-        return angles
+        return cosines_of(self.frequencies, self.phases, z)
 
     def take(self, rows: IntArray) -> Cosines:
         """Return the features in `rows`."""
@@ -252,10 +248,7 @@ def sample_paths(
     noise = (deviation_scale * np.sqrt(noise_variance))[:, None] * normals[:, num_features:]
 
     # f_0(X), then (K + s2 I)^-1 (y - f_0(X) - e)
-    angles = x @ np.array([features.frequencies for features in drawn]).transpose(0, 2, 1)
-    angles += np.array([features.phases for features in drawn])[:, None, :]
-    cosine_in_place(angles.reshape(-1))
-    prior = (angles @ weights[:, :, None])[:, :, 0]
+    prior = (cosines_of(*stack_features(drawn), x) @ weights[:, :, None])[:, :, 0]
     residual = y - prior - noise
     coefficients = outputscale[:, None] * solve(gp.covariances(x, hyperparameters), residual)
     return [
