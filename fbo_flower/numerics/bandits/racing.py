@@ -140,8 +140,7 @@ class Cells:
 
     def copy(self) -> Cells:
         """Return an independent copy of the tree."""
-        arrays = (self.depth, self.index, self.parent, self.first_child, self.anchor)
-        return Cells(self.options, self.size, *(array.copy() for array in arrays))
+        return Cells(self.options, self.size, *(getattr(self, name).copy() for name in TREE_ARRAYS))
 
     def _anchors(self, cell: int, depth: int, index: IntArray, mean: Array) -> IntArray:
         dim, arity = self.options.dim, self.options.arity
@@ -174,15 +173,6 @@ def first_cells(options: RacingOptions, budget: int) -> tuple[IntArray, IntArray
         indices.append(np.arange(count, dtype=np.int64))
         total, depth = total + count, depth + 1
     return np.concatenate(depths), np.concatenate(indices)
-
-
-def first_tree(options: RacingOptions, mean: Array) -> Cells:
-    """Return the tree of `first_cells`, in their order, with observed means `mean (n,)`."""
-    cells, inner = Cells(options), 0
-    while cells.size < len(mean):
-        cells.split(inner, mean)
-        inner += 1
-    return cells
 
 
 def grown_tree(options: RacingOptions, depth: IntArray, index: IntArray, mean: Array) -> Cells:
@@ -357,7 +347,8 @@ class Gathering:
             self.means, self.counts = np.pad(self.means, late), np.pad(self.counts, late)
         if self.cells is None:
             self.means, self.counts = np.array(means), np.array(counts)
-            self.cells = first_tree(self.options, elimination.merge(means, counts).mean)
+            asked = first_cells(self.options, self.budget)
+            self.cells = grown_tree(self.options, *asked, elimination.merge(means, counts).mean)
         else:
             self.means = np.concatenate([self.means, means], axis=1)
             self.counts = np.concatenate([self.counts, counts], axis=1)

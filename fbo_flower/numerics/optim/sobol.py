@@ -123,16 +123,6 @@ def largest_size(memory_limit: int) -> int:
     return math.isqrt(max(memory_limit, 0) // BYTES)
 
 
-def check_size(name: str, num_points: int, memory_limit: int) -> None:
-    """Raise ConfigError if the covariance of `num_points` points does not fit into `memory_limit` bytes."""
-    most = largest_size(memory_limit)
-    if num_points > most:
-        raise ConfigError(
-            f"{name}: expected at most {most} points, got {num_points}: their covariance takes "
-            f"{_gigabytes(num_points)}, memory_limit is {memory_limit / 1e9:.3g} GB"
-        )
-
-
 def mesh(side: int, dimension: int, memory_limit: int) -> Array:
     """Return the uniform mesh with `side` points per axis, including the faces of the cube.
 
@@ -179,7 +169,12 @@ def spread(num_points: int, dimension: int, memory_limit: int, rng: np.random.Ge
     -------
     `(S, D)`, `S <= num_points`; `rng` draws the shift of the Sobol points
     """
-    check_size("num_points", num_points, memory_limit)
+    most = largest_size(memory_limit)
+    if num_points > most:
+        raise ConfigError(
+            f"num_points: expected at most {most} points, got {num_points}: their covariance takes "
+            f"{_gigabytes(num_points)}, memory_limit is {memory_limit / 1e9:.3g} GB"
+        )
     if dimension <= MESH_AXES:
         return mesh(largest_side(num_points, dimension), dimension, memory_limit)
     return sobol(num_points, dimension, rng)
