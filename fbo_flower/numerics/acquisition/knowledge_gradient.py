@@ -144,13 +144,8 @@ def _walk(gap: Array, slope: Array) -> Array:
             crossings.append(crossing[go])
             here_gap, here_slope = gap.take(first), np.where(under_way, slope.take(first), np.inf)
             if 2 * len(go) < len(at):
-                at, here_gap, here_slope, gap, slope = (
-                    at[go],
-                    here_gap[go],
-                    here_slope[go],
-                    gap.take(go, axis=1),
-                    slope.take(go, axis=1),
-                )
+                at, here_gap, here_slope = at[go], here_gap[go], here_slope[go]
+                gap, slope = gap.take(go, axis=1), slope.take(go, axis=1)
     # sum_i (b_i - b_(i-1)) h(-c_i) [Frazier2009, Eq. 14]
     parts = np.concatenate(rises) * excess(-np.concatenate(crossings))
     total = np.bincount(np.concatenate(columns), weights=parts, minlength=num_columns)

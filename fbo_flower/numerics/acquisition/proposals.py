@@ -165,8 +165,7 @@ def merge_equal(x: Array, losses: Array) -> tuple[Array, Array]:
         return x, losses.astype(np.float64)
     _, first, group, counts = np.unique(x, axis=0, return_index=True, return_inverse=True, return_counts=True)
     sums = np.zeros((len(first), losses.shape[1]))
-    np.add.at(
-        sums, group.ravel(), losses / counts[group.ravel(), None]
-    )  # divided before summing, so that the sum cannot overflow
+    # divided before summing, so that the sum cannot overflow
+    np.add.at(sums, group.ravel(), losses / counts[group.ravel(), None])
     order = np.argsort(first)
     return x[first[order]], sums[order]

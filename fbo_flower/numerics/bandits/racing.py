@@ -232,9 +232,8 @@ def bonuses(cells: Cells, mean: Array, noise_variance: Array) -> Array:
     # relative to the means' variance, so that units do not matter; without variance any floor will do
     prior_second = max(float(second[shallow].sum() / many), LEAST_GAIN * (float(np.var(mean)) or 1.0))
     shrink, step = options.shrinkage, np.zeros(num_depths)
-    sums = zip(
-        count.tolist(), first.tolist(), second.tolist(), strict=True
-    )  # Python numbers are faster than NumPy's in a loop
+    # Python numbers are faster than NumPy's in a loop
+    sums = zip(count.tolist(), first.tolist(), second.tolist(), strict=True)
     for h, (n, gains, squares) in enumerate(sums):
         if h == 0:
             continue

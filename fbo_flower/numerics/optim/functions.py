@@ -242,10 +242,9 @@ def sample_paths(
     normals = np.array([rng.standard_normal(num_features + y.shape[1]) for rng in rngs])
     outputscale = np.array([h.outputscale for h in hyperparameters])
     noise_variance = np.array([h.noise_variance for h in hyperparameters])
-    weights = (deviation_scale * np.sqrt(2.0 * outputscale / num_features))[:, None] * normals[
-        :, :num_features
-    ]
-    noise = (deviation_scale * np.sqrt(noise_variance))[:, None] * normals[:, num_features:]
+    weights, noise = normals[:, :num_features], normals[:, num_features:]
+    weights = (deviation_scale * np.sqrt(2.0 * outputscale / num_features))[:, None] * weights
+    noise = (deviation_scale * np.sqrt(noise_variance))[:, None] * noise
 
     # f_0(X), then (K + s2 I)^-1 (y - f_0(X) - e)
     prior = (cosines_of(*stack_features(drawn), x) @ weights[:, :, None])[:, :, 0]
@@ -285,9 +284,8 @@ class PathStack(Stack):
                     difference = np.subtract.outer(scaled[:, column], own[:, column])
                     difference *= difference
                     r2 += difference
-                score += kernels.profile(self.kernel, cast(Array, r2)) @ self.coefficients[row].astype(
-                    np.float32
-                )
+                k = kernels.profile(self.kernel, cast(Array, r2))
+                score += k @ self.coefficients[row].astype(np.float32)
             found[row] = score
         return found
 
