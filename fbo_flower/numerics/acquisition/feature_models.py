@@ -82,7 +82,6 @@ class LogEnsembleImprovement:
         return log_improvement(mean, stddev, self.best)
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(m,)` and gradients `(m, F)`."""
         own_mean, own_stddev, own_slope, own_stddev_slope = moments(self.posterior, z)
         phi = self.features(z)
         spread = phi @ self.covariance  # (m, M)
@@ -124,7 +123,6 @@ class LogTransferImprovement:
         return self._mixed(self.own(z), gains @ self.weights)
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(m,)` and gradients `(m, F)`."""
         own, own_slope = self.own.value_and_gradient(z)
         gains = self.features(z) @ self.means.T - self.bests
         active = np.where(gains > 0.0, self.weights, 0.0)  # (m, K)

@@ -44,17 +44,15 @@ SHARED = 6  # most frequent maximisers that `guess` tries for all fantasies
 
 
 def knowledge_gradient_from_factor(mean: Array, factor: Array, noise_variance: float) -> Array:
-    """Return the expected gain in the largest posterior mean by one observation, for every point.
+    """Return the expected gain in the largest posterior mean by one observation, for every point: `(S,)`.
+
+    In units of the mean, not negative; 0 where an observation carries no information.
 
     Parameters
     ----------
     mean : `(S,)`
     factor : `(S, r)`, the covariance is `factor factor^T`, of which only blocks are formed
     noise_variance : of the observation; 0 is allowed
-
-    Returns
-    -------
-    `(S,)`, in units of the mean, not negative; 0 where an observation carries no information
 
     Raises
     ------
@@ -216,7 +214,6 @@ class BatchKnowledgeGradient:
         return guessed[self._inside]
 
     def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
-        """Return q-KG of the batch with entry `agent` replaced by each candidate, `(C,)`."""
         if len(design) - agent > LATER:
             found = self._values_of_many(self._inside[design], agent, self._inside[candidates])
             if found is not None:

@@ -65,7 +65,6 @@ class LogVolumeImprovement:
         return log_improvement(means, stddevs, *self.boxes)[0]
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(n,)` and gradients `(n, F)`."""
         means, stddevs, mean_slopes, stddev_slopes = (
             np.array(part) for part in zip(*(moments(p, z) for p in self.posteriors), strict=True)
         )

@@ -121,7 +121,7 @@ def transition_depth(nu: float, rho: float, gap: float, rule: str = "literal") -
 
 
 def eliminated(mean: Array, radius: Array, variation: float, protected: BoolArray | None = None) -> BoolArray:
-    """Return which cells of one depth cannot contain the optimum.
+    """Return which cells of one depth cannot contain the optimum, `(n,)`.
 
     `mean + radius + variation < mean[best] - radius[best]`, strictly; `best` is the first maximum of the
     means, protected cells included [Li2024, Alg. 1 l. 11 and Alg. 3 l. 9].
@@ -131,10 +131,6 @@ def eliminated(mean: Array, radius: Array, variation: float, protected: BoolArra
     mean, radius : `(n,)` in ascending order of the index
     variation : `nu1 rho^h`
     protected : `(n,)`, cells that are never eliminated (`K^h` in the second stage)
-
-    Returns
-    -------
-    `(n,)`
     """
     if mean.size == 0:
         return np.zeros(0, dtype=np.bool_)
