@@ -53,11 +53,6 @@ def knowledge_gradient_from_factor(mean: Array, factor: Array, noise_variance: f
     mean : `(S,)`
     factor : `(S, r)`, the covariance is `factor factor^T`, of which only blocks are formed
     noise_variance : of the observation; 0 is allowed
-
-    Raises
-    ------
-    ConfigError
-        If shapes do not match or the noise variance is negative.
     """
     num_points = len(mean)
     if factor.ndim != 2 or len(factor) != num_points:

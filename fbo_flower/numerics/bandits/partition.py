@@ -48,11 +48,6 @@ def cell(depth: int, index: npt.ArrayLike, dim: int, arity: int = 2) -> tuple[Ar
     dim : `D`
     arity : 2, or `2^D` for `D <= 3`
 
-    Raises
-    ------
-    ConfigError
-        If the depth is too large or an index is not in `[0, arity^depth)`.
-
     >>> low, high = cell(3, [5], dim=2)  # 5 = 0b101: upper half of axis 0, lower of 1, upper of 0
     >>> low.tolist(), high.tolist()
     ([[0.75, 0.0]], [[1.0, 0.5]])

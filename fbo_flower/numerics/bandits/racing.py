@@ -183,11 +183,6 @@ def grown_tree(options: RacingOptions, depth: IntArray, index: IntArray, mean: A
     Parameters
     ----------
     depth, index, mean : `(n,)`
-
-    Raises
-    ------
-    ConfigError
-        If the cells do not form such a tree.
     """
     cells, arity = Cells(options), options.arity
     place = {(0, 0): 0}

@@ -167,10 +167,7 @@ def kept_features(
 ) -> tuple[RandomFeatures, Array]:
     """Return `M` random features and weights `(N, M)` from the exported messages of an earlier study.
 
-    Raises
-    ------
-    ConfigError
-        If an array is missing, not finite, or of another shape.
+    ConfigError if an array is missing, not finite, or of another shape.
     """
     shapes = {
         "frequencies": (num_features, num_dims),
