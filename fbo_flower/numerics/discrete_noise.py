@@ -98,7 +98,7 @@ def discrete_gaussian(variance: Fraction, uniform: Uniform) -> int:
 
 
 def discrete_gaussians(variance: Fraction, count: int, uniform: Uniform) -> IntArray:
-    """Draw `count` independent integers from `discrete_gaussian`; the variance is at most `LARGEST_SCALE^2`."""
+    """Draw `count` integers `(count,)` by `discrete_gaussian`; the variance is at most `LARGEST_SCALE^2`."""
     value, largest = _positive("variance", variance), LARGEST_SCALE**2
     if value > largest:
         raise ConfigError(f"variance: expected at most {largest} for an array of int64, got {value}")
