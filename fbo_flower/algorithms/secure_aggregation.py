@@ -96,13 +96,7 @@ class SecureState:
 
 @dataclass(frozen=True, kw_only=True)
 class SecureAggregation(Algorithm[SecureState]):
-    """An algorithm whose server receives sums over agents instead of their single summands.
-
-    Parameters
-    ----------
-    wrapped : the algorithm
-    least : smallest number of agents in a sum
-    """
+    """An algorithm `wrapped`, whose server receives sums over `least` agents or more, and no summand."""
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN, Phase.EVALUATE, Phase.REVEAL)
     sums_securely: ClassVar[bool] = True
@@ -194,7 +188,7 @@ class SecureAggregation(Algorithm[SecureState]):
         if phase is Phase.EVALUATE:
             return self._read_signatures(state, reports)
         if phase is Phase.REVEAL:
-            return self._unmask_sum(state, reports)
+            return self._close(state, [] if state.open_sum is None else state.open_sum.opened(reports))
         stripped = {}
         sent: dict[str, rounds.Masked] = {}
         for agent, report in reports.items():
@@ -285,17 +279,6 @@ class SecureAggregation(Algorithm[SecureState]):
         strikes = {**state.strikes, **{agent: state.strikes.get(agent, 0) + 1 for agent in spoilers}}
         barred = {**state.barred, **{a: state.num_asked + 2 ** strikes[a] for a in spoilers}}
         return replace(state, strikes=strikes, barred=barred)
-
-    def _unmask_sum(self, state: SecureState, reports: Mapping[str, Report]) -> SecureState:
-        """Remove the masks group by group, and close the sum with the groups where that succeeded."""
-        if state.open_sum is None:
-            return state
-        good = []
-        for group in state.open_sum.groups:
-            group_sum = state.open_sum.sum_of(group, reports)
-            if group_sum is not None:
-                good.append((state.open_sum.there(group), group_sum))
-        return self._close(state, good)
 
     def _close(self, state: SecureState, good: Sequence[tuple[Sequence[str], Array]]) -> SecureState:
         """Return the state without an open sum; the wrapped algorithm gets the sums of the good groups.

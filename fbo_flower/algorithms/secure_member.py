@@ -201,7 +201,7 @@ def accept_signing(task: Task, member: Member, least: int, repeats: bool) -> Mem
     WireError
         If the list is a second or a short one, or lacks a partner of the sums before.
     """
-    number = _number(task)
+    number = int(task.values.get(SUM, 0))
     there = tuple(np.asarray(task.arrays.get("secure.there", np.empty(0)), dtype=np.bool_).tolist())
     needed = keys.threshold(member.size, least) - 1
     if number != member.masked or number <= member.signed:
@@ -237,7 +237,7 @@ def accept_reveal(task: Task, member: Member, least: int, every: bool) -> Member
     ----------
     every : whether all members that sent numbers must have signed
     """
-    number, count = _number(task), len(member.cards)
+    number, count = int(task.values.get(SUM, 0)), len(member.cards)
     boxes = task.arrays.get("secure.boxes", np.empty((0, rounds.BOX_BYTES)))
     signatures = _rows(task.arrays.get("secure.signatures", np.empty((0, keys.SIGNATURE_BYTES))))
     if not number == member.masked == member.signed or number <= member.revealed:
@@ -301,10 +301,6 @@ def _digests(arrays: Mapping[str, AnyArray], name: str) -> frozenset[bytes]:
 def _rows(array: AnyArray) -> tuple[bytes, ...]:
     data, length = np.asarray(array, dtype=np.uint8).tobytes(), array.shape[-1]
     return tuple(data[i : i + length] for i in range(0, len(data), length)) if length else ()
-
-
-def _number(task: Task) -> int:
-    return int(task.values.get(SUM, 0))
 
 
 def _bytes(arrays: Mapping[str, AnyArray], name: str) -> bytes:

@@ -244,6 +244,3 @@ def report_from_bytes(data: bytes) -> wire.Packed:
     """Return a packed report that was stored as `dumps(*report)`."""
     arrays, config = loads(data)
     return wire.Packed(arrays, cast(dict[str, Scalar], config))
-
-
-__all__ = ["Memory", "StateMemory", "check_journal", "journal_path", "open_memory"]

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage.files import atomic_file, read_arrays
 from fbo_flower.storage.serialization import dumps
 
-AnyArray = npt.NDArray[np.generic]
 FOLDER = "messages"  # folder in a study's directory
 
 

@@ -26,9 +26,10 @@ from fbo_flower.algorithms import ThompsonSampling
 from fbo_flower.algorithms.records import Outcome, Phase, Query, Task
 from fbo_flower.clients import client_app
 from fbo_flower.clients.agent import TuningAgent
-from fbo_flower.clients.evaluator import EvaluationCache, ObjectiveEvaluator, Parallel, TaskContext
+from fbo_flower.clients.evaluator import EvaluationCache, ObjectiveEvaluator, Parallel
 from fbo_flower.clients.memory import StateMemory
 from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.clients.task_context import TaskContext
 from fbo_flower.clients.workers import Ended, Job, WorkerPool, pickled, pool_of
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import simulate
