@@ -3,11 +3,10 @@
 `SecureAggregation` wraps such an algorithm. The server divides the agents into groups, and each round has
 three half-rounds. In TRAIN, members of a group send their summands under random masks (`secure.rounds`). In
 EVALUATE they sign who of the group has sent numbers (`secure.keys`). In REVEAL, members that see enough
-signatures of the same list reveal the shares that remove the masks from their group's sum. The wrapped
-algorithm then receives the total of all good groups and the names of the agents in it.
+signatures of the same list reveal the shares that remove the masks. The wrapped algorithm receives the total
+of all good groups and the names of the agents in it; every agent in a sum adds something to it.
 
-An agent that has nothing to add sends no masked numbers, so every agent in a sum adds something to it. A
-group's sum fails when too many members leave, or when a member lies. A failed sum is never repeated,
+A group's sum fails when too many members leave, or when a member lies. A failed sum is never repeated,
 because an agent masks the report of one piece of work once (`secure_member.py`). After a failure groups are
 halved, so a misbehaving agent spoils a smaller sum.
 """

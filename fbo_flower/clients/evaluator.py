@@ -342,10 +342,7 @@ class ObjectiveEvaluator:
 def points_of(initial: object, space: SearchSpace) -> Array | None:
     """Return the points `(k, D)` of a list of known configurations; None if it is empty.
 
-    Raises
-    ------
-    ConfigError
-        If it is no list, or a configuration is not one of the search space.
+    ConfigError if it is no list, or a configuration is not one of the search space.
     """
     if isinstance(initial, Mapping | str) or not isinstance(initial, Sequence):
         raise ConfigError(

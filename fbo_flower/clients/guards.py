@@ -156,10 +156,7 @@ def public_identity(memory: Memory) -> bytes:
 def identity(memory: Memory, study: str) -> dict[str, AnyArray]:
     """Return the arrays that the agent's state must hold in a study with secure sums.
 
-    Raises
-    ------
-    WireError
-        If the memory has forgotten the study, and with it which reports were masked.
+    WireError if the memory has forgotten the study, and with it which reports were masked.
     """
     from fbo_flower.algorithms.secure_member import identity_arrays
 

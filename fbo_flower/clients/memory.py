@@ -209,13 +209,7 @@ def agent_state_to_bytes(agent_state: AgentState) -> bytes:
 
 
 def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
-    """Undo `agent_state_to_bytes`.
-
-    Raises
-    ------
-    JournalError
-        If the state is damaged or of another search space.
-    """
+    """Undo `agent_state_to_bytes`; JournalError if the state is damaged or of another search space."""
     try:
         arrays, values = loads(data)
         if values["space"] != space.digest:

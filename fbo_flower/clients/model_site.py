@@ -141,10 +141,7 @@ class ModelSite:
 
         Before the folds are fitted, the model passes the checks that other sites will make.
 
-        Raises
-        ------
-        ModelError
-            If this site would refuse the model itself; the text says nothing of the rows.
+        ModelError if this site would refuse the model itself; the text says nothing of the rows.
         """
         packed: list[tuple[AnyArray, tuple[str, ...]]] = []
 

@@ -194,10 +194,7 @@ class StoredAnswer:
 def read_answers(path: Path) -> list[StoredAnswer]:
     """Return an agent's own answer in each study of its journal, the latest study last.
 
-    Raises
-    ------
-    JournalError
-        If the file is not an agent's journal.
+    JournalError if the file is not an agent's journal.
     """
     agent, studies = read_studies(path)
     return [_read(agent, stored) for stored in studies]

@@ -152,10 +152,7 @@ class Curve:
     def report(self, step: object, value: object) -> None:
         """Add a value.
 
-        Raises
-        ------
-        ObjectiveError
-            If the step is not an integer above the last one, or the value not a finite number.
+        ObjectiveError if the step is not an integer above the last one, or the value not a finite number.
         """
         if isinstance(step, bool | np.bool_) or not isinstance(step, int | np.integer):
             raise ObjectiveError(f"report: step: expected an integer, got {kind_of(step)}")

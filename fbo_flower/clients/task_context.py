@@ -85,10 +85,7 @@ class TaskContext:
     def take(self, trial: int, point: Array, span: int) -> Evaluation | None:
         """Return the stored evaluation of a trial; None if it was not evaluated. Trials must ascend.
 
-        Raises
-        ------
-        JournalError
-            If it belongs to another trial or point, because another version wrote the journal.
+        JournalError if it belongs to another trial or point, because another version wrote the journal.
         """
         if not self.stored or self.stored[0].trial > trial:
             return None

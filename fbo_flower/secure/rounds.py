@@ -153,10 +153,7 @@ SHARE_BYTES = _INDEX + _VALUE
 def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
     """Return `number` shares of a secret; any `threshold` of them recover it, and fewer say nothing.
 
-    Raises
-    ------
-    ValueError
-        If there is no such sharing.
+    ValueError if there is no such sharing.
     """
     if len(secret) != SECRET_BYTES or not 1 <= threshold <= number < 2 ** (8 * _INDEX):
         raise ValueError(

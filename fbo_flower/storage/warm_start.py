@@ -68,10 +68,8 @@ class WarmStart:
     def load(path: str | Path, algorithm: str) -> WarmStart:
         """Return the messages of an algorithm in a file or in a study's directory.
 
-        Raises
-        ------
-        ConfigError
-            If there are none, or the directory has several such files; then pass the path of one file.
+        ConfigError if there are none, or the directory has several such files; then pass the path of one
+        file.
         """
         exports = ((file, _read(file)) for file in _files(Path(path)))
         found = [(file, messages) for file, messages in exports if messages.algorithm == algorithm]

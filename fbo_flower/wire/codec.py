@@ -407,11 +407,8 @@ SPEC = ArraySpec((None, 3), low=-LARGEST, high=LARGEST, max_length=MAX_STEPS)
 def checked_summary(name: str, array: AnyArray, most_curves: float = LATEST_STEP) -> Array:
     """Return a received summary.
 
-    Raises
-    ------
-    WireError
-        If it is not `(k, 3)` finite float64 numbers with at most `MAX_STEPS` ascending steps, or a row claims
-        too few curves, or more than `most_curves`.
+    WireError if it is not `(k, 3)` finite float64 numbers with at most `MAX_STEPS` ascending steps, or a row
+    claims too few curves, or more than `most_curves`.
     """
     if array.dtype != np.float64:
         raise WireError(f"{name}: expected float64, got {array.dtype}", "dtype")

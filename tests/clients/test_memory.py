@@ -89,7 +89,7 @@ def test_killed_at_any_evaluation_it_goes_on_after_the_last_one(
     whole = Objective(noisy)
     expected = play(name, lambda message, _: agent(whole, node(tmp_path / "whole.db")).answer(message))
     assert whole.calls >= 7
-    for dies_at in range(0, whole.calls, examples(1, 1 + whole.calls // 8)):
+    for dies_at in range(0, whole.calls, examples(1, 1 + whole.calls // 5)):
         path, made, fatal = tmp_path / f"{dies_at}.db", list[int](), [dies_at]
 
         def dying(config: dict[str, float], context: Any, made: Any = made, fatal: Any = fatal) -> float:

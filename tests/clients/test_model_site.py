@@ -31,15 +31,15 @@ def model_site_of(
     **options,
 ):  # fmt: skip
     objective = SiteObjective(make_model, lambda _: data, folds=3, format=format, export=export)
-    return ModelSite(objective, SiteOptions(**options))
+    return ModelSite(objective, SiteOptions(**{"in_process": True, **options}))
 
 
 def test_a_site_that_requires_confinement_judges_nothing_where_something_is_not_denied(monkeypatch):
     monkeypatch.setattr(model_site, "confinement", lambda: Confinement(("reading",), ("landlock",)))
-    site = model_site_of(require_confinement=True)
+    site = model_site_of(require_confinement=True, in_process=False)
     with pytest.raises(ModelError, match="network, writing, processes, as require_confinement"):
         site.judge(pack(tree()), "outbag", CONTEXT)
-    assert model_site_of().judge(pack(tree()), "outbag", CONTEXT).num_rows == 30
+    assert model_site_of(in_process=False).judge(pack(tree()), "outbag", CONTEXT).num_rows == 30
 
 
 def check_judged(site, make_model, data):
@@ -79,7 +79,7 @@ def test_a_type_that_is_not_trusted_is_found_after_one_fit_and_the_line_that_is_
     with pytest.raises(ModelError, match=rf"set in node_config of every site: {line}"):
         model_site_of(counted).train({}, CONTEXT)
     assert Counted.num_fits == 1
-    site = model_site_of(counted, trusted=f"{Counted.__module__}.Counted", in_process=True)
+    site = model_site_of(counted, trusted=f"{Counted.__module__}.Counted")
     shipment = site.train({}, CONTEXT)
     assert shipment.carries
     assert site.judge(shipment.model, "outbag", CONTEXT).num_rows == 30

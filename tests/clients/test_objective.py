@@ -164,14 +164,6 @@ def test_one_device_among_many_costs_only_itself(mode, calls):
         assert count(calls, "0") == 9 + 2
 
 
-@pytest.mark.parametrize(("value", "mode"), [(math.nan, "sync"), (math.inf, "async")])
-def test_if_all_evaluations_of_the_first_round_fail_there_is_no_second(value, mode, calls):
-    objective = recorded(calls, value)
-    with pytest.raises(ObjectiveError, match="all of 9 evaluations failed"):
-        tune(objective, mode=mode)
-    assert count(calls) == 9, "an initial design of three"
-
-
 def test_the_value_stays_at_an_agent_that_discloses_nothing(caplog):
     logging.getLogger("flwr").propagate = True
     app = client_app(lambda config, context: {"accuracy": 0.875}, SPACE, seed=0)
