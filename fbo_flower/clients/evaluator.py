@@ -129,34 +129,26 @@ class EvaluationCache:
                 self.values[key] = value
 
 
-@dataclass(frozen=True)
-class Row:
-    """One row of a query: `span` consecutive trials, `trial` first, of one point `(D,)` of the space."""
+def _filled(
+    row: Evaluation, observed: Array, reason: str, measures: Mapping[str, float], curve: Curve | None = None
+) -> Evaluation:
+    """Return a row with the values `(k,)` of its successful evaluations; `k` may be 0.
 
-    trial: int
-    point: Array
-    span: int
-
-    def evaluation(
-        self, observed: Array, reason: str, measures: Mapping[str, float], curve: Curve | None = None
-    ) -> Evaluation:
-        """Return the row with the values `(k,)` of its successful evaluations; `k` may be 0.
-
-        Parameters
-        ----------
-        reason : of the first failure; "" if there was none
-        curve : what the trial has reported, in a row of one trial
-        """
-        value, square = float("nan") if len(observed) == 0 else float(observed[0]) + 0.0, 0.0  # no -0.0
-        if len(observed) > 1:
-            with np.errstate(over="ignore"):  # the square of a huge value is infinite
-                value = float(np.mean(observed)) + 0.0
-                square = float(np.sum(np.square(observed - value)))
-        measures = {**measures, **measures_of_curve(curve)}
-        told = curve_to_bytes(curve)
-        return Evaluation(
-            self.trial, self.point, value, len(observed), self.span, square, reason, measures, told
-        )
+    Parameters
+    ----------
+    reason : of the first failure; "" if there was none
+    curve : what the trial has reported, in a row of one trial
+    """
+    value, square = float("nan") if len(observed) == 0 else float(observed[0]) + 0.0, 0.0  # no -0.0
+    if len(observed) > 1:
+        with np.errstate(over="ignore"):  # the square of a huge value is infinite
+            value = float(np.mean(observed)) + 0.0
+            square = float(np.sum(np.square(observed - value)))
+    measures = {**measures, **measures_of_curve(curve)}
+    return replace(
+        row, value=value, count=len(observed), square=square, failure=reason, measures=measures,
+        artifact=curve_to_bytes(curve),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -188,7 +180,9 @@ class ObjectiveEvaluator:
             trials, spans = np.arange(first_trial, first_trial + len(points)), [1] * len(points)
         else:
             trials, spans = first_trial + np.cumsum(repeats) - repeats, repeats.tolist()
-        rows = [Row(*row) for row in zip(trials.tolist(), points, spans, strict=True)]
+        # each is without values: consecutive trials of one point, snapped to the search space
+        found = zip(trials.tolist(), points, spans, strict=True)
+        rows = [Evaluation(trial, point, np.nan, 0, span) for trial, point, span in found]
         # the last value of a stopped trial has no other output beside it
         prunes = repeats is None and self.cache is None and not self.aims.has_outputs
         ended = dict(self._evaluations(rows, prunes))
@@ -227,7 +221,7 @@ class ObjectiveEvaluator:
         known = self.initial[first_trial : first_trial + len(query.points)]
         return np.concatenate([known, query.points[len(known) :]])
 
-    def _evaluations(self, rows: Sequence[Row], prunes: bool) -> Iterator[tuple[int, Evaluation]]:
+    def _evaluations(self, rows: Sequence[Evaluation], prunes: bool) -> Iterator[tuple[int, Evaluation]]:
         """Yield the place and the evaluation of each row, and log why it has failed.
 
         Parameters
@@ -248,7 +242,7 @@ class ObjectiveEvaluator:
                     )  # fmt: skip
                 yield i, evaluation
 
-    def _at_once(self, rows: Mapping[int, Row], prunes: bool) -> Iterator[tuple[int, Evaluation]]:
+    def _at_once(self, rows: Mapping[int, Evaluation], prunes: bool) -> Iterator[tuple[int, Evaluation]]:
         """Yield the place and the evaluation of each row: stored ones first, then others as they end.
 
         When trials stop is decided by what had ended before the first of them began.
@@ -279,14 +273,14 @@ class ObjectiveEvaluator:
                 context.book.add(done[i])
 
     def _evaluated(
-        self, rows: Mapping[int, Row], known: Mapping[bytes, float], rules: Mapping[int, StopRule]
+        self, rows: Mapping[int, Evaluation], known: Mapping[bytes, float], rules: Mapping[int, StopRule]
     ) -> Iterator[tuple[int, Evaluation]]:
         """Evaluate rows, except those at known points, and yield each as it ends."""
         jobs: list[Job] = []
         owners: list[int] = []  # job -> its row
         for i, row in rows.items():
             if self.cache is not None and (value := known.get(row.point.tobytes())) is not None:
-                yield i, row.evaluation(np.full(row.span, value), "", measures_of(time.time(), 0.0))
+                yield i, _filled(row, np.full(row.span, value), "", measures_of(time.time(), 0.0))
                 continue
             new = self._jobs(row, Curve(rules[i]) if i in rules else None)
             jobs += new
@@ -300,7 +294,7 @@ class ObjectiveEvaluator:
                 ends = [parts[i][n] for n in sorted(parts[i])]
                 yield i, self._joined(rows[i], ends, ends[0].curve if i in rules else None)
 
-    def _jobs(self, row: Row, curve: Curve | None) -> list[Job]:
+    def _jobs(self, row: Evaluation, curve: Curve | None) -> list[Job]:
         """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial.
 
         Workers share the calls of a row; in this process they are one job.
@@ -322,7 +316,7 @@ class ObjectiveEvaluator:
             timeout = float(self.parallel.trial_timeout)
             yield from pool_of(self.objective).run(jobs, self.parallel.num_parallel, timeout)
 
-    def _joined(self, row: Row, ended: Sequence[Ended], curve: Curve | None) -> Evaluation:
+    def _joined(self, row: Evaluation, ended: Sequence[Ended], curve: Curve | None) -> Evaluation:
         """Return the evaluation of a row from the ends of its calls."""
         values, named = [value for end in ended for value in end.values], dict[str, float]()
         if self.aims.has_outputs:  # of one evaluation
@@ -336,7 +330,7 @@ class ObjectiveEvaluator:
             self.tracebacks[row.trial] = new_traceback(self.context.memory, failed.error)
         start, stop = min(e.started for e in ended), max(e.started + e.seconds for e in ended)
         reason = "" if failed is None else failed.failure
-        return row.evaluation(observed, reason, {**measures_of(start, stop - start), **named}, curve)
+        return _filled(row, observed, reason, {**measures_of(start, stop - start), **named}, curve)
 
 
 def points_of(initial: object, space: SearchSpace) -> Array | None:

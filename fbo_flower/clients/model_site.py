@@ -14,7 +14,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from logging import INFO, WARNING
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from flwr.common.logger import log
@@ -24,7 +24,7 @@ from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.algorithms.rfms.site import MAX_MODEL_BYTES
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.operator import check_flag
-from fbo_flower.clients.site import Judgement, SiteObjective
+from fbo_flower.clients.site import Judgement, Shipment, SiteObjective
 from fbo_flower.errors import ConfigError, ModelError, ObjectiveError
 from fbo_flower.models import (
     Limits,
@@ -46,23 +46,6 @@ _COUNTS = {
     "model_memory_bytes": (1, np.inf), "max_model_bytes": (1, MAX_MODEL_BYTES),
     "query_budget": (0, np.inf), "lockbox_answers": (1, np.inf),
 }  # fmt: skip
-
-
-class Shipment(NamedTuple):
-    """A trained model, packed to be sent, and its loss.
-
-    Parameters
-    ----------
-    loss : cross-validated on the inbag
-    num_rows : number of rows of the inbag
-    model : the model fitted to the whole inbag, packed, `(n,)` uint8
-    carries : names of the model's parts that contain rows of the inbag
-    """
-
-    loss: float
-    num_rows: int
-    model: AnyArray
-    carries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -157,7 +140,8 @@ class ModelSite:
             packed.append((payload, carries))
 
         trained = self.objective.train(config, context, approve)
-        return Shipment(trained.loss, trained.num_rows, *packed[0])
+        model, carries = packed[0]
+        return trained._replace(model=model, carries=carries)
 
     def judge(self, model: AnyArray, rows: str, context: ObjectiveContext) -> Judgement:
         """Return the loss of a packed model on some of the rows.

@@ -54,12 +54,21 @@ class SiteData(NamedTuple):
     outbag: Bag
 
 
-class Trained(NamedTuple):
-    """The cross-validated loss, the model fitted on the whole inbag, and the number of rows of the inbag."""
+class Shipment(NamedTuple):
+    """A trained model and its loss.
+
+    Parameters
+    ----------
+    loss : cross-validated on the inbag
+    num_rows : number of rows of the inbag
+    model : the model fitted to the whole inbag; to be sent it is packed, `(n,)` uint8
+    carries : names of the packed model's parts that contain rows of the inbag
+    """
 
     loss: float
-    model: Any
     num_rows: int
+    model: Any
+    carries: tuple[str, ...] = ()
 
 
 class Judgement(NamedTuple):
@@ -148,7 +157,7 @@ class SiteObjective:
 
     def train(
         self, config: Config, context: ObjectiveContext, approve: Callable[[Any, Any], None] | None = None
-    ) -> Trained:
+    ) -> Shipment:
         """Return the cross-validated loss, and the model fitted on the whole inbag.
 
         Parameters
@@ -165,7 +174,7 @@ class SiteObjective:
         model = self._fit(config, bag.x, bag.y)
         if approve is not None:
             approve(model, bag.x)
-        return Trained(self.cross_validate(config, bag), model, len(bag.y))
+        return Shipment(self.cross_validate(config, bag), len(bag.y), model)
 
     def cross_validate(self, config: Config, bag: Bag) -> float:
         """Return the mean loss over the folds of a bag; it raises the same errors as `train`."""

@@ -29,10 +29,10 @@ from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.evaluator import Evaluator
 from fbo_flower.clients.memory import Memory, check_journal
-from fbo_flower.clients.model_site import ModelSite, Shipment, SiteOptions
+from fbo_flower.clients.model_site import ModelSite, SiteOptions
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.own_answer import OnFinish, OwnAnswer, call_on_finish
-from fbo_flower.clients.site import Export, Scorer, SiteData, SiteObjective
+from fbo_flower.clients.site import Export, Scorer, Shipment, SiteData, SiteObjective
 from fbo_flower.clients.task_context import STARTED, TaskContext, measures_of, times_of
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError, printable
 from fbo_flower.models import as_file

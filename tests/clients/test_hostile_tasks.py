@@ -18,8 +18,8 @@ from fbo_flower.algorithms.messages import ArraySpec
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.rfms.site import MAX_MODEL_BYTES, MAX_MODELS, digest
 from fbo_flower.clients.agent import TuningAgent
-from fbo_flower.clients.model_site import ModelSite, Shipment, SiteOptions
-from fbo_flower.clients.site import Bag, SiteData, SiteObjective
+from fbo_flower.clients.model_site import ModelSite, SiteOptions
+from fbo_flower.clients.site import Bag, Shipment, SiteData, SiteObjective
 from fbo_flower.clients.site_agent import SiteAgent
 from fbo_flower.errors import WireError
 from fbo_flower.space import Categorical, Float, Int, SearchSpace

@@ -17,7 +17,8 @@ from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.rfms.rfms import RFMS
 from fbo_flower.algorithms.rfms.site import digest
 from fbo_flower.clients import TuningAgent
-from fbo_flower.clients.model_site import Shipment, SiteOptions
+from fbo_flower.clients.model_site import SiteOptions
+from fbo_flower.clients.site import Shipment
 from fbo_flower.clients.site_agent import SiteAgent
 from fbo_flower.errors import ConfigError, FBOError, WireError
 from fbo_flower.numerics.surrogates import rff

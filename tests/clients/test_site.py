@@ -49,7 +49,7 @@ def test_training_is_scikit_learns_cross_validation_over_seeded_folds_and_a_fit_
     x, y = DATA.inbag
     expected = 1 - cross_val_score(logistic({"C": 0.3}), x, y, cv=splits(y, 10, 0)).mean()
     for seed in (0, 1):  # of the trial, on which the folds do not depend
-        loss, model, num_rows = site().train({"C": 0.3}, context(seed))
+        loss, num_rows, model, _ = site().train({"C": 0.3}, context(seed))
         assert loss == pytest.approx(expected, abs=1e-12)
         assert num_rows == 80
     assert np.array_equal(model.predict_proba(x), logistic({"C": 0.3}).fit(x, y).predict_proba(x))

@@ -12,7 +12,8 @@ from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.rfms.site import MAX_MODEL_BYTES, digest
 from fbo_flower.clients import TuningAgent
 from fbo_flower.clients.memory import StateMemory
-from fbo_flower.clients.model_site import Shipment, SiteOptions
+from fbo_flower.clients.model_site import SiteOptions
+from fbo_flower.clients.site import Shipment
 from fbo_flower.clients.site_agent import Account, SiteAgent, noisy_rate
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.discrete_noise import uniform_from
