@@ -19,6 +19,7 @@ from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Report, T
 from fbo_flower.algorithms.registry import find
 from fbo_flower.algorithms.run_task import TaskResult
 from fbo_flower.clients.memory import Memory
+from fbo_flower.clients.operator import BudgetSpentError
 from fbo_flower.clients.task_context import Times, disclosed_times
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.space.held import HeldSpace
@@ -75,6 +76,8 @@ def check_once(
 
     Raises
     ------
+    BudgetSpentError
+        If the agent has ended its search.
     WireError
         If the algorithm or its options are not those of the study's first task, the agent has answered
         another task about this work, the task does not begin at the agent's next trial, or it asks for a
@@ -107,6 +110,8 @@ def check_once(
     late = task.num_trials > 0 and task.trial < following and before is None
     if late or (task.trial > following and not algorithm.roles):
         raise WireError(f"trial: expected {following}, the agent's next trial, got {task.trial}")
+    if task.num_trials and before is None and algorithm.inner.has_ended(agent_state):
+        raise BudgetSpentError(f"num-trials: expected 0, because the search has ended, got {task.num_trials}")
     noisy = not task.num_trials and algorithm.inner.reports_with_trials
     if noisy and algorithm.uses_observations(task, agent_state.space):
         raise WireError(

@@ -32,7 +32,7 @@ _PRIVACY, _TRIALS = "privacy", "trials"  # notes in the agent's memory
 
 
 class BudgetSpentError(WireError):
-    """A task asks for more evaluations than `max_trials` leaves; the agent declines it."""
+    """A task asks for more evaluations than `max_trials` or the search leaves; the agent declines it."""
 
 
 def check_flag(name: str, value: object) -> None:
