@@ -152,6 +152,19 @@ def test_wrong_outputs_end_the_study_and_the_error_says_what_to_return(returned:
         tune(lambda config, data: returned, **ONE)
 
 
+def test_agents_begin_with_outputs_from_before() -> None:
+    study = tune(score, **ONE, algorithm="ei", num_rounds=3, start=Start((), 2, "random"))
+    assert study.settings["runs"][0]["prior_trials"] == dict.fromkeys(SITES, 4)
+    x = np.linspace(0, 1, 12)
+    outputs = {"accuracy": 1 - (x - 0.2) ** 2, "latency_ms": 40 * x, "watts": x}
+    before = {"north": (np.column_stack([x, x]), outputs)}
+    known = tune(score, **ONE, algorithm="ei", num_rounds=2, start=Start(observations=before))
+    without = tune(score, **ONE, algorithm="ei", num_rounds=2)
+    last = {agent: [s.trials.where(agent=agent)["config"][-1] for s in (known, without)] for agent in SITES}
+    assert last["south"][0] == last["south"][1]
+    assert last["north"][0] != last["north"][1]
+
+
 def test_an_output_that_is_no_finite_number_fails_the_trial() -> None:
     def fails(config: dict[str, Any], centre: float) -> dict[str, float]:
         return score(config, centre) | ({"latency_ms": np.nan} if config["x"] < 0.5 else {})
@@ -171,6 +184,7 @@ def test_an_output_that_is_no_finite_number_fails_the_trial() -> None:
         ({"objectives": {"a": "max"}, "minimize": True}, "objectives: expected no minimize beside them"),
         ({"objectives": {"a": "up"}}, "objectives: a: expected 'max' or 'min', got 'up'"),
         ({"objectives": {}}, "objectives: expected a dict of 1 to 3 names"),
+        ({"objectives": "accuracy"}, "objectives: accuracy: expected 'max' or 'min', got ''"),
         ({"objectives": dict.fromkeys("abcd", "max")}, "objectives: expected a dict of 1 to 3 names"),
         (
             {"objectives": {"a": "max"}, "limits": {"b": "< 3"}},
@@ -187,7 +201,7 @@ def test_an_output_that_is_no_finite_number_fails_the_trial() -> None:
         ({**ONE, "agents": Agents(SITES, limits={"nord": {}})}, "limits: expected agents of the simulation"),
         (
             {**ONE, "start": Start(observations={"north": (np.ones((1, 2)), np.ones(1))})},
-            "start: expected no observations with several outputs",
+            "prior: expected observations of accuracy, latency_ms, got one number",
         ),
         ({"directions": ["maximize"]}, "directions: expected an argument of simulate"),
     ],
