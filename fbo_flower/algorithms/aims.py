@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -40,11 +40,14 @@ class Aims:
         bounds of a device do not leave it
     reference : name and value from which improvement of an objective counts, with several objectives. It is
         no limit: worse configurations are feasible, and gain nothing
+    private : names of outputs whose values do not leave the agent; its operator's, and no part of the text of
+        `to_json`
     """
 
     objectives: tuple[tuple[str, str], ...] = (("", "max"),)
     limits: tuple[tuple[str, str, float], ...] = ()
     reference: tuple[tuple[str, float], ...] = ()
+    private: tuple[str, ...] = ()
 
     @staticmethod
     def of(
@@ -118,7 +121,24 @@ class Aims:
                     f"limits: expected other bounds for limits of the study ({known}), got {name} {side} ..."
                 )
         bounds = tuple((n, *new.get(n, (side, b))) for n, side, b in self.limits)
-        return Aims(self.objectives, bounds, self.reference)
+        return Aims(self.objectives, bounds, self.reference, self.private)
+
+    def keeping(self, private: Iterable[str] | str | None) -> Aims:
+        """Return these aims with some outputs kept private; ConfigError if there is no such output.
+
+        Parameters
+        ----------
+        private : their names, or the same as text, "latency_ms, watts"
+        """
+        names = [name.strip() for name in private.split(",")] if isinstance(private, str) else private or ()
+        known = self.names if self.has_outputs else ()
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise ConfigError(
+                f"private: expected some of several outputs ({', '.join(known) or 'none'}), got "
+                f"{', '.join(map(str, unknown))}"
+            )
+        return replace(self, private=tuple(dict.fromkeys(names)))
 
     # -- the outputs -----------------------------------------------------------------------------
 

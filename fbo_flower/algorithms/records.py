@@ -54,11 +54,13 @@ class Federation:
     space : the search space that all agents share
     agents : stable ids, in natural order
     roles : agent -> its role; agents without a role are left out
+    outputs : names of those outputs of a trial that no operator keeps to itself; (): a trial has only a value
     """
 
     space: SearchSpace
     agents: tuple[str, ...]
     roles: Mapping[str, str] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(set(self.agents)) != len(self.agents):

@@ -22,7 +22,7 @@ from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Scalar, Task
-from fbo_flower.algorithms.registry import APP, check_aims, register
+from fbo_flower.algorithms.registry import APP, SIMULATION, check_aims, register
 from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, run_task, seen_by
 from fbo_flower.algorithms.trials_per_round import answers_in_part
@@ -60,7 +60,7 @@ from fbo_flower.clients.node import agent_id, in_simulation, node_info, partitio
 from fbo_flower.clients.objective import Objective
 from fbo_flower.clients.own_answer import OnFinish, announce, answer_at_end
 from fbo_flower.clients.pruning import FEDERATED, CurveBook, Pruning
-from fbo_flower.errors import WireError, WrongTypeError
+from fbo_flower.errors import ConfigError, WireError, WrongTypeError
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.held import HeldSpace, held_space
@@ -113,7 +113,8 @@ class TuningAgent(NumPyClient):
     aims : what the objective returns, and whether larger or smaller is better; `Aims.of(minimize=True)` for a
         loss. The algorithm gets numbers of which larger is better; answers, logs and studies show them as
         they are. The server learns the names of limits, not the bounds. `limits` in `node_config`, such as
-        "latency_ms <= 15", replaces bounds. Those of the first task of a study hold until its end
+        "latency_ms <= 15", replaces bounds. Those of the first task of a study hold until its end. `private`
+        in `node_config`, such as "latency_ms, watts", names outputs whose values do not leave the agent
     initial : `(k, D)`, points that are evaluated as the agent's first k trials of a study, in place of those
         that the algorithm asks for. None: none
     journals : directory for the journals of agents without `journal` in `node_config`; None: their memory is
@@ -168,7 +169,8 @@ class TuningAgent(NumPyClient):
         for kind in algorithms:
             register(kind)
         self._objective = objective
-        self._aims = aims.with_limits(str(context.node_config.get("limits", "")) or None)
+        aims = aims.with_limits(str(context.node_config.get("limits", "")) or None)
+        self._aims = aims.keeping(str(context.node_config.get("private", "")) or aims.private)
         self._is_asked = isinstance(objective, Asked)  # by its site
         self._space = space  # the shared one
         self._own_space = held_space(space, str(context.node_config.get("fixed", "")) or fixed)
@@ -180,6 +182,11 @@ class TuningAgent(NumPyClient):
         budgets = {name: value for name, value in given.items() if value is not None}
         node_config = {**budgets, **context.node_config} if budgets else context.node_config
         self._operator = Operator.read(node_config, disclose, chosen_by, disclose_curves)
+        if self._aims.private and self._operator.disclose != "none" and chosen_by != SIMULATION:
+            raise ConfigError(
+                f"disclose: expected 'none' together with private outputs ({', '.join(self._aims.private)}), "
+                f"got {self._operator.disclose!r}; remove one of them"
+            )
         self._pruning = Pruning.read(context.node_config, pruning)
         self._parallel = Parallel.read(context.node_config, Parallel(num_parallel, trial_timeout))
         self._agent = agent_id(context)
@@ -216,6 +223,8 @@ class TuningAgent(NumPyClient):
             properties["fixed"] = list(self._own_space.fixed)
         if self._aims != NUMBER:
             properties["aims"] = self._aims.to_json()
+        if self._aims.private:
+            properties["private"] = list(self._aims.private)
         if self._operator.participation < 1.0:
             properties["participation"] = float(self._operator.participation)
         with closing(self._open_memory()) as memory:
@@ -324,7 +333,7 @@ class TuningAgent(NumPyClient):
         # an interrupted task must propose the same again, so the bounds of a study stay
         pinned_aims = memory.note(aims_note(study)).get("aims") if known is not None else None
         aims = self._aims if pinned_aims is None else Aims.from_json(str(pinned_aims))
-        agent_state = replace(agent_state, aims=aims)
+        agent_state = replace(agent_state, aims=aims.keeping(self._aims.private))
         work, key = check_once(memory, request.envelope, algorithm, task, agent_state, request.key)
         self._admit(algorithm, task, agent_state)
         if algorithm.sums_securely:
@@ -363,7 +372,8 @@ class TuningAgent(NumPyClient):
             algorithm, task, accepted, evaluate, context.draws, evaluate.arrays, noise, at_once
         )
         reply = self._reply(replace(request, task=task), result, context)
-        if task.num_trials and self._operator.is_spent(memory):
+        ended = algorithm.inner.has_ended(result.agent_state)
+        if task.num_trials and (ended or self._operator.is_spent(memory)):
             reply = wire.mark_spent(reply)
         sent: list[ledger.LedgerEntry] = []
         if memory.keeps_ledger:

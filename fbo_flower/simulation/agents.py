@@ -101,12 +101,12 @@ def check_agents(
         return
     if algorithm.roles:
         raise ConfigError(
-            "max_trials, participation, fixed, limits: expected none with "
+            "max_trials, participation, fixed, limits, private: expected none with "
             f"{algorithm.name}, whose sites have roles"
         )
     for partition in range(problem.num_agents):
         own = agents.of_agent(names_of(problem), partition)
-        problem.aims.with_limits(own.get("limits"))
+        problem.aims.with_limits(own.get("limits")).keeping(own.get("private"))
         check_subset(algorithm, held_space(problem.space, own.get("fixed")))
 
 
@@ -180,6 +180,6 @@ def problem_agent(
         pruning=pruning,
         disclose_curves=pruning.rule == FEDERATED,
         algorithms=[type(algorithm.inner)],  # workers know no class of a notebook
-        aims=problem.aims.with_limits(own.pop("limits", None)),
+        aims=problem.aims.with_limits(own.pop("limits", None)).keeping(own.pop("private", None)),
         **own,
     )
