@@ -50,7 +50,7 @@ def summary_of(by_step: Mapping[int, Sequence[float]], least: int, most_rows: in
     return _table([(step, len(by_step[step]), float(median(by_step[step]))) for step in steps], most_rows)
 
 
-def _table(rows: list[tuple[float, float, float]], most_rows: int) -> Array:
+def _table(rows: Sequence[tuple[float, float, float]], most_rows: int) -> Array:
     table = np.array(rows, dtype=np.float64).reshape(-1, 3)
     if len(table) > most_rows:
         table = table[np.linspace(0, len(table) - 1, most_rows).round().astype(int)]

@@ -91,6 +91,11 @@ class Evidence:
             self.precision + other.precision, self.response + other.response, self.misfit + other.misfit
         )
 
+    def __sub__(self, other: Evidence) -> Evidence:
+        return Evidence(
+            self.precision - other.precision, self.response - other.response, self.misfit - other.misfit
+        )
+
 
 def num_inducing(dim: int) -> int:
     """Return `P`: 32 on a line, else 64."""
