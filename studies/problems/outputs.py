@@ -59,12 +59,14 @@ class Problem:
     ----------
     goals : objectives, limits and reference, as `simulate` takes them
     function : `(config, site) -> outputs`
+    worst : score of an agent without a configuration that holds its limits, with one objective
     bounds : limits of the agents in turn, for the one limited output; empty: all have those of `goals`
     """
 
     space: SearchSpace
     goals: Mapping[str, Any]
     function: Callable[[dict[str, Any], Site], Outputs]
+    worst: float = 0.0
     bounds: tuple[float, ...] = ()
 
     def sites(self, seed: int) -> dict[str, Site]:
@@ -188,7 +190,7 @@ _FOREST = SearchSpace(
 _FRONT: dict[str, Mapping[str, Any]] = {"objectives": {"first": "min", "second": "min"}}
 
 PROBLEMS: dict[str, Problem] = {
-    "Branin": Problem(_cube(2), {"objectives": {"value": "min"}, "limits": {"distance": 50}}, branin),
+    "Branin": Problem(_cube(2), {"objectives": {"value": "min"}, "limits": {"distance": 50}}, branin, 40.0),
     "Hartmann-6": Problem(_cube(6), {"objectives": {"value": "min"}, "limits": {"norm": 1}}, hartmann),
     "DTLZ2": Problem(_cube(5), {**_FRONT, "reference": {"first": 1.5, "second": 1.5}}, dtlz2),
     "C2-DTLZ2": Problem(
@@ -199,6 +201,7 @@ PROBLEMS: dict[str, Problem] = {
         _FOREST,
         {"objectives": {"accuracy": "max"}, "limits": {"comparisons": BOUNDS[0]}},
         quick_forest,
+        0.5,
         BOUNDS,
     ),
     "small forest": Problem(
