@@ -24,8 +24,8 @@ from fbo_flower.algorithms.registry import BUILT_IN
 from fbo_flower.cli.common import texts_of
 from fbo_flower.cli.main import app
 from fbo_flower.clients.evaluator import Parallel
-from fbo_flower.clients.guards import Operator
-from fbo_flower.clients.site import SiteOptions
+from fbo_flower.clients.model_site import SiteOptions
+from fbo_flower.clients.operator import Operator
 from fbo_flower.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
@@ -53,6 +53,7 @@ NODE_KEYS = {
     "role": ("", "`rfms`: openbox, curator or lockbox"),
     "fixed": ("", "parameters that the agent does not tune, with its values: `depth=3, kernel=rbf`"),
     "limits": ("", "bounds of this agent for limits that the app names: `latency_ms <= 15, recall >= 0.9`"),
+    "private": ("", "outputs of this agent whose values do not leave it: `latency_ms, watts`"),
     "pruning": ("median", 'rule by which trials stop early: "median", "federated" or "off"'),
 }
 _SETTING = re.compile(r"^([\w-]+) = (.+?) *# (.+)$")

@@ -8,8 +8,7 @@ Notation: D parameters, L boxes `b` with values `c_b`, widths `w_bd` and volumes
 `o_abd` the length of the overlap of two boxes in parameter d, the variance of the mean over all but U is
 `sum_ab c_a c_b prod_{d in U} o_abd prod_{d not in U} w_ad w_bd`, if the mean of the function is 0.
 
-[Hutter2014] Hutter, Hoos, Leyton-Brown. An efficient approach for assessing hyperparameter importance.
-ICML 2014.
+[Hutter2014] Hutter et al. An efficient approach for assessing hyperparameter importance. ICML 2014.
 """
 
 from __future__ import annotations
@@ -82,16 +81,12 @@ def variance_shares(boxes: Boxes, pairs: Sequence[tuple[int, int]] = ()) -> tupl
 
 
 def mean_over_others(boxes: Boxes, axes: Sequence[int], points: Sequence[Array]) -> Array:
-    """Return the mean of the function over all parameters but one or two.
+    """Return the mean of the function over all parameters but one, `(n,)`, or two, `(n, m)`.
 
     Parameters
     ----------
     axes : one or two parameters
     points : per parameter in `axes`, the positions `(n,)` in [0, 1] at which the mean is wanted
-
-    Returns
-    -------
-    `(n,)` for one parameter, `(n, m)` for two
     """
     others = [d for d in range(boxes.low.shape[1]) if d not in axes]
     weight = boxes.values * boxes.widths[:, others].prod(axis=1)  # (L,)

@@ -23,18 +23,10 @@ from fbo_flower.space.parameters import Categorical, Float, Int, Ordinal, Parame
 MAX_JSON_LENGTH = 2**20  # 1 MiB: the canonical JSON is ASCII
 
 KEYS: dict[type[Parameter], tuple[str, ...]] = {
-    Float: ("low", "high", "log"),
-    Int: ("low", "high", "log"),
-    Categorical: ("choices",),
-    Ordinal: ("choices",),
+    **dict.fromkeys((Float, Int), ("low", "high", "log")),
+    **dict.fromkeys((Categorical, Ordinal), ("choices",)),
 }
-KINDS: dict[str, type[Parameter]] = {
-    "float": Float,
-    "int": Int,
-    "categorical": Categorical,
-    "ordinal": Ordinal,
-}
-KIND_OF = {parameter: kind for kind, parameter in KINDS.items()}
+KINDS: dict[str, type[Parameter]] = {kind.__name__.lower(): kind for kind in KEYS}
 
 T = TypeVar("T")
 
@@ -44,21 +36,13 @@ def write(parameters: Mapping[str, Parameter]) -> str:
     entries = []
     for name, parameter in parameters.items():
         own = {key: getattr(parameter, key) for key in KEYS[type(parameter)]}
-        entry = {"name": name, "kind": KIND_OF[type(parameter)], **own}
+        entry = {"name": name, "kind": type(parameter).__name__.lower(), **own}
         entries.append(entry | ({"active_when": parameter.conditions} if parameter.conditions else {}))
     return json.dumps({"parameters": entries}, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def read(text: str) -> dict[str, Parameter]:
-    """Return the parameters in a JSON text, which may come from an untrusted sender.
-
-    Raises
-    ------
-    WireError
-        If `text` is too long, not JSON or not the JSON of a search space.
-    ConfigError
-        If a parameter is well-formed but invalid.
-    """
+    """Return the parameters in a JSON text, which may come from an untrusted sender; see `from_json`."""
     if not isinstance(text, str) or len(text) > MAX_JSON_LENGTH:
         got = f"{len(text)}" if isinstance(text, str) else f"a {type(text).__name__}"
         raise WireError(f"search space: expected a JSON text of at most 1 MiB, got {got}")

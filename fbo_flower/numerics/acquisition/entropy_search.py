@@ -13,10 +13,7 @@ noise and for batches:
 the set, exact where [Wang2017] fits a Gumbel law. `1 - r (gamma + r)` is the variance of a standard normal
 that is cut off above `gamma`. For one point `|R| = 1`. All values are in nats.
 
-References
-----------
-[Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson. Collaborative Bayesian optimization via Wasserstein
-barycenters. 2025.
+[Zhan2025] Zhan et al. Collaborative Bayesian optimization via Wasserstein barycenters. 2025.
 [Wang2017] Wang, Jegelka. Max-value entropy search for efficient Bayesian optimization. ICML 2017.
 [Moss2021] Moss, Leslie, Gonzalez, Rayson. GIBBON: general-purpose information-based Bayesian optimisation.
 Journal of Machine Learning Research 22 (2021) 1-49.
@@ -44,15 +41,13 @@ def sample_maxima(mean: Array, factor: Array, num_samples: int, rng: np.random.G
 def max_value_entropy(mean: Array, variance: Array, noise_variance: float, maxima: Array) -> Array:
     """Return a lower bound of the information about the maximum in one noisy observation of every point.
 
+    `(S,)`, in nats, not negative; 0 where the variance is 0.
+
     Parameters
     ----------
     mean, variance : `(S,)`
     noise_variance : variance of the observation noise; 0 is allowed
     maxima : `(K,)`, draws of the maximum
-
-    Returns
-    -------
-    `(S,)`, nats, not negative; 0 where the variance is 0
     """
     if not noise_variance >= 0 or not len(maxima):
         raise ConfigError(
@@ -105,7 +100,6 @@ class BatchMaxValueEntropy:
         return self.values(design, agent, np.arange(self.num_points))
 
     def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
-        """Return the information in the batch with entry `agent` replaced by each candidate, `(C,)`."""
         covariances = batch_covariances(self._factor, design, agent, candidates)
         covariances += self._noise_variance * np.eye(len(design))
         variances = np.einsum("cii->ci", covariances)

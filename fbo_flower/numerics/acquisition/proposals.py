@@ -27,8 +27,6 @@ from fbo_flower.numerics.acquisition.expected_improvement import LEAST_STDDEV, L
 from fbo_flower.numerics.acquisition.hypervolume import free_boxes, log_improvement, non_dominated
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.functions import Differentiable
-from fbo_flower.numerics.optim.maximise import Maximum, maximise
-from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.transforms import standardise
 
@@ -67,7 +65,6 @@ class LogVolumeImprovement:
         return log_improvement(means, stddevs, *self.boxes)[0]
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(n,)` and gradients `(n, F)`."""
         means, stddevs, mean_slopes, stddev_slopes = (
             np.array(part) for part in zip(*(moments(p, z) for p in self.posteriors), strict=True)
         )
@@ -157,32 +154,6 @@ def plan_volume_improvement(x: Array, losses: Array, reference: Array | None = N
     return ProposalPlan(x, targets, build)
 
 
-def next_point(
-    function: Differentiable,
-    x: Array,
-    rng: np.random.Generator,
-    *,
-    num_candidates: int = NUM_CANDIDATES,
-    min_distance: float = MIN_DISTANCE,
-) -> Maximum:
-    """Return the maximiser of a function in the unit cube that keeps its distance from observed points.
-
-    For a space with categories, maximise the function over candidates of the space instead.
-
-    Parameters
-    ----------
-    function : acquisition, e.g. of `plan_improvement(x, losses).fitted(kernel)`
-    x : `(n, D)`, observed points
-    num_candidates : number of Sobol points among which the maximisation starts
-    min_distance : least Euclidean distance to every observed point
-    """
-    dimension = x.shape[1]
-    candidates = sobol(num_candidates, dimension, rng)
-    return maximise(
-        [function], candidates[None], np.arange(dimension), avoid=x[None], min_distance=min_distance
-    )[0]
-
-
 def merge_equal(x: Array, losses: Array) -> tuple[Array, Array]:
     """Return the different rows of `x (n, F)` in order of appearance, and their mean losses `(n', k)`."""
     if x.ndim != 2 or losses.ndim != 2 or len(x) != len(losses) or len(x) == 0:
@@ -193,8 +164,7 @@ def merge_equal(x: Array, losses: Array) -> tuple[Array, Array]:
         return x, losses.astype(np.float64)
     _, first, group, counts = np.unique(x, axis=0, return_index=True, return_inverse=True, return_counts=True)
     sums = np.zeros((len(first), losses.shape[1]))
-    np.add.at(
-        sums, group.ravel(), losses / counts[group.ravel(), None]
-    )  # divided before summing, so that the sum cannot overflow
+    # divided before summing, so that the sum cannot overflow
+    np.add.at(sums, group.ravel(), losses / counts[group.ravel(), None])
     order = np.argsort(first)
     return x[first[order]], sums[order]

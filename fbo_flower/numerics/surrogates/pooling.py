@@ -10,8 +10,6 @@ is `N(C eta, C)` with `C = (I + sum Lambda)^-1`. `q(x)` is the prior variance of
 explain. At points of the set it is below the cut and the posterior is exact. Elsewhere `q(x)` is treated as
 noise of that observation [Snelson2006, FITC], so points that the pivots explain badly get little weight.
 
-References
-----------
 [Snelson2006] Snelson, Ghahramani. Sparse Gaussian processes using pseudo-inputs. NIPS 2006.
 """
 
@@ -86,6 +84,4 @@ def pool(increments: Sequence[Increment]) -> tuple[Array, Array]:
 def weighted(increments: Sequence[Increment], weights: Array) -> list[Increment]:
     """Return the increments multiplied by `N w_n`, which leaves them unchanged for uniform weights."""
     shares = len(weights) * weights
-    return [
-        Increment(share * i.precision, share * i.shift) for share, i in zip(shares, increments, strict=True)
-    ]
+    return [Increment(s * i.precision, s * i.shift) for s, i in zip(shares, increments, strict=True)]
