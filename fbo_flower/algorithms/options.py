@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,7 +17,10 @@ from fbo_flower.space.space import SearchSpace
 
 @dataclass(frozen=True, kw_only=True)
 class Configurable:
-    """A frozen dataclass whose fields are options that are sent as JSON."""
+    """A frozen dataclass whose fields are options that are sent as JSON.
+
+    A field says what it may be: `bounded`, `integer`, `choice`, `flag`, or `checked` by a function.
+    """
 
     name: ClassVar[str]
 
@@ -25,6 +28,19 @@ class Configurable:
         """Raise ConfigError, with the nearest name, if an option is unknown."""
         cls.check_names(options, [f.name for f in fields(cls)])
         return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError if an option is not what its field says; subclasses compare several options."""
+        checks: dict[str, Callable[[str, object], None]] = {}
+        for kind in reversed(type(self).__mro__):  # a check stays where a subclass changes a default
+            options = kind.__dict__.get("__dataclass_fields__", {}).values()
+            checks |= {
+                option.name: option.metadata["check"] for option in options if "check" in option.metadata
+            }
+        for name, check in checks.items():
+            value = getattr(self, name)
+            if value is not None or getattr(type(self), name) is not None:
+                check(name, value)
 
     def check(self, space: SearchSpace) -> None:
         """Raise ConfigError if the options do not fit the search space."""
@@ -104,3 +120,41 @@ def check_secure_sums(value: object) -> None:
     check_number("secure_sums", value, 0, 10**6, integer=True)
     if value == 1:
         raise ConfigError("secure_sums: expected 0, or a number of agents from 2 on, got 1")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise ConfigError unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}: expected True or False, got {value!r}")
+
+
+# -- fields of options; None is allowed where it is the default ---------------------------------------
+
+
+def bounded(default: float | None, low: float, high: float = np.inf) -> Any:
+    """Return the field of an option that is a number in `[low, high]`."""
+    return _field(default, lambda name, value: check_number(name, value, low, high))
+
+
+def integer(default: int | None, low: float, high: float = np.inf) -> Any:
+    """Return the field of an option that is an integer in `[low, high]`."""
+    return _field(default, lambda name, value: check_number(name, value, low, high, integer=True))
+
+
+def choice(default: str, choices: Sequence[str]) -> Any:
+    """Return the field of an option that is one of `choices`."""
+    return _field(default, lambda name, value: check_choice(name, value, choices))
+
+
+def flag(default: bool) -> Any:
+    """Return the field of an option that is True or False."""
+    return _field(default, check_flag)
+
+
+def checked(default: object, check: Callable[[Any], None]) -> Any:
+    """Return the field of an option for which `check` raises ConfigError if it is not allowed."""
+    return _field(default, lambda name, value: check(value))
+
+
+def _field(default: object, check: Callable[[str, object], None]) -> Any:
+    return field(default=default, metadata={"check": check})

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.options import check_choice, check_number, choice, integer
 from fbo_flower.algorithms.records import Array, Federation, IntArray
 from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
@@ -34,14 +34,12 @@ class MessageOptions(LocalSurrogate[State]):
     targets : "all", or the names of the agents that tune; the others send one message and do not tune
     """
 
-    communication: str = "every-round"
-    refresh_every: int = 1
+    communication: str = choice("every-round", COMMUNICATION)
+    refresh_every: int = integer(1, 1)
     targets: str | tuple[str, ...] = "all"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("communication", self.communication, COMMUNICATION)
-        check_number("refresh_every", self.refresh_every, 1, integer=True)
         named = isinstance(self.targets, tuple) and all(isinstance(agent, str) for agent in self.targets)
         if self.targets != "all" and not (named and self.targets):
             raise ConfigError(

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.options import Configurable, integer
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialsPerRound:
+class TrialsPerRound(Configurable):
     """The sizes of an agent's tasks: its initial design first, then `k` trials in each round.
 
     Parameters
@@ -26,12 +26,8 @@ class TrialsPerRound:
         round, so more of them save exchanges and use older advice
     """
 
-    num_initial: int = 3
-    trials_per_round: int = 1
-
-    def __post_init__(self) -> None:
-        check_number("num_initial", self.num_initial, 1, 10_000, integer=True)
-        check_number("trials_per_round", self.trials_per_round, 1, 10_000, integer=True)
+    num_initial: int = integer(3, 1, 10_000)
+    trials_per_round: int = integer(1, 1, 10_000)
 
     def trials_from(self, trial: int, advised: bool = False) -> int:
         """Return the number of trials of the task that begins at `trial`.

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import numpy as np
 
 from fbo_flower.algorithms.messages import Content, Schema, real, whole
-from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.options import bounded, choice, flag, integer
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
@@ -32,7 +32,6 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Rng
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits.pulls import Pulls
 from fbo_flower.space.space import SearchSpace
 
@@ -109,13 +108,8 @@ class Bandit(Algorithm[State]):
     report_content: ClassVar[type[Content]] = Evaluations
     finishes: ClassVar[bool] = True
 
-    budget: int = 20_000
-    deterministic: bool = False
-
-    def __post_init__(self) -> None:
-        check_number("budget", self.budget, 1, 10**9, integer=True)
-        if not isinstance(self.deterministic, bool):
-            raise ConfigError(f"deterministic: expected true or false, got {self.deterministic!r}")
+    budget: int = integer(20_000, 1, 10**9)
+    deterministic: bool = flag(False)
 
     def reuses_values(self) -> bool:
         return self.deterministic
@@ -188,11 +182,7 @@ class BatchedBandit(Bandit[State]):
     max_evaluations_per_round : largest number of trials of one agent in a round
     """
 
-    max_evaluations_per_round: int = 10_000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("max_evaluations_per_round", self.max_evaluations_per_round, 1, 10**7, integer=True)
+    max_evaluations_per_round: int = integer(10_000, 1, 10**7)
 
     def next_pulls(self, state: State, agent: str, left: int) -> tuple[Content | None, int]:
         return Content(), min(left, self.max_evaluations_per_round)
@@ -209,17 +199,10 @@ class XArmedBandit(BatchedBandit[State]):
     arity : "binary": each depth halves one dimension; "full": each depth halves every dimension, for `D <= 3`
     """
 
-    nu: float = 1.0
-    rho: float = 0.5
-    c: float = 0.1
-    arity: str = "binary"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("nu", self.nu, 1e-12)
-        check_number("rho", self.rho, 1e-6, 1 - 1e-6)
-        check_number("c", self.c, 1e-12)
-        check_choice("arity", self.arity, ARITIES)
+    nu: float = bounded(1.0, 1e-12)
+    rho: float = bounded(0.5, 1e-6, 1 - 1e-6)
+    c: float = bounded(0.1, 1e-12)
+    arity: str = choice("binary", ARITIES)
 
     def branching(self, dim: int) -> int:
         """Return `k`, the number of children of a cell."""

@@ -31,7 +31,7 @@ from fbo_flower.algorithms.bandits.base import (
     with_outcome,
 )
 from fbo_flower.algorithms.messages import Content, whole
-from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.options import bounded, checked
 from fbo_flower.algorithms.records import (
     AgentState,
     Array,
@@ -92,13 +92,8 @@ class Fed1UCB(BatchedBandit[Fed1State]):
     task_content: ClassVar[type[Content]] = Arms
     report_content: ClassVar[type[Content]] = PullMeans
 
-    noise_stddev: float = 1.0
-    arms_seed: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("noise_stddev", self.noise_stddev, 0)
-        arms.check_seed(self.arms_seed)
+    noise_stddev: float = bounded(1.0, 0)
+    arms_seed: int | None = checked(None, arms.check_seed)
 
     def most_rows(self, space: SearchSpace) -> int:
         """Return the largest number of arms in a report."""

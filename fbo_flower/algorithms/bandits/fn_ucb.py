@@ -39,7 +39,7 @@ from fbo_flower.algorithms.bandits.base import (
     with_outcome,
 )
 from fbo_flower.algorithms.messages import Content, real
-from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.options import bounded, check_number, checked, integer
 from fbo_flower.algorithms.records import (
     AgentState,
     Array,
@@ -226,28 +226,21 @@ class FNUCB(Bandit[FNState]):
     report_content: ClassVar[type[Content]] = Sums
 
     budget: int = 1_000
-    width: int = ucb.NeuralOptions.width
-    regulariser: float = ucb.NeuralOptions.regulariser
-    nu_a: float = ucb.NeuralOptions.nu_a
-    nu_b: float = ucb.NeuralOptions.nu_b
-    mix_from: int = ucb.NeuralOptions.mix_from
+    width: int = integer(ucb.NeuralOptions.width, 1, 200)
+    regulariser: float = bounded(ucb.NeuralOptions.regulariser, 1e-9)
+    nu_a: float = bounded(ucb.NeuralOptions.nu_a, 0)
+    nu_b: float = bounded(ucb.NeuralOptions.nu_b, 0)
+    mix_from: int = integer(ucb.NeuralOptions.mix_from, 0, 10**9)
     mix_until: int = ucb.NeuralOptions.mix_until
-    train_steps: int = ucb.NeuralOptions.train_steps
-    learning_rate: float = ucb.NeuralOptions.learning_rate
-    train_until: int = ucb.NeuralOptions.train_until
-    threshold: float = ucb.NeuralOptions.threshold
-    arms_seed: int | None = None
+    train_steps: int = integer(ucb.NeuralOptions.train_steps, 0, 10**9)
+    learning_rate: float = bounded(ucb.NeuralOptions.learning_rate, 0)
+    train_until: int = integer(ucb.NeuralOptions.train_until, 0, 10**9)
+    threshold: float = bounded(ucb.NeuralOptions.threshold, 0)
+    arms_seed: int | None = checked(None, arms.check_seed)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("width", self.width, 1, 200, integer=True)
-        check_number("regulariser", self.regulariser, 1e-9)
-        for name in ("nu_a", "nu_b", "learning_rate", "threshold"):
-            check_number(name, getattr(self, name), 0)
-        for name in ("mix_from", "train_steps", "train_until"):
-            check_number(name, getattr(self, name), 0, 10**9, integer=True)
         check_number("mix_until", self.mix_until, self.mix_from + 1, 10**9, integer=True)
-        arms.check_seed(self.arms_seed)
 
     def neural_options(self) -> ucb.NeuralOptions:
         """Return the constants of the bandit."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fbo_flower.algorithms.bandits.base import BanditState, XArmedBandit, once_per_state
-from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.options import bounded, choice
 from fbo_flower.algorithms.records import AgentState, Array, Federation, Query, Task
 from fbo_flower.algorithms.requests import Draws, Session
 from fbo_flower.numerics.bandits import elimination, partition
@@ -37,14 +37,9 @@ class HCT(XArmedBandit[BanditState]):
 
     name: ClassVar[str] = "hct"
 
-    delta: float = 0.01
-    scale: str = "unit"
+    delta: float = bounded(0.01, 1e-300, 1 - 1e-9)
+    scale: str = choice("unit", ("unit", "observed"))
     max_evaluations_per_round: int = 1_000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("delta", self.delta, 1e-300, 1 - 1e-9)
-        check_choice("scale", self.scale, ("unit", "observed"))
 
     def tree_options(self, space: SearchSpace) -> HCTOptions:
         """Return the constants of the tree search in a search space."""

@@ -16,7 +16,16 @@ from typing import Annotated, Any
 import numpy as np
 
 from fbo_flower.algorithms.messages import Content, Length, Spec, real, summable, whole
-from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
+from fbo_flower.algorithms.options import (
+    bounded,
+    check_choice,
+    check_number,
+    check_secure_sums,
+    checked,
+    choice,
+    flag,
+    integer,
+)
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AnyArray, Array, History, IntArray, floats
@@ -31,27 +40,6 @@ from fbo_flower.numerics.surrogates.pooling import Increment
 from fbo_flower.numerics.surrogates.shared_hyperparameters import LOWEST, SIZE
 from fbo_flower.space.space import SearchSpace
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    "framework": ("co-kg", "barycenter-qkg", "no-collaboration", "data-communication"),
-    "acquisition": ("kg", "ei", "es"),
-    "central": ("barycenter", "product", "auto"),
-    "weights": ("uniform", "reliability"),
-    "stale": ("keep", "drop"),
-    "transform": ("none", "log", "asinh"),
-    "kernel": tuple(KERNELS),
-}
-BOUNDS: dict[str, tuple[float, float]] = {
-    "transform_scale": (1e-300, 1e300),
-    "noise_floor": (1e-10, 1),
-    "mean_noise_stddev": (0, 1e6),
-    "rank_cut": (1e-12, 0.5),
-    "tolerance": (1e-12, 0.5),
-}
-WHOLE: dict[str, tuple[int, float]] = {
-    "mesh": (1, 10**6), "num_points": (1, 10**6), "num_refined": (0, 10**5), "refine_every": (1, math.inf),
-    "memory_limit": (8, 2**40), "num_initial": (3, 4096), "num_repeated": (0, 2048),
-    "num_draws": (2, 2**16), "num_starts": (1, 1000),
-}  # fmt: skip
 SECURE = "secure_sums"
 REFINED = 32  # points that "auto" adds to the point set
 BETAS: dict[str, Callable[[int], float]] = {
@@ -115,42 +103,35 @@ class CoKGOptions(Algorithm["CoKGState"]):
         sees the sum but no agent's own values. It still sees every posterior. 0: it sees all
     """
 
-    framework: str = "co-kg"
-    acquisition: str = "kg"
-    central: str = "barycenter"
+    framework: str = choice("co-kg", ("co-kg", "barycenter-qkg", "no-collaboration", "data-communication"))
+    acquisition: str = choice("kg", ("kg", "ei", "es"))
+    central: str = choice("barycenter", ("barycenter", "product", "auto"))
     beta: str | float = "log"
-    mesh: int | None = None
-    num_points: int = 400
-    num_refined: int | None = None
-    refine_every: int = 5
-    memory_limit: int = 2**28
-    num_initial: int = 5
-    num_repeated: int = 1
-    weights: str = "uniform"
-    stale: str = "keep"
-    transform: str = "none"
-    transform_scale: float = 1.0
+    mesh: int | None = integer(None, 1, 10**6)
+    num_points: int = integer(400, 1, 10**6)
+    num_refined: int | None = integer(None, 0, 10**5)
+    refine_every: int = integer(5, 1)
+    memory_limit: int = integer(2**28, 8, 2**40)
+    num_initial: int = integer(5, 3, 4096)
+    num_repeated: int = integer(1, 0, 2048)
+    weights: str = choice("uniform", ("uniform", "reliability"))
+    stale: str = choice("keep", ("keep", "drop"))
+    transform: str = choice("none", ("none", "log", "asinh"))
+    transform_scale: float = bounded(1.0, 1e-300, 1e300)
     refit: str | int = "never"
-    isotropic: bool = True
-    kernel: str = "rbf"
-    noise_variance: float | None = None
-    noise_floor: float = 1e-6
-    mean_noise_stddev: float = 0.0
-    num_draws: int = 64
-    num_starts: int | None = None
-    rank_cut: float = 1e-5
-    tolerance: float = 1e-3
-    secure_sums: int = 0
+    isotropic: bool = flag(True)
+    kernel: str = choice("rbf", tuple(KERNELS))
+    noise_variance: float | None = bounded(None, 0, 1e300)
+    noise_floor: float = bounded(1e-6, 1e-10, 1)
+    mean_noise_stddev: float = bounded(0.0, 0, 1e6)
+    num_draws: int = integer(64, 2, 2**16)
+    num_starts: int | None = integer(None, 1, 1000)
+    rank_cut: float = bounded(1e-5, 1e-12, 0.5)
+    tolerance: float = bounded(1e-3, 1e-12, 0.5)
+    secure_sums: int = checked(0, check_secure_sums)
 
     def __post_init__(self) -> None:
-        for name, choices in CHOICES.items():
-            check_choice(name, getattr(self, name), choices)
-        for name, (low, high) in BOUNDS.items():
-            check_number(name, getattr(self, name), low, high)
-        for name, (low, high) in WHOLE.items():
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), low, high, integer=True)
-        check_secure_sums(self.secure_sums)
+        super().__post_init__()
         if isinstance(self.beta, str):
             check_choice("beta", self.beta, (*BETAS, "a number"))
         else:
@@ -159,17 +140,13 @@ class CoKGOptions(Algorithm["CoKGState"]):
             check_choice("refit", self.refit, ("never", "doubling", "a number of rounds"))
         else:
             check_number("refit", self.refit, 1, integer=True)
-        if not isinstance(self.isotropic, bool):
-            raise ConfigError(f"isotropic: expected true or false, got {self.isotropic!r}")
         if self.secure_sums and self.weights != "uniform":
             raise ConfigError(f"weights: expected 'uniform' with secure_sums, got {self.weights!r}")
-        if self.noise_variance is not None:
-            check_number("noise_variance", self.noise_variance, 0, 1e300)
-            if self.transform != "none":
-                raise ConfigError(
-                    f"noise_variance: expected None with transform={self.transform!r}, because the transform "
-                    f"makes the noise depend on the value, got {self.noise_variance!r}"
-                )
+        if self.noise_variance is not None and self.transform != "none":
+            raise ConfigError(
+                f"noise_variance: expected None with transform={self.transform!r}, because the transform "
+                f"makes the noise depend on the value, got {self.noise_variance!r}"
+            )
 
     def check(self, space: SearchSpace) -> None:
         self.points(space)

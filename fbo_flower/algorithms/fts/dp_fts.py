@@ -38,7 +38,7 @@ from numpy.random import Generator
 
 from fbo_flower.algorithms.independent import uniform_point
 from fbo_flower.algorithms.messages import STEPS, Content, Summand, has_step, real, step_numbers
-from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
+from fbo_flower.algorithms.options import bounded, check_secure_sums, checked, choice, integer
 from fbo_flower.algorithms.progress import Progress, once_per_trial
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -56,7 +56,7 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Rng, Steps
-from fbo_flower.algorithms.schedules import Schedule, check_schedule, own_probability
+from fbo_flower.algorithms.schedules import check_schedule, own_probability
 from fbo_flower.algorithms.senders import check_features, check_lengthscale, shared_lengthscales
 from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
@@ -176,44 +176,23 @@ class DPFTS(LocalSurrogate[DPFTSState]):
     barrier: ClassVar[str] = "its accountant needs one random sample of all agents per release"
     needs_all_parameters: ClassVar[str] = ""
 
-    noise: str = "central"
-    noise_multiplier: float = 1.0
-    sampling_rate: float = 0.35
-    clip: float = 1.0
-    delta: float = 1e-3
-    max_epsilon: float | None = None
-    when_spent: str = "stop"
-    release_every: int = 1
-    num_regions: int = 1
-    region_weight: float = 15.0
-    region_releases: int = 10
-    message: str = "mean"
-    schedule: Schedule = "1-1/sqrt(t)"
-    num_features: int = 30
-    lengthscale: float | str | tuple[float, ...] = 0.5
-    message_noise_variance: float = 1.0
-    secure_sums: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("noise", self.noise, ("central", "local"))
-        check_number("noise_multiplier", self.noise_multiplier, 0, 1e6)
-        check_number("sampling_rate", self.sampling_rate, 1e-6, 1)
-        check_number("clip", self.clip, 1e-6, 1e6)
-        check_number("delta", self.delta, 1e-15, 0.5)
-        check_choice("when_spent", self.when_spent, ("stop", "keep"))
-        check_number("release_every", self.release_every, 1, integer=True)
-        check_number("num_regions", self.num_regions, 1, 256, integer=True)
-        check_number("region_weight", self.region_weight, 0, 100)
-        check_number("region_releases", self.region_releases, 1, integer=True)
-        check_choice("message", self.message, ("draw", "mean"))
-        check_schedule(self.schedule)
-        check_number("num_features", self.num_features, 1, 4096, integer=True)
-        check_number("message_noise_variance", self.message_noise_variance, 1e-8, 1e3)
-        check_lengthscale(self.lengthscale)
-        check_secure_sums(self.secure_sums)
-        if self.max_epsilon is not None:
-            check_number("max_epsilon", self.max_epsilon, 0)
+    noise: str = choice("central", ("central", "local"))
+    noise_multiplier: float = bounded(1.0, 0, 1e6)
+    sampling_rate: float = bounded(0.35, 1e-6, 1)
+    clip: float = bounded(1.0, 1e-6, 1e6)
+    delta: float = bounded(1e-3, 1e-15, 0.5)
+    max_epsilon: float | None = bounded(None, 0)
+    when_spent: str = choice("stop", ("stop", "keep"))
+    release_every: int = integer(1, 1)
+    num_regions: int = integer(1, 1, 256)
+    region_weight: float = bounded(15.0, 0, 100)
+    region_releases: int = integer(10, 1)
+    message: str = choice("mean", ("draw", "mean"))
+    schedule: str | float = checked("1-1/sqrt(t)", check_schedule)
+    num_features: int = integer(30, 1, 4096)
+    lengthscale: float | str | tuple[float, ...] = checked(0.5, check_lengthscale)
+    message_noise_variance: float = bounded(1.0, 1e-8, 1e3)
+    secure_sums: int = checked(0, check_secure_sums)
 
     def check(self, space: SearchSpace) -> None:
         check_features(self.lengthscale, space)

@@ -22,7 +22,7 @@ from fbo_flower.algorithms import senders
 from fbo_flower.algorithms.fts import mixture
 from fbo_flower.algorithms.independent import uniform_point
 from fbo_flower.algorithms.messages import Content, real, rows_of, step_numbers, summable
-from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
+from fbo_flower.algorithms.options import bounded, check_choice, check_secure_sums, checked, choice, integer
 from fbo_flower.algorithms.progress import Progress, once_per_trial
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -40,7 +40,7 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import DrawWeights, Rng, Steps
-from fbo_flower.algorithms.schedules import Schedule, check_schedule, own_probability
+from fbo_flower.algorithms.schedules import check_schedule, own_probability
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation import portfolio
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction, Sum
@@ -139,16 +139,16 @@ class FTS(senders.MessageOptions[State]):
         likelihoods: the server sees the sum but no agent's own values. 0: it sees each agent's values
     """
 
-    advice: str = "single"
-    initial_design: str = "random"
-    schedule: Schedule = "1-1/sqrt(t)"
-    preferences: str = "uniform"
-    learning_rate: float = 0.5
-    num_features: int = 100
+    advice: str = choice("single", ("single", "portfolio", "mixture", "random"))
+    initial_design: str = choice("random", ("random", "advised"))
+    schedule: str | float = checked("1-1/sqrt(t)", check_schedule)
+    preferences: str = choice("uniform", ("uniform", "learned"))
+    learning_rate: float = bounded(0.5, 0, 100)
+    num_features: int = integer(100, 1, 4096)
     lengthscale: float | str | tuple[float, ...] = 0.5
-    message_noise_variance: float = 1e-2
-    mixture_messages: int = 32
-    secure_sums: int = 0
+    message_noise_variance: float = bounded(1e-2, 1e-8, 1e3)
+    mixture_messages: int = integer(32, 1, 1024)
+    secure_sums: int = checked(0, check_secure_sums)
 
     name: ClassVar[str] = "fts"
     task_content: ClassVar[type[Content]] = Advice
@@ -159,15 +159,6 @@ class FTS(senders.MessageOptions[State]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("advice", self.advice, ("single", "portfolio", "mixture", "random"))
-        check_choice("initial_design", self.initial_design, ("random", "advised"))
-        check_schedule(self.schedule)
-        check_choice("preferences", self.preferences, ("uniform", "learned"))
-        check_number("learning_rate", self.learning_rate, 0, 100)
-        check_number("num_features", self.num_features, 1, 4096, integer=True)
-        check_number("message_noise_variance", self.message_noise_variance, 1e-8, 1e3)
-        check_number("mixture_messages", self.mixture_messages, 1, 1024, integer=True)
-        check_secure_sums(self.secure_sums)
         if self.secure_sums and self.lengthscale != "federated":
             raise ConfigError(
                 f"secure_sums: expected 0 unless lengthscale='federated', the only quantity that {self.name} "

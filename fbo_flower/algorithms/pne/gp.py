@@ -34,7 +34,7 @@ from fbo_flower.algorithms.bandits.base import (
     with_outcome,
 )
 from fbo_flower.algorithms.messages import Content, real, whole
-from fbo_flower.algorithms.options import check_choice
+from fbo_flower.algorithms.options import choice
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -234,11 +234,7 @@ class GPPNE(BatchedBandit[GPState]):
     task_content: ClassVar[type[Content]] = Setting
     report_content: ClassVar[type[Content]] = Told
 
-    variant: str = "gp"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("variant", self.variant, ("gp",))
+    variant: str = choice("gp", ("gp",))
 
     # -- the server's half ---------------------------------------------------------------------
 

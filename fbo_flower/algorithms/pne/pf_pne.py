@@ -36,7 +36,7 @@ from fbo_flower.algorithms.bandits.base import (
     with_outcome,
 )
 from fbo_flower.algorithms.messages import Content, real, summable, whole
-from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
+from fbo_flower.algorithms.options import bounded, check_secure_sums, checked, choice
 from fbo_flower.algorithms.pne.gp import GPPNE
 from fbo_flower.algorithms.pne.racing import RacingPNE
 from fbo_flower.algorithms.protocol import Algorithm
@@ -162,20 +162,14 @@ class PhasedPNE(XArmedBandit[PNEState]):
     report_content: ClassVar[type[Content]] = Means
     repeats_observations: ClassVar[bool] = False  # a depth is summed once, from the pulls made for it
 
-    c1: float = 1.0
-    delta: float | None = None
-    aggregate: str = "mean"
-    trim: float = 0.2
-    secure_sums: int = 0
+    c1: float = bounded(1.0, 1e-12)
+    delta: float | None = bounded(None, 1e-300, 1)
+    aggregate: str = choice("mean", ("mean", "median", "trimmed"))
+    trim: float = bounded(0.2, 0, 0.5)
+    secure_sums: int = checked(0, check_secure_sums)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("c1", self.c1, 1e-12)
-        if self.delta is not None:
-            check_number("delta", self.delta, 1e-300, 1)
-        check_choice("aggregate", self.aggregate, ("mean", "median", "trimmed"))
-        check_number("trim", self.trim, 0, 0.5)
-        check_secure_sums(self.secure_sums)
         if self.secure_sums and self.aggregate != "mean":
             raise ConfigError(f"aggregate: expected 'mean' with secure_sums, got {self.aggregate!r}")
 
@@ -490,15 +484,12 @@ class PFPNE(PhasedPNE):
 
     name: ClassVar[str] = "pf-pne"
 
-    gap: float = 0.01
-    h0: str = "literal"
-    variant: str = "literal"
+    gap: float = bounded(0.01, 0)
+    h0: str = choice("literal", ("literal", "ceil"))
+    variant: str = choice("literal", ("literal", "racing", "gp"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("gap", self.gap, 0)
-        check_choice("h0", self.h0, ("literal", "ceil"))
-        check_choice("variant", self.variant, ("literal", "racing", "gp"))
         if self.variant != "literal":
             raise ConfigError(
                 f"variant: expected 'literal' for the class PFPNE, got {self.variant!r}; use RacingPNE or "

@@ -38,7 +38,7 @@ from fbo_flower.algorithms.bandits.base import (
     with_outcome,
 )
 from fbo_flower.algorithms.messages import Content, real, whole
-from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.options import bounded, choice
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -214,19 +214,13 @@ class RacingPNE(BatchedBandit[RacingState]):
     task_content: ClassVar[type[Content]] = Batch
     report_content: ClassVar[type[Content]] = PullMeans
 
-    variant: str = "racing"
-    nu: float | None = None
-    rho: float | None = None
-    arity: str = "binary"
+    variant: str = choice("racing", ("racing",))
+    nu: float | None = bounded(None, 1e-12)
+    rho: float | None = bounded(None, 1e-6, 1 - 1e-6)
+    arity: str = choice("binary", ARITIES)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("variant", self.variant, ("racing",))
-        if self.nu is not None:
-            check_number("nu", self.nu, 1e-12)
-        if self.rho is not None:
-            check_number("rho", self.rho, 1e-6, 1 - 1e-6)
-        check_choice("arity", self.arity, ARITIES)
         self.racing_options(1)
 
     def racing_options(self, dim: int) -> RacingOptions:

@@ -32,7 +32,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.options import bounded, choice, integer
 from fbo_flower.algorithms.records import (
     AnyArray,
     Array,
@@ -98,24 +98,14 @@ class RFMS(Sites[RFMSState]):
     roles: ClassVar[tuple[str, ...]] = ROLES
     max_final_exchanges: ClassVar[int] = _SWEEPS * MAX_MODELS
 
-    method: str = "fmo"
-    alpha: float = 0.5
-    volume_reference: str = "front"
-    improve_on: str = "mean"
-    num_initial: int = 20
-    num_trials: int = 60
-    ship: str = "own"
-    attempts: int = 5
-
-    def __post_init__(self) -> None:
-        check_choice("method", self.method, METHODS)
-        check_number("alpha", self.alpha, 0, 1)
-        check_choice("volume_reference", self.volume_reference, REFERENCES)
-        check_choice("improve_on", self.improve_on, INCUMBENTS)
-        check_number("num_initial", self.num_initial, 1, MAX_MODELS, integer=True)
-        check_number("num_trials", self.num_trials, 1, MAX_MODELS, integer=True)
-        check_choice("ship", self.ship, SHIP)
-        check_number("attempts", self.attempts, 1, 1000, integer=True)
+    method: str = choice("fmo", METHODS)
+    alpha: float = bounded(0.5, 0, 1)
+    volume_reference: str = choice("front", REFERENCES)
+    improve_on: str = choice("mean", INCUMBENTS)
+    num_initial: int = integer(20, 1, MAX_MODELS)
+    num_trials: int = integer(60, 1, MAX_MODELS)
+    ship: str = choice("own", SHIP)
+    attempts: int = integer(5, 1, 1000)
 
     @property
     def _method(self) -> Method:

@@ -26,7 +26,7 @@ from numpy.random import Generator
 from fbo_flower.algorithms.ei.local import kept_with
 from fbo_flower.algorithms.independent import uniform_point
 from fbo_flower.algorithms.messages import Content, real, whole
-from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.options import bounded, checked, integer
 from fbo_flower.algorithms.progress import Progress, once_per_trial
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -248,17 +248,10 @@ class Transfer(MessageOptions[TransferState]):
     needs_all_parameters: ClassVar[str] = ""
 
     refresh_every: int = 5
-    num_features: int = 100
-    lengthscale: float | str | tuple[float, ...] = 0.5
-    message_noise_variance: float = 1e-2
-    max_members: int = 64
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("num_features", self.num_features, 1, 1024, integer=True)
-        check_number("message_noise_variance", self.message_noise_variance, 1e-8, 1e3)
-        check_number("max_members", self.max_members, 1, 1024, integer=True)
-        check_lengthscale(self.lengthscale)
+    num_features: int = integer(100, 1, 1024)
+    lengthscale: float | str | tuple[float, ...] = checked(0.5, check_lengthscale)
+    message_noise_variance: float = bounded(1e-2, 1e-8, 1e3)
+    max_members: int = integer(64, 1, 1024)
 
     def check(self, space: SearchSpace) -> None:
         check_features(self.lengthscale, space)

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.options import choice, integer
 from fbo_flower.algorithms.records import Array
 from fbo_flower.algorithms.transfer.base import Members, Transfer
 from fbo_flower.errors import NumericalError
@@ -48,13 +48,8 @@ class RGPE(Transfer):
     """
 
     name: ClassVar[str] = "rgpe"
-    draws: str = "posterior"
-    num_draws: int = 100
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("draws", self.draws, DRAWS)
-        check_number("num_draws", self.num_draws, 1, 10_000, integer=True)
+    draws: str = choice("posterior", DRAWS)
+    num_draws: int = integer(100, 1, 10_000)
 
     def acquisition(
         self, posterior: gp.Posterior, members: Members, rng: np.random.Generator

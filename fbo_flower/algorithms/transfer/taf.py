@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.options import bounded, choice
 from fbo_flower.algorithms.transfer.base import Members, Transfer
 from fbo_flower.numerics.acquisition.expected_improvement import LogImprovement
 from fbo_flower.numerics.acquisition.feature_models import LogTransferImprovement
@@ -39,13 +39,8 @@ class TAF(Transfer):
     """
 
     name: ClassVar[str] = "taf"
-    improvement_over: str = "incumbent"
-    bandwidth: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("improvement_over", self.improvement_over, BASES)
-        check_number("bandwidth", self.bandwidth, 1e-6, 1e6)
+    improvement_over: str = choice("incumbent", BASES)
+    bandwidth: float = bounded(0.5, 1e-6, 1e6)
 
     @property
     def sends_incumbent(self) -> bool:

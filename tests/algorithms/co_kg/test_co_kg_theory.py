@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import numpy as np
 import pytest
 from contract import SQUARE, Run, over_grid, same
@@ -13,7 +11,6 @@ from fbo_flower.algorithms import CoKG
 from fbo_flower.algorithms.co_kg.central import central_barycenter, central_product, frame
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients import client_app
-from fbo_flower.errors import ObjectiveError
 from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient_from_factor
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.simulation import make_problem, simulate
@@ -134,16 +131,6 @@ def test_one_agent_is_its_own_barycenter():
     covariance = grid.basis @ belief.covariance @ grid.basis.T
     np.testing.assert_allclose(central.mean, grid.basis @ belief.mean, atol=1e-9)
     np.testing.assert_allclose(central.factor @ central.factor.T, covariance, atol=1e-6)
-
-
-@pytest.mark.parametrize("disclose", ["none", "trials"])
-def test_data_communication_asks_only_agents_that_disclose_their_trials(disclose):
-    problem = make_problem("f1", 3, 0, {})
-    app = client_app(problem, problem.space, seed=0, disclose=disclose)
-    server = Strategy(num_agents=3, seed=0, framework="data-communication", num_points=49)
-    with pytest.raises(ObjectiveError, match="a valid reply") if disclose == "none" else nullcontext():
-        server.start(InProcessGrid(app, 3), num_rounds=2)
-    assert server.study.rounds["failures"].tolist() == ([3, 3] if disclose == "none" else [0, 0])
 
 
 # -- what crosses the wire ---------------------------------------------------------------------

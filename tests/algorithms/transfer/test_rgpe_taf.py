@@ -3,7 +3,6 @@ import functools
 import numpy as np
 import pytest
 from contract import SQUARE, Run, same, step
-from scipy.optimize import minimize
 from scipy.stats import norm
 
 from fbo_flower.algorithms import RGPE, TAF
@@ -233,40 +232,3 @@ def test_one_agent_and_equal_values_mean_plain_expected_improvement(algorithm):
     for members in (others, nobody):
         value = algorithm.acquisition(posterior, members, np.random.default_rng(0))(z)
         np.testing.assert_allclose(np.exp(value), expected, rtol=1e-6)
-
-
-# -- what a posterior reveals ----------------------------------------------------------------------
-
-
-def test_server_can_read_points_and_values_out_of_a_posterior():
-    """What `docs/papers/fts.md` warns of. It must succeed: whoever makes it fail, change the text.
-
-    `Sigma = Phi^T Phi + sigma^2 I`: the span of the `phi(x_i)` is known, and on the square hardly anything
-    else is in it. Given the points, `Phi^T y = Sigma nu` gives the values.
-    """
-    run = Run.begin(TAF(num_features=60, num_initial=5, num_candidates=64), num_agents=2).step()
-    features, found, errors = run.state.features, 0, []
-    grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 61)] * 2), axis=-1).reshape(-1, 2)
-    for name, said in run.state.posteriors.items():
-        sigma = np.linalg.inv(unpack_symmetric(said.inverse, 60))  # what the server sees ...
-        eigenvalues, vectors = np.linalg.eigh(sigma)
-        span = vectors[:, eigenvalues > 0.01 + 1e-7]
-
-        def outside(x, span=span):
-            phi = features(np.atleast_2d(x))
-            return 1 - ((phi @ span) ** 2).sum(axis=1)
-
-        starts = grid[np.argsort(outside(grid))[:60]]
-        ends = [
-            minimize(lambda x: outside(x)[0], s, bounds=[(0, 1)] * 2, options={"ftol": 1e-16, "gtol": 1e-12})
-            for s in starts
-        ]
-        guesses = np.array([e.x for e in ends if e.fun < 1e-7])
-        history = run.agents[name].log  # ... and what it must not know
-        distance = np.linalg.norm(history.points[:, None] - guesses[None], axis=2).min(axis=1)
-        found += int((distance < 1e-2).sum())
-        phi = features(history.points)
-        y, *_ = np.linalg.lstsq(phi.T, sigma @ said.mean, rcond=None)
-        errors.append(np.abs(y - standardise(history.values)).max())
-    assert found >= 7  # of 10
-    assert max(errors) < 1e-4
