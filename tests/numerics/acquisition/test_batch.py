@@ -39,7 +39,7 @@ def problem(kind, seed, num_points, num_agents):
 @functools.cache
 def exhausted(kind, seed):
     """A random problem, and the maximum of exhaustive search."""
-    num_points = int(np.random.default_rng(seed).integers(4, 17))
+    num_points = int(np.random.default_rng(seed).integers(4, 13))
     acquisition, local, beta = problem(kind, seed, num_points, 2 + seed % 2)
     batches, values = every_batch(acquisition, len(local))
     return acquisition, local, beta, (values + beta * local[np.arange(len(local)), batches].sum(axis=1)).max()
