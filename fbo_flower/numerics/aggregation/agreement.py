@@ -142,7 +142,7 @@ def log_bayes_factors(increments: Sequence[Increment]) -> Array:
     _check_number(increments)
     every, alone = log_evidence(increments), [log_evidence([increment]) for increment in increments]
     others = [log_evidence([*increments[:n], *increments[n + 1 :]]) for n in range(len(increments))]
-    return np.array(every - np.array(others) - np.array(alone), dtype=np.float64)
+    return np.asarray(every - np.array(others) - np.array(alone), dtype=np.float64)
 
 
 def log_evidence(increments: Sequence[Increment]) -> float:
