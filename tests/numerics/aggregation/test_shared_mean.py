@@ -76,3 +76,10 @@ def test_the_likelihood_of_repeated_observations_is_that_of_single_ones():
             covariance = model.covariance(rows, rows) + noise * np.eye(len(rows))
             expected = multivariate_normal(np.zeros(len(rows)), covariance).logpdf(np.concatenate(every))
             assert table[i, j] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_the_features_of_the_inducing_points_give_a_smooth_kernel(dim):
+    model, x = sm.Model(dim, 0.8, 1e-3, 0.1), np.random.default_rng(0).random((20, dim))
+    phi = model.features(x)
+    np.testing.assert_allclose(phi @ phi.T, model.covariance(x, x), atol=0.02)
