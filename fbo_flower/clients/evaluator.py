@@ -181,8 +181,10 @@ class ObjectiveEvaluator:
         else:
             trials, spans = first_trial + np.cumsum(repeats) - repeats, repeats.tolist()
         # each is without values: consecutive trials of one point, snapped to the search space
-        found = zip(trials.tolist(), points, spans, strict=True)
-        rows = [Evaluation(trial, point, np.nan, 0, span) for trial, point, span in found]
+        rows = [
+            Evaluation(trial, point, np.nan, 0, span)
+            for trial, point, span in zip(trials.tolist(), points, spans, strict=True)
+        ]
         # the last value of a stopped trial has no other output beside it
         prunes = repeats is None and self.cache is None and not self.aims.has_outputs
         ended = dict(self._evaluations(rows, prunes))

@@ -114,7 +114,7 @@ class Operator:
         chosen_by : who set the argument `disclose`
         app : further settings of the app; None: not set
         """
-        given = {name: value for name, value in app.items() if value is not None}
+        given: dict[str, Any] = {name: value for name, value in app.items() if value is not None}
         given |= {name: node_config[name] for name in _SETTINGS if name in node_config}
         if "disclose" in given:
             disclose, chosen_by = str(given.pop("disclose")), OPERATOR
