@@ -104,7 +104,7 @@ class Operator:
 
     @staticmethod
     def read(
-        node_config: Mapping[str, Any], disclose: str | None, chosen_by: str = APP, **app: object
+        node_config: Mapping[str, Any], disclose: str | None, chosen_by: str = APP, **app: Any
     ) -> Operator:
         """Return the settings in `node_config`, and those of the app where it has none.
 

@@ -217,10 +217,13 @@ def test_members_sum_all_their_observations_again_with_the_same_partners_only(me
     [
         ("fed-pne", 9, {1: LIE}), ("fed-pne", 9, {1: LOCK}), ("dp-fts", 9, {1: LIE}),
         ("fed-pne", 12, {1: LIE, 4: FORGE, 7: BABBLE}),
+        ("fed-pne", 9, {1: FORGE}), ("fed-pne", 9, {1: BABBLE}),
     ],
-    ids=["lie", "lock", "lie in dp-fts", "several"],
+    ids=["lie", "lock", "lie in dp-fts", "several", "forge", "babble"],
 )  # fmt: skip
-def test_a_liar_spoils_the_sums_of_its_group_alone(case, num_agents, liars, members_of_sums):
+def test_a_liar_spoils_the_sums_of_its_group_alone_and_none_after_the_numbers(
+    case, num_agents, liars, members_of_sums
+):
     # nine agents in groups of 4 and 5, which become groups of 3
     faults = {agent: faulty(change) for agent, change in liars.items()}
     study = run(case, least=2, num_agents=num_agents, faults=faults)
@@ -230,17 +233,13 @@ def test_a_liar_spoils_the_sums_of_its_group_alone(case, num_agents, liars, memb
         assert not any("1" in agents for agents in members_of_sums)
     if len(liars) == 1:
         assert made >= asked - (case == "dp-fts")
-    if case == "fed-pne":  # in dp-fts the sums are over samples
+    if liars[1] in (FORGE, BABBLE):
+        assert made == asked
+    elif case == "fed-pne":  # in dp-fts the sums are over samples
         assert made >= (4 if len(liars) == 1 else 3)
         assert len(liars) > 1 or all(len(agents) >= 6 for agents in members_of_sums[1:])
         pulls = {int(study.trials.where(agent=str(a))["pulls"].sum()) for a in range(num_agents)}
         assert pulls == {120}
-
-
-@pytest.mark.parametrize("change", [FORGE, BABBLE])
-def test_what_a_liar_says_after_the_numbers_costs_nothing(change, members_of_sums):
-    made, asked = sums(run("fed-pne", num_agents=9, faults={1: faulty(change)}))
-    assert 1 <= len(members_of_sums) == made == asked
 
 
 @pytest.mark.parametrize("case", ["fed-pne", "dp-fts", "co-kg"])

@@ -239,7 +239,7 @@ def test_simulations_in_which_it_means_nothing_refuse_it(
 
 
 def test_a_simulated_evaluation_that_takes_too_long_costs_its_own_trial() -> None:
-    study = run(num_rounds=1, num_parallel=2, trial_timeout=1.0, options={"num_initial": 4})
+    study = run(num_rounds=1, num_parallel=2, trial_timeout=2.0, options={"num_initial": 4})
     left = np.array([config["x"] < 0.5 for config in study.trials["config"]])
     assert 0 < left.sum() < 4
     assert (np.isnan(study.trials["value"]) == left).all()

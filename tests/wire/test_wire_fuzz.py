@@ -75,7 +75,7 @@ def decoded(kind: str, content: RecordDict) -> str:
 
 def test_any_message_fits_or_is_a_wire_error_and_allocates_little() -> None:
     outcomes: Counter[str] = Counter()
-    for seed in range(examples(2000, 300)):
+    for seed in range(examples(2000, 500)):
         rng = np.random.default_rng(seed)
         for kind, sent in SENT.items():
             arrays, config = ArrayRecord(dict(sent["arrays"])), ConfigRecord(dict(sent["config"]))
