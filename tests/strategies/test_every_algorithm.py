@@ -37,7 +37,7 @@ FTS = {**SMALL, "num_features": 12}
 DP = {**FTS, "schedule": 0.4}
 TRANSFER = {"num_features": 12, "num_candidates": 64, "refresh_every": 2}
 CO_KG = {"num_points": 25, "num_initial": 3}
-BUDGET = {"budget": 40, "max_evaluations_per_round": 15}
+BUDGET = {"budget": 24, "max_evaluations_per_round": 10}
 CASES = {
     "random": ({}, 4),
     "ts": (SMALL, 4),
@@ -63,13 +63,14 @@ CASES = {
     "fed-pne secure": ({**BUDGET, "secure_sums": 3}, None),
     "local-pne": (BUDGET, None),
     "hct": (BUDGET, None),
-    "fed1-ucb": ({"budget": 40}, None),
+    "fed1-ucb": ({"budget": 24}, None),
     "fn-ucb": ({"budget": 12}, None),
 }
 # a mean over a single pull of a cell or an arm is that pull's value: the paper's algorithm sends it
 SENDS_SINGLE_VALUES = {"pf-pne", "fed-pne", "fn-ucb"}
 PLAIN = [name for name in CASES if " " not in name]
-IN_FLOWERS_LOOP = [*PLAIN, *(name for name in CASES if name.endswith("secure"))]
+# one for each kind of round: with and without a second half, its secure sums, and final exchanges
+IN_FLOWERS_LOOP = ["random", "fts secure", "fed-ei", "dp-fts secure", "co-kg", "pf-pne secure", "fn-ucb"]
 
 
 def cases(names):
@@ -165,7 +166,7 @@ def ran(tmp_path_factory):
 
 def test_every_algorithm_is_here() -> None:
     agents = {name for name, kind in ALGORITHMS.items() if not kind.roles}
-    assert {name.split()[0] for name in CASES} == agents == {n.split()[0] for n in IN_FLOWERS_LOOP}
+    assert {name.split()[0] for name in CASES} == agents
 
 
 @pytest.mark.parametrize("name", cases(CASES))
