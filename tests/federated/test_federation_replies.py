@@ -14,9 +14,6 @@ import pytest
 from absurd_replies import ABSURD, lying
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from toy_federation import SPACE, fedavg, toy_app, toy_model, tune_flat
 
 from fbo_flower.errors import ConfigError
@@ -24,7 +21,6 @@ from fbo_flower.federated import TunedFederation
 from fbo_flower.federated.proposals import median_variance, sampling_variance
 from fbo_flower.federated.replies import Checked, Judge, check_replies
 from fbo_flower.federated.trial_run import PATIENCE, TrialGrid, least_clients
-from fbo_flower.numerics.curves import weighted_median
 from fbo_flower.simulation.grids import FIRST_NODE, InProcessGrid, identify
 
 
@@ -263,20 +259,6 @@ def test_a_medians_variance_is_that_of_many_draws() -> None:
     assert np.mean(found) == pytest.approx(medians.var(), rel=0.15)
     assert median_variance(draws[0], np.ones(25), 0.0, 25) == 0.0
     assert np.isnan(median_variance(draws[0, :1], np.ones(1), 0.0, 25))
-
-
-@given(arrays(np.float64, st.integers(1, 12), elements=st.floats(-1e6, 1e6, allow_subnormal=False)))
-def test_a_median_with_equal_weights_is_numpys(values: np.ndarray) -> None:
-    assert weighted_median(values, np.ones(len(values))) == np.median(values)
-
-
-@given(
-    arrays(np.float64, 7, elements=st.floats(0, 1, allow_subnormal=False)),
-    st.sampled_from([1e300, -1e300, 0.0]),
-)
-def test_a_minority_moves_a_median_only_between_honest_values(values: np.ndarray, lie: float) -> None:
-    found = weighted_median(np.append(values, [lie] * 3), np.ones(10))
-    assert values.min() <= found <= values.max()
 
 
 def test_weights_are_lowered_to_a_multiple_of_the_lower_median() -> None:

@@ -70,8 +70,9 @@ def test_trials_are_shown_as_running_and_are_there_when_their_round_ends(
     look = Look(url)
     study = tune([OptunaTracker(url, running_from=running_from), look], num_rounds=2)
     assert look.finished == [sum(study.trials["round"] <= number) for number in (1, 2)]
-    first = look.finished[0]  # number of trials of the first round, which begin one after the other
-    assert look.running[:first] == (list(range(1, first + 1)) if running_from == ALWAYS else [0] * first)
+    one, two = look.finished[0], look.finished[1] - look.finished[0]  # trials of a round begin in turn
+    later = list(range(1, two + 1)) if running_from == ALWAYS else [0] * two
+    assert look.running == [*range(1, one + 1), *later], "before the first round, none was short"
     assert "RUNNING" not in states(url)
     back = Study.from_optuna(url, space=SPACE)
     assert back.trials == study.trials
