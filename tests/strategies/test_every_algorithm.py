@@ -37,7 +37,7 @@ FTS = {**SMALL, "num_features": 12}
 DP = {**FTS, "schedule": 0.4}
 TRANSFER = {"num_features": 12, "num_candidates": 64, "refresh_every": 2}
 CO_KG = {"num_points": 25, "num_initial": 3}
-BUDGET = {"budget": 24, "max_evaluations_per_round": 10}
+BUDGET = {"budget": 40, "max_evaluations_per_round": 15}
 CASES = {
     "random": ({}, 4),
     "ts": (SMALL, 4),
@@ -63,7 +63,7 @@ CASES = {
     "fed-pne secure": ({**BUDGET, "secure_sums": 3}, None),
     "local-pne": (BUDGET, None),
     "hct": (BUDGET, None),
-    "fed1-ucb": ({"budget": 24}, None),
+    "fed1-ucb": ({"budget": 40}, None),
     "fn-ucb": ({"budget": 12}, None),
 }
 # a mean over a single pull of a cell or an arm is that pull's value: the paper's algorithm sends it
