@@ -40,6 +40,7 @@ Bounds = tuple[float, float]  # least and largest value of a metric
 LARGEST = 1e18  # number in a model or a metric; the square of a larger one overflows in single precision
 MOST_ROWS = 1e12  # weight of a reply; no client has more rows
 JUDGES = ("mean", "median")
+ALL, SHARE = "all", "share"  # who evaluates a trial
 
 
 @dataclass(frozen=True)
@@ -178,15 +179,21 @@ def _check_arrays(sent: ArrayRecord, received: ArrayRecord) -> None:
 
 
 @dataclass(frozen=True)
-class Guard:
-    """The guards of a run.
+class Judge:
+    """How trials are judged by the clients' values of the metric, and which values are believed.
 
     Parameters
     ----------
-    metric : name of the metric that judges trials
-    bounds : its least and largest value; None: any finite number is believed
-    max_weight : see above; None: every weight is believed
-    judge_by : "mean": as the strategy aggregates; "median": the weighted median of the clients' values
+    minimize : whether smaller values of the metric are better
+    evaluate_on : "share": a trial is judged by the clients of its share; "all": by all clients, which
+        costs them evaluations
+    finalists : number of best trials whose models all clients judge at the end
+    bounds : least and largest value that the metric can have, such as (0, 1); a client's reply with another
+        one is left out. None: every finite number is believed
+    max_weight : a client that reports more rows (`num-examples`) than this multiple of the others' median
+        counts with that multiple; None: every number is believed
+    by : "mean": trials are judged by the metric that the strategy aggregates; "median": by the weighted
+        median of the clients' own values, which a few false ones cannot move far
 
     Raises
     ------
@@ -194,12 +201,16 @@ class Guard:
         If the bounds are not two numbers in ascending order, or another setting cannot be used.
     """
 
-    metric: str
+    minimize: bool = False
+    evaluate_on: str = SHARE
+    finalists: int = 0
     bounds: Bounds | None = None
     max_weight: float | None = None
-    judge_by: str = "mean"
+    by: str = "mean"
 
     def __post_init__(self) -> None:
+        check_choice("evaluate_on", self.evaluate_on, (SHARE, ALL))
+        check_number("finalists", self.finalists, 0, integer=True)
         if self.bounds is not None:
             try:
                 low, high = (float(bound) for bound in self.bounds)
@@ -210,19 +221,30 @@ class Guard:
             object.__setattr__(self, "bounds", (low, high))
         if self.max_weight is not None:
             check_number("max_weight", self.max_weight, 1.0)
-        check_choice("by", self.judge_by, JUDGES)
+        check_choice("by", self.by, JUDGES)
+
+    @property
+    def sign(self) -> float:
+        """-1 if smaller is better."""
+        return -1.0 if self.minimize else 1.0
 
     def checked(
-        self, sent: Sequence[Message], replies: Sequence[Message | None], weighted_by: str | None, what: str
+        self,
+        metric: str,
+        sent: Sequence[Message],
+        replies: Sequence[Message | None],
+        weighted_by: str | None,
+        what: str,
     ) -> Checked:
         """Return the replies that a strategy may see, and warn about the others.
 
         Parameters
         ----------
+        metric : that has the bounds
         sent, replies, weighted_by : see `check_replies`
         what : goes on without a refused reply, at the beginning of the warning: "Trial 3"
         """
-        bounds = {} if self.bounds is None else {self.metric: self.bounds}
+        bounds = {} if self.bounds is None else {metric: self.bounds}
         checked = check_replies(sent, replies, weighted_by, bounds)
         for line in self.lower_weights(checked.used, weighted_by):
             log(WARNING, "%s: %s", what, printable(line))

@@ -1,4 +1,4 @@
-"""The groups of settings that `tune_federation` takes: a run, how to search, how to judge, which clients."""
+"""The groups of settings that `tune_federation` takes, with `Judge`: a run, how to search, which clients."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Strategy
 
-from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError, kind_of
-from fbo_flower.federated.replies import Bounds
 from fbo_flower.federated.schedules import Population
 
-ALL, SHARE = "all", "share"  # who evaluates a trial
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
@@ -82,36 +80,6 @@ class Search:
             raise ConfigError(
                 f"num_trials: expected None with a Population, which has a size, got {self.num_trials}"
             )
-
-
-@dataclass(frozen=True)
-class Judge:
-    """How trials are judged by the clients' values of the metric.
-
-    Parameters
-    ----------
-    minimize : whether smaller values of the metric are better
-    evaluate_on : "share": a trial is judged by the clients of its share; "all": by all clients, which
-        costs them evaluations
-    finalists : number of best trials whose models all clients judge at the end
-    bounds : least and largest value that the metric can have, such as (0, 1); a client's reply with another
-        one is left out. None: every finite number is believed
-    max_weight : a client that reports more rows (`num-examples`) than this multiple of the others' median
-        counts with that multiple; None: every number is believed
-    by : "mean": trials are judged by the metric that the strategy aggregates; "median": by the weighted
-        median of the clients' own values, which a few false ones cannot move far
-    """
-
-    minimize: bool = False
-    evaluate_on: str = SHARE
-    finalists: int = 0
-    bounds: Bounds | None = None
-    max_weight: float | None = None
-    by: str = "mean"
-
-    def __post_init__(self) -> None:
-        check_choice("evaluate_on", self.evaluate_on, (SHARE, ALL))
-        check_number("finalists", self.finalists, 0, integer=True)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 from flwr.app import Message
@@ -17,8 +16,8 @@ from flwr.serverapp import Grid
 from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.federated.proposals import median_variance, sampling_variance
 from fbo_flower.federated.records import TrialRound
-from fbo_flower.federated.replies import Checked, Guard, client_metrics, is_number
-from fbo_flower.federated.settings import ALL, Clients, Judge
+from fbo_flower.federated.replies import ALL, Checked, Judge, client_metrics, is_number
+from fbo_flower.federated.settings import Clients
 from fbo_flower.federated.trial_run import TrialRun
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.curves import weighted_median
@@ -50,16 +49,6 @@ class Step:
     judge: Judge
     clients: Clients
     stop: threading.Event = field(default_factory=threading.Event)  # ends a run when it is set
-
-    @cached_property
-    def guard(self) -> Guard:
-        """The guard against false replies; ConfigError if its settings cannot be used."""
-        return Guard(self.metric, self.judge.bounds, self.judge.max_weight, self.judge.by)
-
-    @property
-    def sign(self) -> float:
-        """-1 if smaller is better."""
-        return -1.0 if self.judge.minimize else 1.0
 
     def wait_for_clients(self, number: int | None, least: int = 1) -> list[int]:
         """Return the ids of the connected clients, or raise ConfigError if too few are there in time.
@@ -147,7 +136,7 @@ class Step:
         for k, messages in sent.items():
             own = [replies.get(start + i) for i in range(len(messages))]
             start += len(messages)
-            found[k] = self.guard.checked(messages, own, runs[k].weighted_by, f"Trial {k}")
+            found[k] = self.judge.checked(self.metric, messages, own, runs[k].weighted_by, f"Trial {k}")
         return found
 
     def _judge(
@@ -185,7 +174,7 @@ class Step:
         if not math.isfinite(value):
             return Failure(f"diverged: {metric} is {value}")
         return TrialRound(
-            server_round, self.sign * value, variance, evaluated=len(checked.used), metrics=metrics
+            server_round, self.judge.sign * value, variance, evaluated=len(checked.used), metrics=metrics
         )
 
     def _values(self, run: TrialRun, checked: Checked) -> tuple[Array, Array] | None:

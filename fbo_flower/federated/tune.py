@@ -11,9 +11,10 @@ from flwr.serverapp import Grid
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated.proposals import Proposals
+from fbo_flower.federated.replies import Judge
 from fbo_flower.federated.result import MARK, TunedFederation, tables_of
 from fbo_flower.federated.schedules import Population, make_schedule
-from fbo_flower.federated.settings import Clients, Judge, Run, Search
+from fbo_flower.federated.settings import Clients, Run, Search
 from fbo_flower.federated.state import Checkpoints
 from fbo_flower.federated.step import Step
 from fbo_flower.federated.tuner import Tuner, TunerProgress
@@ -91,7 +92,7 @@ def tune_federation(
     step = Step(grid, metric, judge, clients)
     settings = {
         **asdict(search), **asdict(judge), "kind": "federation", "space": space.digest, "metric": metric,
-        "rounds": rounds, "seed": seed, "bounds": step.guard.bounds and list(step.guard.bounds),
+        "rounds": rounds, "seed": seed, "bounds": judge.bounds and list(judge.bounds),
     }  # fmt: skip
     limits = {"budget": budget, "num_trials": settings.pop("num_trials")}
     del settings["finalists"]
@@ -119,7 +120,7 @@ def tune_federation(
             tuner.replay(events)
         tuner.run()
         best = tuner.ranking()[0]  # a run without a successful trial raises
-        tables = tables_of(tuner.trials, rounds, step.sign)
+        tables = tables_of(tuner.trials, rounds, judge.sign)
         settings |= {**limits, "spent": tuner.spent}
         result = TunedFederation(settings, *tables, best.number, tuner.run_of(best.number).arrays)
     if directory is not None:

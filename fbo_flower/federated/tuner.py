@@ -298,7 +298,7 @@ class Tuner:
 
     def _report(self, numbers: Iterable[int]) -> None:
         """Log a line for each trial's round."""
-        best, sign = next(iter(ranking(self.trials)), None), self.step.sign
+        best, sign = next(iter(ranking(self.trials)), None), self.step.judge.sign
         budget = "" if self.budget is None else f"/{self.budget}"
         about = "" if best is None else f", best {sign * best.value:.4g} by trial {best.number}"
         for trial in map(self._trials.__getitem__, numbers):
@@ -344,4 +344,4 @@ class Tuner:
                 continue
             self._commit(changed={str(trial.number): {"judged": result.value}})
             log(INFO, "Finalist %d on all clients: %s %.4g",
-                trial.number, self.step.metric, self.step.sign * result.value)  # fmt: skip
+                trial.number, self.step.metric, self.step.judge.sign * result.value)  # fmt: skip

@@ -14,7 +14,7 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from logging import INFO
@@ -30,9 +30,9 @@ from flwr.serverapp.strategy import Strategy
 from fbo_flower.algorithms import Algorithm, with_secure_sums
 from fbo_flower.algorithms.options import canonical_json, check_number
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
-from fbo_flower.algorithms.records import Phase, ServerResults
+from fbo_flower.algorithms.records import Phase
 from fbo_flower.algorithms.registry import register
-from fbo_flower.errors import ConfigError, ObjectiveError, WrongTypeError, kind_of, printable
+from fbo_flower.errors import ConfigError, kind_of, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
@@ -42,7 +42,7 @@ from fbo_flower.strategies.callbacks import Notifier, check_callbacks
 from fbo_flower.strategies.exchange import Stopped, interruptible
 from fbo_flower.strategies.loops import AsyncLoop, Exchange, RoundLoop
 from fbo_flower.strategies.recorder import RoundProgress
-from fbo_flower.strategies.replies import NO_REPLY, Reply, read_reply
+from fbo_flower.strategies.replies import NO_REPLY, read_reply
 from fbo_flower.strategies.result import (
     EVALUATE,
     TRAIN,
@@ -53,7 +53,7 @@ from fbo_flower.strategies.result import (
     messages_of,
 )
 from fbo_flower.strategies.settings import ASYNC, SYNC, StrategySettings, study_settings
-from fbo_flower.strategies.start_and_end import begin_study, end_study
+from fbo_flower.strategies.start_and_end import begin_study, check_types, end_study
 from fbo_flower.strategies.study_run import StudyRun
 from fbo_flower.study.study import Study
 from fbo_flower.trackers.callback import Callback
@@ -316,7 +316,7 @@ class TuningStrategy(Strategy):
     def _study_so_far(self, status: str, num_rounds: int | None) -> Study:
         run, seconds = self._current(), time.perf_counter() - self._started
         settings = study_settings(self._settings, run, num_rounds, status, seconds)
-        return self.complete(run.recorder.study(settings, self._results(run)))
+        return self.complete(run.recorder.study(settings, run.results()))
 
     def _arrays(self) -> ArrayRecord:
         """Return the messages from which another study can start, as Flower's arrays."""
@@ -385,34 +385,15 @@ class TuningStrategy(Strategy):
         core, before = self.algorithm.inner, self.algorithm.inner_state(run.state)
         counted = dict(run.recorder.totals)
         asked, replies = set(run.sent), run.replies
-        failed = [agent for agent, reply in replies.items() if reply.packed is None and not reply.refused]
+        failed = {agent: r.reason for agent, r in replies.items() if r.packed is None and not r.refused}
         run.tell(phase, server_round, NO_REPLY)
         for line in core.progress_lines(self.algorithm.inner_state(run.state), before):
             log(INFO, "%s", printable(line))
         for agent in failed:
             run.registry.agents[agent].suspect = True
-        self._check_types(asked, replies)
+        check_types(run, self._wrong_types, asked, failed)
         if phase is not Phase.FINISH:
             self._result.note(half_of(phase), server_round, run.recorder.numbers_since(counted))
-
-    def _check_types(self, asked: Collection[str], replies: Mapping[str, Reply]) -> None:
-        """Raise ObjectiveError if no agent's objective returns a number."""
-        texts = {agent: WrongTypeError.text_in(reply.reason) for agent, reply in replies.items()}
-        self._wrong_types |= {agent: text for agent, text in texts.items() if text}
-        run = self._current()
-        everybody = (
-            self._wrong_types.keys() >= run.registry.nodes.keys() and not run.recorder.totals["replies"]
-        )
-        if any(texts.values()) and (everybody or all(texts.get(agent) for agent in asked)):
-            raise ObjectiveError(f"{self._settings.label}: {next(iter(self._wrong_types.values()))}")
-
-    def _results(self, run: StudyRun) -> ServerResults | None:
-        results = run.algorithm.results(run.state)
-        if results is None or not self.algorithm.inner.draws_in_secret:
-            return results
-        source = "seed" if run.repeatable else "system"
-        privacy = {"noise_from": source, **results.privacy}  # the algorithm knows if agents add the noise
-        return replace(results, privacy=privacy)
 
     def _current(self) -> StudyRun:
         if self._run is None:

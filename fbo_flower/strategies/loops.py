@@ -256,7 +256,8 @@ class AsyncLoop(RoundLoop):
                 break
             if not run.open_round:
                 server_round += 1
-                self._open_window(grid, server_round)
+                self._register_late(grid)
+                run.begin_round(server_round, max(1, len(self._willing(grid, server_round))))
             self._run_window(grid, under_way, server_round, gone)
             gone = []
             self._end_round(server_round, num_rounds)
@@ -270,12 +271,11 @@ class AsyncLoop(RoundLoop):
         chosen = super().choose_agents(grid, phase, server_round)
         return [agent for agent in chosen if agent not in self.run.sent]
 
-    def _open_window(self, grid: Grid, server_round: int) -> None:
-        run = self.run
-        self._register_late(grid)
-        present = run.registry.present(grid.get_node_ids())
-        present = run.registry.willing(present, Phase.TRAIN, server_round, run.seed)
-        run.begin_round(server_round, max(1, len(present)))
+    def _willing(self, grid: Grid, server_round: int) -> list[str]:
+        """Return the connected agents that may be asked, whether they are at work or not."""
+        registry = self.run.registry
+        present = registry.present(grid.get_node_ids())
+        return registry.willing(present, Phase.TRAIN, server_round, self.run.seed)
 
     def _run_window(
         self, grid: Grid, under_way: UnderWay[str], server_round: int, gone: Sequence[str]
@@ -288,10 +288,8 @@ class AsyncLoop(RoundLoop):
         """
         run, waiting = self.run, set[str]()  # agents for which there was no task since the last answer
         while run.num_told < run.window:
-            present = run.registry.present(grid.get_node_ids())
-            present = run.registry.willing(present, Phase.TRAIN, server_round, run.seed)
             busy = set(run.sent)
-            idle = [agent for agent in present if agent not in busy | run.resting]
+            idle = [a for a in self._willing(grid, server_round) if a not in busy | run.resting]
             due = run.registry.due(idle, server_round) or ([] if busy else idle)
             if not waiting.issuperset(due) and not run.algorithm.finished(run.state):
                 run.ask(Phase.TRAIN, server_round, due)

@@ -80,6 +80,7 @@ class RoundProgress:
     disclosed : whether an agent has disclosed values, in this round or before
     feasible : with several objectives, which have no best value: number of disclosed trials so far that hold
         the limits; None: there is one objective
+    limited : whether agents have limits, without which every trial counts
     """
 
     server_round: int
@@ -95,9 +96,12 @@ class RoundProgress:
     reason: str = ""
     disclosed: bool = True
     feasible: int | None = None
+    limited: bool = False
 
     def __str__(self) -> str:
-        if self.feasible is not None and self.disclosed:
+        if self.disclosed and self.limited and not self.feasible and math.isnan(self.best):
+            values = "no trial holds the limits yet"
+        elif self.disclosed and self.feasible is not None:
             values = f"{self.feasible} feasible trials"
         elif math.isnan(self.best):
             values = "no value yet" if self.disclosed or not self.replies else "values not disclosed"
@@ -127,7 +131,7 @@ the reason is in the log of the agent', '')
 
 
 def _integers() -> array[int]:
-    return array("q")
+    return array("i")
 
 
 def _reals() -> array[float]:
@@ -138,7 +142,7 @@ def _reals() -> array[float]:
 class TrialRows:
     """The disclosed trials of a running study.
 
-    A row takes 56 bytes, and 8 more per parameter, so that the memory of a study hardly grows with its
+    A row takes 44 bytes, and 8 more per parameter, so that the memory of a study hardly grows with its
     rounds. Rows of Python objects take ten times as much. Configurations are decoded when they are needed.
 
     Parameters
@@ -204,42 +208,30 @@ class TrialRows:
         return sum(self.feasible) if self.feasible else sum(map(bool, self.outputs))
 
     def since(self, first: int) -> Iterator[Trial]:
-        """Yield the trials from row `first` on."""
-        for row in range(first, len(self)):
-            cells = {
-                "agent": self.agents[row],
-                "trial": self.trials[row],
-                "round": self.rounds[row],
-                "pulls": self.pulls[row],
-                "config": self._config(row),
-                "value": self.values[row],
-                "failure": self.failures.get(row, ""),
-                "stopped_at": self.stopped.get(row, math.nan),
-                **({"outputs": self.outputs[row]} if self.outputs else {}),
-                **({"feasible": self.feasible[row]} if self.feasible else {}),
-            }
-            yield Trial.of_row(cells, (self.started[row], self.ended[row]))
+        """Return the trials from row `first` on."""
+        times = zip(self.started[first:], self.ended[first:], strict=True)
+        return map(Trial.of_row, self.table(first), times)
 
-    def table(self) -> Table:
-        """Return the table of trials, with the columns of `OPTIONAL` for which there is something."""
-        rows = range(len(self))
+    def table(self, first: int = 0) -> Table:
+        """Return the table of trials from row `first` on, with the columns of `OPTIONAL` that it needs."""
+        rows = range(first, len(self))
         columns: dict[str, Any] = {
-            "algorithm": [self.label] * len(self),
-            "agent": self.agents,
-            "round": np.array(self.rounds),
-            "trial": np.array(self.trials),
-            "pulls": np.array(self.pulls),
+            "algorithm": [self.label] * len(rows),
+            "agent": self.agents[first:],
+            "round": np.array(self.rounds[first:]),
+            "trial": np.array(self.trials[first:]),
+            "pulls": np.array(self.pulls[first:]),
             "config": [self._config(row) for row in rows],
-            "value": np.array(self.values),
+            "value": np.array(self.values[first:]),
             "failure": [self.failures.get(row, "") for row in rows],
-            "regret": np.full(len(self), math.nan),
+            "regret": np.full(len(rows), math.nan),
         }
         if self.stopped:
             columns["stopped_at"] = [self.stopped.get(row, math.nan) for row in rows]
         if self.outputs:
-            columns["outputs"] = self.outputs
+            columns["outputs"] = self.outputs[first:]
         if self.feasible:
-            columns["feasible"] = self.feasible
+            columns["feasible"] = self.feasible[first:]
         return Table(columns, trial_columns(columns))
 
     def times(self) -> Table:
@@ -382,7 +374,7 @@ class Recorder:
         return RoundProgress(
             server_round, num_rounds, top, mean, seconds=seconds, evaluations=self._evaluations,
             reason=self._reason, disclosed=self.disclosed, feasible=feasible,
-            **{name: int(counts[name]) for name in names},
+            limited=bool(self.aims.limits), **{name: int(counts[name]) for name in names},
         )  # fmt: skip
 
     def study(self, run: Mapping[str, Any], results: ServerResults | None = None) -> Study:

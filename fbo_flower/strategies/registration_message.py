@@ -63,6 +63,10 @@ class Registration:
     curves: bool = False
 
 
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
 MAX_SKEW = 5.0  # seconds; a larger difference between two clocks is reported
 _MAX_NAME = 100  # characters of an agent's id and of the token of its memory
 _OPTIONAL: dict[str, tuple[Any, Callable[[Any], bool], str]] = {  # entry -> default, check, expectation
@@ -86,16 +90,8 @@ _OPTIONAL: dict[str, tuple[Any, Callable[[Any], bool], str]] = {  # entry -> def
         lambda share: isinstance(share, float) and 1e-3 <= share <= 1.0,
         "a number from 0.001 to 1",
     ),
-    "fixed": (
-        [],
-        lambda names: isinstance(names, list) and all(isinstance(name, str) for name in names),
-        "a list of names of parameters",
-    ),
-    "private": (
-        [],
-        lambda names: isinstance(names, list) and all(isinstance(name, str) for name in names),
-        "a list of names of outputs",
-    ),
+    "fixed": ([], _are_names, "a list of names of parameters"),
+    "private": ([], _are_names, "a list of names of outputs"),
 }
 
 

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging import INFO, WARNING
 from pathlib import Path
@@ -24,7 +24,14 @@ from fbo_flower.algorithms import Algorithm, make_algorithm, with_secure_sums
 from fbo_flower.algorithms.aims import NUMBER
 from fbo_flower.algorithms.records import Federation, ServerResults
 from fbo_flower.algorithms.registry import check_aims
-from fbo_flower.errors import ConfigError, FBOError, JournalError, ObjectiveError, printable
+from fbo_flower.errors import (
+    ConfigError,
+    FBOError,
+    JournalError,
+    ObjectiveError,
+    WrongTypeError,
+    printable,
+)
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import Event, StudyJournal
@@ -33,10 +40,11 @@ from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.clocked import Clocked
 from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.strategies.recorder import Recorder, failures_text, tally
-from fbo_flower.strategies.registration import Agent, AgentRegistry
+from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.registration_message import Registration
 from fbo_flower.strategies.replies import MAX_REASON, CurvePool
 from fbo_flower.strategies.settings import ASYNC, StrategySettings, study_settings
+from fbo_flower.strategies.study_agents import Agent
 from fbo_flower.strategies.study_run import StudyRun, texts
 from fbo_flower.study.study import Study
 
@@ -105,9 +113,9 @@ def begin_study(
     """
     registry = AgentRegistry(
         settings.space,
-        settings.message_suffix,
-        algorithm.sums_securely,
-        algorithm.inner.needs_all_parameters,
+        message_suffix=settings.message_suffix,
+        needs_keys=algorithm.sums_securely,
+        needs_all_parameters=algorithm.inner.needs_all_parameters,
     )
     if events:
         with replaying():
@@ -193,8 +201,7 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
     settings = StrategySettings(None, None, float(recorded["fraction"]), 0.0, 0.0, 1.0, None, "", label)
     requested = num_rounds if isinstance(num_rounds, int) else None
     described: dict[str, Any] = study_settings(settings, run, requested, status, 0.0)
-    results = run.algorithm.results(run.state)
-    return run.recorder.study(described, results)
+    return run.recorder.study(described, run.results())
 
 
 def end_study(grid: Grid, run: StudyRun, settings: StrategySettings, stop: threading.Event) -> None:
@@ -211,7 +218,7 @@ def end_study(grid: Grid, run: StudyRun, settings: StrategySettings, stop: threa
         raise
     except Exception:  # the study is complete; the agents' answers are in their journals
         log(WARNING, "The agents could not be told that the study has ended", exc_info=True)
-    results = run.algorithm.results(run.state) or ServerResults()
+    results = run.results() or ServerResults()
     if not run.recorder.reason:  # sites that exchange models send the reason beside their report
         reasons = [printable(str(row["failure"])) for row in results.models if row.get("failure")]
         run.recorder.count_evaluations(0, "".join(reasons[:1])[:MAX_REASON])
@@ -265,6 +272,23 @@ def check_evaluations(label: str, recorder: Recorder) -> None:
             f"the first with: {recorder.reason}" if recorder.reason else "the reasons are in the agents' logs"
         )
         raise ObjectiveError(f"{label}: all of {totals['evaluations']} evaluations failed, {why}")
+
+
+def check_types(
+    run: StudyRun, wrong: dict[str, str], asked: Collection[str], failed: Mapping[str, str]
+) -> None:
+    """Raise ObjectiveError if no agent's objective returns a number.
+
+    Parameters
+    ----------
+    wrong : agent -> what its objective returned instead, in any round; updated here
+    asked, failed : agents of this half-round, and why those of them failed that did
+    """
+    texts = {agent: WrongTypeError.text_in(reason) for agent, reason in failed.items()}
+    wrong |= {agent: text for agent, text in texts.items() if text}
+    everybody = wrong.keys() >= run.registry.nodes.keys() and not run.recorder.totals["replies"]
+    if any(texts.values()) and (everybody or all(texts.get(agent) for agent in asked)):
+        raise ObjectiveError(f"{run.recorder.label}: {next(iter(wrong.values()))}")
 
 
 def check_results(label: str, recorder: Recorder) -> None:

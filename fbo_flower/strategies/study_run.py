@@ -20,7 +20,7 @@ from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.options import canonical_json
-from fbo_flower.algorithms.records import AnyArray, Phase, Report, Task, natural_key
+from fbo_flower.algorithms.records import AnyArray, Phase, Report, ServerResults, Task, natural_key
 from fbo_flower.errors import JournalError
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
@@ -120,6 +120,15 @@ class StudyRun:
     def replies(self) -> dict[str, Reply]:
         """The replies of the open half-round that have arrived, by agent."""
         return {agent: sent.reply for agent, sent in self.sent.items() if sent.reply is not None}
+
+    def results(self) -> ServerResults | None:
+        """Return the server's own results; with noise or samples drawn in secret, also where from."""
+        results = self.algorithm.results(self.state)
+        if results is None or not self.algorithm.inner.draws_in_secret:
+            return results
+        source = "seed" if self.repeatable else "system"
+        privacy = {"noise_from": source, **results.privacy}  # the algorithm knows if agents add the noise
+        return replace(results, privacy=privacy)
 
     # -- steps ---------------------------------------------------------------------------------
 

@@ -128,10 +128,8 @@ class TensorBoardTracker(Tracker):
     """Writes scalars that `tensorboard --logdir DIR` shows while the study runs.
 
     Each study is a folder `LABEL STUDY` of the log directory. The scalars of its rounds are in the folder
-    `rounds`, those of each agent in a folder of the agent, so TensorBoard draws one line per agent. An
-    agent's trial gives `value`, `best` (so far), `failed` (0 or 1) and `config/NAME` for each number of its
-    configuration. A resumed study goes on in the same files; what was written before the crash is written
-    again and replaces it.
+    `rounds`, those of each agent in a folder of the agent, so TensorBoard draws one line per agent. A resumed
+    study goes on in the same files; what was written before the crash is written again and replaces it.
 
     Parameters
     ----------
@@ -179,10 +177,9 @@ class TensorBoardTracker(Tracker):
 class MLflowTracker(Tracker):
     """Writes a study into MLflow while it runs.
 
-    The study's run has the options as parameters and the numbers of `rounds.csv` as metrics, at the step of
-    the round. Each agent that discloses trials has a child run with `value`, `best` (so far), `failed` (0 or
-    1) and `config/NAME` for each number of its configuration, at the step of the trial's number; its best
-    configuration is the artifact `best.json` at the end. A resumed study goes on in the same runs.
+    The study's run has the options as parameters and the series of its rounds as metrics. Each agent that
+    discloses trials has a child run with its series; its best configuration is the artifact `best.json` at
+    the end. A resumed study goes on in the same runs.
 
     Parameters
     ----------
@@ -272,9 +269,9 @@ def _allowed(name: str) -> str:
 class WandbTracker(Tracker):
     """Writes a study into a run of Weights & Biases while it runs.
 
-    Each round gives the numbers of `rounds.csv` as `rounds/NAME`, and `agents/AGENT/value`, `best` (so far),
-    `failed` (0 or 1) and `config/NAME` of the agents that disclose trials. The table `trials` has all trials
-    at the end. A resumed study goes on in the same run, from the first round that was not reported.
+    The series of the rounds is `rounds/NAME`, that of an agent `agents/AGENT/NAME`. The table `trials` has
+    all trials at the end. A resumed study goes on in the same run, from the first round that was not
+    reported.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated import Bounds, Guard, client_metrics, is_number
+from fbo_flower.federated import Bounds, Judge, client_metrics, is_number
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.space import Config
 
@@ -39,7 +39,7 @@ class PerClient(Strategy):
             raise ConfigError(f"strategy: expected a flwr.serverapp.strategy.Strategy, got {strategy!r:.60}")
         self.strategy = strategy
         self.loss, self.maximize = loss, maximize
-        self._guard = Guard(loss, bounds)
+        self._judge = Judge(bounds=bounds)
         self._sent: list[Message] = []
         self._to_judge: list[Message] = []
 
@@ -112,7 +112,7 @@ class PerClient(Strategy):
             if place is not None:
                 answers[place] = reply
         what = f"[round {server_round}] {type(self).__name__}"
-        return self._guard.checked(sent, answers, self.weighted_by_key, what).used
+        return self._judge.checked(self.loss, sent, answers, self.weighted_by_key, what).used
 
     def _learn(self, server_round: int, used: Sequence[Message]) -> None:
         if not self.learns or not used:

@@ -14,17 +14,13 @@ import pytest
 from absurd_replies import ABSURD, lying
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from toy_federation import SPACE, fedavg, toy_app, toy_model, tune_flat
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.federated import TunedFederation
 from fbo_flower.federated.proposals import median_variance, sampling_variance
-from fbo_flower.federated.replies import Guard, check_replies
+from fbo_flower.federated.replies import Checked, Judge, check_replies
 from fbo_flower.federated.trial_run import PATIENCE, TrialGrid, least_clients
-from fbo_flower.numerics.curves import weighted_median
 from fbo_flower.simulation.grids import FIRST_NODE, InProcessGrid, identify
 
 
@@ -34,91 +30,104 @@ def reply(number: int, metrics: dict[str, Any]) -> tuple[Message, Message]:
     return message, Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
 
 
-def exchange(change: Callable[[RecordDict], Any], kind: str = "train") -> tuple[list[Message], list[Any]]:
-    """Return messages to three clients and their replies, of which the second is changed."""
+def exchange(*changes: Callable[[RecordDict], Any], kind: str = "train") -> tuple[list[Message], list[Any]]:
+    """Return messages to two honest clients and one for each change of a reply, and the replies."""
     identify()
     sent, replies = [], []
-    for number in range(3):
+    for number, change in enumerate([nothing, nothing, *changes]):
         content = RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(2))}), "config": ConfigRecord()})
-        message = Message(content, FIRST_NODE + number, kind)
-        answer = RecordDict({
-            "arrays": ArrayRecord({"w": Array(np.ones(2))}),
-            "metrics": MetricRecord({"num-examples": 5, "loss": 0.5}),
-        })  # fmt: skip
-        if number == 1:
-            change(answer)
-        sent.append(message)
-        replies.append(Message(answer, reply_to=message))
+        sent.append(Message(content, FIRST_NODE + number, kind))
+        metrics = MetricRecord({"num-examples": 5, "loss": 0.5})
+        answer = RecordDict({"arrays": ArrayRecord({"w": Array(np.ones(2))}), "metrics": metrics})
+        change(answer)
+        replies.append(Message(answer, reply_to=sent[-1]))
     return sent, replies
+
+
+def nothing(content: RecordDict) -> None:
+    """Change nothing."""
 
 
 def put(**records: Any) -> Callable[[RecordDict], Any]:
     return lambda content: content.update(records)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (put(arrays=ArrayRecord({"w": Array(np.array([1.0, np.nan]))})), "finite"),
-        (put(arrays=ArrayRecord({"w": Array(np.array([1.0, np.inf]))})), "finite"),
-        (put(arrays=ArrayRecord({"w": Array(np.ones(3))})), r"\(2,\), got \(3,\)"),
-        (put(arrays=ArrayRecord({"v": Array(np.ones(2))})), "expected the arrays"),
-        (put(arrays=ArrayRecord({"w": Array(np.ones(2, dtype=np.int64))})), "dtype"),
-        (put(arrays=ArrayRecord({"w": Array(np.array(["a", "b"]))})), "dtype|encoding|Error"),
-        (put(arrays=ArrayRecord({"w": Array("float64", (2,), "numpy.ndarray", b"garbage")})), "Error"),
-        (put(more=ArrayRecord({"w": Array(np.ones(2))})), "one ArrayRecord"),
-        (put(more=MetricRecord({"x": 1})), "one MetricRecord"),
-        (put(metrics=MetricRecord({"num-examples": 5, "loss": float("nan")})), "loss: expected finite"),
-        (put(metrics=MetricRecord({"num-examples": 5, "loss": [0.1, float("inf")]})), "finite"),
-        (put(metrics=MetricRecord({"num-examples": 0, "loss": 0.1})), "positive"),
-        (put(metrics=MetricRecord({"num-examples": -5, "loss": 0.1})), "positive"),
-        (put(metrics=MetricRecord({"num-examples": [5], "loss": 0.1})), "positive"),
-        (put(metrics=MetricRecord({"num-examples": 5, "auc": 0.1})), "expected the metrics loss"),
-        (lambda content: content.clear(), "one MetricRecord"),
-    ],
-)  # fmt: skip
-def test_a_malformed_reply_is_left_out(change: Callable[[RecordDict], Any], words: str) -> None:
-    sent, replies = exchange(change)
-    checked = check_replies(sent, replies, "num-examples")
-    assert [reply.metadata.src_node_id - FIRST_NODE for reply in checked.used] == [0, 2]
-    (reason,) = checked.refused
-    assert re.search(words, reason), reason
+def array(value: Any) -> Callable[[RecordDict], Any]:
+    return put(arrays=ArrayRecord({"w": value if isinstance(value, Array) else Array(np.array(value))}))
+
+
+def metrics(**numbers: Any) -> Callable[[RecordDict], Any]:
+    named = {name.replace("_", "-"): value for name, value in numbers.items()}
+    return put(metrics=MetricRecord(named))
+
+
+def used(checked: Checked) -> list[int]:
+    return [reply.metadata.src_node_id - FIRST_NODE for reply in checked.used]
+
+
+MALFORMED = [
+    (array([1.0, np.nan]), "finite"),
+    (array([1.0, np.inf]), "finite"),
+    (array(np.ones(3)), r"\(2,\), got \(3,\)"),
+    (put(arrays=ArrayRecord({"v": Array(np.ones(2))})), "expected the arrays"),
+    (array(np.ones(2, dtype=np.int64)), "dtype"),
+    (array(["a", "b"]), "dtype|encoding|Error"),
+    (array(Array("float64", (2,), "numpy.ndarray", b"garbage")), "Error"),
+    (put(more=ArrayRecord({"w": Array(np.ones(2))})), "one ArrayRecord"),
+    (put(more=MetricRecord({"x": 1})), "one MetricRecord"),
+    (metrics(num_examples=5, loss=float("nan")), "loss: expected finite"),
+    (metrics(num_examples=5, loss=[0.1, float("inf")]), "finite"),
+    (metrics(num_examples=0, loss=0.1), "positive"),
+    (metrics(num_examples=-5, loss=0.1), "positive"),
+    (metrics(num_examples=[5], loss=0.1), "positive"),
+    (metrics(num_examples=5, auc=0.1), "expected the metrics loss"),
+    (
+        array(np.ones(2, dtype=np.float32)),
+        "expected the dtypes w: float64, as most clients sent them, got w: ",
+    ),
+    (lambda content: content.clear(), "one MetricRecord"),
+]
+
+
+def test_malformed_replies_are_left_out_each_with_its_reason() -> None:
+    checked = check_replies(*exchange(*(change for change, _ in MALFORMED)), "num-examples")
+    assert used(checked) == [0, 1]
+    reasons = dict(reason.removeprefix("client ").split(": ", 1) for reason in checked.refused)
+    for node, (_, words) in enumerate(MALFORMED, start=FIRST_NODE + 2):
+        assert re.search(words, reasons[str(node)]), (words, reasons[str(node)])
 
 
 def test_a_missing_reply_and_one_of_another_client_are_left_out() -> None:
-    sent, replies = exchange(lambda content: None)
+    sent, replies = exchange(nothing)
     assert len(check_replies(sent, [replies[0], None, replies[2]]).used) == 2
     assert len(check_replies(sent, [replies[0], replies[2], replies[1]]).used) == 1
 
 
 def test_narrower_floats_are_used_if_most_clients_send_them() -> None:
-    narrow = ArrayRecord({"w": Array(np.ones(2, dtype=np.float32))})
-    sent, replies = exchange(put(arrays=narrow))
-    checked = check_replies(sent, replies)
-    assert len(checked.used) == 2
-    assert "expected the dtypes w: float64, as most clients sent them, got w: float32" in checked.refused[0]
+    sent, replies = exchange(nothing)
     for reply in replies:
-        reply.content["arrays"] = narrow
+        array(np.ones(2, dtype=np.float32))(reply.content)
     assert len(check_replies(sent, replies).used) == 3
 
 
-@pytest.mark.parametrize("lie", ABSURD)
-def test_an_absurd_reply_costs_a_trial_of_the_tuner_nothing_else(lie: str) -> None:
+def test_absurd_replies_cost_a_trial_of_the_tuner_nothing_else() -> None:
     tuned = tune_flat(
-        lying(lie), fedavg, SPACE, rounds=2, num_trials=4, schedule="none", initial_arrays=toy_model(),
-        number=5,
+        lying(*ABSURD), fedavg, SPACE, rounds=2, num_trials=4, schedule="none",
+        initial_arrays=toy_model(), number=4 + len(ABSURD),
     )  # fmt: skip
     assert set(tuned.trials["state"].tolist()) == {"finished"}
+    assert set(tuned.curves["trained"].tolist()) == {4}
+    assert set(tuned.curves["evaluated"].tolist()) == {4 + 2}, "arrays of an evaluation are not used"
     assert -1.0 < tuned.best_value <= 1.0
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_an_infinite_half_precision_reply_among_finite_ones_is_left_out() -> None:
-    sent, replies = exchange(lambda content: None)
+    sent, replies = exchange(nothing)
     for reply, value in zip(replies, (1.0, np.inf, 60_000.0), strict=True):
-        reply.content["arrays"] = ArrayRecord({"w": Array(np.full(2, value, dtype=np.float16))})
+        array(np.full(2, value, dtype=np.float16))(reply.content)
     checked = check_replies(sent, replies)
-    assert [reply.metadata.src_node_id - FIRST_NODE for reply in checked.used] == [0, 2]
+    assert used(checked) == [0, 2]
     assert "finite" in checked.refused[0]
 
 
@@ -252,29 +261,15 @@ def test_a_medians_variance_is_that_of_many_draws() -> None:
     assert np.isnan(median_variance(draws[0, :1], np.ones(1), 0.0, 25))
 
 
-@given(arrays(np.float64, st.integers(1, 12), elements=st.floats(-1e6, 1e6, allow_subnormal=False)))
-def test_a_median_with_equal_weights_is_numpys(values: np.ndarray) -> None:
-    assert weighted_median(values, np.ones(len(values))) == np.median(values)
-
-
-@given(
-    arrays(np.float64, 7, elements=st.floats(0, 1, allow_subnormal=False)),
-    st.sampled_from([1e300, -1e300, 0.0]),
-)
-def test_a_minority_moves_a_median_only_between_honest_values(values: np.ndarray, lie: float) -> None:
-    found = weighted_median(np.append(values, [lie] * 3), np.ones(10))
-    assert values.min() <= found <= values.max()
-
-
 def test_weights_are_lowered_to_a_multiple_of_the_lower_median() -> None:
     replies = [reply(i, {"num-examples": n, "accuracy": 0.5})[1] for i, n in enumerate((10, 12, 10**11, 11))]
-    lines = Guard("accuracy", max_weight=3.0).lower_weights(replies, "num-examples")
+    lines = Judge(max_weight=3.0).lower_weights(replies, "num-examples")
     found = [answer.content["metrics"]["num-examples"] for answer in replies]
     assert found == [10, 12, 33, 11]
     assert len(lines) == 1
     assert "was lowered to 33" in lines[0]
     pair = [reply(i, {"num-examples": n})[1] for i, n in enumerate((5, 10**11))]
-    Guard("accuracy", max_weight=1.0).lower_weights(pair, "num-examples")
+    Judge(max_weight=1.0).lower_weights(pair, "num-examples")
     assert [answer.content["metrics"]["num-examples"] for answer in pair] == [5, 5]
 
 

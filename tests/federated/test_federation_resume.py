@@ -1,22 +1,20 @@
 """A server that dies at a write goes on with the round in which it was, to the same result.
 
 In this process the death is an exception. A SIGKILL needs a fork of it, so that nothing but files is left:
-`make kill` kills at every write of the journal and of the checkpoints, and at every message; the ordinary
-test does so again and again.
+`make kill` kills at every write of the journal and of the checkpoints, and at every message.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import traceback
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from forks import import_noted, note_modules
+from forks import forked
 from toy_federation import SPACE, fedadam, fedavg, toy_app, toy_model, tune_flat, watched_writes
 
 from fbo_flower.errors import ConfigError, JournalError
@@ -54,72 +52,71 @@ class Killed(BaseException):
     """Stands for the death of the process: nothing catches it."""
 
 
-def test_killed_at_a_write_a_run_comes_to_the_same_result(tmp_path: Path) -> None:
-    writes: list[str] = []
+@pytest.mark.parametrize("case", CASES)
+def test_killed_at_a_write_again_and_again_a_run_comes_to_the_same_result(case: str, tmp_path: Path) -> None:
+    seen: list[Any] = []
+    whole, num_trained = outcome(tune(tmp_path / "whole", case, seen)), len(seen)
+    seen.clear()
+    left: dict[str, int] = {}  # writes of each kind until the death
 
-    def note(what: str, done: bool) -> None:
-        if not done:
-            writes.append(what)
+    def die(what: str, done: bool) -> None:
+        left[what] -= not done
+        if left[what] == 0 and done == committed:
+            raise Killed
 
-    with watched_writes(note):
-        whole = outcome(tune(tmp_path / "whole"))
-    assert {"journal", "checkpoint"} == set(writes)
-    for number in range(1, len(writes) + 1, 3):
-        committed, seen = bool(number % 2), 0  # `make kill` does both at each write
+    for lives in range(100):
+        committed, left = bool(lives % 2), {"journal": 3 + lives % 3, "checkpoint": 4}
+        with suppress(Killed), watched_writes(die):
+            result = tune(tmp_path / "killed", case, seen)
+            break
+    assert lives > 3
+    assert outcome(result) == whole
+    assert len(seen) <= num_trained + 2 * lives * NUM_CLIENTS, "one round is done again"
 
-        def die(what: str, done: bool, number: int = number, committed: bool = committed) -> None:
-            nonlocal seen
-            seen += not done
-            if (seen, done) == (number, committed):
-                raise Killed
 
-        with pytest.raises(Killed), watched_writes(die):
-            tune(tmp_path / str(number))
-        assert outcome(tune(tmp_path / str(number))) == whole, (number, writes[number - 1], committed)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("finished")
+    tune(directory, num_trials=3, budget=1000)
+    return directory
 
 
 def test_a_finished_run_goes_on_with_a_larger_budget(tmp_path: Path) -> None:
-    first = tune(tmp_path, num_trials=3, finalists=0)
-    more = tune(tmp_path, num_trials=6, finalists=0)
+    first = tune(tmp_path, num_trials=3, finalists=0, budget=1000)
+    more = tune(tmp_path, num_trials=6, finalists=0, budget=None)
     assert len(more.trials) == 6
     for trial in first.trials:
         curve = first.curve(trial["trial"])
         assert more.curve(trial["trial"])[: len(curve)] == curve
 
 
-@pytest.mark.parametrize("lowered", [{"num_trials": 2}, {"budget": 10}])
-def test_a_resumed_run_has_no_smaller_limits(lowered: dict[str, Any], tmp_path: Path) -> None:
-    tune(tmp_path, num_trials=3, budget=1000)
-    (name,) = lowered
-    with pytest.raises(JournalError, match=rf"{name} was \d+ and is {lowered[name]}; to end"):
-        tune(tmp_path, **{"num_trials": 3, "budget": 1000, **lowered})
-    assert len(tune(tmp_path, num_trials=4, budget=None).trials) == 4
-    with pytest.raises(JournalError, match="budget was without end and is 5000"):
-        tune(tmp_path, num_trials=4, budget=5000)
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_trials": 2}, r"num_trials was \d+ and is 2; to end"),
+        ({"budget": 10}, r"budget was \d+ and is 10; to end"),
+        ({"rounds": 8}, "rounds"),
+        ({"seed": 1}, "seed"),
+        ({"metric": "loss"}, "metric"),
+        ({"num_parallel": 1}, "num_parallel"),
+    ],
+)
+def test_a_run_is_not_resumed_with_other_settings_or_smaller_limits(
+    changes: dict[str, Any], words: str, finished: Path
+) -> None:
+    with pytest.raises(JournalError, match=words):
+        tune(finished, **{"num_trials": 3, "budget": 1000, **changes})
 
 
-def test_only_the_checkpoints_that_may_be_needed_are_kept(tmp_path: Path) -> None:
+def test_a_run_without_end_gets_no_end_and_is_not_overwritten(tmp_path: Path) -> None:
     result = tune(tmp_path)
-    assert len(list((tmp_path / "federation.db.checkpoints").iterdir())) == len(result.trials)
-
-
-@pytest.mark.parametrize("changes", [{"rounds": 8}, {"seed": 1}, {"metric": "loss"}, {"num_parallel": 1}])
-def test_a_run_is_not_resumed_with_other_settings(changes: dict[str, Any], tmp_path: Path) -> None:
-    tune(tmp_path, num_trials=2)
-    (name,) = changes
-    with pytest.raises(JournalError, match=name):
-        tune(tmp_path, **changes)
-
-
-def test_a_journal_is_not_overwritten(tmp_path: Path) -> None:
-    tune(tmp_path, num_trials=2)
+    checkpoints = tmp_path / "federation.db.checkpoints"
+    assert len(list(checkpoints.iterdir())) == len(result.trials), "only those that may be needed are kept"
+    with pytest.raises(JournalError, match="budget was without end and is 5000"):
+        tune(tmp_path, budget=5000)
     with pytest.raises(ConfigError, match="resume=True"):
         tune(tmp_path, resume=False)
-
-
-def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
-    tune(tmp_path, num_trials=2)
-    for path in (tmp_path / "federation.db.checkpoints").iterdir():
+    for path in checkpoints.iterdir():
         path.unlink()
     with pytest.raises(JournalError, match="checkpoint"):
         tune(tmp_path, num_trials=6)
@@ -167,29 +164,6 @@ def append_line(path: Path, text: str) -> None:
 
 def lines(path: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
-
-
-def forked(work: Callable[[], None], directory: Path) -> bool:
-    """Do work in a process of its own; return whether it came to its end, False: it was killed."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, 1)
-            os.dup2(null, 2)
-            work()
-            note_modules(directory / "modules")
-        except BaseException:
-            (directory / "error").write_text(traceback.format_exc())
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(pid, 0)
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-        return False
-    if os.waitstatus_to_exitcode(status) != 0:
-        raise RuntimeError("the run failed: " + (directory / "error").read_text())
-    import_noted(directory / "modules")
-    return True
 
 
 def run(case: str, directory: Path, kill: Kill | None = None) -> bool:
@@ -244,14 +218,3 @@ def test_killed_at_every_write_and_message_a_run_comes_to_the_same_result(case: 
         assert once <= trained(directory) <= once + NUM_CLIENTS, kill
         assert messages <= len(said(directory)) <= messages + 2 * NUM_CLIENTS, kill
     print(f"\n{case}: {len(places)} kills, all equal")
-
-
-def test_killed_again_and_again_a_run_comes_to_its_end(tmp_path: Path) -> None:
-    assert run("asha", tmp_path / "whole")
-    times = 0
-    while not run("asha", tmp_path / "killed", ("write" if times % 2 else "message", 7 + 2 * (times % 2))):
-        times += 1
-        assert times < 100
-    assert times > 3
-    assert saved(tmp_path / "killed") == saved(tmp_path / "whole")
-    assert trained(tmp_path / "killed") <= trained(tmp_path / "whole") + times * NUM_CLIENTS

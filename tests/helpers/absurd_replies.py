@@ -39,5 +39,10 @@ ABSURD = {
 }
 
 
-def lying(lie: str) -> Any:
-    return toy_grid(5, {4: Fault("malformed", change=lambda content: ABSURD[lie](content) or content)})
+def lying(*lies: str) -> Any:
+    """Return a grid of four honest clients, and one for each lie."""
+
+    def fault(lie: str) -> Fault:
+        return Fault("malformed", change=lambda content: ABSURD[lie](content) or content)
+
+    return toy_grid(4 + len(lies), dict(enumerate(map(fault, lies), start=4)))

@@ -1,8 +1,7 @@
 """A study in a process of its own, which SIGKILLs itself at a chosen write of a chosen journal.
 
 Server and agents of the study live in that process and keep journals in one directory, so each write of any
-of them can be the last thing that happens. The next process finds what is on disk and nothing else. Processes
-are forks of this one: they start in milliseconds, and SIGKILL gives them no chance to tidy up.
+of them can be the last thing that happens. The next process finds what is on disk and nothing else.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from flwr.serverapp import Grid
-from forks import import_noted, note_modules
+from forks import forked
 
 from fbo_flower.clients import workers
 from fbo_flower.simulation import Agents
@@ -128,32 +126,9 @@ def run(case: Case, directory: Path, kill: Kill | None = None) -> Ended:
     result, writes, evaluations = (directory / name for name in ("result", "writes", "evaluations"))
     for path in (writes, evaluations):
         path.write_text("")
-    result.unlink(missing_ok=True)
-    pid = os.fork()
-    if pid == 0:
-        _child(lambda: _study(case, directory, writes, evaluations, kill), result)
-    _, status = os.waitpid(pid, 0)
-    killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-    if not killed and not result.exists():
-        raise RuntimeError("the study failed: " + (directory / "error").read_text())
-    study = None if killed else Study.load(result)
-    if not killed:
-        import_noted(directory / "modules")
+    ended = forked(lambda: _study(case, directory, writes, evaluations, kill).save(result), directory)
     names = (tuple(path.read_text().split()) for path in (writes, evaluations))
-    return Ended(study, *names)
-
-
-def _child(work: Callable[[], Study], result: Path) -> None:
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        work().save(result)
-        note_modules(result.parent / "modules")
-    except BaseException:
-        (result.parent / "error").write_text(traceback.format_exc())
-        os._exit(1)
-    os._exit(0)
+    return Ended(Study.load(result) if ended else None, *names)
 
 
 def _study(case: Case, directory: Path, writes: Path, evaluations: Path, kill: Kill | None) -> Study:

@@ -17,10 +17,12 @@ from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import FTS, RandomSearch, exchange
 
 NUM_AGENTS, ROUNDS = 4, 6
+SMALL = {"num_candidates": 32, "num_path_features": 16}
 ALGORITHMS = {
-    "random": {}, "fts": {"num_features": 16}, "fed-ei": {"secure_sums": 0}, "rgpe": {"num_features": 16},
+    "random": {},
+    "fts": {"num_features": 16, **SMALL},
     "co-kg": {"num_points": 16, "num_initial": 3, "num_draws": 16},
-}  # fmt: skip
+}
 
 
 def columns(study):
@@ -72,10 +74,9 @@ def test_a_slow_agent_does_not_slow_the_others():
     assert study.times["ended"].max() == study.rounds["seconds"].sum() == 16.0
 
 
-@pytest.mark.parametrize("algorithm", ["ts", "ei", "random"])
-def test_with_equal_durations_it_is_the_synchronous_study_up_to_the_servers_draws(algorithm):
-    """At the server, `ts` and `ei` draw nothing, so their trials are the same."""
-    sync, asynchronous = (run(constant(1.0), 3, mode, algorithm) for mode in ("sync", "async"))
+def test_with_equal_durations_it_is_the_synchronous_study_up_to_the_servers_draws():
+    """At the server, `ts` draws nothing, so its trials are the same."""
+    sync, asynchronous = (run(constant(1.0), 3, mode, "ts", **SMALL) for mode in ("sync", "async"))
     assert columns(sync) == columns(asynchronous)
 
 
@@ -118,13 +119,16 @@ def without_trial(content):
 )
 def test_an_agent_at_fault_costs_its_own_trials_only(kind, column):
     grid = agents(NUM_AGENTS, faults={2: Fault(kind, rounds=EVER, change=without_trial)})
-    study = search(round_timeout=0.2).start(grid, num_rounds=ROUNDS, mode="async").study
+    study = search(round_timeout=1e6).start(grid, num_rounds=12, mode="async").study
     *others, last = [made(study)[a] for a in (0, 1, 3, 2)]
     assert last == 0
-    assert min(others) >= ROUNDS - 1
-    assert sum(others) >= 3 * ROUNDS
-    if column:  # a silent agent is given up after the timeout; the others may have ended by then
-        assert study.rounds[column].tolist() == [1] * ROUNDS  # one task per round, then it waits
+    assert min(others) >= 12 - 1
+    assert max(others) <= 17
+    if column:
+        assert study.rounds[column].tolist() == [1] * 12  # one task per round, then it waits
+    else:  # three replies come at once: what a window has too many counts for the next one
+        assert study.rounds["replies"].sum() in range(48, 51), "12 windows of 4, and at most 2 beyond"
+        assert set(study.rounds["replies"].tolist()) == {3, 6}, "as they come: three at a time"
 
 
 def test_when_all_agents_fail_the_study_ends():
@@ -211,7 +215,7 @@ def test_an_exchange_takes_its_time_on_the_clock():
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_what_an_old_answer_holds_for_others_is_dropped_and_its_trials_stay(algorithm):
-    options = {"num_initial": 2 if algorithm == "fed-ei" else 1, **ALGORITHMS[algorithm]}
+    options = {"num_initial": 1, **ALGORITHMS[algorithm]}
     first = options["num_initial"]  # trials of the first answer, during which more windows end
 
     def at(limit):
@@ -237,15 +241,6 @@ def test_the_age_of_an_answer_is_counted_in_windows_and_in_answers():
     # windows of two answers: 0 answers at 1, 2, 3, 4 and 1 at 4.5, in the third window
     assert (mine["round"][0], mine["windows_old"][0], mine["answers_old"][0]) == (3, 2, 4)
     assert set(study.replies.where(agent="0")["answers_old"].tolist()) == {0, 1}
-
-
-def test_a_silent_agent_makes_no_window_longer_than_its_share():
-    """Three replies come at once: what a window has too many counts for the next one."""
-    grid = agents(NUM_AGENTS, faults={2: Fault("silent", rounds=EVER)})
-    study = search(round_timeout=1e6).start(grid, num_rounds=12, mode="async").study
-    assert study.rounds["replies"].sum() in range(48, 51), "12 windows of 4, and at most 2 beyond the last"
-    assert set(study.rounds["replies"].tolist()) == {3, 6}, "as they come: three at a time"
-    assert max(made(study)) <= 17
 
 
 class Slow(InProcessGrid):

@@ -2,30 +2,24 @@
 
 import numpy as np
 import pytest
-from federation import agents, hill
+from federation import EVER, agents, hill
 from hostile import mutate
 from waiting import LATE
 
+from fbo_flower.algorithms.progress import MAX_MISSED, Attendance, Progress
 from fbo_flower.errors import ObjectiveError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import FTS, STRATEGIES, RandomSearch, ThompsonSampling
+from fbo_flower.strategies.registration import AgentRegistry
+from fbo_flower.strategies.registration_message import Registration
+from fbo_flower.strategies.study_agents import Agent
 
 NUM_AGENTS, NUM_ROUNDS = 4, 7
 SMALL = {"num_candidates": 32, "num_path_features": 16}
 MODEL = {"num_features": 24, **SMALL}
-KINDS = {
-    "random": (RandomSearch, {}),
-    "ts": (ThompsonSampling, SMALL),
-    "fts-random": (FTS, {"advice": "random", "schedule": 0.5, **SMALL}),
-}
-FEDERATED = {
-    "portfolio": {"advice": "portfolio", "schedule": 0.3},
-    "mixture": {"advice": "mixture", "communication": "once"},
-    "federated": {"lengthscale": "federated", "schedule": 0.3},
-}
 
 
-def run(strategy=RandomSearch, faults=None, num_rounds=NUM_ROUNDS, num_agents=NUM_AGENTS, **options):
+def run(strategy=RandomSearch, faults=None, num_rounds=NUM_ROUNDS, count=NUM_AGENTS, **options):
     """Return the study, and which agent was called for which trial, in order."""
     calls = []
 
@@ -33,20 +27,24 @@ def run(strategy=RandomSearch, faults=None, num_rounds=NUM_ROUNDS, num_agents=NU
         calls.append((context.agent, context.trial))
         return hill(config, context) + 0.1 * context.rng.standard_normal()
 
-    made = strategy(**{"num_agents": num_agents, "seed": 3, "round_timeout": 0.15, **options})
-    study = made.start(agents(NUM_AGENTS, objective, seed=3, faults=faults), num_rounds=num_rounds).study
+    made = strategy(**{"num_agents": count, "seed": 3, "round_timeout": 0.1, **options})
+    study = made.start(agents(count, objective, seed=3, faults=faults), num_rounds=num_rounds).study
     assert len(set(calls)) == len(calls), "no trial is evaluated twice"
     return study, calls
 
 
 def trials_of(study, agent):
-    rows = study.trials.where(agent=agent)
+    rows = study.trials.where(agent=str(agent))
     return list(zip(rows["trial"].tolist(), rows["config"], rows["value"].tolist(), strict=True))
 
 
 def rounds_of(study, agent):
-    rows = study.trials.where(agent=agent)
+    rows = study.trials.where(agent=str(agent))
     return dict(sorted(zip(rows["trial"].tolist(), rows["round"].tolist(), strict=True)))
+
+
+def numbers_of(study, count=NUM_AGENTS):
+    return [[trial for trial, _, _ in trials_of(study, agent)] for agent in range(count)]
 
 
 def entry(name, value):
@@ -57,93 +55,87 @@ def empty(content):
     return type(content)()
 
 
-# in rounds 3 and 4: kind -> (fault, whether the work was done, column of the rounds table that counts it)
-FAULTS = {
-    "down": (Fault("down", rounds=[3, 4]), False, None),
-    "silent": (Fault("silent", rounds=[3, 4]), False, "failures"),
-    "raising": (Fault("raising", rounds=[3, 4]), False, "failures"),
-    "slow": (Fault("slow", rounds=[3, 4], seconds=LATE), True, "failures"),
-    "malformed": (Fault("malformed", rounds=[3, 4], change=entry("trial", 99)), True, "refused"),
-    "malformed names": (Fault("malformed", rounds=[3, 4], change=entry("names", "a,b,c")), True, "refused"),
-    "empty": (Fault("malformed", rounds=[3, 4], change=empty), True, "refused"),
-}
+def faults_in(rounds):
+    """Return one fault of each kind; an agent with one of the last four has done its work."""
+    return [
+        Fault("down", rounds),
+        Fault("silent", rounds),
+        Fault("raising", rounds),
+        Fault("slow", rounds, seconds=LATE),
+        Fault("malformed", rounds, change=entry("trial", 99)),
+        Fault("malformed", rounds, change=entry("names", "a,b,c")),
+        Fault("malformed", rounds, change=empty),
+    ]
 
 
-@pytest.fixture(scope="module")
-def undisturbed():
-    return {name: run(strategy, **options)[0] for name, (strategy, options) in KINDS.items()}
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [(RandomSearch, {}), (ThompsonSampling, SMALL), (FTS, {"advice": "random", "schedule": 0.5, **SMALL})],
+    ids=["random", "ts", "fts"],
+)
+def test_a_fault_costs_its_agent_two_rounds_and_nobody_else_anything(strategy, options):
+    whole, _ = run(strategy, count=8, **options)
+    study, calls = run(strategy, dict(enumerate(faults_in([3, 4]), start=1)), count=8, **options)
+    assert trials_of(study, 0) == trials_of(whole, 0)
+    assert rounds_of(study, 0) == rounds_of(whole, 0)
+    for agent in range(1, 8):  # its own trials are the same ones, two rounds late
+        mine = trials_of(study, agent)
+        if strategy is not FTS:  # there, the coin belongs to the round
+            assert mine == trials_of(whole, agent)[:NUM_ROUNDS]
+        done = [t for name, t in calls if name == str(agent)]
+        assert done == [t for t, _, _ in mine] == list(range(NUM_ROUNDS))
+        assert rounds_of(study, agent)[4] == 5
+        if agent >= 4:  # trial 4 was evaluated in round 3, and its reply accepted in round 5
+            assert calls.index((str(agent), 4)) < calls.index(("0", 5))
+    rounds = study.rounds
+    assert rounds["tasks"].tolist() == [8, 8, 7, 7, 8, 8, 8]
+    assert rounds["failures"].tolist() == rounds["refused"].tolist() == [0, 0, 3, 3, 0, 0, 0]
+    assert rounds["replies"].tolist() == [8, 8, 1, 1, 8, 8, 8]
 
 
-@pytest.mark.parametrize("kind", FAULTS)
-@pytest.mark.parametrize("name", KINDS)
-def test_a_fault_costs_its_agent_two_rounds_and_nobody_else_anything(name, kind, undisturbed):
-    fault, done, column = FAULTS[kind]
-    strategy, options = KINDS[name]
-    study, calls = run(strategy, {1: fault}, **options)
-    whole = undisturbed[name]
-    for agent in ("0", "2", "3"):
-        assert trials_of(study, agent) == trials_of(whole, agent)
-        assert rounds_of(study, agent) == rounds_of(whole, agent)
-    # the agent's own trials are the same ones, two rounds late
-    mine = trials_of(study, "1")
-    if name != "fts-random":  # there, the coin belongs to the round
-        assert mine == trials_of(whole, "1")[:NUM_ROUNDS]
-    assert [t for agent, t in calls if agent == "1"] == [t for t, _, _ in mine] == list(range(NUM_ROUNDS))
-    if done:  # trial 4 was evaluated in round 3, and its reply accepted in round 5
-        assert calls.index(("1", 4)) < calls.index(("0", 5))
-        assert rounds_of(study, "1")[4] == 5
-    # the rounds table says so
-    expected = [0, 0, 1, 1, 0, 0, 0]
-    for other in ("failures", "refused"):
-        assert study.rounds[other].tolist() == (expected if other == column else [0] * NUM_ROUNDS)
-    tasks = [4, 4, 3, 3, 4, 4, 4] if kind == "down" else [4] * NUM_ROUNDS
-    assert study.rounds["tasks"].tolist() == tasks
-    assert study.rounds["replies"].tolist() == [4 - e for e in expected]
-
-
-@pytest.mark.parametrize("options", FEDERATED.values(), ids=FEDERATED)
-@pytest.mark.parametrize("kind", ["down", "slow", "empty"])
-def test_federated_runs_finish_whatever_one_agent_does(options, kind):
-    study, again = (run(FTS, {1: FAULTS[kind][0]}, **MODEL, **options)[0] for _ in range(2))
-    for agent, expected in (("0", NUM_ROUNDS + 2), ("1", NUM_ROUNDS), ("3", NUM_ROUNDS + 2)):
-        assert [t for t, _, _ in trials_of(study, agent)] == list(range(expected))
-    assert again.trials == study.trials, "faults or not: the same seed, the same run"
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"advice": "portfolio", "schedule": 0.3},
+        {"advice": "mixture", "communication": "once"},
+        {"lengthscale": "federated", "schedule": 0.3},
+    ],
+    ids=["portfolio", "mixture", "federated"],
+)
+def test_federated_runs_finish_whatever_some_agents_do(options):
+    down, *_, slow, _, _, malformed = faults_in([3, 4])
+    study, _ = run(FTS, {1: down, 2: slow, 3: malformed}, **MODEL, **options)
+    late = list(range(NUM_ROUNDS))
+    assert numbers_of(study) == [list(range(NUM_ROUNDS + 2)), late, late, late]
 
 
 def test_fault_in_the_first_round_delays_the_initial_design():
     study, calls = run(ThompsonSampling, {1: Fault("malformed", rounds=[1], change=empty)}, **SMALL)
-    assert list(rounds_of(study, "1").values()) == [2, 2, 2, 3, 4, 5, 6, 7]
+    assert list(rounds_of(study, 1).values()) == [2, 2, 2, 3, 4, 5, 6, 7]
     assert calls.count(("1", 0)) == 1
 
 
-def down(*names, rounds):
-    return {name: Fault("down", rounds=rounds) for name in names}
-
-
 @pytest.mark.parametrize(
-    ("faults", "tasks", "trials"),
+    ("away", "tasks", "trials"),
     [
-        ({1: Fault("down")}, [3] * 7, [9, 0, 9, 9]),
-        (down(1, rounds=range(4, 99)), [4, 4, 4, 3, 3, 3, 3], [9, 5, 9, 9]),
-        (down(1, rounds=range(4)), [3, 3, 3, 4, 4, 4, 4], [9, 6, 9, 9]),
-        (down(1, 2, 3, rounds=[3, 4]), [4, 4, 1, 1, 4, 4, 4], [9, 7, 7, 7]),
-        (down(0, 1, 2, 3, rounds=range(3, 99)), [4, 4, 0, 0, 0, 0, 0], [4, 4, 4, 4]),
+        ({1: None, 2: range(4, 99), 3: range(4)}, [2, 2, 2, 2, 2, 2, 2], [9, 0, 5, 6]),
+        ({1: [3, 4], 2: [3, 4], 3: [3, 4]}, [4, 4, 1, 1, 4, 4, 4], [9, 7, 7, 7]),
+        (dict.fromkeys(range(4), range(3, 99)), [4, 4, 0, 0, 0, 0, 0], [4, 4, 4, 4]),
     ],
-    ids=["never there", "gone for good", "late", "a pause", "nobody is left"],
+    ids=["never there, gone for good and late", "a pause", "nobody is left"],
 )
-def test_agents_that_are_away_get_no_tasks_and_begin_or_go_on_where_they_were(faults, tasks, trials):
-    num_agents = NUM_AGENTS - (1 in faults and tasks[0] == 3)
-    study, _ = run(faults=faults, num_agents=num_agents)
+def test_agents_that_are_away_get_no_tasks_and_begin_or_go_on_where_they_were(away, tasks, trials):
+    faults = {agent: Fault("down", rounds) for agent, rounds in away.items()}
+    study, _ = run(faults=faults, num_agents=tasks[0])
     assert study.rounds["tasks"].tolist() == tasks
-    made = [[t for t, _, _ in trials_of(study, str(a))] for a in range(NUM_AGENTS)]
-    assert made == [list(range(count)) for count in trials]
+    assert numbers_of(study) == [list(range(count)) for count in trials]
 
 
 def test_run_without_a_single_answer_ends_as_failed():
     def never(config, context):
         raise AssertionError("nothing is evaluated")
 
-    faults = {i: Fault("raising", rounds=range(1, 99)) for i in range(NUM_AGENTS)}
+    faults = dict.fromkeys(range(NUM_AGENTS), Fault("raising", rounds=range(1, 99)))
     strategy = FTS(num_agents=NUM_AGENTS, seed=3, num_features=24)
     with pytest.raises(ObjectiveError, match=r"a valid reply to one of 28 tasks, got none \(error:28"):
         strategy.start(agents(NUM_AGENTS, never, faults=faults), num_rounds=NUM_ROUNDS)
@@ -154,24 +146,23 @@ def test_run_without_a_single_answer_ends_as_failed():
     assert np.isnan(study.rounds["best"]).all()
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_agent_that_answers_nonsense_of_every_kind_disturbs_nobody(seed, undisturbed):
-    rng = np.random.default_rng(seed)
+def test_agent_that_answers_nonsense_of_every_kind_disturbs_nobody():
+    rng = np.random.default_rng(0)
 
     def change(content):
         for _ in range(rng.integers(1, 4)):
             content = mutate(content, rng)
         return content
 
-    study, _ = run(faults={1: Fault("malformed", rounds=range(1, 99), change=change)}, num_rounds=60)
+    study, _ = run(faults={1: Fault("malformed", rounds=range(1, 99), change=change)}, num_rounds=40)
+    whole, _ = run()
     refused, replies = int(study.rounds["refused"].sum()), int(study.rounds["replies"].sum())
-    assert refused > 20
-    assert refused + replies == 4 * 60
-    assert study.rounds["failures"].sum() <= 60
-    for agent in ("0", "2", "3"):
-        assert trials_of(study, agent)[:9] == trials_of(undisturbed["random"], agent)
-        assert len(trials_of(study, agent)) == 62
-    mine = [t for t, _, _ in trials_of(study, "1")]
+    assert refused > 10
+    assert refused + replies == 4 * 40
+    for agent in (0, 2, 3):
+        assert trials_of(study, agent)[:9] == trials_of(whole, agent)
+        assert len(trials_of(study, agent)) == 42
+    mine = numbers_of(study)[1]
     assert len(set(mine)) == len(mine), "nothing is written down twice"
 
 
@@ -218,16 +209,21 @@ class ComeAndGo(InProcessGrid):
         return super().push_messages(listed)
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize(
-    ("algorithm", "options"), [("random", {}), ("fts", {"num_features": 16}), ("fed-ei", {"secure_sums": 0})]
+    ("algorithm", "options", "mode"),
+    [
+        ("random", {}, "sync"),
+        ("random", {}, "async"),
+        ("fts", {"num_features": 16, **SMALL}, "async"),
+        ("fed-ei", {"secure_sums": 0}, "sync"),
+    ],
 )
 def test_agents_join_and_leave_at_any_time(algorithm, options, mode):
     strategy = STRATEGIES[algorithm](num_agents=3, seed=1, round_timeout=5.0, **options)
     study = strategy.start(agents(5, grid=ComeAndGo), num_rounds=10, mode=mode).study
     assert len(study.rounds) == 10
-    made = [study.trials.where(agent=str(a))["trial"].tolist() for a in range(5)]
-    assert all(sorted(trials) == list(range(len(trials))) for trials in made)
+    made = numbers_of(study, 5)
+    assert [sorted(trials) for trials in made] == [list(range(len(trials))) for trials in made]
     counts = [len(trials) for trials in made]
     # fed-ei begins with two trials and an exchange without one, the others with three trials
     all_rounds = 10 if algorithm == "fed-ei" else 12
@@ -238,8 +234,8 @@ def test_agents_join_and_leave_at_any_time(algorithm, options, mode):
 
 
 def test_in_async_mode_an_agent_that_returns_goes_on_where_it_was():
-    strategy = ThompsonSampling(num_agents=3, seed=1, round_timeout=5.0)
-    grid = agents(3, faults=down(2, rounds=[3, 4, 5]))
+    strategy = ThompsonSampling(num_agents=3, seed=1, round_timeout=5.0, **SMALL)
+    grid = agents(3, faults={2: Fault("down", [3, 4, 5])})
     mine = strategy.start(grid, num_rounds=9, mode="async").study.trials.where(agent="2")
     assert mine["trial"].tolist() == list(range(len(mine)))
     assert max(mine["round"]) >= 8
@@ -248,5 +244,97 @@ def test_in_async_mode_an_agent_that_returns_goes_on_where_it_was():
 
 def test_an_asynchronous_study_goes_on_while_nobody_is_there():
     strategy = RandomSearch(num_agents=2, seed=1, round_timeout=1.0)
-    study = strategy.start(agents(2, faults=down(0, 1, rounds=[3])), num_rounds=3, mode="async").study
-    assert len(study.rounds) == 3
+    grid = agents(2, faults=dict.fromkeys(range(2), Fault("down", [3])))
+    assert len(strategy.start(grid, num_rounds=3, mode="async").study.rounds) == 3
+
+
+# -- agents that stop answering delay nobody ---------------------------------------------------
+
+BUDGET = 120
+BANDITS = {
+    "pf-pne": {},
+    "pf-pne secure": {"secure_sums": 2},
+    "pf-pne racing": {"variant": "racing"},
+    "fed-pne": {},
+    "local-pne": {},
+    "hct": {},
+    "fed1-ucb": {"noise_stddev": 0.05},
+    "fn-ucb": {"budget": 12},
+}
+
+
+def noisy(config, context):
+    return hill(config, context) + 0.01 * context.rng.standard_normal()
+
+
+def spent(name, faults, num_rounds=None, **options):
+    """Run a bandit; return the study, each agent's number of pulls, and its budget."""
+    settings = {"budget": BUDGET, **BANDITS[name], **options}
+    strategy = STRATEGIES[name.split()[0]](num_agents=NUM_AGENTS, seed=3, round_timeout=0.02, **settings)
+    study = strategy.start(agents(NUM_AGENTS, noisy, seed=3, faults=faults), num_rounds=num_rounds).study
+    made = [int(study.trials.where(agent=str(m))["pulls"].sum()) for m in range(NUM_AGENTS)]
+    return study, made, settings["budget"]
+
+
+@pytest.mark.parametrize("name", BANDITS)
+def test_agents_silent_for_ever_cost_the_others_nothing(name):
+    study, made, budget = spent(name, {1: Fault("silent", EVER), 3: Fault("silent", EVER[2:])})
+    assert made[0] == made[2] == budget
+    assert len(study.rounds) <= 60
+
+
+@pytest.mark.parametrize("name", BANDITS)
+def test_agents_that_answer_again_are_readmitted(name):
+    """A late report of an earlier stage counts trials, and the result of the stage follows it."""
+    options = {} if name == "fn-ucb" else {"max_evaluations_per_round": 10}
+    faults = {
+        1: Fault("raising", [1]),
+        2: Fault("slow", range(2, 8), seconds=LATE),
+        3: Fault("silent", range(1, 8)),
+    }
+    study, made, budget = spent(name, faults, 90, **options)
+    lost = 2 if name == "pf-pne secure" else 0  # trials of a lost report are not disclosed a second time
+    assert made[:2] == [budget, budget]
+    assert made[3] == budget
+    assert budget - lost <= made[2] <= budget
+    assert study.rounds["refused"].sum() == 0
+
+
+def test_all_agents_silent_from_the_start_end_a_run_with_an_error():
+    with pytest.raises(ObjectiveError, match="expected a valid reply"):
+        spent("pf-pne", dict.fromkeys(range(NUM_AGENTS), Fault("silent", EVER)))
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked"),
+    [
+        ((), [1, 2, 3, 5, 9, 17, 25, 33]),
+        ((5,), [1, 2, 3, 5, 6, 7, 8, 10, 14, 22, 30, 38]),
+        ((3, 4), [1, 2, 3, 4, 5, 6, 7, 9, 13, 21, 29, 37]),
+    ],
+)
+def test_a_silent_agent_is_asked_less_and_less_often_and_at_once_after_it_answered(answers, asked):
+    registry, found = AgentRegistry(None, agents={name: Agent(Registration()) for name in "ab"}), []
+    for server_round in range(1, 41):
+        due = registry.due(["a", "b"], server_round)
+        assert due[-1] == "b", "others are asked meanwhile"
+        if "a" in due:
+            found.append(server_round)
+            for _ in range(2):  # two half-rounds of a round count once
+                registry.agents["a"].note_silence(server_round, silent=server_round not in answers)
+    assert found == asked
+
+
+def test_a_run_is_over_when_the_agents_that_answer_have_spent_their_budgets():
+    silent = Attendance()
+    for _ in range(MAX_MISSED - 1):
+        silent = silent.ask("ab").tell("a")
+    assert silent.responsive("ab") == ["a"]
+    spent_by_a = Progress({"a": 10, "b": 4})
+    assert not silent.is_over("ab", spent_by_a, 10)
+    silent = silent.ask("b").tell("")
+    assert silent.is_over("ab", spent_by_a, 10)
+    assert not silent.is_over("ab", Progress({"a": 9, "b": 4}), 10), "an agent that answers is not finished"
+    assert not silent.ask("b").tell("b").is_over("ab", spent_by_a, 10), "the agent is back"
+    everybody = Attendance(("a", "b"), {"a": MAX_MISSED, "b": MAX_MISSED}).tell("")
+    assert not everybody.is_over("ab", Progress({"a": 9, "b": 4}), 10), "the network may be down"

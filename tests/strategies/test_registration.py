@@ -16,8 +16,9 @@ from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, Int, SearchSpace
 from fbo_flower.strategies import RandomSearch
 from fbo_flower.strategies.exchange import Stopped
-from fbo_flower.strategies.registration import Agent, AgentRegistry
+from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.registration_message import Registration
+from fbo_flower.strategies.study_agents import Agent
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 OTHER = SearchSpace({"x": Float(0.0, 2.0)})
@@ -240,42 +241,37 @@ def config(**entries):
     return lambda content: content["config"].update(entries)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        config(schema=2),
-        config(schema="1"),
-        config(agent=""),
-        config(agent="x" * 101),
-        config(agent="a\nb"),
-        config(agent=["1"]),
-        config(agent=b"1"),
-        config(role=1.0),
-        config(digest="0" * 64),
-        config(space="{"),
-        config(space="[" * 10**5),
-        config(space="x" * 2**21),
-        config(space=OTHER.to_json()),
-        config(aims="{"),
-        config(aims="[" * 10**5),
-        config(aims=b"{}"),
-        config(aims='{"objectives": {"": "up"}, "limits": {}}'),
-        config(aims='{"objectives": {"a": "max"}, "limits": {"a": ["<="]}}'),
-        config(aims='{"objectives": {"a": "max"}, "limits": {"b": [">=", 1e999]}}'),
-        config(aims='{"objectives": {"a": "max"}, "limits": {"b\\n": [">="]}}'),
-        config(aims='{"objectives": {"a": "max"}, "limits": [1, 2]}'),
-        config(space=SPACE.to_json().replace("1.0", "1e999")),
-        lambda c: c["config"].pop("space") and None,
-        lambda c: c.pop("config") and None,
-        lambda c: RecordDict(),
-        lambda c: RecordDict({"config": MetricRecord({"schema": 1})}),
-    ],
-)
-def test_malformed_answers_cost_their_node_only(change):
-    app = Changed(lambda node, number, content: change(content) if node == 1002 else None)
-    registry = register(grid(3, app=app), 2)
-    assert registry.nodes == {"0": 1001, "2": 1003}
-    assert list(registry.refused) == [1002]
+MALFORMED = [
+    *(
+        config(**{name: value})
+        for name, value in [
+            ("schema", 2), ("schema", "1"), ("agent", ""), ("agent", "x" * 101), ("agent", "a\nb"),
+            ("agent", ["1"]), ("agent", b"1"), ("role", 1.0), ("digest", "0" * 64), ("space", "{"),
+            ("space", "[" * 10**5), ("space", "x" * 2**21), ("space", OTHER.to_json()),
+            ("space", SPACE.to_json().replace("1.0", "1e999")),
+            ("aims", "{"), ("aims", "[" * 10**5), ("aims", b"{}"),
+            ("aims", '{"objectives": {"": "up"}, "limits": {}}'),
+            ("aims", '{"objectives": {"a": "max"}, "limits": {"a": ["<="]}}'),
+            ("aims", '{"objectives": {"a": "max"}, "limits": {"b": [">=", 1e999]}}'),
+            ("aims", '{"objectives": {"a": "max"}, "limits": {"b\\n": [">="]}}'),
+            ("aims", '{"objectives": {"a": "max"}, "limits": [1, 2]}'),
+        ]
+    ),
+    lambda content: content["config"].pop("space") and None,
+    lambda content: content.pop("config") and None,
+    lambda content: RecordDict(),
+    lambda content: RecordDict({"config": MetricRecord({"schema": 1})}),
+]  # fmt: skip
+
+
+def test_malformed_answers_cost_their_node_only():
+    count = len(MALFORMED)
+    app = Changed(
+        lambda node, number, content: None if node > 1000 + count else MALFORMED[node - 1001](content)
+    )
+    registry = register(grid(count + 2, app=app), 2)
+    assert registry.nodes == {str(count): 1001 + count, str(count + 1): 1002 + count}
+    assert list(registry.refused) == list(range(1001, 1001 + count))
 
 
 def test_stop_is_heard_while_waiting_for_nodes():

@@ -1,4 +1,7 @@
-"""A server that is killed at any write of its journal goes on where it was, and comes to the same trials."""
+"""A server that is killed at a write of its journal goes on where it was, and comes to the same trials.
+
+In this process the death is an exception; `make kill` kills processes at every write.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from amounts import examples
 
+from fbo_flower.cli.main import run as command
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.simulation.agents import problem_app
@@ -18,6 +21,8 @@ from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.strategies import STRATEGIES
+from fbo_flower.strategies.recorder import RoundProgress
+from fbo_flower.strategies.start_and_end import study_of_journal
 from fbo_flower.study import Study
 
 NUM_AGENTS = 3
@@ -30,10 +35,11 @@ CO_KG = {"num_initial": 3, "num_points": 16}
 CASES = {
     "random": ("gp-samples", {}, 3),
     "fts": ("gp-samples", FTS, 4),
+    "fts with faults": ("gp-samples", FTS, 4),
     "dp-fts": ("gp-samples", DP, 4),
     "dp-fts in threes": ("gp-samples", {**DP, "trials_per_round": 3}, 3),
     "dp-fts secure": ("gp-samples", {**DP, "sampling_rate": 1.0, "secure_sums": 2}, 4),
-    "pf-pne": ("garland", {"budget": 300, "max_evaluations_per_round": 100}, None),
+    "pf-pne": ("garland", {"budget": 120, "max_evaluations_per_round": 50}, None),
     "pf-pne racing async": (
         "garland", {"variant": "racing", "budget": 40, "max_evaluations_per_round": 10}, None,
     ),
@@ -51,6 +57,15 @@ CASES = {
 SITES = {"learner": "elastic-net", "split": "srs", "openbox": 0, "lockbox": 1}
 
 
+def spoil(content):
+    if "phase" in content["config"]:  # not in a registration
+        content["config"]["schema"] = 99
+    return content
+
+
+FAULTS = {0: Fault("raising", [1]), 1: Fault("malformed", [2, 3], change=spoil)}
+
+
 class Killed(BaseException):
     """Stands for SIGKILL."""
 
@@ -58,7 +73,7 @@ class Killed(BaseException):
 class Federation:
     """Agents that outlive the servers that ask them."""
 
-    def __init__(self, case: str, faults: dict[int, Fault] | None = None) -> None:
+    def __init__(self, case: str) -> None:
         problem_name, self.options, self.num_rounds = CASES[case]
         self.algorithm = case.split(maxsplit=1)[0]
         self.mode = "async" if "async" in case else "sync"
@@ -75,7 +90,7 @@ class Federation:
             app = problem_app(problem, STRATEGIES[case](**self.options).algorithm, 5)
         else:
             app = client_app(objective, problem.space, seed=5, disclose="trials")
-        self.grid = InProcessGrid(app, self.num_agents, faults=faults)
+        self.grid = InProcessGrid(app, self.num_agents, faults=FAULTS if "faults" in case else None)
 
     def start(self, journal: Path | None = None, resume: bool = False, **settings: object) -> Study:
         patience = 1000.0 if "racing" in self.options.values() else 0.2  # its first stage waits for all
@@ -87,107 +102,70 @@ class Federation:
             grid, num_rounds=self.num_rounds, journal=journal, resume=resume, mode=self.mode
         ).study
 
+    def start_until(self, number: int, committed: bool, journal: Path) -> Study | None:
+        """Start or resume; the journal's write of that number is the last thing that the server does.
+
+        Returns
+        -------
+        None: the server was killed
+        """
+        write, done = StudyJournal.write, [0]
+
+        def killing(journal: StudyJournal, events: Sequence[Event]) -> None:
+            done[0] += 1
+            if done[0] < number or committed:
+                write(journal, events)
+            if done[0] == number:
+                raise Killed
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(StudyJournal, "write", killing)
+            try:
+                return self.start(journal, resume=True)
+            except Killed:
+                return None
+
 
 def rows(study: Study) -> list[tuple[object, ...]]:
-    t = study.trials
     columns = ("agent", "round", "trial", "pulls", "value", "failure")
-    return [
-        (*(t[c][i] for c in columns), tuple(sorted(t["config"][i].items()))) for i in range(len(t["value"]))
-    ]
+    return [(*(row[c] for c in columns), tuple(sorted(row["config"].items()))) for row in study.trials]
 
 
 def counts(study: Study) -> list[tuple[object, ...]]:
     names = ("round", "tasks", "replies", "failures", "refused", "bytes_down", "bytes_up", "best")
-    return [tuple(study.rounds[c][i] for c in names) for i in range(len(study.rounds["round"]))]
-
-
-def kill_at(monkeypatch: pytest.MonkeyPatch, number: int, committed: bool) -> None:
-    """Let the journal's write of that number be the last thing that the server does."""
-    write, done = StudyJournal.write, [0]
-
-    def killing(self: StudyJournal, events: Sequence[Event]) -> None:
-        done[0] += 1
-        if done[0] == number:
-            if committed:
-                write(self, events)
-            raise Killed
-        if done[0] < number:
-            write(self, events)
-
-    monkeypatch.setattr(StudyJournal, "write", killing)
+    return [tuple(row[name] for name in names) for row in study.rounds]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_killed_at_any_write_it_comes_to_the_same_trials(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_killed_again_and_again_it_comes_to_the_same_trials_and_its_journal_holds_them(
+    case: str, tmp_path: Path
 ) -> None:
     whole = Federation(case)
     expected = whole.start(tmp_path / "whole.db")
     with StudyJournal(tmp_path / "whole.db") as journal:
         num_events = len(journal)
-    assert num_events > 10
-    # odd and even numbers either way; `make kill` leaves none out
-    step = max({"rfms": 7, "co-kg": 4}.get(case, 3), 1 + num_events // examples(16, 4))
-    step += step % 2 == 0
-    for number in [*range(1, num_events + 1, step), num_events + 1]:
-        federation, path = Federation(case), tmp_path / f"{number}.db"
-        with monkeypatch.context() as patch:
-            kill_at(patch, number, committed=number % 2 == 0)
-            try:
-                federation.start(path)
-            except Killed:
-                pass
-            else:
-                break  # fewer writes than events: replies come several at a time
-        study = federation.start(path, resume=True)
-        assert rows(study) == rows(expected), number
-        assert counts(study) == counts(expected), number
-        assert (study.models, study.judgements) == (expected.models, expected.judgements)
-        assert federation.evaluations == whole.evaluations, "nothing was evaluated twice"
-        if whole.clocked:
-            assert federation.clock.times == whole.clock.times, number
-            assert study.rounds["seconds"].tolist() == expected.rounds["seconds"].tolist(), number
-    else:
-        pytest.fail("never came to the last write")
-
-
-def test_a_run_killed_again_and_again_comes_to_the_same_trials(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = Federation("fts").start()
-    federation = Federation("fts")
-    for times in range(100):
-        with monkeypatch.context() as patch:
-            kill_at(patch, 3, committed=times % 2 == 1)
-            try:
-                study = federation.start(tmp_path / "j.db", resume=True)
-            except Killed:
-                continue
-        break
-    assert times > 5
-    assert rows(study) == rows(expected)
-
-
-def test_replies_that_failed_or_were_refused_count_the_same_after_a_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def spoil(content):
-        if "phase" in content["config"]:  # not in a registration
-            content["config"]["schema"] = 99
-        return content
-
-    faults = {0: Fault("raising", [1]), 1: Fault("malformed", [2, 3], change=spoil)}
-    expected = Federation("fts", faults).start()
-    assert expected.rounds["failures"].sum() == 1
-    assert expected.rounds["refused"].sum() == 2
-    federation = Federation("fts", faults)
-    with monkeypatch.context() as patch:
-        kill_at(patch, 15, committed=True)
-        with pytest.raises(Killed):
-            federation.start(tmp_path / "j.db")
-    study = federation.start(tmp_path / "j.db", resume=True)
+    federation, study, lives = Federation(case), None, 0
+    while study is None:
+        number = 3 + num_events // 6 + lives % 2  # the first write of a life is that of its agents
+        study = federation.start_until(number, lives % 2 == 0, tmp_path / "killed.db")
+        lives += 1
+        assert lives < 50
+    assert lives > 2
     assert rows(study) == rows(expected)
     assert counts(study) == counts(expected)
+    assert (study.models, study.judgements) == (expected.models, expected.judgements)
+    assert federation.evaluations == whole.evaluations, "nothing was evaluated twice"
+    if whole.clocked:
+        assert federation.clock.times == whole.clock.times
+        assert study.rounds["seconds"].tolist() == expected.rounds["seconds"].tolist()
+    found = study_of_journal(tmp_path / "killed.db")
+    assert (found.trials, found.replies) == (study.trials, study.replies)
+    assert counts(found) == counts(study)
+    assert whole.clocked or found.times == study.times, "the journal does not hold a simulated clock"
+    one, other = found.settings["runs"][0], study.settings["runs"][0]
+    names = ("algorithm", "options", "num_agents", "num_rounds", "status", "space", "study")
+    assert [one[name] for name in names] == [other[name] for name in names]
+    assert one.get("privacy", {}).get("epsilon") == other.get("privacy", {}).get("epsilon")
 
 
 def test_a_finished_study_resumed_is_that_study_or_a_longer_one(tmp_path: Path) -> None:
@@ -220,9 +198,7 @@ def test_other_settings_are_refused_with_the_differences(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("case", ["dp-fts", "dp-fts secure"])
-def test_without_a_seed_a_resumed_study_has_the_noise_that_was_recorded(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_seed_a_resumed_study_has_the_noise_that_was_recorded(case: str, tmp_path: Path) -> None:
     federation = Federation(case)
     first = federation.start(tmp_path / "j.db", seed=None)
     again = federation.start(tmp_path / "j.db", resume=True, seed=None)
@@ -237,14 +213,9 @@ def test_without_a_seed_a_resumed_study_has_the_noise_that_was_recorded(
     assert first.settings["runs"][0]["privacy"]["noise_from"] == "system"
 
 
-def test_once_drawn_from_the_seed_a_study_is_not_private_any_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_once_drawn_from_the_seed_a_study_is_not_private_any_more(tmp_path: Path) -> None:
     federation = Federation("dp-fts")
-    with monkeypatch.context() as patch:
-        kill_at(patch, 12, committed=True)
-        with pytest.raises(Killed):
-            federation.start(tmp_path / "j.db")
+    assert federation.start_until(12, True, tmp_path / "j.db") is None
     study = federation.start(tmp_path / "j.db", resume=True, seed=None)
     assert study.settings["runs"][0]["privacy"]["noise_from"] == "seed"
 
@@ -259,14 +230,9 @@ def test_a_dp_fts_journal_without_recorded_draws_is_refused_and_not_drawn_anew(t
         federation.start(tmp_path / "old.db", resume=True)
 
 
-def test_an_agent_that_lost_its_memory_takes_part_as_a_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_that_lost_its_memory_takes_part_as_a_new_one(tmp_path: Path) -> None:
     federation = Federation("fts")
-    with monkeypatch.context() as patch:
-        kill_at(patch, 12, committed=True)
-        with pytest.raises(Killed):
-            federation.start(tmp_path / "j.db")
+    assert federation.start_until(12, True, tmp_path / "j.db") is None
     federation.grid.contexts[1002].state.clear()
     study = federation.start(tmp_path / "j.db", resume=True)
     old, new = (study.trials["round"][study.trials["agent"] == name] for name in ("1", "1~2"))
@@ -279,14 +245,32 @@ def test_an_agent_that_lost_its_memory_takes_part_as_a_new_one(
 
 def test_an_agent_that_fails_for_want_of_memory_is_asked_again_who_it_is() -> None:
     federation = Federation("fts")
-    rounds: list[int] = []
 
-    def forget(progress: object) -> None:
-        rounds.append(1)
-        if len(rounds) == 2:
+    def forget(progress: RoundProgress) -> None:
+        if progress.server_round == 2:
             federation.grid.contexts[1002].state.clear()
 
     federation.num_rounds = 5
     study = federation.start(callbacks=[forget])
     assert study.rounds["failures"].tolist() == [0, 0, 1, 0, 0]
     assert study.trials["round"][study.trials["agent"] == "1~2"].tolist() == [4, 4, 4, 5]
+
+
+def test_a_running_study_can_be_read_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = tmp_path / "study.db"
+    StudyJournal(journal).close()
+    with pytest.raises(JournalError, match="got none yet"):
+        study_of_journal(journal)
+    seen = []
+
+    def on_round(progress: RoundProgress) -> None:
+        study = study_of_journal(journal)
+        seen.append((len(study.rounds), study.settings["runs"][0]["status"]))
+        if progress.server_round == 2:
+            assert command(["report", str(tmp_path), "--html"]) == 0
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Federation("random").start(journal, resume=True, callbacks=[on_round])
+    assert seen == [(1, "interrupted"), (2, "interrupted")]
+    assert (tmp_path / "report.html").is_file()

@@ -196,8 +196,8 @@ def test_support_vectors_are_rows_of_the_openbox_which_is_why_they_are_refused()
 # -- crafted models --------------------------------------------------------------------------------
 
 
-def crafted(payload):
-    """A ClientApp whose openbox sends something else in its second trial."""
+def crafted(payloads):
+    """A ClientApp whose openbox sends something else in some trials: trial -> payload."""
     made = problem()
 
     class Crafted:
@@ -211,16 +211,15 @@ def crafted(payload):
         one = site_agent(
             Crafted(made.site_objective()), made.space, context,
             role=made.role(int(context.node_config["partition-id"])), seed=3,
-            defaults={"model_seconds": 20.0},
+            defaults={"in_process": True},
         )  # fmt: skip
         site = one._site
         train = type(site).train
 
         def sends(config, context):
             shipment = train(site, config, context)
-            return (
-                type(shipment)(shipment.loss, shipment.num_rows, payload) if context.trial == 1 else shipment
-            )
+            payload = payloads.get(context.trial, shipment.model)
+            return type(shipment)(shipment.loss, shipment.num_rows, payload)
 
         object.__setattr__(site, "train", sends)
         return one
@@ -228,39 +227,41 @@ def crafted(payload):
     return agent_app(agent)
 
 
-def malicious():
+def test_malicious_payloads_cost_one_trial_each_and_no_curator():
     wild = crafted_models.with_tree_array(crafted_models.tree(), "nodes", crafted_models.wild_child)
-    return {"wild tree": wild, "zip bomb": crafted_models.zipped({"schema.json": b"0" * 300_000_000})}
-
-
-@pytest.mark.parametrize("kind", ["wild tree", "zip bomb"])
-def test_a_malicious_payload_costs_one_trial_and_no_curator(kind):
+    bomb = crafted_models.zipped({"schema.json": b"0" * 300_000_000})
     strategy = RFMS(num_agents=5, seed=3, **SMALL)
-    study = strategy.start(InProcessGrid(crafted(malicious()[kind]), 5), num_rounds=None).study
+    study = strategy.start(InProcessGrid(crafted({1: wild, 3: bomb}), 5), num_rounds=None).study
     failed = study.models["failure"] != ""
-    assert failed.tolist() == [False, True, False, False, False]
-    assert study.models["failure"][1].count("refused: ") == len(CURATORS)
+    assert failed.tolist() == [False, True, False, True, False]
+    assert [study.models["failure"][i].count("refused: ") for i in (1, 3)] == [len(CURATORS)] * 2
     assert np.isfinite(study.models["remote_loss"][~failed]).all()
-    assert not study.models["on_front"][1]
-    assert not study.models["shipped"][1]
-    assert study.rounds["failed_trials"].tolist() == [0, 3, 0, 0, 0]
+    assert not (study.models["on_front"] | study.models["shipped"])[failed].any()
+    assert study.rounds["failed_trials"].tolist() == [0, 3, 0, 3, 0]
 
 
 # -- faults ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "answered"),
-    # the grid is asked who is there for the round after the one that has begun
-    [("down", [3, 4]), ("raising", [0, 3, 4])],
-)
-def test_a_curator_that_is_away_is_left_out_and_comes_back(kind, answered, undisturbed):
-    study, _ = run(faults={2: Fault(kind, rounds=[2, 3])})
+def judged(study, agent):
+    return study.judgements.where(agent=agent, split="inbag")["trial"].tolist()
+
+
+def lie(content):
+    said = json.loads(content["config"]["values"]) | {"num_rows": 10**15}
+    content["config"]["values"] = json.dumps(said)
+    return content
+
+
+def test_curators_that_are_away_or_answer_nonsense_are_left_out_and_come_back(undisturbed):
+    away = {2: Fault("down", rounds=[2, 3]), 3: Fault("raising", rounds=[2, 3])}
+    study, _ = run(faults={**away, 4: Fault("malformed", rounds=[4], change=lie)})
     assert study.models["local_loss"].tolist() == undisturbed[0].models["local_loss"].tolist()
-    inbag = study.judgements.where(agent="2", split="inbag")
-    assert inbag["trial"].tolist() == answered
-    others = study.judgements.where(agent="3", split="inbag")
-    assert others["trial"].tolist() == [0, 1, 2, 3, 4]
+    # the grid is asked who is there for the round after the one that has begun
+    assert (judged(study, "2"), judged(study, "3")) == ([3, 4], [0, 3, 4])
+    assert set(judged(study, "4")) >= {0, 1, 2, 4}
+    assert study.rounds["refused"].tolist() == [0, 0, 0, 1, 0]
+    assert study.models["failure"].tolist() == [""] * 5
 
 
 def test_a_curator_that_is_late_still_enters_the_buffer(undisturbed):
@@ -270,54 +271,33 @@ def test_a_curator_that_is_late_still_enters_the_buffer(undisturbed):
         np.testing.assert_array_equal(study.models[column], undisturbed[0].models[column])
 
 
-@pytest.mark.parametrize("kind", ["raising", "slow"])
-def test_an_openbox_that_is_away_gets_the_same_configuration_again(kind, undisturbed):
-    study, _ = run(faults={OPENBOX: Fault(kind, rounds=[2, 3], seconds=LATE)})
+def test_an_openbox_that_is_away_gets_the_same_configuration_again(undisturbed):
+    study, _ = run(faults={OPENBOX: Fault("slow", rounds=[2, 3], seconds=LATE)})
     assert study.models["config"].tolist() == undisturbed[0].models["config"].tolist()
     np.testing.assert_array_equal(study.models["local_loss"], undisturbed[0].models["local_loss"])
     assert study.models["round"].tolist() == [1, 4, 5, 6, 7]
 
 
-def lie(content):
-    said = json.loads(content["config"]["values"]) | {"num_rows": 10**15}
-    content["config"]["values"] = json.dumps(said)
-    return content
-
-
-def test_an_answer_that_is_none_is_refused_and_counted():
-    study, _ = run(faults={3: Fault("malformed", rounds=[2], change=lie)})
-    assert study.rounds["refused"].tolist() == [0, 1, 0, 0, 0]
-    assert study.models["failure"].tolist() == [""] * 5
-
-
-def withheld(study):
-    return sum("budget" in reason for reason in study.judgements["failure"])
-
-
-def test_a_budget_ends_the_search_for_those_who_have_one_and_for_all_when_all_have():
-    study, _ = run(node_configs={2: {"query_budget": 2}})
+def test_budgets_close_a_curator_and_the_study_holds_them_and_the_epsilon_spent():
+    study, _ = run(node_configs={2: {"query_budget": 2}, 3: {"answer_noise_epsilon": 0.5}})
     answers = study.judgements.where(agent="2", split="inbag")
     assert np.isfinite(answers["loss"]).tolist() == [True, True, False, False, False]
     assert all("query budget of 2" in reason for reason in answers["failure"][2:])
     assert study.models["failure"].tolist() == [""] * 5
-    assert selection_cells(selections(study))["answers withheld"] == [str(withheld(study))]
+    assert study.judgements.where(agent="3", split="inbag")["epsilon"].tolist() == [0.5, 1.0, 1.5, 2.0, 2.5]
+    assert set(study.judgements.where(agent="4")["epsilon"].tolist()) == {0.0}
+    cells = selection_cells(selections(study))
+    withheld = sum("budget" in reason for reason in study.judgements["failure"])
+    assert cells["answers withheld"] == [str(withheld)]
+    assert cells["epsilon spent"] == ["2.5"]
+
+
+def test_the_search_ends_when_all_curators_are_closed():
     study, _ = run(options={"query_budget": 2})
     assert len(study.models) == 3, "the third found all curators closed"
     assert np.isnan(study.models["remote_loss"][2])
-    assert (
-        np.isfinite(study.models["lockbox"]).sum()
-        == (study.models["on_front"] | study.models["shipped"]).sum()
-    )
-
-
-def test_epsilon_spent_is_in_the_study():
-    study, _ = run(node_configs={2: {"answer_noise_epsilon": 0.5}})
-    spent = study.judgements.where(agent="2", split="inbag")
-    assert spent["epsilon"].tolist() == [0.5, 1.0, 1.5, 2.0, 2.5]
-    assert selection_cells(selections(study))["epsilon spent"] == ["2.5"]
-    assert study.judgements.where(agent="3")["epsilon"].tolist() == [0.0] * len(
-        study.judgements.where(agent="3")
-    )
+    kept = study.models["on_front"] | study.models["shipped"]
+    assert np.isfinite(study.models["lockbox"]).sum() == kept.sum()
 
 
 # -- setting up --------------------------------------------------------------------------------------

@@ -1,5 +1,8 @@
+"""What a run needs, what it leaves behind and says, and how it is interrupted."""
+
 import contextlib
 import inspect
+import math
 import os
 import signal
 import threading
@@ -7,13 +10,13 @@ import weakref
 
 import numpy as np
 import pytest
-from federation import agents, hill
+from federation import agents, hill, log_lines
 from waiting import LIMIT
 
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
 from fbo_flower.errors import ConfigError
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.strategies import FTS, RandomSearch, ThompsonSampling
+from fbo_flower.strategies import FTS, RandomSearch, RoundProgress
 from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.strategies.recorder import Recorder
 
@@ -24,20 +27,11 @@ def search(kind=RandomSearch, **settings):
     return kind(**{"num_agents": 3, "seed": 1, **settings})
 
 
+def status(strategy):
+    return strategy.study.settings["runs"][0]["status"]
+
+
 # -- settings ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("num_rounds", [0, -1, 1.5, True])
-def test_number_of_rounds_must_be_positive(num_rounds):
-    strategy = search()
-    with pytest.raises(ConfigError, match="num_rounds: expected an integer >= 1"):
-        strategy.start(agents(), num_rounds=num_rounds)
-    assert strategy.study is None
-
-
-def test_without_a_number_an_endless_algorithm_gets_the_default():
-    study = search().start(agents()).study
-    assert len(study.rounds) == DEFAULT_ROUNDS == study.settings["runs"][0]["num_rounds"]
 
 
 @pytest.mark.parametrize(
@@ -60,11 +54,14 @@ def test_unusable_settings_are_config_errors(kind, settings, match):
         kind(**settings)
 
 
-def test_options_that_do_not_fit_the_space_are_found_before_the_first_evaluation():
+def test_what_cannot_run_is_refused_before_the_first_evaluation():
     calls = []
     strategy = search(FTS, lengthscale=[0.1, 0.2, 0.3])
     with pytest.raises(ConfigError, match="expected 2 numbers"):
         strategy.start(agents(3, lambda c, x: calls.append(1) or 0.0), num_rounds=3)
+    for num_rounds in (0, -1, 1.5, True):
+        with pytest.raises(ConfigError, match="num_rounds: expected an integer >= 1"):
+            strategy.start(agents(), num_rounds=num_rounds)
     assert not calls
     assert strategy.study is None
 
@@ -78,18 +75,24 @@ def test_help_shows_the_algorithms_options():
 # -- what a run leaves behind ------------------------------------------------------------------
 
 
-def test_study_holds_every_trial_and_round():
-    study = search(FTS, num_features=24, **SMALL).start(agents(), num_rounds=4).study
-    assert len(study.trials) == 3 * 6
-    assert study.rounds["round"].tolist() == [1, 2, 3, 4]
+def test_study_holds_every_trial_and_round_and_callbacks_are_told():
+    told = []
+    study = search(label="control", callbacks=[told.append]).start(agents()).study
+    numbers = list(range(1, DEFAULT_ROUNDS + 1))
+    assert study.rounds["round"].tolist() == numbers, "the default of an endless algorithm"
+    assert len(study.trials) == 3 * (2 + DEFAULT_ROUNDS)
+    assert study.algorithms == ["control"]
     (run,) = study.settings["runs"]
-    assert (run["status"], run["num_agents"], run["num_rounds"], run["seed"]) == ("finished", 3, 4, 1)
-    assert run["options"]["num_features"] == 24
-    best = max(study.trials["value"])
-    assert study.rounds["best"][-1] == best
+    found = [run[name] for name in ("status", "num_agents", "num_rounds", "seed", "options")]
+    assert found == ["finished", 3, DEFAULT_ROUNDS, 1, {"num_initial": 3, "trials_per_round": 1}]
+    assert study.rounds["best"][-1] == max(study.trials["value"])
     assert (np.diff(study.rounds["best"]) >= 0).all()
-    per_agent = [study.trials.where(agent=a)["value"].max() for a in ("0", "1", "2")]
+    per_agent = [study.trials.where(agent=a)["value"].max() for a in "012"]
     assert study.rounds["mean_incumbent"][-1] == pytest.approx(np.mean(per_agent))
+    assert [(p.server_round, p.num_rounds, p.replies) for p in told] == [
+        (n, DEFAULT_ROUNDS, 3) for n in numbers
+    ]
+    assert [p.best for p in told] == study.rounds["best"].tolist()
 
 
 def test_numbers_and_bytes_are_counted_both_ways():
@@ -116,34 +119,21 @@ def test_the_last_exchange_counts_with_the_last_round():
     assert (row["tasks"], row["replies"]) == (1, 0)
 
 
-def test_nothing_is_written_down_that_was_not_disclosed():
-    study = search().start(agents(disclose="none"), num_rounds=3).study
+@pytest.mark.parametrize(("disclose", "known"), [("none", False), ("incumbent", True)])
+def test_nothing_is_written_down_that_was_not_disclosed(disclose, known):
+    study = search().start(agents(disclose=disclose), num_rounds=3).study
     assert len(study.trials) == 0
-    assert np.isnan(study.rounds["best"]).all()
+    assert np.isfinite(study.rounds["best"]).tolist() == [known] * 3
     assert study.rounds["replies"].tolist() == [3, 3, 3]
-    only = search().start(agents(disclose="incumbent"), num_rounds=3).study
-    assert len(only.trials) == 0
-    assert np.isfinite(only.rounds["best"]).all()
 
 
 def test_the_seed_decides_and_a_strategy_can_be_started_again():
-    strategy = search(FTS, label="control", num_features=24, schedule=0.3, **SMALL)
-    one, two = (strategy.start(agents(), num_rounds=5).study for _ in range(2))
+    options = {"num_features": 24, "schedule": 0.3, **SMALL}
+    strategy = search(FTS, **options)
+    one, two = (strategy.start(agents(), num_rounds=3).study for _ in range(2))
     assert one.trials == two.trials
-    assert one.algorithms == ["control"]
     assert one.settings["runs"][0]["study"] != two.settings["runs"][0]["study"]
-    other = FTS(num_agents=3, seed=2, num_features=24, schedule=0.3, **SMALL)
-    assert other.start(agents(), num_rounds=5).study.trials != one.trials
-
-
-def test_progress_is_told_after_every_round():
-    told = []
-    study = search(callbacks=[told.append]).start(agents(), num_rounds=4).study
-    assert [(p.server_round, p.num_rounds, p.replies) for p in told] == [(i, 4, 3) for i in range(1, 5)]
-    assert [p.best for p in told] == study.rounds["best"].tolist()
-
-
-# -- part of the agents ------------------------------------------------------------------------
+    assert search(FTS, seed=2, **options).start(agents(), num_rounds=3).study.trials != one.trials
 
 
 def test_fraction_asks_one_agent_at_least():
@@ -151,21 +141,67 @@ def test_fraction_asks_one_agent_at_least():
     assert study.rounds["tasks"].tolist() == [1] * 4
 
 
+# -- what a round says -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ({"best": 0.5}, "best 0.5000, mean 0.2500"),
+        ({"disclosed": False}, "values not disclosed"),
+        ({"disclosed": False, "replies": 0}, "no value yet"),
+        ({}, "no value yet"),
+        ({"limited": True}, "no trial holds the limits yet"),
+        ({"limited": True, "best": 0.5}, "best 0.5000, mean 0.2500"),
+        ({"limited": True, "disclosed": False}, "values not disclosed"),
+        ({"limited": True, "feasible": 0}, "no trial holds the limits yet"),
+        ({"limited": True, "feasible": 2}, "2 feasible trials"),
+        ({"feasible": 0}, "0 feasible trials"),
+    ],
+)
+def test_the_line_of_a_round_says_what_is_known_of_the_values(numbers, text):
+    replies = numbers.pop("replies", 2)
+    best = numbers.pop("best", math.nan)
+    progress = RoundProgress(1, 9, best, 0.25, replies, 3, 4, 1, 1.0, evaluations=5, **numbers)
+    assert str(progress) == (
+        f"{text}, {replies} replies, 3 lost, 4 refused; 1 of 5 evaluations failed, the reason is in the log "
+        "of the agent"
+    )
+
+
+@pytest.mark.parametrize("disclose", ["trials", "incumbent"])
+def test_a_round_in_which_no_trial_holds_the_limits_says_so(disclose):
+    def slow_at_first(config, context):
+        return {"accuracy": 0.5, "seconds": 30.0 - 4.0 * context.trial}
+
+    aims = {"objectives": {"accuracy": "max"}, "limits": {"seconds": 20.0}}
+    with log_lines() as lines:
+        search().start(agents(3, slow_at_first, disclose=disclose, **aims), num_rounds=2)
+    one, two = [line.partition("] ")[2] for line in lines if line.startswith("[round")]
+    assert one.startswith("no trial holds the limits yet, 3 replies")
+    assert two.startswith("best 0.5000, mean 0.5000, 3 replies")
+
+
 # -- interruptions -----------------------------------------------------------------------------
 
 
-def test_keyboard_interrupt_keeps_what_was_done():
-    def interrupted(config, context):
-        if context.agent == "1" and context.trial == 5:
-            raise KeyboardInterrupt
-        return hill(config, context)
+@pytest.mark.parametrize(
+    ("error", "expected"), [(KeyboardInterrupt, "interrupted"), (RuntimeError, "failed")]
+)
+def test_an_error_of_a_callback_keeps_what_was_done(error, expected):
+    def broken(progress):
+        if progress.server_round == 2:
+            raise error("disk full")
 
-    strategy = search()
-    with pytest.raises(KeyboardInterrupt):
-        strategy.start(agents(3, interrupted), num_rounds=9)
-    assert strategy.study.settings["runs"][0]["status"] == "interrupted"
-    assert strategy.study.rounds["round"].tolist() == [1, 2, 3]
-    assert len(strategy.study.trials) == 3 * 5
+    strategy = search(callbacks=[broken])
+    with pytest.raises(error, match="disk full"):
+        strategy.start(agents(), num_rounds=5)
+    assert status(strategy) == expected
+    assert strategy.study.rounds["round"].tolist() == [1, 2]
+
+
+def lost_nowhere():
+    raise KeyboardInterrupt
 
 
 def swallowed():
@@ -191,8 +227,16 @@ def lost_in_a_callback():
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("mode", ["sync", "async"])
-@pytest.mark.parametrize("losing", [swallowed, turned_into_another_error, lost_in_a_callback])
+@pytest.mark.parametrize(
+    ("losing", "mode"),
+    [
+        (lost_nowhere, "sync"),
+        (swallowed, "sync"),
+        (swallowed, "async"),
+        (turned_into_another_error, "async"),
+        (lost_in_a_callback, "sync"),
+    ],
+)
 def test_ctrl_c_ends_a_run_also_if_the_exception_gets_lost(losing, mode, tmp_path):
     def interrupted(config, context):
         if context.agent == "1" and context.trial == 5:
@@ -201,13 +245,14 @@ def test_ctrl_c_ends_a_run_also_if_the_exception_gets_lost(losing, mode, tmp_pat
 
     before, strategy = signal.getsignal(signal.SIGINT), search()
     with pytest.raises(KeyboardInterrupt):
-        strategy.start(agents(3, interrupted), num_rounds=20, journal=tmp_path / "study.db", mode=mode)
-    assert strategy.study.settings["runs"][0]["status"] == "interrupted"
-    assert len(strategy.study.rounds) < 6
+        strategy.start(agents(3, interrupted), num_rounds=9, journal=tmp_path / "study.db", mode=mode)
+    assert status(strategy) == "interrupted"
+    assert 3 <= len(strategy.study.rounds) < 6
+    assert len(strategy.study.trials) >= 3 * 5
     assert signal.getsignal(signal.SIGINT) is before
     again = search()
-    study = again.start(agents(), num_rounds=20, journal=tmp_path / "study.db", resume=True, mode=mode).study
-    assert len(study.rounds) == 20
+    study = again.start(agents(), num_rounds=9, journal=tmp_path / "study.db", resume=True, mode=mode).study
+    assert len(study.rounds) == 9
 
 
 def test_stop_from_another_thread_keeps_what_was_done_and_is_heard_once():
@@ -233,21 +278,10 @@ def test_stop_from_another_thread_keeps_what_was_done_and_is_heard_once():
     told_to_stop.set()
     thread.join(LIMIT)
     assert caught
-    assert strategy.study.settings["runs"][0]["status"] == "interrupted"
+    assert status(strategy) == "interrupted"
     assert strategy.study.rounds["round"].tolist() == [1, 2]
-    assert strategy.start(agents(), num_rounds=1).study.settings["runs"][0]["status"] == "finished"
-
-
-def test_failure_of_a_callback_keeps_what_was_done():
-    def broken(progress):
-        if progress.server_round == 2:
-            raise RuntimeError("disk full")
-
-    strategy = search(ThompsonSampling, callbacks=[broken], **SMALL)
-    with pytest.raises(RuntimeError, match="disk full"):
-        strategy.start(agents(), num_rounds=5)
-    assert strategy.study.settings["runs"][0]["status"] == "failed"
-    assert strategy.study.rounds["round"].tolist() == [1, 2]
+    strategy.start(agents(), num_rounds=1)
+    assert status(strategy) == "finished"
 
 
 def test_failing_start_does_not_show_an_earlier_study():

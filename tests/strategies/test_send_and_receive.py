@@ -46,15 +46,27 @@ def run(grid, count=3, timeout=LIMIT, quorum=None, stop=None):
     return send_and_receive(grid, messages(count), timeout, stop or threading.Event(), quorum)
 
 
-def test_replies_are_known_by_the_position_of_their_message():
-    assert sorted(run(FakeGrid([[2], [], [0, 1]]))) == [0, 1, 2]
-
-
-def test_replies_that_nobody_asked_for_and_second_ones_are_dropped():
-    grid = FakeGrid([[None, 1], [1, None], [0], [2]])
-    replies = run(grid)
-    assert sorted(replies) == [0, 1, 2]
-    assert grid.looks[1] == ["m0", "m2"], "only what is still missing is asked for"
+@pytest.mark.parametrize(
+    ("replies", "given", "expected", "looks"),
+    [
+        ([[2], [], [0, 1]], {}, [0, 1, 2], ["012", "01", "01"]),
+        ([[None, 1], [1, None], [0], [2]], {}, [0, 1, 2], ["012", "02", "02", "2"]),
+        ([[0, 2]], {"timeout": 0.0}, [0, 2], ["012"]),
+        ([[0], [2], [1]], {"quorum": 2}, [0, 2], ["012", "12"]),
+        ([[0, 1, 2]], {"quorum": 99}, [0, 1, 2], ["012"]),
+        ([[2], [0]], {"ids": ["m0", "", "m2"]}, [0, 2], ["02", "0"]),
+        ([], {"ids": ["", "", ""]}, [], []),
+        ([], {"count": 0}, [], []),
+    ],
+    ids=[
+        "in any order", "to nobody and twice", "no time is one look", "a quorum", "a larger one", "not sent",
+        "none sent", "no messages",
+    ],
+)  # fmt: skip
+def test_replies_are_known_by_the_position_of_their_message(replies, given, expected, looks):
+    grid = FakeGrid(replies, given.pop("ids", None))
+    assert sorted(run(grid, **given)) == expected
+    assert ["".join(ids).replace("m", "") for ids in grid.looks] == looks
 
 
 class Patient(threading.Event):
@@ -119,28 +131,6 @@ def test_a_long_wait_says_every_two_seconds_how_many_replies_have_come(monkeypat
     assert [r.replies for r in caplog.records] == ["1 of 3 replies", "2 of 3 replies"], (
         "quick rounds are silent"
     )
-
-
-def test_no_time_at_all_is_one_look():
-    assert sorted(run(FakeGrid([[0, 2]]), timeout=0.0)) == [0, 2]
-
-
-def test_quorum_closes_early():
-    grid = FakeGrid([[0], [2], [1]])
-    assert sorted(run(grid, quorum=2)) == [0, 2]
-    assert len(grid.looks) == 2
-    assert sorted(run(FakeGrid([[0, 1, 2]]), quorum=99)) == [0, 1, 2]
-
-
-def test_message_that_could_not_be_sent_costs_itself_alone():
-    grid = FakeGrid([[2], [0]], ids=["m0", "", "m2"])
-    assert sorted(run(grid)) == [0, 2]
-    assert all("m1" not in look for look in grid.looks)
-
-
-def test_nothing_that_could_be_sent_returns_at_once():
-    assert run(FakeGrid([], ids=["", "", ""])) == {}
-    assert run(FakeGrid([]), count=0) == {}
 
 
 def test_stop_is_heard_while_waiting():

@@ -56,12 +56,13 @@ def test_the_end_changes_no_trial_and_no_message_of_a_round():
     keeping, studies = Keeping(), []
     for given in ({}, {"on_finish": keeping}):
         strategy = FTS(num_agents=2, seed=3, num_candidates=32, num_path_features=16)
-        studies.append(strategy.start(grid(disclose="trials", **given), num_rounds=4).study)
+        studies.append(strategy.start(grid(disclose="trials", **given), num_rounds=3).study)
     quiet, told = studies
     assert told.trials == quiet.trials
     for column in ("tasks", "replies", "bytes_down", "bytes_up"):
         assert told.rounds[column].tolist() == quiet.rounds[column].tolist()
     assert {a.agent: a.value for a in keeping.answers} == {a: b["value"] for a, b in told.best.items()}
+    assert quiet.settings["runs"][0]["disclosures"] == {"trials, app author": 2}
 
 
 def test_an_answer_is_given_once_and_again_only_after_more_evaluations(tmp_path):
@@ -73,39 +74,40 @@ def test_an_answer_is_given_once_and_again_only_after_more_evaluations(tmp_path)
     assert keeping.answers[-1].num_evaluations == keeping.answers[0].num_evaluations + 2
 
 
-def test_a_lost_end_is_no_error_and_the_journal_has_the_answer(tmp_path, lines, capsys):
-    class Losing(InProcessGrid):
-        def push_messages(self, messages):
-            messages = list(messages)
-            if any("end" in message.content["config"] for message in messages):
-                raise ConnectionError("the line is dead")
-            return super().push_messages(messages)
+class Losing(InProcessGrid):
+    def push_messages(self, messages):
+        messages = list(messages)
+        if any("end" in message.content["config"] for message in messages):
+            raise ConnectionError("the line is dead")
+        return super().push_messages(messages)
 
+
+def raising(answer, context):
+    raise OSError("disk full")
+
+
+@pytest.mark.parametrize(
+    ("given", "told", "said"),
+    [
+        ({"grid": Losing}, [], "could not be told"),
+        ({"faults": {1: Fault("down", rounds=[3, 4])}}, ["0"], "has ended: 3 rounds, 5 replies"),
+        ({"on_finish": raising}, [], "on_finish raised"),
+    ],
+    ids=["a dead line", "an agent is gone", "a function raises"],
+)
+def test_what_goes_wrong_at_the_end_is_no_error_and_the_journal_has_the_answer(
+    given, told, said, tmp_path, lines, capsys
+):
     keeping = Keeping()
-    study = tune(grid(grid=Losing, journals=tmp_path, on_finish=keeping))
+    study = tune(grid(journals=tmp_path, **{"on_finish": keeping, **given}))
     assert study.settings["runs"][0]["status"] == "finished"
-    assert not keeping.answers
-    assert any("could not be told" in line for line in lines)
-    assert command(["best", str(tmp_path / "agent-1.db")]) == 0
+    assert [answer.agent for answer in keeping.answers] == told
+    assert any(said in line for line in lines)
+    assert not any("did not confirm" in line for line in lines)
+    assert command(["best", str(tmp_path / "agent-0.db")]) == 0
     out = capsys.readouterr().out
     assert "best value: 0.9" in out
     assert "evaluations: 5" in out
-
-
-def test_an_agent_that_is_gone_at_the_end_does_not_hold_up_the_study():
-    keeping = Keeping()
-    study = tune(grid(on_finish=keeping, faults={1: Fault("down", rounds=[3, 4])}))
-    assert study.settings["runs"][0]["status"] == "finished"
-    assert [answer.agent for answer in keeping.answers] == ["0"]
-
-
-def test_a_callback_that_raises_is_logged_and_changes_nothing(lines):
-    def on_finish(answer, context):
-        raise OSError("disk full")
-
-    assert tune(grid(on_finish=on_finish)).settings["runs"][0]["status"] == "finished"
-    assert sum("on_finish raised" in line for line in lines) == 2
-    assert not any("did not confirm" in line for line in lines)
 
 
 def test_the_app_finds_what_on_finish_left_in_its_state():
@@ -130,11 +132,11 @@ def test_best_names_the_first_failure_and_refuses_what_is_no_journal(tmp_path, c
     assert "journal: expected an undamaged fbo-flower agent journal" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("study", ["", "unknown", "x" * 10_000])
-def test_the_end_of_a_study_that_an_agent_does_not_know_is_nothing(study, tmp_path):
+def test_the_end_of_a_study_that_an_agent_does_not_know_is_nothing(tmp_path):
     keeping = Keeping()
     node = Context(1, 5, {"partition-id": 0, "journal": str(tmp_path / "a.db")}, RecordDict(), {})
-    assert TuningAgent(hill, SPACE, node, on_finish=keeping).get_properties({"end": study}) == {}
+    agent = TuningAgent(hill, SPACE, node, on_finish=keeping)
+    assert [agent.get_properties({"end": study}) for study in ("", "unknown", "x" * 10_000)] == [{}] * 3
     assert not keeping.answers
 
 
@@ -160,11 +162,10 @@ def without_torch(config, context):
     return torch_is_missing
 
 
-def test_a_study_in_which_every_evaluation_failed_ends_as_failed(lines):
+def test_a_study_in_which_every_evaluation_failed_ends_as_failed(lines, tmp_path, monkeypatch):
     strategy = RandomSearch(num_agents=2, seed=3)
-    with pytest.raises(
-        ObjectiveError, match="all of 6 evaluations failed, the reasons are in the agents' logs"
-    ):
+    text = "all of 6 evaluations failed, the reasons are in the agents' logs"
+    with pytest.raises(ObjectiveError, match=text):
         strategy.start(grid(without_torch), num_rounds=3)
     assert strategy.study.settings["runs"][0]["status"] == "failed"
     assert strategy.study.rounds["failed_trials"].tolist() == [6], "there is no second round"
@@ -172,6 +173,11 @@ def test_a_study_in_which_every_evaluation_failed_ends_as_failed(lines):
     assert first.endswith(
         "2 replies, 0 lost, 0 refused; 6 of 6 evaluations failed, the reason is in the log of the agent"
     )
+    problem = make_problem("himmelblau", 2, 0, {})
+    monkeypatch.setattr(type(problem), "__call__", lambda self, *given: without_torch(*given))
+    with pytest.raises(ObjectiveError, match="the first with: ModuleNotFoundError"):
+        simulate(problem, algorithm="random", num_rounds=2, engine="inline", keep=Keep(out=tmp_path))
+    assert (tmp_path / "rounds.csv").exists()
 
 
 def test_a_round_says_the_reason_where_it_is_disclosed(lines):
@@ -202,16 +208,6 @@ def test_an_agent_logs_the_traceback_of_each_distinct_error_once(with_journal, t
     assert 'raise ValueError(f"trial' in traced[0]
 
 
-def test_simulate_raises_and_keeps_the_study_if_every_evaluation_failed(tmp_path, monkeypatch):
-    problem = make_problem("himmelblau", 2, 0, {})
-    monkeypatch.setattr(
-        type(problem), "__call__", lambda self, config, context: without_torch(config, context)
-    )
-    with pytest.raises(ObjectiveError, match="the first with: ModuleNotFoundError"):
-        simulate(problem, algorithm="random", num_rounds=2, engine="inline", keep=Keep(out=tmp_path))
-    assert (tmp_path / "rounds.csv").exists()
-
-
 def test_a_simulated_agent_says_that_the_simulation_chose_to_disclose():
-    study = simulate("himmelblau", agents=2, algorithm="random", num_rounds=2, engine="inline")
+    study = simulate("himmelblau", agents=2, algorithm="random", num_rounds=1, engine="inline")
     assert study.settings["runs"][0]["disclosures"] == {"trials, simulation": 2}

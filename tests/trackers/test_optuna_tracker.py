@@ -47,44 +47,37 @@ def states(url: str) -> dict[str, int]:
 
 
 class Look(Callback):
-    """Looks into the storage at the end of every round."""
+    """Looks into the storage when a trial begins, and at the end of every round."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.seen: list[int] = []
+        self.running: list[int] = []
+        self.finished: list[int] = []
+
+    def on_trial(self, study: StudyInfo, trial: Trial) -> None:
+        if trial.state == "running":
+            self.running.append(states(self.url).get("RUNNING", 0))
 
     def on_round(self, study: StudyInfo, finished: RoundInfo) -> None:
-        self.seen.append(len(trials(self.url)))
+        self.finished.append(len(trials(self.url)))
 
 
 @pytest.mark.parametrize("running_from", [ALWAYS, NEVER])
-def test_the_trials_of_a_round_are_there_when_it_ends(tmp_path: Path, running_from: float) -> None:
+def test_trials_are_shown_as_running_and_are_there_when_their_round_ends(
+    tmp_path: Path, running_from: float
+) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     look = Look(url)
     study = tune([OptunaTracker(url, running_from=running_from), look], num_rounds=2)
-    per_round = [sum(study.trials["round"] <= number) for number in (1, 2)]
-    assert look.seen == per_round
+    assert look.finished == [sum(study.trials["round"] <= number) for number in (1, 2)]
+    one, two = look.finished[0], look.finished[1] - look.finished[0]  # trials of a round begin in turn
+    later = list(range(1, two + 1)) if running_from == ALWAYS else [0] * two
+    assert look.running == [*range(1, one + 1), *later], "before the first round, none was short"
+    assert "RUNNING" not in states(url)
     back = Study.from_optuna(url, space=SPACE)
     assert back.trials == study.trials
-    assert [own.study_name for own in study.to_optuna(url)] == [
-        "by chance: 0",
-        "by chance: 1",
-        "by chance: 2",
-    ]
+    assert [own.study_name for own in study.to_optuna(url)] == [f"by chance: {agent}" for agent in "012"]
     assert len(trials(url)) == len(study.trials), "the export of the finished study adds nothing"
-
-
-def test_a_trial_is_shown_as_running_and_then_finished(tmp_path: Path) -> None:
-    url, seen = f"sqlite:///{tmp_path}/study.db", []
-
-    class During(Callback):
-        def on_trial(self, study: StudyInfo, trial: Trial) -> None:
-            if trial.state == "running":
-                seen.append(states(url).get("RUNNING", 0))
-
-    tune([OptunaTracker(url, running_from=ALWAYS), During()], num_rounds=1)
-    assert seen == list(range(1, len(seen) + 1))
-    assert "RUNNING" not in states(url)
 
 
 def test_what_is_under_way_when_an_asynchronous_study_ends_has_failed(tmp_path: Path) -> None:
@@ -103,21 +96,16 @@ def test_what_is_under_way_when_an_asynchronous_study_ends_has_failed(tmp_path: 
     assert slow.user_attrs["failure"] == "no valid answer came before the study ended"
 
 
-@pytest.mark.parametrize("running_from", [ALWAYS, NEVER])
-def test_a_resumed_study_goes_on_without_writing_twice(tmp_path: Path, running_from: float) -> None:
+@pytest.mark.parametrize("before", [ALWAYS, NEVER, None])
+def test_a_resumed_study_goes_on_without_writing_twice_or_is_written_from_its_beginning(
+    tmp_path: Path, before: float | None
+) -> None:
     url, journal = tmp_path / "study.log", tmp_path / "journal.db"
-    tune([OptunaTracker(url, running_from=running_from)], num_rounds=2, journal=journal)
-    tracker = OptunaTracker(url, running_from=running_from)
+    tracked = [] if before is None else [OptunaTracker(url, running_from=before)]
+    tune(tracked, num_rounds=2, journal=journal)
+    tracker = OptunaTracker(url, running_from=before or ALWAYS)
     study = tune([tracker], num_rounds=4, journal=journal, resume=True)
     assert Study.from_optuna(url, space=SPACE).trials == study.trials
-
-
-def test_a_study_that_was_not_tracked_before_is_written_from_its_beginning(tmp_path: Path) -> None:
-    journal = tmp_path / "journal.db"
-    tune([], num_rounds=2, journal=journal)
-    tracker = OptunaTracker(tmp_path / "s.log")
-    study = tune([tracker], num_rounds=3, journal=journal, resume=True)
-    assert Study.from_optuna(tmp_path / "s.log", space=SPACE).trials == study.trials
 
 
 @pytest.fixture
