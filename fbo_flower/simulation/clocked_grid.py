@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from flwr.app import ConfigRecord, Message
-from flwr.supercore.run import Run
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
@@ -80,9 +79,6 @@ class ClockedGrid(Clocked, ForwardingGrid):
         return self._times
 
     # -- Flower's interface --------------------------------------------------------------------
-
-    def set_run(self, run: Run) -> None:
-        """Do nothing, because the grid has a single run."""
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Send messages, and set when their replies are due."""

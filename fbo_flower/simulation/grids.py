@@ -174,10 +174,8 @@ class InProcessGrid(LocalGrid):
     Parameters
     ----------
     app : the ClientApp
-    num_nodes : number of nodes; node `i` gets `partition-id` i and `num-partitions` in its `node_config`
-    run_config : run config in every node's context
     faults : partition -> the fault of its node
-    node_configs : partition -> further entries of the node's `node_config`
+    num_nodes, run_config, node_configs : see `LocalGrid`
     """
 
     def __init__(

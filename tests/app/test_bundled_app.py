@@ -41,6 +41,12 @@ def run_in_process(num_nodes: int, node_configs: Any = None, **changes: Any) -> 
     server_app.app(grid, Context(1, 0, {}, RecordDict(), config))
 
 
+@pytest.fixture(autouse=True)
+def _no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw nothing, because that takes longer than a small study; the bundle alone does."""
+    monkeypatch.setattr(server_app, "draw", lambda study, path: "")
+
+
 # settings
 
 
@@ -144,7 +150,6 @@ def test_the_app_runs_what_simulate_runs(tmp_path: Path) -> None:
     )
     assert study.trials == expected.trials
     assert study.run("mine")["problem"] == "digits-svm"
-    assert (tmp_path / "report.png").exists()
 
 
 def test_objectives_and_limits_are_keys_and_a_device_has_bounds_of_its_own(tmp_path: Path) -> None:
@@ -167,10 +172,7 @@ def test_a_run_that_is_over_is_resumed_for_more_rounds(tmp_path: Path) -> None:
         server_app.app(grid, Context(1, 0, {}, RecordDict(), config))
     expected = simulate("gp-samples", agents=3, num_rounds=4, seed=5, engine="inline")
     assert Study.load(tmp_path / "out").trials == expected.trials
-    with pytest.raises(
-        ConfigError,
-        match=r"journal: expected a new file, got .*study\.db.*resume=True",
-    ):
+    with pytest.raises(ConfigError, match=r"journal: expected a new file, got .*study\.db.*resume=True"):
         run_in_process(3, **{**changes, "resume": False}, out=str(tmp_path / "x"))
 
 
@@ -253,6 +255,7 @@ print(fbo_flower.__file__)
     )
     assert Path(done.stdout.strip()) == tmp_path / "app" / "fbo_flower" / "__init__.py"
     assert set(Study.load(tmp_path / "out").trials["agent"].tolist()) == {"0", "1"}
+    assert (tmp_path / "out" / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.e2e

@@ -47,6 +47,16 @@ def texts(report: dict[str, Any], known: Any = (), here: str = __version__) -> d
     return {f.subject: f.text for f in diagnose(report, known, here) if f.is_wrong}
 
 
+def answering(**config: object) -> Fault:
+    """Return the fault of a node that answers with other settings."""
+
+    def change(content: RecordDict) -> RecordDict:
+        content["config"].update(config)
+        return content
+
+    return Fault("malformed", change=change)
+
+
 def test_nothing_is_wrong_with_agents_that_agree(tmp_path: Path) -> None:
     own = {i: {"journal": str(tmp_path / f"{i}.db")} for i in range(3)}
     report = report_of(node_configs=own)
@@ -67,21 +77,20 @@ def test_a_journal_that_cannot_be_used_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
-    [("silent", "no reply within 0.2 s"), ("raising", "planted fault"), ("down", "got none")],
+    ("faults", "words"),
+    [
+        ({1: Fault("silent")}, "no reply within 0.2 s"),
+        ({1: Fault("raising")}, "planted fault"),
+        (dict.fromkeys(range(3), Fault("down")), "got none"),
+        (
+            {0: Fault("malformed", change=lambda _: RecordDict({"metrics": ConfigRecord({"x": 1})}))},
+            "expected the properties of an fbo-flower agent",
+        ),
+    ],
 )
-def test_a_node_that_does_not_answer_is_found(kind: Any, words: str) -> None:
-    faults = {1: Fault(kind)} if kind != "down" else {i: Fault(kind) for i in range(3)}
+def test_a_node_that_does_not_answer_as_an_agent_is_found(faults: Any, words: str) -> None:
     (text,) = texts(report_of(faults=faults)).values()
     assert words in text
-
-
-def test_a_node_of_another_app_is_found() -> None:
-    def change(content: RecordDict) -> RecordDict:
-        return RecordDict({"metrics": ConfigRecord({"x": 1})})
-
-    (text,) = texts(report_of(faults={0: Fault("malformed", change=change)})).values()
-    assert "expected the properties of an fbo-flower agent" in text
 
 
 @pytest.mark.parametrize(
@@ -97,11 +106,7 @@ def test_a_node_of_another_app_is_found() -> None:
     ],
 )
 def test_an_agent_that_differs_is_named(key: str, value: object, words: str) -> None:
-    def change(content: RecordDict) -> RecordDict:
-        content["config"][key] = value
-        return content
-
-    wrong = texts(report_of(faults={2: Fault("malformed", change=change)}))
+    wrong = texts(report_of(faults={2: answering(**{key: value})}))
     assert list(wrong) == ["agent 0" if key == "agent" else "agent 2"]
     assert words in next(iter(wrong.values()))
 
@@ -119,12 +124,7 @@ def test_spaces_that_tie_are_wrong_at_every_node(num_nodes: int) -> None:
 
 def test_the_parameters_in_which_spaces_differ_are_named() -> None:
     other = SearchSpace({"x": Float(0, 2), "depth": Int(1, 9)})
-
-    def change(content: RecordDict) -> RecordDict:
-        content["config"]["space"], content["config"]["digest"] = other.to_json(), other.digest
-        return content
-
-    wrong = texts(report_of(faults={1: Fault("malformed", change=change)}))
+    wrong = texts(report_of(faults={1: answering(space=other.to_json(), digest=other.digest)}))
     assert wrong["agent 1"].endswith("they differ in x, depth")
 
 
@@ -152,12 +152,7 @@ def test_agents_beside_something_else_answer_by_their_action() -> None:
 
 
 def test_what_an_agent_says_is_kept_short() -> None:
-    def change(content: RecordDict) -> RecordDict:
-        content["config"]["agent"] = "x" * 100_000
-        content["config"]["role"] = b"bytes"
-        return content
-
-    report = report_of(1, faults={0: Fault("malformed", change=change)})
+    report = report_of(1, faults={0: answering(agent="x" * 100_000, role=b"bytes")})
     assert len(report["nodes"][0]["agent"]) == doctor.MAX_TEXT
     assert "role" not in report["nodes"][0]
 

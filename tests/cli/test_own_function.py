@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -39,19 +40,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-GIVEN = [
-    "simulate",
-    "score.py:score",
-    "--data",
-    "site-*.csv",
-    "--space",
-    "space.toml",
-    "--engine",
-    "inline",
-    "-q",
-]
+GIVEN = shlex.split("simulate score.py:score --data site-*.csv --space space.toml --engine inline -q")
 
 
+@pytest.mark.usefixtures("unpictured")
 def test_a_function_is_minimised_on_files_and_resumed_elsewhere(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +61,7 @@ def test_a_function_is_minimised_on_files_and_resumed_elsewhere(
     assert Study.load(here / "study").trials == study.trials
 
 
+@pytest.mark.usefixtures("unpictured")
 def test_a_function_of_several_outputs_has_limits_and_the_best_are_fronts(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -109,9 +109,7 @@ def test_an_agent_that_others_overtake_is_silent_in_an_asynchronous_run() -> Non
 
 
 @pytest.mark.parametrize("number", [-5, True, 1e300, "9", None, 10**30, [1]])
-def test_hostile_names_cannot_control_the_terminal_nor_hostile_counts_the_sum(
-    number: object,
-) -> None:
+def test_hostile_names_cannot_control_the_terminal_nor_hostile_counts_the_sum(number: object) -> None:
     name = "\x1b[2J" + "x" * 500
     text = shown(*begin([name]), *ask(1, [name]), *replies(1, [name], **{"num-failed": number}), *close(1))
     assert "\x1b" not in text
@@ -192,6 +190,7 @@ def test_a_running_simulation_is_watched_and_ends_as_its_study(
     assert f"{len(study.trials)} done, 0 failed" in out
 
 
+@pytest.mark.usefixtures("unpictured")
 def test_a_directory_of_results_is_shown_and_several_algorithms_in_their_order(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

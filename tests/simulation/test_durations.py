@@ -23,10 +23,7 @@ from fbo_flower.simulation.durations import (
 
 @pytest.mark.parametrize(
     ("duration", "distribution", "parameters"),
-    [
-        (log_normal(3.0, 0.7), "lognorm", (0.7, 0.0, 3.0)),
-        (heavy_tailed(2.0, 1.3), "pareto", (1.3, 0.0, 2.0)),
-    ],
+    [(log_normal(3.0, 0.7), "lognorm", (0.7, 0.0, 3.0)), (heavy_tailed(2.0, 1.3), "pareto", (1.3, 0.0, 2.0))],
 )
 def test_durations_have_the_distribution_of_their_name(duration, distribution, parameters):
     draws = [duration("a", trial, generator(3, "a", trial)) for trial in range(1000)]

@@ -11,18 +11,9 @@ from every_xarmed import *  # noqa: F403
 
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.problems import (
-    DigitsSVM,
-    GPSamples,
-    make_problem,
-)
+from fbo_flower.simulation.problems import DigitsSVM, GPSamples, make_problem
 from fbo_flower.simulation.problems.digits_svm import _parts
-from fbo_flower.simulation.problems.functions import (
-    DoubleSine,
-    Garland,
-    Himmelblau,
-    shifts,
-)
+from fbo_flower.simulation.problems.functions import DoubleSine, Garland, Himmelblau, shifts
 from fbo_flower.simulation.problems.gp_samples import sample_on_grid
 
 
@@ -116,8 +107,7 @@ def test_only_part_of_the_digits_space_is_good() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dimension", "lengthscale", "wrong"),
-    [(1, 0.03, 0.1), (1, 2.0, 0.7), (2, 0.3, 0.1)],
+    ("dimension", "lengthscale", "wrong"), [(1, 0.03, 0.1), (1, 2.0, 0.7), (2, 0.3, 0.1)]
 )
 def test_samples_have_the_covariance_of_the_kernel(dimension: int, lengthscale: float, wrong: float) -> None:
     num_draws, size = 1000, 11
