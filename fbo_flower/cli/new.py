@@ -16,7 +16,6 @@ from typing import Annotated
 import typer
 
 from fbo_flower import __version__
-from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.registry import RECOMMENDED, find
 from fbo_flower.cli.common import Debug
@@ -105,8 +104,7 @@ def new_app(
     if package in _TAKEN or keyword.iskeyword(package) or package in sys.stdlib_module_names:
         raise ConfigError(f"name: expected a name that is no Python package or keyword, got {name!r}")
     values = {"name": name, "package": package, "publisher": publisher, "version": __version__}
-    algorithm = RECOMMENDED if not aims.has_outputs or ALGORITHMS[RECOMMENDED].takes_outputs else "ei"
-    values |= {"algorithm": algorithm, "strategy": find(algorithm).class_name, **_of_aims(aims)}
+    values |= {"algorithm": RECOMMENDED, "strategy": find(RECOMMENDED).class_name, **_of_aims(aims)}
     written = []
     try:
         if root.exists() and (not root.is_dir() or any(root.iterdir())):

@@ -118,7 +118,7 @@ class SimulationPlan:
         aims = {"objectives": given["objectives"], "limits": _limits(given["limits"])[0]}
         problem: Problem
         if given["function"] is None:
-            options |= {name: text for name, text in aims.items() if text}
+            options |= {name: text for name, text in aims.items() if text is not None}
             problem = make_problem(given["problem"], given["agents"], given["seed"], options)
         else:
             function, data, space, seed = (given[name] for name in ("function", "data", "space", "seed"))

@@ -234,10 +234,13 @@ def print_table(rows: Sequence[SummaryRow], console: Console | None = None) -> N
 
 
 def print_selections(study: Study, *, markdown: bool = False) -> None:
-    """Print the table of selected models, if any run exchanged models."""
+    """Print the table of selected models, if any run exchanged models, and who holds no limits."""
+    from fbo_flower.reports.axes import shorten
     from fbo_flower.reports.selection import selection_cells, selections
     from fbo_flower.reports.summary import markdown_table, render_cells
 
+    if study.infeasible:
+        typer.echo(f"No configuration holds the limits of {shorten(', '.join(study.infeasible), 200)}.")
     rows = selections(study)
     if rows and markdown:
         typer.echo("\n" + markdown_table(selection_cells(rows)), nl=False)

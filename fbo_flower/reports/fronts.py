@@ -81,13 +81,19 @@ def front_or_best(study: Study, agent: str, algorithm: str) -> list[dict[str, An
 
 
 def draw_outputs(
-    ax: Axes, study: Study, agent: str, styles: Mapping[str, Style], colours: Mapping[str, str]
+    ax: Axes,
+    study: Study,
+    agent: str,
+    styles: Mapping[str, Style],
+    colours: Mapping[str, str],
+    legend: bool = True,
 ) -> None:
     """Draw the trials of one agent in two outputs, and its front or its best trial of each algorithm.
 
     Parameters
     ----------
     colours : agent -> its colour in the curves; others have that of the algorithm
+    legend : whether to name the algorithms, if they are several
     """
     dress(ax)
     (y_name, y_way), *other = outputs_shown(study)
@@ -113,10 +119,13 @@ def draw_outputs(
         rows = np.flatnonzero(mine & holds)
         rows = rows[[trials["config"][row] in ringed for row in rows]] if len(rows) else rows
         rows = rows[np.argsort(x[rows], kind="stable")]
-        ax.scatter(x[rows], y[rows], s=24, color=colour, edgecolors="k", linewidths=0.8, zorder=3)
+        ring: dict[str, Any] = {"edgecolors": "k", "linewidths": 0.8, "zorder": 3}
+        ax.scatter(x[rows], y[rows], s=24, color=colour, label=shorten(algorithm, 16), **ring)
         if len(study.objectives) == 2:
             steps = "steps-post" if x_way == "min" else "steps-pre"
             ax.plot(x[rows], y[rows], color=colour, linestyle=line, linewidth=1.2, drawstyle=steps)
+    if legend and len(study.algorithms) > 1:
+        ax.legend(fontsize=8, frameon=False)
     _limit(ax, x[own], x_way, "x")
     _limit(ax, y[own], y_way, "y")
     ax.set_xlabel(shorten(x_name if x_name == "trial" else f"{x_name} ({x_way})", 30))
@@ -153,7 +162,7 @@ def draw_all(part: SubFigure, study: Study, styles: Mapping[str, Style], colours
     columns = min(count, COLUMNS)
     axes = part.subplots(-(-count // columns), columns, squeeze=False).ravel()
     for ax, agent in zip(axes, agents, strict=False):
-        draw_outputs(ax, study, agent, styles, colours)
+        draw_outputs(ax, study, agent, styles, colours, legend=agent == agents[0])
         ax.set_title(heading_of(study, agent), **SMALL)
     if of_all:
         draw_shares(axes[len(agents)], study, styles)

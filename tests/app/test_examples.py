@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import runpy
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -65,6 +66,19 @@ def test_each_node_tunes_on_its_own_data_and_the_server_prints_what_operators_di
     for agent, best in study.best.items():
         assert set(best["config"]) == {"max_depth", "min_samples_leaf"}
         assert f"agent {agent}: {best['value']:.3f}" in out
+
+
+def test_each_device_gets_a_network_that_fits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = ROOT / "examples" / "fit-each-device" / "fit_each_device.py"
+    assert len(file.read_text().splitlines()) <= 60
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(file), "3"])
+    budgets = runpy.run_path(str(file), run_name="__main__")["BUDGETS"]
+    study = Study.load(tmp_path / "fits")
+    assert study.best.keys() | set(study.infeasible) == budgets.keys()
+    for agent, best in study.best.items():
+        assert best["outputs"]["operations"] <= budgets[agent]
+    assert (tmp_path / "fits" / "report.png").exists()
 
 
 def test_nothing_is_disclosed_unless_the_operator_says_so(run: Run, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ PAGES = (
     "README.md", "docs/start.md", "docs/simulate.md", "docs/choose.md", "docs/troubleshooting.md",
     "docs/tune-federation.md", "docs/trackers.md", "docs/coming-from-optuna.md",
     "docs/coming-from-flower.md", "docs/questions.md", "docs/ask-and-tell.md",
+    "docs/several-outputs.md",
 )  # fmt: skip
 # the blocks of a page read files that the first Python block of another page writes
 FILES_OF = {"docs/simulate.md": "docs/start.md"}

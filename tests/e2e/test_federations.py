@@ -13,7 +13,8 @@ from flower_runtime import ROOT, Deployment, nodes
 from waiting import LIMIT
 
 from fbo_flower.federated import TunedFederation
-from fbo_flower.simulation import Keep, simulate
+from fbo_flower.simulation import Agents, Keep, simulate
+from fbo_flower.simulation.problems import DigitsTrees
 from fbo_flower.study import Study
 
 pytestmark = [pytest.mark.e2e, pytest.mark.deployment]
@@ -44,6 +45,27 @@ def federation(home: Path, number: int, secure: bool = False) -> Iterator[Deploy
                 deployment.register(node)
             deployment.start_supernode(node, config)
         yield deployment
+
+
+def test_devices_hold_limits_of_their_own_which_do_not_leave_them(tmp_path: Path) -> None:
+    own = {"1": "comparisons <= 12.5", "2": "comparisons <= 0"}
+    aims = {"objectives": "accuracy max, kilobytes min", "limits": "comparisons <= 99"}
+    config = {"problem": "digits-trees", "algorithm": "ei", "num-agents": 3, "num-rounds": 2, "seed": 5}
+    config |= {**aims, "out": str(tmp_path / "deployed")}
+    with Deployment(tmp_path / "flower") as deployment:
+        deployment.start_superlink()
+        for number, node in enumerate(nodes(3)):
+            limits = {"limits": own[str(number)]} if str(number) in own else {}
+            deployment.start_supernode(number, node | limits)
+        run = deployment.run(ROOT, " ".join(f"{key}={json.dumps(value)}" for key, value in config.items()))
+        assert run.status == "finished:completed", run.log + deployment.log("superlink")
+        assert "12.5" not in deployment.log("superlink") + (tmp_path / "deployed" / "study.json").read_text()
+    study = Study.load(tmp_path / "deployed")
+    problem = DigitsTrees(3, 5, **aims)
+    expected = simulate(problem, None, Agents(limits=own), "ei", 2, seed=5, engine="inline")
+    assert study.trials == expected.trials
+    assert study.infeasible == ["2"]
+    assert study.front("1").values.tolist() == expected.front("1").values.tolist() != []
 
 
 @pytest.fixture(scope="module")
