@@ -172,10 +172,10 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         check_number("num_initial", self.num_initial, 2, 10_000, integer=True)
         check_choice("y_transform", self.y_transform, ("winsorise", "standardise"))
         check_secure_sums(self.secure_sums)
-        if not isinstance(self.shared_outputs, tuple) or len(self.shared_outputs) > MOST_OUTPUTS:
-            raise ConfigError(
-                f"shared_outputs: expected at most {MOST_OUTPUTS} names, got {self.shared_outputs!r:.200}"
-            )
+        names = self.shared_outputs
+        is_list = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
+        if not is_list or not len(set(names)) == len(names) <= MOST_OUTPUTS:
+            raise ConfigError(f"shared_outputs: expected up to {MOST_OUTPUTS} names, got {names!r:.200}")
 
     @property
     def num_values(self) -> int:
@@ -187,7 +187,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         if unknown:
             raise ConfigError(
                 f"shared_outputs: expected some of {', '.join(names) or 'none'}, which all agents share, got "
-                f"{', '.join(map(str, unknown))}"
+                f"{', '.join(unknown)}"
             )
         return replace(self, shared_outputs=self.shared_outputs or names)
 
