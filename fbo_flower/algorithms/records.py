@@ -224,9 +224,9 @@ class History:
         return History(np.empty((0, dimension)), np.empty(0), np.empty(0, dtype=np.int64))
 
     @staticmethod
-    def prior(points: Array, values: Array) -> History:
+    def prior(points: Array, values: Array, outputs: Array | None = None) -> History:
         """Return a history of observations from before this study; their trial ids are negative."""
-        return History(points, values, np.arange(-len(values), 0, dtype=np.int64))
+        return History(points, values, np.arange(-len(values), 0, dtype=np.int64), outputs=outputs)
 
     def __len__(self) -> int:
         return len(self.values)

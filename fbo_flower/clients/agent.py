@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from logging import DEBUG, WARNING
 from typing import Any
 
-import numpy as np
 from flwr.app import Context
 from flwr.client import NumPyClient
 from flwr.common.logger import FLOWER_LOGGER, log
@@ -73,7 +72,7 @@ from fbo_flower.wire.checks import show
 from fbo_flower.wire.codec import split_pooled
 from fbo_flower.wire.flower_records import from_lists, to_lists
 
-Prior = Mapping[str, tuple[Array, Array]]
+Prior = Mapping[str, tuple[Array, Array | Mapping[str, Array]]]
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,8 @@ class TuningAgent(NumPyClient):
     disclose : what the agent sends in addition to the algorithm's report: "none", "incumbent" (its best value
         so far) or "trials" (all points and values). None: "none". `disclose` in `node_config` overrides it.
         Leave the choice to the operators unless nobody owns the data
-    prior : agent -> `(points (n, D), values (n,))` observed before this study
+    prior : agent -> `(points (n, D), values (n,))` observed before this study; values of several outputs are
+        a dict, name -> `(n,)`
     aims : what the objective returns, and whether larger or smaller is better; `Aims.of(minimize=True)` for a
         loss. The algorithm gets numbers of which larger is better; answers, logs and studies show them as
         they are. The server learns the names of limits, not the bounds. `limits` in `node_config`, such as
@@ -172,11 +172,6 @@ class TuningAgent(NumPyClient):
         aims = aims.with_limits(str(context.node_config.get("limits", "")) or None)
         self._aims = aims.keeping(str(context.node_config.get("private", "")) or aims.private)
         self._is_asked = isinstance(objective, Asked)  # by its site
-        if self._is_asked and aims.has_outputs:
-            raise ConfigError(
-                f"objectives: expected one number with Asked(), got {', '.join(aims.names)}; leave them out, "
-                "or let the agent call the objective"
-            )
         self._space = space  # the shared one
         self._own_space = held_space(space, str(context.node_config.get("fixed", "")) or fixed)
         self._context = context
@@ -348,8 +343,8 @@ class TuningAgent(NumPyClient):
         self._operator.check_studies(memory, study)
         charge = f"{study} {key}"
         if self._is_asked and (path := str(self._context.node_config.get("journal", ""))):
-            num_prior, sign = len(self._first_state()[1].history), -1.0 if aims.minimize else 1.0
-            agent_state = with_known(agent_state, memory, study, key, path, num_prior, sign)
+            num_prior = len(self._first_state()[1].history)
+            agent_state = with_known(agent_state, memory, study, key, path, num_prior)
         if answers_in_part(algorithm.inner):
             task = self._operator.allowed_part(memory, charge, task)
         accepted = agent_state
@@ -456,14 +451,10 @@ class TuningAgent(NumPyClient):
 
     def _first_state(self) -> tuple[int, AgentState]:
         """Return this agent's seed and state in a new study, which starts with the prior observations."""
-        points, observed = self._prior.get(self._agent, (np.empty((0, self._space.dimension)), np.empty(0)))
-        if self._aims.has_outputs and len(points):
-            raise ConfigError(
-                f"prior: expected none with the outputs {', '.join(self._aims.names)}, got {len(points)} "
-                "observations; leave out prior"
-            )
-        values = np.asarray(observed, dtype=np.float64)
-        history = History.prior(self._space.snap(points), -values if self._aims.minimize else values)
+        history = History.empty(self._space.dimension)
+        if self._agent in self._prior:
+            points, observed = self._prior[self._agent]
+            history = History.prior(self._space.snap(points), *self._aims.observed(observed))
         return fresh_entropy() if self._seed is None else self._seed, AgentState(self._own_space, history)
 
     def _stored_state(self, entropy: int, data: bytes) -> tuple[int, AgentState]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PerAgent = float | Mapping[str, float] | Sequence[float]  # one number for all, by agent, or in their order
 FixedPerAgent = Mapping[str, Mapping[str, object]] | Sequence[Mapping[str, object] | None]
-LimitsPerAgent = Mapping[str, Mapping[str, Limit]] | Sequence[Mapping[str, Limit] | None]
+LimitsPerAgent = Mapping[str, Mapping[str, Limit] | str] | Sequence[Mapping[str, Limit] | str | None]
 NamesPerAgent = Mapping[str, Sequence[str]] | Sequence[Sequence[str] | None]
 _NUMBERS = "a number, a dict from agents to numbers, or a list"
 _OWN = {  # what agents may differ in

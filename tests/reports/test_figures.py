@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms.registry import BUILT_IN
+from fbo_flower.cli.main import run
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.axes import spread
-from fbo_flower.reports.figures import draw, figure, study_title, traffic_figure
+from fbo_flower.reports.figures import best_by_time, draw, figure, study_title, traffic_figure
 from fbo_flower.reports.importance import most_important, study_axes, study_importance
 from fbo_flower.reports.pictures import algorithm_style
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
@@ -23,6 +24,8 @@ from fbo_flower.study import Study
 pytest.importorskip("matplotlib")
 from figure_text import clipped, overlapping, texts  # needs matplotlib
 from made_study import changed, made_study
+
+NAN = math.nan
 
 
 def a_study(
@@ -102,6 +105,13 @@ def test_known_regret_is_shown_on_a_logarithmic_axis_which_zero_does_not_break(t
     assert np.asarray(ax.lines[0].get_ydata()).min() == ax.get_ylim()[0] > 0
 
 
+def with_floats(study: Study, **floats: list[float]) -> Study:
+    """Return the study with other floats in the rounds of each algorithm, half of them each way."""
+    halves = [floats[row["algorithm"]][row["round"] - 1] / 2 for row in study.rounds]
+    rows = zip(study.rounds, halves, strict=True)
+    return changed(study, rounds=[{**row, "floats_down": half, "floats_up": half} for row, half in rows])
+
+
 def test_traffic_is_a_picture_of_its_own_if_there_is_any() -> None:
     floats, sizes, table = traffic_figure(a_study()).axes
     assert [ax.get_ylabel().split()[0] for ax in (floats, sizes)] == ["Numbers", "Bytes"]
@@ -115,37 +125,24 @@ def test_traffic_is_a_picture_of_its_own_if_there_is_any() -> None:
         traffic_figure(a_study(num_bytes=0, floats=0.0))
 
 
-def with_floats(study: Study, floats: dict[str, list[float]]) -> Study:
-    """Return the study with other floats in the rounds of each algorithm, half of them each way."""
-    rows = [
-        {**row, **dict.fromkeys(("floats_down", "floats_up"), floats[row["algorithm"]][row["round"] - 1] / 2)}
-        for row in study.rounds
-    ]
-    return changed(study, rounds=rows)
-
-
 def test_floats_are_added_up_by_round_over_all_agents_and_both_ways() -> None:
-    study = with_floats(a_study(), {"ts": [0.0, 0.0], "fts": [20.0, 30.0], "rgpe": [6.0, 0.0]})
+    study = with_floats(a_study(), ts=[0.0, 0.0], fts=[20.0, 30.0], rgpe=[6.0, 0.0])
     ax = traffic_figure(study).axes[0]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("Round", "Numbers exchanged, all agents")
     assert [line.get_label() for line in ax.lines] == ["fts", "rgpe"]
     assert [np.asarray(line.get_ydata()).tolist() for line in ax.lines] == [[20.0, 50.0], [6.0, 6.0]]
     assert np.asarray(ax.lines[0].get_xdata()).tolist() == [1.0, 2.0]
     assert ax.get_yscale() == "linear"
-
-
-def test_floats_that_are_missing_are_named_and_those_far_apart_are_on_a_logarithmic_axis() -> None:
-    known = {"ts": [0.0, 0.0], "fts": [20.0, 30.0], "rgpe": [math.nan, math.nan]}
-    texts = [text.get_text() for text in traffic_figure(with_floats(a_study(), known)).axes[0].texts]
-    assert "nothing exchanged: ts; not counted: rgpe" in texts
-    far = {"ts": [0.0, 0.0], "fts": [2e5, 3e5], "rgpe": [0.0, 8.0]}
-    ax = traffic_figure(with_floats(a_study(), far)).axes[0]
+    far = with_floats(a_study(), ts=[0.0, 0.0], fts=[2e5, 3e5], rgpe=[0.0, 8.0])
+    ax = traffic_figure(far).axes[0]
     assert ax.get_yscale() == "log"
-    np.testing.assert_array_equal(np.asarray(ax.lines[1].get_ydata()), [math.nan, 8.0])
-    unknown = {name: [math.nan, math.nan] for name in ("ts", "fts", "rgpe")}
-    unknown_axes = traffic_figure(with_floats(a_study(), unknown)).axes
-    assert len(unknown_axes) == 2
-    assert "not counted" in {text.get_text() for text in unknown_axes[1].texts}
+    np.testing.assert_array_equal(np.asarray(ax.lines[1].get_ydata()), [NAN, 8.0])
+    some = traffic_figure(with_floats(a_study(), ts=[0.0, 0.0], fts=[20.0, 30.0], rgpe=[NAN, NAN]))
+    notes = [text.get_text() for text in some.axes[0].texts]
+    assert "nothing exchanged: ts; not counted: rgpe" in notes
+    unknown = traffic_figure(with_floats(a_study(), ts=[NAN, NAN], fts=[NAN, NAN], rgpe=[NAN, NAN])).axes
+    assert len(unknown) == 2
+    assert "not counted" in {text.get_text() for text in unknown[1].texts}
 
 
 def said(study: Study) -> str:
@@ -154,12 +151,12 @@ def said(study: Study) -> str:
 
 def test_a_study_without_values_says_how_to_disclose_them_or_why_all_failed() -> None:
     study = a_study(("fts",))
-    rounds = [{**row, "mean_incumbent": math.nan} for row in study.rounds]
+    rounds = [{**row, "mean_incumbent": NAN} for row in study.rounds]
     text = said(changed(study, trials=[], rounds=rounds))
     assert "4 agents, no value disclosed" in text
     assert "The agents disclosed no values" in text
     assert 'disclose = "incumbent" or "trials" in the node_config' in text
-    rows = [{**row, "value": math.nan, "failure": "out of memory"} for row in study.trials]
+    rows = [{**row, "value": NAN, "failure": "out of memory"} for row in study.trials]
     text = " ".join(said(changed(study, trials=rows, rounds=rounds)).split())
     assert "All 48 disclosed evaluations failed. Most common reason: out of memory" in text
 
@@ -208,11 +205,9 @@ def tuned(
     rng = np.random.default_rng(1)
     rows = []
     for row in study.trials:
-        config = space.decode(rng.random(space.dimension))
-        value = 0.01 * float(space.encode(config)[0]) - abs(
-            math.log10(float(str(config.get("rate", 1e-3)))) + 3
-        )
-        value += 2 * (config.get("kernel") == "rbf") + 0.1 * float(str(config.get("depth", 0)))
+        config: dict[str, Any] = space.decode(rng.random(space.dimension))
+        value = 0.01 * float(space.encode(config)[0]) - abs(math.log10(config.get("rate", 1e-3)) + 3)
+        value += 2 * (config.get("kernel") == "rbf") + 0.1 * config.get("depth", 0)
         rows.append({**row, "config": config, "value": value})
     return changed(study, trials=rows)
 
@@ -229,6 +224,11 @@ def test_a_slice_has_the_scale_and_the_condition_of_its_parameter() -> None:
     assert axes["layers"].get_xscale() == "linear"
     labels = [label.get_text() for label in axes["kernel"].get_xticklabels()]
     assert labels == ["rbf", "polynomial …", "True", "1.5", "None"]
+    configs: list[dict[str, Any]] = [{"kernel": True}, {"kernel": 1}, {"kernel": None}, {}]
+    np.testing.assert_array_equal(chosen["kernel"].positions(configs), [2.0, NAN, 4.0, NAN])
+    bare = study_axes(made_study([{"algorithm": "fts"}], trials=tuned(("fts",)).trials))
+    guessed = {axis.name: axis.choices is not None for axis in bare}
+    assert (guessed["rate"], guessed["kernel"]) == (False, True), "from configurations, without a space"
 
 
 def test_a_slice_shows_every_trial_where_its_parameter_is_active_and_rings_the_best() -> None:
@@ -238,12 +238,6 @@ def test_a_slice_shows_every_trial_where_its_parameter_is_active_and_rings_the_b
     np.testing.assert_allclose(found[:, 0], [config["rate"] for config in study.trials["config"]])
     np.testing.assert_allclose(found[:, 1], study.trials["value"])
     assert sorted(np.asarray(rings.get_offsets())[:, 1]) == sorted(b["value"] for b in study.best.values())
-
-
-def test_choices_that_python_calls_equal_have_places_of_their_own() -> None:
-    (axis,) = [axis for axis in study_axes(tuned()) if axis.name == "kernel"]
-    configs: list[dict[str, Any]] = [{"kernel": True}, {"kernel": 1}, {"kernel": None}, {}]
-    np.testing.assert_array_equal(axis.positions(configs), [2.0, math.nan, 4.0, math.nan])
 
 
 def test_at_most_six_parameters_are_drawn_those_that_explain_most() -> None:
@@ -257,15 +251,6 @@ def test_at_most_six_parameters_are_drawn_those_that_explain_most() -> None:
     assert drawing.axes[1].get_title(loc="left") == "Value against the 6 parameters of 9 that explain most"
     few = figure(tuned(("fts",), num_evaluations=4))
     assert few.axes[1].get_title(loc="left") == "Value against the first 6 parameters of 9"
-
-
-def test_without_a_space_parameters_are_guessed_from_configurations() -> None:
-    study = tuned(("fts",))
-    guessed = {
-        axis.name: axis for axis in study_axes(made_study([{"algorithm": "fts"}], trials=study.trials))
-    }
-    assert guessed["rate"].choices is None
-    assert guessed["kernel"].choices is not None
 
 
 def test_the_best_configurations_are_a_table() -> None:
@@ -315,12 +300,9 @@ def test_a_picture_has_the_size_of_the_figure_whatever_the_names_in_it(tmp_path:
     inches = figure(study).get_size_inches()
     assert (width, height) == tuple(round(200 * inch) for inch in inches)
     assert sorted(p.name for p in path.parent.iterdir()) == ["study-traffic.png", "study.png"]
-
-
-@pytest.mark.parametrize("name", ["picture", "picture.bmp"])
-def test_other_formats_are_refused(tmp_path: Path, name: str) -> None:
-    assert "expected a name that ends in .pdf, .png, .svg" in draw(a_study(), tmp_path / name)
-    assert list(tmp_path.iterdir()) == []
+    for name in ("picture", "picture.bmp"):
+        assert "expected a name that ends in .pdf, .png, .svg" in draw(study, tmp_path / name)
+        assert not (tmp_path / name).exists()
 
 
 def test_a_missing_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,3 +336,80 @@ def test_the_range_of_a_slice_is_that_of_the_data_and_whole_numbers_have_whole_m
         shown = [float(x) for x, label in zip(places, labels, strict=True) if label]
         assert 3.0 in shown
         assert all(x == round(x) for x in shown)
+
+
+# Best values against time
+
+BEGIN = 1.75e9  # real clocks count from 1970
+
+
+def timed(*algorithms: str, with_times: bool = True, **run: Any) -> Study:
+    """Return a study of three agents whose trials overlap; a fifth of them failed, and one has no time."""
+    rng, study = np.random.default_rng(1), a_study(algorithms, num_agents=3, num_evaluations=9, **run)
+    trials, times, clocks = [], [], dict[tuple[str, str], float]()
+    for row in study.trials:
+        failed, owner = bool(rng.random() < 0.2), (row["algorithm"], row["agent"])
+        trials.append(row | {"value": NAN if failed else rng.normal(), "failure": "no" if failed else ""})
+        started = clocks.get(owner, BEGIN)
+        clocks[owner] = started + {"0": 1.0, "1": 4.0, "2": 40.0}[row["agent"]] * float(rng.lognormal())
+        if (row["agent"], row["trial"]) != ("1", 4):
+            key = {name: row[name] for name in ("algorithm", "agent", "trial")}
+            times.append(key | {"started": started, "ended": clocks[owner]})
+    return changed(study, trials=trials, times=times if with_times else [])
+
+
+@pytest.mark.parametrize("minimize", [False, True])
+def test_an_agents_value_is_the_best_of_its_trials_that_have_ended(minimize: bool) -> None:
+    study = timed("ts", minimize=minimize)
+    _, grid, curves = best_by_time(study, "ts")
+    ended = {(row["agent"], row["trial"]): row["ended"] - BEGIN for row in study.times}
+    assert grid.tolist() == sorted(ended.values())
+    assert curves.shape == (3, 26)
+    for agent, curve in enumerate(curves):
+        own = [row for row in study.trials.where(agent=str(agent)) if not math.isnan(row["value"])]
+        for now, shown in zip(grid, curve, strict=True):
+            known = [row["value"] for row in own if ended.get((row["agent"], row["trial"]), math.inf) <= now]
+            best = (min if minimize else max)(known, default=NAN)
+            assert shown == pytest.approx(best, nan_ok=True)
+
+
+def test_only_target_agents_have_curves_but_time_counts_from_the_first_of_all() -> None:
+    study = timed("ts", target_agents=["2"])
+    _, grid, curves = best_by_time(study, "ts")
+    own = study.times.where(agent="2")["ended"]
+    assert curves.shape == (1, 9)
+    np.testing.assert_array_equal(grid, np.sort(own) - BEGIN)
+
+
+def test_the_drawn_line_is_the_mean_over_agents_that_have_a_value_as_steps() -> None:
+    study = timed("ts", "fts")
+    ax = figure(study, x="time").axes[0]
+    assert "Seconds" in ax.get_xlabel()
+    assert ax.get_xlim()[0] == 0.0
+    for name, line in zip(("ts", "fts"), ax.lines, strict=False):
+        _, grid, curves = best_by_time(study, name)
+        known = [column[np.isfinite(column)] for column in curves.T]
+        means = [sum(column) / len(column) if len(column) else NAN for column in known]
+        assert (line.get_label(), line.get_drawstyle()) == (name, "steps-post")
+        np.testing.assert_array_equal(line.get_xdata(), grid)
+        np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), means)
+    assert len(figure(timed("ts"), x="time").axes[0].lines) == 4, "the mean and an agent each"
+
+
+def test_without_times_it_says_whose_are_missing_and_the_report_keeps_the_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = Study.merge([timed("ts"), timed("fts", with_times=False)])
+    with pytest.raises(ConfigError, match=r'of fts; .*disclose = "trials"'):
+        figure(both, x="time")
+    with pytest.raises(ConfigError, match="evaluations or time, got 'rounds'"):
+        figure(both, x="rounds")
+    assert figure(both).axes[0].get_xlabel() == "Evaluations per agent"
+    timed("ts").save(tmp_path / "with")
+    timed("ts", with_times=False).save(tmp_path / "without")
+    assert run(["report", str(tmp_path / "with"), "--x", "time", "-q"]) == 0
+    assert (tmp_path / "with" / "report.png").stat().st_size > 10_000
+    assert run(["report", str(tmp_path / "without"), "-q"]) == 0
+    assert run(["report", str(tmp_path / "without"), "--x", "time", "-q"]) == 2
+    assert "error: --x time: expected times of trials, got none of ts" in capsys.readouterr().err
+    assert (tmp_path / "without" / "report.png").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,14 @@ from fbo_flower.strategies import DPFTS
 from fbo_flower.study import Study
 
 SMALL = {"num_features": 10, "num_candidates": 16, "num_path_features": 8}
+SIMULATED = "Simulated: the noise is drawn from the study's seed and protects nobody."
 
 
-def run(algorithm: str, label: str | None = None, **options: object) -> Study:
+@cache
+def run(algorithm: str, problem: str = "gp-samples", label: str | None = None, **options: object) -> Study:
     made = make_algorithm(algorithm, options)
-    return simulate("gp-samples", None, 3, made, 4, engine="inline", keep=Keep(label=label))
+    rounds = None if "budget" in options else 4
+    return simulate(problem, None, 3, made, rounds, engine="inline", keep=Keep(label=label))
 
 
 def test_amounts_are_per_agent_and_round() -> None:
@@ -53,25 +57,29 @@ def test_epsilon_is_what_the_releases_cost_and_its_limits_are_said() -> None:
 def test_noise_of_a_simulation_protects_nobody_and_the_page_says_so(
     noise: str, source: str, tmp_path: Path
 ) -> None:
-    sentence = "Simulated: the noise is drawn from the study's seed and protects nobody."
-    study = run("dp-fts", noise=noise, **SMALL)
-    assert study.settings["runs"][0]["privacy"]["noise_from"] == "seed"
-    assert sentence in privacy_page(study)
     problem = make_problem("gp-samples", 2, 0, {})
     journals = {node: {"journal": str(tmp_path / f"agent-{node}.db")} for node in range(2)}
     grid = InProcessGrid(client_app(problem, problem.space), 2, node_configs=journals)
-    deployed = (
-        DPFTS(num_agents=2, noise=noise, **SMALL).start(grid, num_rounds=3).study
-    )  # neither side has a seed
-    assert deployed.settings["runs"][0]["privacy"]["noise_from"] == source
-    assert sentence not in privacy_page(deployed)
-    with_seed = DPFTS(num_agents=2, noise=noise, seed=0, **SMALL).start(grid, num_rounds=3).study
-    assert (sentence in privacy_page(with_seed)) == (noise == "central")
+    studies = [
+        run("dp-fts", noise=noise, **SMALL),
+        *(
+            DPFTS(num_agents=2, noise=noise, seed=s, **SMALL).start(grid, num_rounds=3).study
+            for s in (None, 0)
+        ),
+    ]
+    simulated, deployed, with_seed = (privacy_page(study) for study in studies)
+    sources = [study.settings["runs"][0]["privacy"]["noise_from"] for study in studies[:2]]
+    assert sources == ["seed", source]
+    assert SIMULATED in simulated
+    assert SIMULATED not in deployed, "neither side has a seed"
+    assert (SIMULATED in with_seed) == (noise == "central")
 
 
-def test_every_run_has_a_page_and_the_report_writes_it(tmp_path, capsys) -> None:
-    studies = [run("random"), run("ts", num_candidates=16, num_path_features=8, label="mine")]
-    Study.merge(studies).save(tmp_path)
+def test_every_run_has_a_page_and_the_report_writes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = run("ts", label="mine", num_candidates=16, num_path_features=8)
+    Study.merge([run("random"), mine]).save(tmp_path)
     assert cli.run(["report", str(tmp_path)]) == 0
     assert PAGE in capsys.readouterr().out
     text = (tmp_path / PAGE).read_text(encoding="utf-8")
@@ -91,13 +99,7 @@ def test_a_study_without_counts_or_of_an_unknown_algorithm_is_described_without_
 
 
 def test_secure_sums_are_said_in_place_of_what_they_hide() -> None:
-    study = simulate(
-        "garland",
-        agents=3,
-        algorithm=make_algorithm("fed-pne", {"budget": 12, "secure_sums": 2}),
-        engine="inline",
-    )
-    text = privacy_page(study)
+    text = privacy_page(run("fed-pne", "garland", budget=12, secure_sums=2))
     assert "Secure sums of at least 2 agents: " in text
     assert "| `secure.words`: " in text
     assert "`means`" not in text

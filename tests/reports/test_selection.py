@@ -38,60 +38,46 @@ FRONT = [model((0.1 * k, 0.5 - 0.1 * k), p, True, k == 1) for k, p in enumerate(
 LOST = [model((0.9, 0.9)), model((np.nan, np.nan), failure="failed")]
 
 
+def judged(*outbags):
+    return study(("a", "fmo", [model((0.1, 0.1), outbag, True) for outbag in outbags])).models
+
+
 def test_volume_is_that_of_moocore_and_single_models_have_one_by_hand():
     rows = study(("fmo", "fmo", FRONT + LOST)).models
     expected = moocore.hypervolume(np.array(POINTS), ref=[1, 1, 1])
     assert volume(rows.take(rows["on_front"])) == pytest.approx(expected, rel=1e-12)
     assert volume(rows.take(rows["shipped"])) == pytest.approx(0.5 * 0.8 * 0.5)
-
-
-def test_volume_counts_equal_models_once_and_leaves_out_what_is_missing():
     point = (0.5, 0.5, 0.5)
-    rows = study(("a", "fmo", [model((0.1, 0.1), point, True)] * 2)).models
-    assert volume(rows) == pytest.approx(0.125)
-    flat = study(("a", "fmo", [model((0.1, 0.1), (0.5, 0.5, np.nan), True)])).models
-    assert volume(flat) == pytest.approx(0.25), "no lockbox: an area"
-    assert np.isnan(volume(flat.take(np.zeros(1, dtype=bool))))
-    mixed = study(
-        ("a", "fmo", [model((0.1, 0.1), point, True), model((0.1, 0.1), (0.0, 0.0, np.nan), True)])
-    ).models
-    assert volume(mixed) == pytest.approx(0.125)
+    assert volume(judged(point, point)) == pytest.approx(0.125), "equal models count once"
+    assert volume(judged((0.5, 0.5, np.nan))) == pytest.approx(0.25), "no lockbox: an area"
+    assert volume(judged(point, (0.0, 0.0, np.nan))) == pytest.approx(0.125), "one that lacks a loss"
+    assert np.isnan(volume(judged(point).take(np.zeros(1, dtype=bool))))
 
 
-def test_protocols_differ_for_methods_that_return_one_configuration_only():
-    rows = selections(study(("lso", "lso", FRONT), ("fmo", "fmo", FRONT)))
+def test_a_selection_counts_and_protocols_differ_for_methods_that_return_one_configuration_only():
+    rows = selections(study(("lso", "lso", FRONT), ("mine", "fmo", FRONT + LOST)))
     lso, fmo = (row.volumes for row in rows)
     assert lso["paper"] == pytest.approx(0.2)
     assert lso["fair"] == fmo["fair"] == fmo["paper"] > 0.3
-
-
-def test_selection_counts_and_names_its_run():
-    (row,) = selections(study(("mine", "fmo", FRONT + LOST)))
+    row = rows[1]
     assert (row.label, row.contestant) == ("mine", "fmo")
     assert (row.num_trials, row.num_failed, row.num_front) == (5, 1, 3)
     assert row.shipped["lockbox"] == 0.5
-    cells = selection_cells([row])
-    assert cells["shipped: openbox"] == ["0.500"]
+    assert selection_cells(rows)["shipped: openbox"] == ["0.500", "0.500"]
     assert selections(made_study([])) == []
 
 
-def test_wins_are_shares_of_common_replications():
+def test_wins_are_shares_of_common_replications_and_runs_of_one_problem_and_seed_are_one():
     volumes = np.array([[0.5, 0.4, np.nan], [0.5, 0.5, 0.6], [0.1, 0.3, 0.2]])
     expected = [[np.nan, 0.5, 0.0], [0.5, np.nan, 0.5], [1.0, 0.5, np.nan]]
     np.testing.assert_allclose(win_matrix(volumes), expected)
-    rng = np.random.default_rng(0)
-    wins = win_matrix(rng.random((50, 4)))
-    off = ~np.eye(4, dtype=bool)
-    np.testing.assert_allclose((wins + wins.T)[off], 1.0)
+    wins = win_matrix(np.random.default_rng(0).random((50, 4)))
+    np.testing.assert_allclose((wins + wins.T)[~np.eye(4, dtype=bool)], 1.0)
     assert np.isnan(win_matrix(np.full((3, 2), np.nan))).all()
-
-
-def test_runs_of_one_problem_and_seed_are_one_replication():
-    both = Study.merge([
-        study(("lso 0", "lso", FRONT), ("fmo 0", "fmo", FRONT), seed=0),
-        study(("lso 1", "lso", FRONT), ("fmo 1", "fmo", FRONT), seed=1),
-    ])  # fmt: skip
-    names, volumes = volume_matrix(selections(both), "paper")
+    pairs = [
+        study((f"lso {seed}", "lso", FRONT), (f"fmo {seed}", "fmo", FRONT), seed=seed) for seed in (0, 1)
+    ]
+    names, volumes = volume_matrix(selections(Study.merge(pairs)), "paper")
     assert names == ["lso", "fmo"]
     assert volumes.shape == (2, 2)
     assert win_matrix(volumes)[1, 0] == 1.0
@@ -106,9 +92,6 @@ def test_figure_has_a_front_the_kept_back_losses_and_win_matrices_for_several(tm
     assert clipped(drawn) == []
     assert draw(several, tmp_path / "front.png") == ""
     assert (tmp_path / "front.png").stat().st_size > 10_000
-
-
-def test_figure_without_a_judged_model_says_so(tmp_path):
     with pytest.raises(ConfigError, match="judged"):
         figure(study(("fmo", "fmo", LOST[1:])))
 

@@ -34,21 +34,14 @@ def names(studies: list[optuna.Study]) -> list[str]:
     return [study.study_name for study in studies]
 
 
-def test_without_a_storage_the_trials_are_in_memory(study: Study) -> None:
-    written = study.to_optuna()
-    assert [own.user_attrs["agent"] for own in written] == ["0", "1", "2"]
-    assert [own.best_value for own in written] == [study.best[agent]["value"] for agent in "012"]
-    assert study.best_value == max(own.best_value for own in written)
-    assert study.best_config in [own.best_params for own in written]
-
-
-def test_each_agent_has_a_study_with_its_trials(study: Study, tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_each_agent_has_a_study_with_its_trials(study: Study, tmp_path: Path, in_memory: bool) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
-    written_names = names(study.to_optuna(url))
-    assert written_names == ["by chance: 0", "by chance: 1", "by chance: 2"]
-    assert optuna.get_all_study_names(url) == written_names
-    for agent in "012":
-        rows, written = study.trials.where(agent=agent), load(url, f"by chance: {agent}")
+    returned = study.to_optuna(None if in_memory else url)
+    assert names(returned) == ["by chance: 0", "by chance: 1", "by chance: 2"]
+    stored = returned if in_memory else [load(url, name) for name in optuna.get_all_study_names(url)]
+    for agent, written in zip("012", stored, strict=True):
+        rows = study.trials.where(agent=agent)
         assert written.direction.name == "MAXIMIZE"
         assert written.best_value == study.best[agent]["value"]
         assert written.best_params == study.best[agent]["config"]
@@ -64,46 +57,39 @@ def test_each_agent_has_a_study_with_its_trials(study: Study, tmp_path: Path) ->
                 assert trial.value == row["value"]
             (times,) = study.times.where(agent=agent, trial=row["trial"])
             assert trial.datetime_complete.timestamp() == pytest.approx(times["ended"], abs=1e-5)
-    states = {trial.state for agent in "012" for trial in load(url, f"by chance: {agent}").trials}
+    states = {trial.state for written in stored for trial in written.trials}
     assert states == {TrialState.FAIL, TrialState.COMPLETE}, "both kinds were compared"
 
 
-def test_one_study_holds_all_agents(study: Study, tmp_path: Path) -> None:
-    assert names(study.to_optuna(tmp_path / "study.db", one_study=True)) == ["by chance"]
-    written = load(f"sqlite:///{tmp_path}/study.db", "by chance")
-    assert len(written.trials) == len(study.trials)
-    assert {trial.user_attrs["agent"] for trial in written.trials} == {"0", "1", "2"}
-
-
-def test_nothing_is_written_twice(study: Study, tmp_path: Path) -> None:
-    file = "study.log"
-    half = Study(study.settings, study.trials.take(study.trials["round"] < 3), study.rounds)
-    half.to_optuna(tmp_path / file)
-    for _ in range(2):
-        study.to_optuna(tmp_path / file)
-    assert len(Study.from_optuna(tmp_path / file).trials) == len(study.trials)
-
-
-def test_another_run_with_the_same_label_has_studies_of_its_own(study: Study, tmp_path: Path) -> None:
-    study.to_optuna(tmp_path / "study.db")
-    assert names(tune([], num_rounds=1).to_optuna(tmp_path / "study.db"))[0] == "by chance (2): 0"
-    assert names(study.to_optuna(tmp_path / "study.db"))[0] == "by chance: 0"
-
-
-def test_an_optuna_study_of_somebody_else_is_left_alone(study: Study, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
-    optuna.create_study(storage=url, study_name="by chance: 1")
-    assert names(study.to_optuna(url)) == ["by chance: 0", "by chance (2): 1", "by chance (2): 2"]
-    assert load(url, "by chance: 1").trials == []
-
-
 @pytest.mark.parametrize(("file", "one_study"), [("study.db", True), ("study.log", False)])
-def test_a_study_comes_back_as_it_was(study: Study, tmp_path: Path, file: str, one_study: bool) -> None:
-    study.to_optuna(tmp_path / file, one_study=one_study)
+def test_a_study_comes_back_as_it_was_and_nothing_is_written_twice(
+    study: Study, tmp_path: Path, file: str, one_study: bool
+) -> None:
+    half = Study(
+        study.settings, study.trials.take(study.trials["round"] < 3), study.rounds, times=study.times
+    )
+    half.to_optuna(tmp_path / file, one_study=one_study)
+    for _ in range(2):
+        written = study.to_optuna(tmp_path / file, one_study=one_study)
+    if one_study:
+        assert names(written) == ["by chance"]
+        assert {trial.user_attrs["agent"] for trial in written[0].trials} == {"0", "1", "2"}
     back = Study.from_optuna(tmp_path / file, space=SPACE)
     assert back.trials == study.trials
     np.testing.assert_allclose(back.times["ended"], study.times["ended"], atol=1e-5)
     assert back.best == study.best
+
+
+def test_another_run_with_the_same_label_and_somebody_elses_study_are_left_alone(
+    study: Study, tmp_path: Path
+) -> None:
+    study.to_optuna(tmp_path / "study.db")
+    assert names(tune([], num_rounds=1).to_optuna(tmp_path / "study.db"))[0] == "by chance (2): 0"
+    assert names(study.to_optuna(tmp_path / "study.db"))[0] == "by chance: 0"
+    url = f"sqlite:///{tmp_path}/other.db"
+    optuna.create_study(storage=url, study_name="by chance: 1")
+    assert names(study.to_optuna(url)) == ["by chance: 0", "by chance (2): 1", "by chance (2): 2"]
+    assert load(url, "by chance: 1").trials == []
 
 
 def test_a_loss_is_minimised_in_optuna_and_back(tmp_path: Path) -> None:
@@ -191,29 +177,67 @@ def test_a_storage_that_cannot_be_one_is_refused(study: Study, storage: object, 
         study.to_optuna(storage)
 
 
-def test_a_name_that_is_not_there_is_refused_with_those_that_are(study: Study, tmp_path: Path) -> None:
+def test_a_study_that_cannot_be_read_is_refused_and_the_error_names_what_is_there(
+    study: Study, tmp_path: Path
+) -> None:
     study.to_optuna(tmp_path / "study.log", one_study=True)
     with pytest.raises(ConfigError, match=r"expected one of by chance in .*, got 'mine'"):
         Study.from_optuna(tmp_path / "study.log", "mine")
-
-
-def test_a_storage_without_a_study_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.db: expected an Optuna study, found none"):
         Study.from_optuna(tmp_path / "none.db")
 
 
-def test_several_objectives_are_refused(tmp_path: Path) -> None:
+def test_objectives_without_names_are_refused(tmp_path: Path) -> None:
     optuna.create_study(storage=f"sqlite:///{tmp_path}/two.db", directions=["minimize", "maximize"])
-    with pytest.raises(ConfigError, match="expected one objective, got 2"):
+    with pytest.raises(ConfigError, match="expected names of its 2 objectives, found none"):
         Study.from_optuna(tmp_path / "two.db")
 
 
-def test_the_plots_of_optuna_draw_a_study(study: Study, tmp_path: Path) -> None:
+@pytest.mark.parametrize("directions", [["minimize", "maximize"], ["minimize"]])
+def test_an_agent_begins_with_the_outputs_that_it_found_with_optuna(
+    directions: list[str], tmp_path: Path
+) -> None:
+    url, space = f"sqlite:///{tmp_path}/own.db", SearchSpace({"x": Float(0, 1)})
+    names = ["loss", "size"][: len(directions)]
+    sampler = optuna.samplers.RandomSampler(seed=1)
+    own = optuna.create_study(storage=url, study_name="own", directions=directions, sampler=sampler)
+    own.set_metric_names(names)
+
+    def objective(trial: optuna.Trial) -> list[float]:
+        found = measured({"x": trial.suggest_float("x", 0, 1)}, 0.4)
+        trial.set_user_attr("milliseconds", found["milliseconds"])
+        trial.storage.set_trial_system_attr(trial._trial_id, "constraints", [found["milliseconds"] - 15])
+        return [found[name] for name in names]
+
+    own.optimize(objective, n_trials=8)
+    before = Study.from_optuna(url, agent="a")
+    points, outputs = before.observations(space)["a"]
+    assert set(outputs) == {*names, "milliseconds"}
+    assert before.trials["feasible"].tolist() == [30 * x <= 15 for x in points[:, 0]]
+    if len(names) > 1:
+        assert len(before.front("a").values) == len(own.best_trials)
+
+    def asked(config: dict[str, Any], centre: float) -> dict[str, float]:
+        return {name: measured(config, centre)[name] for name in [*names, "milliseconds"]}
+
+    goals = {name: way[:3] for name, way in zip(names, directions, strict=True)}
+    study = simulate(
+        asked, space, {"a": 0.4, "b": 0.3}, "ei", 2, engine="inline",
+        objectives=goals, limits={"milliseconds": 15.0}, start=Start(observations=before),
+    )  # fmt: skip
+    assert study.settings["runs"][0]["prior_trials"] == {"a": 8}
+    with pytest.raises(ConfigError, match="expected observations of loss, watts, got outputs"):
+        simulate(
+            asked, space, {"a": 0.4}, "ei", engine="inline", objectives={"loss": "min"},
+            limits={"watts": 1}, start=Start(observations=before),
+        )  # fmt: skip
+
+
+def test_the_plots_of_optuna_draw_a_study(study: Study) -> None:
     visualization = pytest.importorskip("optuna.visualization")
     if not visualization.is_available():
         pytest.skip("plotly is not installed")
-    study.to_optuna(tmp_path / "study.db", one_study=True)
-    written = load(f"sqlite:///{tmp_path}/study.db", "by chance")
+    (written,) = study.to_optuna(one_study=True)
     history = visualization.plot_optimization_history(written)
     drawn = [value for trace in history.data if trace.mode == "markers" for value in trace.y]
     assert sorted(drawn) == sorted(study.trials["value"][np.isfinite(study.trials["value"])])
@@ -285,3 +309,8 @@ def test_several_objectives_and_limits_are_directions_and_constraints(
         assert {trial.number for trial in written.best_trials} <= {trial.number for trial in feasible}
         if len(objectives) > 1:
             assert written.metric_names == list(objectives)
+    if len(objectives) > 1:
+        back = Study.from_optuna(url)
+        for name in ("outputs", "feasible", "value"):
+            assert back.trials[name].tolist() == study.trials[name].tolist()
+        assert back.front("a").hypervolume == study.front("a").hypervolume

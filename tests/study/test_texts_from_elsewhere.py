@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import logging
-import math
 import pickle
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from rich.console import Console
+from test_table import EVIL
 
 from fbo_flower.cli import doctor
 from fbo_flower.cli.main import run
 from fbo_flower.cli.progress import Display
 from fbo_flower.clients import client_app
-from fbo_flower.errors import ConfigError, JournalError, WireError, printable
+from fbo_flower.errors import ConfigError, JournalError, WireError
 from fbo_flower.reports.summary import render_table, summarise, to_markdown
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Categorical, Float, SearchSpace
@@ -26,55 +22,6 @@ from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.ledger import LedgerEntry
 from fbo_flower.strategies import RandomSearch
 from fbo_flower.study import Study
-from fbo_flower.study.table import Table, guard, unguard
-
-EVIL = "=cmd|' /C calc'!A1\x1b[2J\x1b]0;owned\x07\n\r\u202egnp.exe\x9b31m"
-texts = st.text(st.characters(codec=None), max_size=12) | st.sampled_from([
-    "=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "'", "''=1", "'\\x1b", "\\", "\\n", "C:\\new", EVIL,
-    "-1.5", "",
-])  # fmt: skip
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(texts, texts, st.one_of(texts, st.integers(-9, 9), st.none())), max_size=6))
-def test_any_text_survives_a_csv_file_and_no_cell_can_be_run(
-    tmp_path: Path, rows: list[tuple[str, ...]]
-) -> None:
-    table = Table(
-        {
-            "name": [name for name, _, _ in rows],
-            "value": [-1.5] * len(rows),
-            "config": [{"a": text, "b": mixed} for _, text, mixed in rows],
-        },
-        {"name": "text", "value": "real", "config": "config"},
-    )
-    layout = table.write_csv(tmp_path / "t.csv")
-    assert Table.read_csv(tmp_path / "t.csv", json.loads(json.dumps(layout))) == table
-    with (tmp_path / "t.csv").open(encoding="utf-8", errors="surrogatepass", newline="") as file:
-        header, *lines = csv.reader(file)
-    for line in lines:
-        for name, cell in zip(header, line, strict=True):
-            assert "\x1b" not in cell
-            assert "\u202e" not in cell
-            is_number = name == "value" or (name == "config.b" and cell.lstrip("-").isdigit())
-            assert is_number or not cell.startswith(("=", "+", "-", "@", "\t", "\r")), (name, cell)
-
-
-@given(texts)
-def test_a_guarded_text_is_printable_and_comes_back(text: str) -> None:
-    assert unguard(guard(text)) == text
-    assert guard(text).isprintable()
-    assert printable(printable(text)) == printable(text)
-
-
-def test_harmless_texts_are_written_as_they_are_and_a_malformed_escape_is_refused(tmp_path: Path) -> None:
-    table = Table({"name": ["C:\\new", "it's", "'quoted'"], "value": [-1.0, 2.5, math.nan]})
-    layout = table.write_csv(tmp_path / "t.csv")
-    assert layout == {"name": "text", "value": "real"}
-    assert (tmp_path / "t.csv").read_text() == "name,value\nC:\\new,-1.0\nit's,2.5\n''quoted',\n"
-    (tmp_path / "bad.csv").write_text("name\n'\\q\n")
-    with pytest.raises(ConfigError, match=r"bad\.csv.*not an escape"):
-        Table.read_csv(tmp_path / "bad.csv", {"name": "text"})
 
 
 def test_errors_are_one_line_without_control_characters_also_after_a_pickle() -> None:
