@@ -182,6 +182,11 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         """The number of values of a row, `S`."""
         return max(1, len(self.shared_outputs))
 
+    @property
+    def _names(self) -> AnyArray:
+        """The names of a row's values, as bytes."""
+        return np.frombuffer("\n".join(self.shared_outputs).encode(), dtype=np.uint8)
+
     def for_outputs(self, names: tuple[str, ...]) -> Self:
         unknown = [name for name in self.shared_outputs if name not in names]
         if unknown:
@@ -300,13 +305,16 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         ]
 
     def export_messages(self, state: FedEIState) -> dict[str, AnyArray]:
-        return {"rows": state.rows, "level": state.level} if len(state.rows) else {}
+        if not len(state.rows):
+            return {}
+        return {"rows": state.rows, "level": state.level, "outputs": self._names}
 
     def warm_start(self, state: FedEIState, messages: Mapping[str, AnyArray]) -> FedEIState:
         """Return a state with an earlier study's pool."""
         rows, level = (floats(messages.get(name, np.empty(0))) for name in ("rows", "level"))
         bounds = _bounds(state.rows.shape[1], self.num_values)
         fits = rows.shape[1:] == state.rows.shape[1:] and level.shape == state.level.shape
+        fits = fits and np.array_equal(messages.get("outputs", np.empty(0)), self._names)
         if not fits or not slots.within(rows, *bounds).all() or not np.isfinite(level).all():
             raise ConfigError(
                 f"warm_start: expected rows (m, {state.rows.shape[1]}) and level {state.level.shape} of a "
