@@ -56,6 +56,15 @@ from fbo_flower.reports.figures import (
     study_title,
     what_is_drawn,
 )
+from fbo_flower.reports.fronts import (
+    agents_shown,
+    draw_outputs,
+    draw_shares,
+    explained,
+    front_cells,
+    has_outputs,
+    heading_of,
+)
 from fbo_flower.reports.importance import (
     MIN_TRIALS,
     Axis,
@@ -135,6 +144,7 @@ def html_page(study: Study, reference: str | None = None) -> str:
         found = study_importance(study)
         sections |= {
             "curves": ("Best value so far", _curves(pen, rows)),
+            **({"outputs": ("Outputs", _outputs(pen))} if has_outputs(study) else {}),
             "best": ("Best configurations", _best(pen)),
             "importance": ("Which parameters matter", _importance(found)),
             "slices": ("Value against each parameter", _slices(pen, found)),
@@ -275,7 +285,8 @@ class _Pen:
                 _config(one["config"]),
             ]
         which = f"trial {one['trial']}" if kind == "trials" else "best"
-        head = f"{one['agent'][:60]}, {algorithm}{which}: {one['value']:.6g}"
+        told = ", ".join(f"{name} {number:.6g}" for name, number in one.get("outputs", {}).items())
+        head = f"{one['agent'][:60]}, {algorithm}{which}: {told or format(one['value'], '.6g')}"
         return [self._place[one["agent"]], printable(head), _config(one["config"])]
 
     def _svg(self, draw: Draw, description: str, size: tuple[float, float]) -> Markup:
@@ -374,17 +385,25 @@ def _fronts(pen: _Pen) -> list[Part]:
     """Return each agent's own Pareto front, a row per configuration."""
     study, agents = pen.shown, list(dict.fromkeys(pen.shown.trials["agent"].tolist()))
     fronts = {agent: study.front(agent) for agent in agents[:MAX_AGENTS]}
-    owners = [agent for agent, front in fronts.items() for _ in front.configs]
-    if not owners:
-        return []
-    values = np.concatenate([front.values for front in fronts.values()])
-    cells: dict[str, list[Any]] = {"agent": owners}
-    cells |= {
-        name: [f"{v:.6g}" for v in column] for name, column in zip(study.objectives, values.T, strict=True)
-    }
-    cells["volume of the front"] = [f"{fronts[agent].hypervolume:.5g}" for agent in owners]
+    cells = front_cells(fronts, study.objectives)
     cells["configuration"] = [_copied(config) for front in fronts.values() for config in front.configs]
-    return [("table", (cells, owners))]
+    return [("table", (cells, cells["agent"]))] if cells["agent"] else []
+
+
+def _outputs(pen: _Pen) -> list[Part]:
+    """Return pictures of some agents' outputs, and the shares of feasible trials of all agents."""
+    (agents, which), hues = agents_shown(pen.shown), named_agents(pen.study)
+    pictures: Pictures = {
+        (heading_of(pen.shown, agent), f"Outputs of the trials of {agent}"): partial(
+            draw_outputs, study=pen.shown, agent=agent, styles=pen.styles, colours=hues
+        )
+        for agent in agents
+    }
+    if "feasible" in pen.shown.trials.columns and len(agents) > 1:
+        caption = "Share of each agent's trials that holds its limits"
+        pictures[caption, caption] = partial(draw_shares, study=pen.shown, styles=pen.styles)
+    said = f"{explained(pen.shown)}; {which}" if which else explained(pen.shown)
+    return [("text", said[0].upper() + said[1:]), *pen.pictures(pictures, _SMALL)]
 
 
 def _copied(config: Mapping[str, Any]) -> Markup:

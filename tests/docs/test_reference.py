@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
+import reference
 import typer
 
 from fbo_flower.app.config import AppConfig
@@ -14,11 +14,6 @@ from fbo_flower.cli.main import app
 from fbo_flower.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
-spec = importlib.util.spec_from_file_location("reference", ROOT / ".ci" / "reference.py")
-assert spec is not None
-assert spec.loader is not None
-reference = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(reference)
 
 
 @pytest.mark.parametrize("name", reference.PAGES)

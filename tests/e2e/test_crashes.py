@@ -1,19 +1,22 @@
-"""Processes that are killed: no observation is lost, and none is made twice."""
+"""Processes that are killed: no observation is lost, and none is made twice, also without a barrier."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
-from deployment import Deployment, nodes
+from flower_runtime import Deployment, nodes
 from waiting import LIMIT
 
-from fbo_flower.study import Study
+from fbo_flower.study import Study, Table
 
 pytestmark = [pytest.mark.e2e, pytest.mark.deployment]
 APP = Path(__file__).parent / "slow_app"
@@ -25,24 +28,22 @@ CONNECTED = "SuperNode ID"  # in the log of a SuperNode that was admitted
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
     with Deployment(tmp_path / "flower", secure=True) as deployment:
         deployment.start_superlink()
-        for number in range(3):
-            deployment.register(number)
-            start_node(deployment, number)
         yield deployment
 
 
-def start_node(deployment: Deployment, number: int, seconds: int = SECONDS) -> None:
-    own = {
-        "journal": str(deployment.home / f"agent-{number}.db"),
-        "traces": str(deployment.home / f"traces-{number}"),
-        "seconds": seconds,
-    }
-    deployment.start_supernode(number, nodes(3)[number] | own)
+def start_node(deployment: Deployment, number: int, seconds: int = SECONDS, **more: object) -> None:
+    files = {name: str(deployment.home / f"{name}-{number}") for name in ("journal", "traces")}
+    deployment.start_supernode(number, nodes(3)[number] | files | {"seconds": seconds} | more)
+
+
+def start_nodes(deployment: Deployment, *seconds: int) -> None:
+    for number, evaluation in enumerate(seconds):
+        deployment.register(number)
+        start_node(deployment, number, evaluation)
 
 
 def restart_node(deployment: Deployment, number: int, seconds: int = SECONDS) -> None:
     """Start a node as systemd does: again and again until the SuperLink has missed the first."""
-
     name = f"node-{number}"
     before = deployment.log(name).count(CONNECTED)
 
@@ -103,20 +104,22 @@ def in_process(out: Path, num_rounds: int) -> Study:
     return Study.load(out)
 
 
+def values_of(trials: Table) -> dict[int, float]:
+    """Trial -> value of trials that were told."""
+    return dict(zip(trials["trial"].tolist(), trials["value"].tolist(), strict=True))
+
+
 def check_against_traces(deployment: Deployment, study: Study) -> None:
     for number in range(3):
-        own = study.trials["agent"] == str(number)
-        disclosed = dict(
-            zip(study.trials["trial"][own].tolist(), study.trials["value"][own].tolist(), strict=True)
-        )
-        assert len(disclosed) == own.sum(), "a trial was told twice"
-        assert disclosed == ended(deployment, number)
-        assert sorted(disclosed) == list(range(len(disclosed)))
+        own = study.trials.where(agent=str(number))
+        assert own["trial"].tolist() == list(range(len(own))), "none is missing, none told twice"
+        assert values_of(own) == ended(deployment, number)
 
 
 def test_a_supernode_that_is_killed_in_mid_evaluation_goes_on_where_it_was(
     deployment: Deployment, tmp_path: Path
 ) -> None:
+    start_nodes(deployment, SECONDS, SECONDS, SECONDS)
     run_id = submit(deployment, num_rounds=5, out=str(tmp_path / "out"))
     deployment.wait_until(lambda: len(traces(deployment, 1)) == 3, "the second evaluation to begin")
     deployment.kill("node-1")
@@ -134,6 +137,7 @@ def test_a_supernode_that_is_killed_in_mid_evaluation_goes_on_where_it_was(
 def test_a_superlink_that_is_killed_is_resumed_from_the_journal_of_its_study(
     deployment: Deployment, tmp_path: Path
 ) -> None:
+    start_nodes(deployment, SECONDS, SECONDS, SECONDS)
     journal = {"journal": str(tmp_path / "study.db"), "out": str(tmp_path / "out"), "num_rounds": 4}
     submit(deployment, **journal)
     deployment.wait_until(
@@ -146,3 +150,62 @@ def test_a_superlink_that_is_killed_is_resumed_from_the_journal_of_its_study(
     study = Study.load(tmp_path / "out")
     check_against_traces(deployment, study)
     assert study.trials == in_process(tmp_path / "expected", 4).trials
+
+
+def test_fast_devices_go_on_while_others_are_slow_or_dead_and_the_study_is_resumed(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """Three devices of different speed: one is killed, and so is the server."""
+    start_nodes(deployment, 0, 1, 25)
+    settings = {
+        "journal": str(tmp_path / "study.db"), "out": str(tmp_path / "out"),
+        "algorithm": "fts", "num_rounds": 4, "mode": "async", "num_initial": 1,
+    }  # fmt: skip
+    submit(deployment, **settings)
+    deployment.wait_until(lambda: len(traces(deployment, 1)) >= 3, "the second evaluation of node 1")
+    deployment.kill("node-1")
+    before = len(ended(deployment, 0))
+    deployment.wait_until(lambda: len(ended(deployment, 0)) > before, "node 0 to go on without node 1")
+    deployment.kill("superlink")
+    deployment.start_superlink()
+    restart_node(deployment, 1, 1)
+    finished(deployment, submit(deployment, **settings))
+
+    study = Study.load(tmp_path / "out")
+    assert study.run("fts")["mode"] == "async"
+    told = Counter(study.trials["agent"].tolist())
+    made = {str(number): len(ended(deployment, number)) for number in range(3)}
+    for agent, number in told.items():
+        assert made[agent] - number in (0, 1), "at most the evaluation at hand is not told at the end"
+        mine = study.trials.where(agent=agent)
+        assert mine["trial"].tolist() == list(range(number)), "none is missing, none told twice"
+        assert values_of(mine).items() <= ended(deployment, int(agent)).items()
+    assert told["0"] > told["2"]
+    assert told["1"] > 1, "it goes on where it was"
+    assert len(study.replies) == sum(told.values())
+
+
+def test_a_worker_that_is_killed_costs_its_own_trial(deployment: Deployment, tmp_path: Path) -> None:
+    deployment.register(0)
+    start_node(deployment, 0, 8, num_parallel=2)  # long enough for a second evaluation to begin, and a kill
+    run_id = submit(
+        deployment, num_agents=1, num_rounds=2, num_initial=4, out=str(tmp_path / "out"), algorithm="fts"
+    )
+    deployment.wait_until(lambda: len(traces(deployment, 0)) >= 2, "two evaluations at once")
+    (first, trial, worker), (second, other, neighbour) = traces(deployment, 0)[:2]
+    assert (first, second, {trial, other}) == ("begin", "begin", {"0", "1"})
+    assert worker != neighbour, "each is in a process of its own"
+    os.kill(int(worker), signal.SIGKILL)
+    finished(deployment, run_id)
+
+    study = Study.load(tmp_path / "out")
+    trials, spans = study.trials, study.times
+    assert trials["trial"].tolist() == [0, 1, 2, 3, 4]
+    lost = trials["trial"] == int(trial)
+    assert np.isnan(trials["value"][lost]).all()
+    assert "SIGKILL" in trials["failure"][lost][0]
+    assert values_of(trials.take(~lost)) == ended(deployment, 0)
+    assert all(words[1] != trial for words in traces(deployment, 0) if words[0] == "end")
+    pair = spans["trial"] >= 2  # the second batch of the initial design, with a new worker
+    started, stopped = spans["started"][pair][:2], spans["ended"][pair][:2]
+    assert started.max() < stopped.min(), "they ran at the same time"

@@ -6,62 +6,48 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-from deployment import SCRIPTS, Deployment, free_ports
-from flower_runtime import ROOT
+from blocks import blocks
+from flower_runtime import ROOT, SCRIPTS, Deployment, free_ports
 from waiting import LIMIT
 
 from fbo_flower.clients.own_answer import read_answers
 from fbo_flower.study import Study
 
-DOCUMENT = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+PAGE = "docs/deploy.md"
+BLOCKS = blocks(PAGE)
 PORTS = ("8000", "9094", "9095", "9096", "9097")
 
 
-@dataclass(frozen=True)
-class Block:
-    """A code block: its language, what it is for, and its text."""
-
-    language: str
-    tag: str
-    text: str
-
-
-def blocks() -> list[Block]:
-    found = re.findall(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
-    return [Block(*parts) for parts in found]
-
-
 def services() -> dict[str, str]:
-    return {b.tag.removeprefix("service="): b.text.strip() for b in blocks() if b.tag.startswith("service=")}
+    return {b.tag.removeprefix("service="): b.text.strip() for b in BLOCKS if b.tag.startswith("service=")}
 
 
 def test_every_block_is_one_that_is_run_or_compared() -> None:
-    assert {block.language for block in blocks()} == {"bash", "ini", "text"}
-    assert {block.tag.split("=")[0] for block in blocks()} == {"", "service", "stop"}
+    assert {block.language for block in BLOCKS} == {"bash", "ini", "text"}
+    assert {block.tag.split("=")[0] for block in BLOCKS} == {"", "service", "stop"}
     assert list(services()) == ["superlink", "north", "south", "east", "west"]
-    assert sum(block.language == "ini" for block in blocks()) == 2
-    (other,) = [block.text for block in blocks() if block.language == "text"]
+    assert sum(block.language == "ini" for block in BLOCKS) == 2
+    (other,) = [block.text for block in BLOCKS if block.language == "text"]
     assert all(line.startswith("pip install ") for line in other.splitlines()), "needs an index: not run here"
 
 
 def test_the_units_start_what_the_terminal_starts() -> None:
     commands = [
         line.removeprefix("ExecStart=").replace("/home/federation/venv/bin/", "")
-        for block in blocks()
+        for block in BLOCKS
         if block.language == "ini"
         for line in block.text.splitlines()
         if line.startswith("ExecStart=")
     ]
     assert commands == [services()["superlink"], services()["north"]]
-    for block in blocks():
+    for block in BLOCKS:
         if block.language == "ini":
             assert "Restart=always" in block.text
-    named = set(re.findall(r"systemctl [^`]*?(flower-\w+)", DOCUMENT))
+    named = set(re.findall(r"systemctl [^`]*?(flower-\w+)", (ROOT / PAGE).read_text(encoding="utf-8")))
     assert named == {"flower-superlink"}
 
 
@@ -125,7 +111,7 @@ def test_the_commands_make_the_federation(deployment: Deployment) -> None:
         else:
             deployment.wait_until(lambda: "SuperNode ID" in deployment.log(name), f"{name} to connect")
 
-    for block in blocks():
+    for block in BLOCKS:
         kind, _, name = block.tag.partition("=")
         if block.language != "bash":
             continue

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deployment import Deployment, nodes
-from flower_runtime import ROOT
+from flower_runtime import ROOT, Deployment, nodes
 from waiting import LIMIT
 
+from fbo_flower.federated import TunedFederation
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.study import Study
 
@@ -28,40 +28,32 @@ def check_run(deployment: Deployment, algorithm: str, tmp_path: Path) -> None:
     config |= {"seed": 5, "out": str(tmp_path / "deployed")}
     run = deployment.run(ROOT, " ".join(f"{key}={json.dumps(value)}" for key, value in config.items()))
     assert run.status == "finished:completed", run.log + deployment.log("superlink")
-    expected = simulate(
-        problem,
-        agents=3,
-        algorithm=algorithm,
-        num_rounds=num_rounds,
-        seed=5,
-        engine="inline",
-        keep=Keep(out=tmp_path / "inline"),
-    )
+    keep = Keep(out=tmp_path / "inline")
+    expected = simulate(problem, None, 3, algorithm, num_rounds, seed=5, engine="inline", keep=keep)
     study = Study.load(tmp_path / "deployed")
-    assert study.trials == expected.trials
-    assert study.recommendations == expected.recommendations
-    assert study.models == expected.models
-    assert study.judgements == expected.judgements
+    for name in ("trials", "recommendations", "models", "judgements"):
+        assert getattr(study, name) == getattr(expected, name)
     assert study.rounds["failures"].sum() == study.rounds["refused"].sum() == 0
+
+
+def federation(home: Path, number: int, secure: bool = False) -> Iterator[Deployment]:
+    with Deployment(home, secure=secure) as deployment:
+        deployment.start_superlink()
+        for node, config in enumerate(nodes(number)):
+            if secure:
+                deployment.register(node)
+            deployment.start_supernode(node, config)
+        yield deployment
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with Deployment(tmp_path_factory.mktemp("plain")) as deployment:
-        deployment.start_superlink()
-        for number, config in enumerate(nodes(3)):
-            deployment.start_supernode(number, config)
-        yield deployment
+    yield from federation(tmp_path_factory.mktemp("plain"), 3)
 
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with Deployment(tmp_path_factory.mktemp("secure"), secure=True) as deployment:
-        deployment.start_superlink()
-        for number, config in enumerate(nodes(3)):
-            deployment.register(number)
-            deployment.start_supernode(number, config)
-        yield deployment
+    yield from federation(tmp_path_factory.mktemp("secure"), 3, secure=True)
 
 
 def test_three_supernodes_give_the_trials_of_the_run_in_process(plain: Deployment, tmp_path: Path) -> None:
@@ -75,14 +67,11 @@ def test_a_federation_with_tls_and_known_nodes_gives_the_trials_of_the_run_in_pr
     check_run(secure, algorithm, tmp_path)
 
 
-def test_an_unregistered_node_is_refused(secure: Deployment) -> None:
+def test_a_node_without_a_key_or_with_one_that_nobody_registered_is_refused(secure: Deployment) -> None:
     secure.make_key("stranger")
     process = secure.start_supernode(3, nodes(4)[3], key="stranger", name="stranger")
     assert process.wait(LIMIT) == 1
     assert "Failed to activate SuperNode" in secure.log("stranger")
-
-
-def test_a_node_without_a_key_is_refused(secure: Deployment) -> None:
     command = ["flower-supernode", "--root-certificates", "ca.crt", "--superlink", f"127.0.0.1:{secure.port}"]
     process = secure.start("keyless", *command, "--port", str(secure.node_ports[4]))
     assert process.wait(LIMIT) == 1
@@ -98,18 +87,28 @@ def test_plain_text_is_refused(secure: Deployment, tmp_path: Path) -> None:
     (home / "config.toml").write_text(
         f'[superlink.tests]\naddress = "127.0.0.1:{secure.port}"\ninsecure = true\n'
     )
-    assert secure.command("flwr", "list", "tests", extra={"FLWR_HOME": str(home)}).returncode != 0
+    assert secure.command("flwr", "list", "tests", FLWR_HOME=str(home)).returncode != 0
 
 
 def test_a_certificate_of_another_authority_is_refused(secure: Deployment) -> None:
-    trusting = ssl.create_default_context(cafile=secure.home / "ca.crt")
-    with (
-        socket.create_connection(("127.0.0.1", secure.port), timeout=LIMIT) as connection,
-        trusting.wrap_socket(connection, server_hostname="127.0.0.1") as wrapped,
-    ):
-        assert wrapped.version() in {"TLSv1.2", "TLSv1.3"}
-    with (
-        socket.create_connection(("127.0.0.1", secure.port), timeout=LIMIT) as connection,
-        pytest.raises(ssl.SSLCertVerificationError),
-    ):
-        ssl.create_default_context().wrap_socket(connection, server_hostname="127.0.0.1")
+    def connected(context: ssl.SSLContext) -> str | None:
+        with (
+            socket.create_connection(("127.0.0.1", secure.port), timeout=LIMIT) as connection,
+            context.wrap_socket(connection, server_hostname="127.0.0.1") as wrapped,
+        ):
+            return wrapped.version()
+
+    assert connected(ssl.create_default_context(cafile=secure.home / "ca.crt")) in {"TLSv1.2", "TLSv1.3"}
+    with pytest.raises(ssl.SSLCertVerificationError):
+        connected(ssl.create_default_context())
+
+
+def test_the_example_that_tunes_a_federation_runs_over_supernodes(tmp_path: Path) -> None:
+    for deployment in federation(tmp_path / "federation", 4):
+        example, out = ROOT / "examples" / "tune-federation", tmp_path / "out"
+        run = deployment.run(example, f'num-clients=4 rounds=2 budget=8 out="{out}"')
+        assert run.status == "finished:completed", run.log + deployment.log("superlink")
+        result = TunedFederation.load(out)
+        assert 8 <= result.client_rounds < 12
+        assert result.trials["rounds"].sum() == 2 * 2  # two trials side by side, two clients each
+        assert (result.curves["trained"] == 2).all()

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from deployment import Deployment
+from flower_runtime import Deployment
 
 from fbo_flower.cli.new import new_app
 from fbo_flower.study import Study

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deployment import Deployment, nodes
+from flower_runtime import Deployment, nodes
 from waiting import LIMIT
 
 from fbo_flower import Float, Int, SearchSpace, client_app

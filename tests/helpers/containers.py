@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,6 @@ class Image:
     """What a Dockerfile has made: its layer and how its containers start."""
 
     layer: Path
-    base: str = ""
     environment: dict[str, str] = field(default_factory=lambda: {"PATH": BASE_PATH})
     user: str = "0:0"
     directory: str = "/"
@@ -66,51 +65,38 @@ class Machine:
     holder: subprocess.Popen[bytes]
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def inside(self, *words: str, network: bool) -> list[str]:
-        """Return a command that runs another one with the machine's mounts."""
-        entered = ["nsenter", f"--mount=/proc/{self.holder.pid}/ns/mnt"]
-        if network:
-            entered.append(f"--net=/proc/{self.holder.pid}/ns/net")
-        return [*entered, *words]
+    def inside(self, script: str, *, network: bool = False) -> list[str]:
+        """Return a command that runs lines of the shell with the machine's mounts."""
+        spaces = f"/proc/{self.holder.pid}/ns"
+        entered = [f"--mount={spaces}/mnt", *([f"--net={spaces}/net"] if network else [])]
+        return ["nsenter", *entered, "sh", "-euc", script]
+
+    def do(self, *lines: str, text: str = "") -> None:
+        """Run lines of the shell; `text` is their input."""
+        subprocess.run(self.inside("\n".join(lines)), input=text.encode(), check=True)
 
     def mounted(self, name: str, layers: Sequence[Path], volumes: Mapping[Path, str]) -> Path:
         """Mount a root directory over read-only layers, the uppermost first; return where it is."""
-        upper, work, root = (self.home / name / part for part in ("layer", "work", "root"))
-        for path in (upper, work, root):
-            path.mkdir(parents=True, exist_ok=True)
-        below = ":".join([*map(str, layers), "/"])
-        mounts = [
-            [
-                "mount",
-                "-t",
-                "overlay",
-                name,
-                "-o",
-                f"lowerdir={below},upperdir={upper},workdir={work}",
-                str(root),
-            ],
-            ["mount", "-t", "proc", "proc", f"{root}/proc"],
-            ["mount", "--bind", "/dev", f"{root}/dev"],
-            ["mount", "-t", "tmpfs", "-o", "mode=1777", "tmp", f"{root}/tmp"],
-        ]
-        for source, target in volumes.items():
-            mounts.append(["mount", "--bind", str(source), f"{root}{target}"])
-        for mount in mounts:
-            if mount[-1] != str(root):
-                subprocess.run(
-                    self.inside("mkdir", "-p", mount[-1], network=False), check=True, capture_output=True
-                )
-            subprocess.run(self.inside(*mount, network=False), check=True, capture_output=True)
+        home, below = self.home / name, ":".join([*map(str, layers), "/"])
+        over = f"lowerdir={below},upperdir={home}/layer,workdir={home}/work"
+        root = home / "root"
+        self.do(
+            f"mkdir -p {home}/layer {home}/work {root}",
+            f"mount -t overlay {name} -o {over} {root}",
+            f"mount -t proc proc {root}/proc",
+            f"mount --bind /dev {root}/dev",
+            f"mount -t tmpfs -o mode=1777 tmp {root}/tmp",
+            *(f"mkdir -p {root}{target}; mount --bind {of} {root}{target}" for of, target in volumes.items()),
+        )
         return root
 
-    def command(self, image: Image, root: Path, words: Sequence[str], *, network: bool) -> list[str]:
+    def command(self, image: Image, root: Path, words: Sequence[str], *, network: bool = False) -> list[str]:
         """Return the command of a process in a root directory, with an image's user and environment only."""
         environment = [f"{name}={value}" for name, value in image.environment.items()]
         there = f"cd {shlex.quote(image.directory)} && exec {shlex.join(words)}"
         chroot = ["chroot", f"--userspec={image.user}", "--groups=", str(root)]
-        return self.inside(
-            *chroot, "/usr/bin/env", "-i", *environment, "/bin/sh", "-c", there, network=network
-        )
+        clean = ["/usr/bin/env", "-i", *environment, "/bin/sh", "-c", there]
+        return self.inside(f"exec {shlex.join([*chroot, *clean])}", network=network)
 
     def build(self, dockerfile: Path, context: Path) -> Image:
         """Follow a Dockerfile; every RUN line is executed as its user."""
@@ -119,41 +105,37 @@ class Machine:
         image = Image(self.home / name / "layer")
         for word, argument in instructions(dockerfile):
             if word == "FROM":
-                image.base = argument
                 self._pretend_base(root)
             elif word == "RUN":
                 # what a base image and a network would give: an interpreter, a package index
                 environment = {"HOME": "/root", "PIP_DISABLE_PIP_VERSION_CHECK": "1", **image.environment}
-                stage = Image(
-                    image.layer, environment=environment, user=image.user, directory=image.directory
-                )
-                subprocess.run(self.command(stage, root, words_of(argument), network=False), check=True)
+                stage = replace(image, environment=environment)
+                subprocess.run(self.command(stage, root, words_of(argument)), check=True)
             elif word == "COPY":
-                self._copy(context, root, argument)
+                owner = re.match(r"--chown=(\S+)\s+", argument)
+                *sources, target = shlex.split(argument[owner.end() if owner else 0 :])
+                for source in sources:
+                    place = f"{root}{target}{Path(source).name if target.endswith('/') else ''}"
+                    self.do(
+                        f"mkdir -p $(dirname {place}); cp -rT {context / source} {place}",
+                        f"find {place} -name __pycache__ -prune -exec rm -r {{}} +",
+                        f"chown -R {owner[1]} {place}" if owner else "",
+                    )
             elif word == "ENV":
                 image.environment |= dict(part.split("=", 1) for part in shlex.split(argument))
-            elif word == "USER":
-                image.user = argument
-            elif word == "WORKDIR":
-                image.directory = argument
+            elif word in {"USER", "WORKDIR"}:
+                setattr(image, "user" if word == "USER" else "directory", argument)
             elif word in {"ENTRYPOINT", "CMD"}:
                 setattr(image, "entrypoint" if word == "ENTRYPOINT" else "command", words_of(argument))
             elif word != "EXPOSE":
                 raise ValueError(f"{dockerfile.name}: {word} is not known here")
-        subprocess.run(self.inside("umount", "--recursive", str(root), network=False), check=True)
+        self.do(f"umount --recursive {root}")
         return image
 
     def start(
         self, image: Image, name: str, service: Mapping[str, Any], volumes: Mapping[str, Path], log: Path
     ) -> subprocess.Popen[bytes]:
         """Start a service's process in a new container; its output goes into a file."""
-        words = [*service.get("entrypoint", image.entrypoint), *service.get("command", image.command)]
-        return self.execute(image, self.container(image, name, service, volumes), words, log)
-
-    def container(
-        self, image: Image, name: str, service: Mapping[str, Any], volumes: Mapping[str, Path]
-    ) -> Path:
-        """Return the root directory of a service's new container."""
         found: dict[Path, str] = {}
         for entry in service.get("volumes", ()):
             source, target = entry.split(":")[:2]
@@ -163,11 +145,9 @@ class Machine:
                 os.chown(path, place.stat().st_uid, place.stat().st_gid)
             found[path] = target
         root = self.mounted(name, [image.layer], found)
-        hosts = "127.0.0.1 localhost superlink\n"
-        subprocess.run(
-            self.inside("tee", f"{root}/etc/hosts", network=False), input=hosts.encode(), check=True
-        )
-        return root
+        self.do(f"cat > {root}/etc/hosts", text="127.0.0.1 localhost superlink\n")
+        words = [*service.get("entrypoint", image.entrypoint), *service.get("command", image.command)]
+        return self.execute(image, root, words, log)
 
     def execute(self, image: Image, root: Path, words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         """Start a further process in a container."""
@@ -184,26 +164,8 @@ class Machine:
         interpreter = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
         script = f'#!/bin/sh\nexec {interpreter} "$@"\n'  # a link would hide where its library is
         place = f"{root}/usr/local/bin/python"
-        write = self.inside("sh", "-c", f"rm -f {place}; cat > {place}; chmod 755 {place}", network=False)
-        subprocess.run(write, input=script.encode(), check=True)
-        for parent in reversed(interpreter.resolve().parents):
-            subprocess.run(self.inside("chmod", "o+x", f"{root}{parent}", network=False), check=True)
-
-    def _copy(self, context: Path, root: Path, argument: str) -> None:
-        owner = re.match(r"--chown=(\S+)\s+", argument)
-        *sources, target = shlex.split(argument[owner.end() if owner else 0 :])
-        for source in sources:
-            place = f"{root}{target}{Path(source).name if target.endswith('/') else ''}"
-            with tempfile.TemporaryDirectory() as directory:
-                copied = Path(directory, "copied")
-                if (context / source).is_dir():
-                    shutil.copytree(context / source, copied, ignore=shutil.ignore_patterns("__pycache__"))
-                else:
-                    shutil.copy(context / source, copied)
-                subprocess.run(self.inside("mkdir", "-p", str(Path(place).parent), network=False), check=True)
-                subprocess.run(self.inside("cp", "-r", str(copied), place, network=False), check=True)
-            if owner:
-                subprocess.run(self.inside("chown", "-R", owner[1], place, network=False), check=True)
+        self.do(f"rm -f {place}; cat > {place}; chmod 755 {place}", text=script)
+        self.do(f"chmod o+x {' '.join(f'{root}{parent}' for parent in interpreter.resolve().parents)}")
 
 
 @contextlib.contextmanager

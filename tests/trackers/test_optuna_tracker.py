@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deployment import free_ports
+from flower_runtime import free_ports
 from tracked import SPACE, score, tune
 from waiting import wait_until
 

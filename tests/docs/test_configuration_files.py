@@ -1,0 +1,132 @@
+"""Workflows and containers: valid, pinned, and no word in them that the repository does not have.
+
+What can be known without building an image; `tests/e2e` follows every line of the Dockerfiles.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import tomllib
+from collections import defaultdict
+from importlib.metadata import entry_points, version
+from pathlib import Path
+
+import pytest
+import yaml
+from flower_runtime import ROOT, SCRIPTS
+from packaging.requirements import Requirement
+
+from containers import instructions, words_of
+
+CONTAINERS = ROOT / "containers"
+DOCKERFILES = sorted(CONTAINERS.glob("*.Dockerfile"))
+COMPOSE = CONTAINERS / "compose.yaml"
+SERVICES = yaml.safe_load(COMPOSE.read_text())["services"]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def said(*words: object) -> str:
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_workflows_and_the_compose_file_follow_their_schemas_and_hadolint_has_no_complaint() -> None:
+    for schema, files in (("github-workflows", WORKFLOWS), ("compose-spec", [COMPOSE])):
+        said(SCRIPTS / "check-jsonschema", "--builtin-schema", f"vendor.{schema}", *files)
+    if not (SCRIPTS / "hadolint").exists():
+        pytest.skip("hadolint has no package for this system")
+    assert json.loads(said(SCRIPTS / "hadolint", "-f", "json", *DOCKERFILES)) == []
+
+
+# workflows
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_runs_what_exists_and_may_do_little(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text())
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    text = "\n".join(step["run"] for step in steps if step.get("run"))
+    assert set(re.findall(r"\bmake ([a-z0-9-]+)", text)) <= TARGETS
+    for name in re.findall(r"(?:bash|python) (\.?[\w/]+(?:\.py|/run))", text):
+        assert (ROOT / name).is_file(), name
+    assert set(workflow["permissions"]) == {"contents"}, "more only in the job that needs it"
+    assert all("@" in step["uses"] for step in steps if "uses" in step)
+    assert all("timeout-minutes" in job for job in workflow["jobs"].values() if len(job["steps"]) > 2)
+
+
+def test_the_tests_run_on_every_python_that_the_package_names() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
+    named = [c.rsplit(" ", 1)[1] for c in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", c)]
+    assert workflow["jobs"]["tests"]["strategy"]["matrix"]["python"] == named
+
+
+# containers
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)
+def test_an_image_is_pinned_runs_without_root_and_copies_what_reaches_the_build(path: Path) -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for word, argument in instructions(path):
+        found[word].append(argument)
+    assert found["FROM"]
+    assert all(re.fullmatch(r"[\w./-]+:\d+\.\d+\.\d+-[\w.-]+", base) for base in found["FROM"])
+    user = found["USER"][-1]
+    assert user.split(":")[0].isdigit()
+    assert user.split(":")[0] != "0"
+    environment = dict(part.split("=", 1) for text in found["ENV"] for part in shlex.split(text))
+    assert any(f"chown -R {user} {environment['HOME']}" in text for text in found["RUN"])
+    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    for argument in found["COPY"]:
+        *sources, _ = [part for part in shlex.split(argument) if not part.startswith("--")]
+        assert all((ROOT / source).exists() for source in sources)
+        assert {source.split("/")[0] for source in sources} <= let_in
+
+
+def test_pinned_versions_are_those_that_the_package_allows_and_its_own() -> None:
+    lines = (CONTAINERS / "constraints.txt").read_text().splitlines()
+    pinned = dict(line.lower().replace("_", "-").split("==") for line in lines if "==" in line)
+    for requirement in map(Requirement, PROJECT["dependencies"]):
+        assert requirement.specifier.contains(pinned[requirement.name.lower()]), str(requirement)
+    text = "".join(path.read_text() for path in CONTAINERS.rglob("*") if path.is_file())
+    assert set(re.findall(r"fbo-super(?:link|node):([\d.]+\d)", text)) == {version("fbo-flower")}
+
+
+def test_a_wrong_option_in_a_command_would_be_noticed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, set[str]] = defaultdict(set)  # program -> options
+    entrypoints = {}
+    for path in DOCKERFILES:
+        words = dict(instructions(path))
+        entrypoints[path.stem] = words_of(words["ENTRYPOINT"])
+        program, *given = entrypoints[path.stem] + words_of(words["CMD"])
+        asked[program] |= {word.split("=")[0] for word in given if word.startswith("--")}
+    nodes = [s for s in SERVICES.values() if "supernode" in s["build"]["dockerfile"]]
+    assert len(nodes) == 3
+    for service in nodes:
+        program, *given = entrypoints["supernode"] + service["command"]
+        asked[program] |= {word.split("=")[0] for word in given if word.startswith("--")}
+    for program, options in asked.items():
+        (installed,) = entry_points(group="console_scripts", name=program)
+        monkeypatch.setattr("sys.argv", [program, "--help"])
+        with pytest.raises(SystemExit):
+            installed.load()()
+        text = capsys.readouterr().out
+        assert text
+        assert [option for option in options if not re.search(rf"{option}\b", text)] == [], program
+
+
+def test_nodes_share_nothing_but_the_server() -> None:
+    names = ["north", "south", "east"]
+    volumes = [set(SERVICES[name]["volumes"]) for name in names]
+    assert all(not (a & b) for i, a in enumerate(volumes) for b in volumes[:i])
+    for name in names:
+        (config,) = [w for w in SERVICES[name]["command"] if w.startswith("--node-config=")]
+        assert f'agent="{name}"' in config
+        assert 'journal="/app/node/' in config
