@@ -172,22 +172,27 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         check_number("num_initial", self.num_initial, 2, 10_000, integer=True)
         check_choice("y_transform", self.y_transform, ("winsorise", "standardise"))
         check_secure_sums(self.secure_sums)
-        if not isinstance(self.shared_outputs, tuple) or len(self.shared_outputs) > MOST_OUTPUTS:
-            raise ConfigError(
-                f"shared_outputs: expected at most {MOST_OUTPUTS} names, got {self.shared_outputs!r:.200}"
-            )
+        names = self.shared_outputs
+        is_list = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
+        if not is_list or not len(set(names)) == len(names) <= MOST_OUTPUTS:
+            raise ConfigError(f"shared_outputs: expected up to {MOST_OUTPUTS} names, got {names!r:.200}")
 
     @property
     def num_values(self) -> int:
         """The number of values of a row, `S`."""
         return max(1, len(self.shared_outputs))
 
+    @property
+    def _names(self) -> AnyArray:
+        """The names of a row's values, as bytes."""
+        return np.frombuffer("\n".join(self.shared_outputs).encode(), dtype=np.uint8)
+
     def for_outputs(self, names: tuple[str, ...]) -> Self:
         unknown = [name for name in self.shared_outputs if name not in names]
         if unknown:
             raise ConfigError(
                 f"shared_outputs: expected some of {', '.join(names) or 'none'}, which all agents share, got "
-                f"{', '.join(map(str, unknown))}"
+                f"{', '.join(unknown)}"
             )
         return replace(self, shared_outputs=self.shared_outputs or names)
 
@@ -300,13 +305,16 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         ]
 
     def export_messages(self, state: FedEIState) -> dict[str, AnyArray]:
-        return {"rows": state.rows, "level": state.level} if len(state.rows) else {}
+        if not len(state.rows):
+            return {}
+        return {"rows": state.rows, "level": state.level, "outputs": self._names}
 
     def warm_start(self, state: FedEIState, messages: Mapping[str, AnyArray]) -> FedEIState:
         """Return a state with an earlier study's pool."""
         rows, level = (floats(messages.get(name, np.empty(0))) for name in ("rows", "level"))
         bounds = _bounds(state.rows.shape[1], self.num_values)
         fits = rows.shape[1:] == state.rows.shape[1:] and level.shape == state.level.shape
+        fits = fits and np.array_equal(messages.get("outputs", np.empty(0)), self._names)
         if not fits or not slots.within(rows, *bounds).all() or not np.isfinite(level).all():
             raise ConfigError(
                 f"warm_start: expected rows (m, {state.rows.shape[1]}) and level {state.level.shape} of a "

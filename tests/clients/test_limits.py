@@ -20,6 +20,7 @@ from fbo_flower.clients import OwnAnswer, TuningAgent
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage.agent_journal import read_ledger
 from fbo_flower.strategies import ExpectedImprovement as Strategy
+from fbo_flower.strategies import FedEI
 from fbo_flower.study import Study
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
@@ -112,6 +113,15 @@ def test_an_output_that_an_operator_keeps_is_named_at_registration_and_excludes_
             agent(kept, disclose=disclose)
     with pytest.raises(ConfigError, match=r"private: expected some of several outputs \(gain, latency_ms\)"):
         agent(node(private="watts"), disclose="none")
+
+
+def test_a_federation_shares_what_no_operator_keeps() -> None:
+    kept = {1: {"private": "latency_ms"}}
+    grid = agents(3, measured, space=SPACE, disclose="none", node_configs=kept, **GOALS)
+    study = FedEI(seed=1, num_agents=3, num_candidates=64).start(grid, num_rounds=4).study
+    (run,) = study.settings["runs"]
+    assert run["options"]["shared_outputs"] == ["gain"]
+    assert run["privacy"]["sums_made"] == 4
 
 
 def test_an_agent_refuses_an_algorithm_that_models_one_number() -> None:

@@ -161,9 +161,7 @@ class LocalEI(EIOptions[State]):
         model = yield from self.model(task, agent_state)
         sampled = space.snap(sobol(NUM_SAMPLED, space.dimension, rng))
         z = space.features(np.concatenate([sampled, model.centres, history.points]))
-        kind: Any = type(model.improvement)
-        found = kind.stacked([model.improvement]).moments(z[None])[:2]
-        mean, stddev = (part.reshape(-1, len(z)) for part in found)
+        mean, stddev = model.improvement.moments(z)
         least = np.full(1, -np.inf)
         if isinstance(model.improvement, FeasibleImprovement):
             least = model.improvement.goal.least

@@ -221,10 +221,14 @@ class FeasibleImprovement(Stackable):
     def shape(self) -> tuple[object, ...]:
         return tuple(process.shape for process in self.processes)
 
+    def moments(self, z: Array) -> tuple[Array, Array]:
+        """Return means and standard deviations `(O, m)` at points `z (m, F)`."""
+        mean, stddev, _ = self.stacked([self]).moments(z[None])
+        return mean[0], stddev[0]
+
     def liked(self, z: Array) -> Array:
         """Return `Goal.liked` of points `z (m, F)`, `(m,)`."""
-        mean, stddev = self.stacked([self]).moments(z[None])[:2]
-        return self.goal.liked(mean[0], stddev[0])
+        return self.goal.liked(*self.moments(z))
 
     @staticmethod
     def stacked(functions: Sequence[FeasibleImprovement]) -> FeasibleStack:

@@ -92,6 +92,11 @@ class GuidedImprovement(Stackable):
         k = stack.covariances(z[None], slopes=False)[0]
         return np.asarray((k @ stack.alpha[:, :, None])[0, :, 0], dtype=np.float64)
 
+    def moments(self, z: Array) -> tuple[Array, Array]:
+        """Return mean and standard deviation `(1, m)` at points `z (m, F)`, as of one output."""
+        mean, stddev, _ = self.stacked([self]).moments(z[None])
+        return mean, stddev
+
     @property
     def shape(self) -> tuple[object, ...]:
         rows = None if self.shared is None else self.shared.rows.x.shape

@@ -161,9 +161,14 @@ def test_an_agent_without_the_shared_outputs_refuses_the_task() -> None:
 
 def test_an_earlier_study_with_other_outputs_is_refused() -> None:
     state = ALGORITHM.init(Federation(SQUARE, ("0", "1"), outputs=NAMES), np.random.default_rng(0))
-    messages = {"rows": np.full((5, 3), 0.5), "level": np.ones(trend.NUM_SUMS)}
-    with pytest.raises(ConfigError, match=r"warm_start: expected rows \(m, 4\) and level \(14,\)"):
-        ALGORITHM.warm_start(state, messages)
+    rows, level = np.full((5, 4), 0.5), np.ones(2 * trend.NUM_SUMS)
+    earlier = ALGORITHM.export_messages(replace(state, rows=rows, level=level))
+    np.testing.assert_array_equal(ALGORITHM.warm_start(state, earlier).rows, rows)
+    turned = FedEI().for_outputs(NAMES[::-1]).export_messages(replace(state, rows=rows, level=level))
+    short = {"rows": np.full((5, 3), 0.5), "level": np.ones(trend.NUM_SUMS)}
+    for messages in (short, turned):
+        with pytest.raises(ConfigError, match=r"warm_start: expected rows \(m, 4\) and level \(14,\)"):
+            ALGORITHM.warm_start(state, messages)
 
 
 def test_own_rows_are_known_again_in_all_columns() -> None:

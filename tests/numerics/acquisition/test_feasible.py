@@ -213,3 +213,17 @@ def test_the_maximum_lies_where_the_limit_is_likely_to_hold():
         function = FeasibleImprovement(waves, Goal.of(own, [0], np.array([NONE, least])))
         (found,) = maximise([function], np.random.default_rng(3).random((1, 64, 2)), np.arange(2))
         assert low <= found.x[0] <= high
+
+
+def test_a_candidate_is_liked_by_its_mean_if_it_likely_holds_every_limit() -> None:
+    mean = np.array([[3.0, 2.0, 1.0, 2.5], [-1.0, 0.5, 2.0, 0.1]])
+    stddev = np.array([[0.1, 0.1, 5.0, 0.1], [0.5, 0.5, 0.5, 0.5]])
+    goal = Goal.of(np.array([[1.5], [1.0]]), [0], np.array([NONE, 0.0]))
+    assert np.argsort(-goal.liked(mean, stddev)).tolist()[:2] == [3, 1]
+    assert goal.liked(mean, stddev)[0] == -np.inf
+    nowhere = Goal.of(np.array([[1.5], [-1.0]]), [0], np.array([NONE, 0.0]))  # no own point holds it
+    assert np.argsort(-nowhere.liked(mean, stddev)).tolist()[:3] == [3, 1, 2]
+    strict = Goal.of(np.array([[1.5], [-1.0]]), [0], np.array([NONE, 9.0]))
+    assert np.argmax(strict.liked(mean, stddev)) == 2  # the likeliest
+    front = Goal.of(np.array([[0.0, 2.0], [2.0, 0.0]]), [0, 1], np.array([NONE, NONE]))
+    assert np.argmax(front.liked(mean[:, 1:], stddev[:, 1:])) == 1  # it adds the largest volume

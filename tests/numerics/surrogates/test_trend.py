@@ -186,3 +186,28 @@ def test_values_of_any_size_become_finite(y):
         assert np.isfinite(z).all()
         assert np.abs(z).max() <= trend.LARGEST
         assert tau > 0
+
+
+@pytest.mark.parametrize("least", [-1e9, -4.0, -0.3, 0.5, 40.0, 1e9])
+@pytest.mark.parametrize("level", [Level(), Level(0.0, 0.5, 1.0, 2.0)])
+def test_the_same_values_hold_a_limit_in_common_units(level, least):
+    y = np.array([0.0, 0.5, 1.0, -0.3, -30.0, 60.0])
+    units = level.units(np.random.default_rng(8).random((6, 2)), y, SCALES)
+    found, bound = units.limited(y, least)
+    np.testing.assert_array_equal(found >= bound, y >= least)
+    assert np.abs([*found, bound]).max() <= trend.LARGEST + 1.0
+    ordinary = np.abs(units(y)) <= trend.LARGEST
+    if abs(bound) < trend.LARGEST:
+        np.testing.assert_array_equal(found[ordinary], units(y)[ordinary])
+
+
+def test_a_limit_is_known_before_the_first_value():
+    units = Level(3.0, 0.5, 4.0, 2.0).units(X[:0], np.empty(0), SCALES)
+    assert units.limited(np.empty(0), 5.0)[1] == 1.0
+    assert Level().units(X[:0], np.empty(0), SCALES).limited(np.empty(0), 5.0)[1] == 0.0
+
+
+def test_of_rows_with_several_values_the_best_in_any_of_them_stay():
+    z = np.column_stack([np.arange(200.0), -np.arange(200.0)])
+    kept = trend.most_useful(z, 8)
+    assert kept.tolist() == [0, 1, 194, 195, 196, 197, 198, 199]
