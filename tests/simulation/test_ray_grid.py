@@ -161,9 +161,7 @@ def test_closing_ends_the_thread_and_may_be_repeated(grid: RayGrid) -> None:
     grid.close()
 
 
-def test_an_address_where_no_cluster_answers_is_an_error_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_address_where_no_cluster_answers_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)

@@ -11,7 +11,8 @@ import pytest
 from grouped import grouped
 from waiting import LIMIT
 
-from fbo_flower.algorithms import RandomSearch, make_algorithm
+from fbo_flower import algorithms
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import Pruning
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Agents, RayEngine, Start, make_problem, simulate
@@ -206,26 +207,26 @@ def test_number_of_blas_threads_does_not_change_the_trials():
     assert done.stdout.split() == [here["found"][0], "304"]
 
 
+def same_messages(one, two):
+    assert repr([*one.trials, *one.regret]) == repr([*two.trials, *two.regret])
+    assert two.rounds["failures"].sum() == two.rounds["refused"].sum() == 0
+    for column in ("tasks", "replies", "bytes_down", "bytes_up"):
+        assert one.rounds[column].tolist() == two.rounds[column].tolist()
+
+
 @pytest.mark.ray
-def test_engines_are_equal_bit_for_bit(ray_cluster):
-    settings = {
-        "objective": make_problem("gp-samples", 3, 0, {"dimension": 2, "lengthscale": 0.2}),
-        "algorithm": make_algorithm("fts", FTS),
-        "num_rounds": 3,
-        "seed": 4,
-    }
-    inline = simulate(**settings, engine="inline")
+def test_flowers_engine_is_equal_bit_for_bit(ray_cluster):
+    problem = make_problem("gp-samples", 3, 0, {"dimension": 2, "lengthscale": 0.2})
+    inline, flower = (
+        simulate(problem, algorithm=make_algorithm("fts", FTS), num_rounds=3, seed=4, engine=engine)
+        for engine in ("inline", "flower")
+    )
     assert len(inline.trials) == 3 * 5
-    for engine in (RayEngine(num_workers=2), "flower"):
-        other = simulate(**settings, engine=engine)
-        assert repr([*inline.trials, *inline.regret]) == repr([*other.trials, *other.regret])
-        assert other.rounds["failures"].sum() == other.rounds["refused"].sum() == 0
-        for column in ("tasks", "replies", "bytes_down", "bytes_up"):
-            assert other.rounds[column].tolist() == inline.rounds[column].tolist()
+    same_messages(inline, flower)
 
 
 @pytest.mark.ray
-def test_ray_runs_a_function_and_an_algorithm_of_a_notebook_and_stops_the_same_trials(ray_cluster):
+def test_ray_is_equal_bit_for_bit_for_what_a_notebook_defines_and_stops_the_same_trials(ray_cluster):
     def own(config, rows, context):  # these are pickled by value
         for epoch in range(8):
             context.report(epoch, -np.mean((rows - config["x"]) ** 2) * 0.9**epoch)
@@ -234,17 +235,17 @@ def test_ray_runs_a_function_and_an_algorithm_of_a_notebook_and_stops_the_same_t
         return float(-np.mean((rows - config["x"]) ** 2))
 
     @dataclass(frozen=True, kw_only=True)
-    class Uniform(RandomSearch):
-        name: ClassVar[str] = "uniform"
+    class OwnFTS(algorithms.FTS):
+        name: ClassVar[str] = "own-fts"
 
     data = {"a": np.linspace(0, 1, 100_000), "b": np.array([0.3]), "c": np.array([0.5])}
     pruning = Pruning("federated", min_trials=3)
     space, rounds = SearchSpace({"x": Float(0.0, 1.0)}), 9
     inline, ray = (
-        simulate(own, space, Agents(data, pruning=pruning), Uniform(), rounds, engine=engine)
-        for engine in ("inline", "ray")
+        simulate(own, space, Agents(data, pruning=pruning), OwnFTS(**FTS), rounds, engine=engine)
+        for engine in ("inline", RayEngine(num_workers=2))
     )
-    assert ray.trials == inline.trials
+    same_messages(inline, ray)
     assert "stopped_at" in inline.trials.columns
     lock = threading.Lock()
     for engine in ("ray", "flower"):
