@@ -318,7 +318,10 @@ class Site:
         """Return what was told as the mail holds it, and why the evaluation has failed; "" if it has not."""
         try:
             aims = self.about(study)[1]
-        except JournalError:  # there is no study yet: what does not fit a later one is left out there
+        except JournalError:
+            if study and self.journal.exists():
+                raise
+            # there is no study yet: what does not fit a later one is left out there
             aims = Aims(tuple((name, "max") for name in value)) if isinstance(value, Mapping) else NUMBER
         numbers, reason = value_told(value, failed, aims if aims.names else NUMBER)
         return aims.measured(numbers) if aims.names and not reason else numbers[0], reason
