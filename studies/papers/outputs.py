@@ -119,7 +119,8 @@ def score(problem: Problem, site: Site, outputs: Array) -> Array:
     objectives = len(aims.objectives)
     if objectives == 1:
         values = np.where(holds, outputs[:, 0], -np.inf)
-        return np.maximum(np.maximum.accumulate(values), problem.worst * aims.signs[0])
+        best = np.maximum(np.maximum.accumulate(values), problem.worst * aims.signs[0])
+        return np.asarray(best, dtype=np.float64)
     return np.array([
         hypervolume(outputs[: n + 1][holds[: n + 1], :objectives], aims.start) for n in range(len(outputs))
     ])  # fmt: skip
