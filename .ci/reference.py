@@ -53,6 +53,7 @@ NODE_KEYS = {
     "role": ("", "`rfms`: openbox, curator or lockbox"),
     "fixed": ("", "parameters that the agent does not tune, with its values: `depth=3, kernel=rbf`"),
     "limits": ("", "bounds of this agent for limits that the app names: `latency_ms <= 15, recall >= 0.9`"),
+    "private": ("", "outputs of this agent whose values do not leave it: `latency_ms, watts`"),
     "pruning": ("median", 'rule by which trials stop early: "median", "federated" or "off"'),
 }
 _SETTING = re.compile(r"^([\w-]+) = (.+?) *# (.+)$")

@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -40,20 +40,27 @@ class Aims:
         bounds of a device do not leave it
     reference : name and value from which improvement of an objective counts, with several objectives. It is
         no limit: worse configurations are feasible, and gain nothing
+    private : names of outputs whose values do not leave the agent; its operator's, and no part of the text of
+        `to_json`
     """
 
     objectives: tuple[tuple[str, str], ...] = (("", "max"),)
     limits: tuple[tuple[str, str, float], ...] = ()
     reference: tuple[tuple[str, float], ...] = ()
+    private: tuple[str, ...] = ()
 
     @staticmethod
     def of(
         minimize: object = False,
-        objectives: Mapping[str, str] | None = None,
-        limits: Mapping[str, Limit] | None = None,
+        objectives: Mapping[str, str] | str | None = None,
+        limits: Mapping[str, Limit] | str | None = None,
         reference: Mapping[str, float] | None = None,
     ) -> Aims:
         """Return the aims that a user writes down.
+
+        Parameters
+        ----------
+        objectives, limits : by name, or as text: "accuracy max, kilobytes min" and "latency_ms <= 20"
 
         Raises
         ------
@@ -73,10 +80,13 @@ class Aims:
             raise ConfigError(
                 'objectives: expected no minimize beside them; write objectives={"loss": "min"}'
             )
+        if isinstance(objectives, str):
+            parts = [part.strip().rpartition(" ") for part in objectives.split(",")]
+            objectives = {name.strip() or way: way if name else "" for name, _, way in parts}
         if not isinstance(objectives, Mapping) or not 1 <= len(objectives) <= MOST_OBJECTIVES:
             raise ConfigError(
-                f"objectives: expected a dict of 1 to {MOST_OBJECTIVES} names, each with 'max' or 'min', got "
-                f"{objectives!r}"
+                f"objectives: expected a dict of 1 to {MOST_OBJECTIVES} names, each with 'max' or 'min', or "
+                f"text such as 'accuracy max, kilobytes min', got {objectives!r:.200}"
             )
         _check_names("objectives", objectives)
         for name, direction in objectives.items():
@@ -111,7 +121,24 @@ class Aims:
                     f"limits: expected other bounds for limits of the study ({known}), got {name} {side} ..."
                 )
         bounds = tuple((n, *new.get(n, (side, b))) for n, side, b in self.limits)
-        return Aims(self.objectives, bounds, self.reference)
+        return Aims(self.objectives, bounds, self.reference, self.private)
+
+    def keeping(self, private: Iterable[str] | str | None) -> Aims:
+        """Return these aims with some outputs kept private; ConfigError if there is no such output.
+
+        Parameters
+        ----------
+        private : their names, or the same as text, "latency_ms, watts"
+        """
+        names = [name.strip() for name in private.split(",")] if isinstance(private, str) else private or ()
+        known = self.names if self.has_outputs else ()
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise ConfigError(
+                f"private: expected some of several outputs ({', '.join(known) or 'none'}), got "
+                f"{', '.join(map(str, unknown))}"
+            )
+        return replace(self, private=tuple(dict.fromkeys(names)))
 
     # -- the outputs -----------------------------------------------------------------------------
 
@@ -164,6 +191,35 @@ class Aims:
         """Return a row of outputs `(O,)` by name, as the user measures them; empty if the trial failed."""
         values = [float(sign * value) + 0.0 for sign, value in zip(self.signs, row, strict=True)]
         return dict(zip(self.names, values, strict=True)) if all(map(math.isfinite, values)) else {}
+
+    def observed(self, values: Array | Mapping[str, Array]) -> tuple[Array, Array | None]:
+        """Return values `(n,)` and outputs `(n, O)` of observations as measured, larger is better.
+
+        A row with a NaN or an infinity counts as failed.
+
+        Parameters
+        ----------
+        values : `(n,)`; with several objectives or limits name -> `(n,)`, other names are left out
+
+        Raises
+        ------
+        ConfigError
+            If outputs are missing, or differ in length.
+        """
+        if not self.has_outputs and not isinstance(values, Mapping):
+            numbers = np.asarray(values, dtype=np.float64)
+            return (-numbers if self.minimize else numbers), None
+        if not isinstance(values, Mapping) or not set(self.names) <= set(values) or not self.names:
+            got = f"outputs {', '.join(map(str, values))}" if isinstance(values, Mapping) else "one number"
+            raise ConfigError(
+                f"prior: expected observations of {', '.join(self.names) or 'one number'}, got {got}"
+            )
+        try:
+            outputs = self.signs * np.array([values[name] for name in self.names], dtype=np.float64).T
+        except ValueError as error:
+            raise ConfigError(f"prior: expected arrays of one length for {', '.join(self.names)}") from error
+        outputs[~np.isfinite(outputs).all(axis=1)] = np.nan
+        return outputs[:, 0].copy(), outputs if self.has_outputs else None
 
     # -- who may know what -----------------------------------------------------------------------
 

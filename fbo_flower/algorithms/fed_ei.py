@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
+from fbo_flower.algorithms.aims import MOST_OUTPUTS
 from fbo_flower.algorithms.ei.local import PRIORS, LocalEI, Model, fit_of, kept_with
 from fbo_flower.algorithms.messages import Content, real, summable, whole
 from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
@@ -37,10 +38,11 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Condition, Draws, Rng, Session, Steps
-from fbo_flower.algorithms.secure_member import Written, num_columns, num_slots
+from fbo_flower.algorithms.secure_member import Written, num_slots
 from fbo_flower.algorithms.trials_per_round import TrialsPerRound
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics import slots
+from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
 from fbo_flower.numerics.optim.maximise import keeps_distance
 from fbo_flower.numerics.surrogates import trend
@@ -56,6 +58,26 @@ MOST_TOPS, NUM_PEAKS = 16, 4  # rows near which a step looks: the best, and thos
 OWN_STDDEV, COMMON_STDDEV = 0.85, 0.5  # of log lengthscales, around those of `ei` and of the pool
 
 
+def num_columns(algorithm: FedEI, space: SearchSpace) -> int:
+    """Return the length of a row: a point and its values."""
+    return space.dimension + algorithm.num_values
+
+
+def num_sums(algorithm: FedEI, space: SearchSpace) -> int:
+    """Return the number of moments: some of each value of a row."""
+    return algorithm.num_values * trend.NUM_SUMS
+
+
+def num_scales(algorithm: FedEI, space: SearchSpace) -> int:
+    """Return the number of lengthscales."""
+    return algorithm.num_values * space.num_features
+
+
+def num_shares(algorithm: FedEI, space: SearchSpace) -> int:
+    """Return the number of log evidences."""
+    return algorithm.num_values * len(trend.SHARES)
+
+
 _TABLE = summable("value(slots)", num_columns, bound=slots.BOUND, only_if=lambda algorithm: False)
 _ROWS = real(None, num_columns, low=-slots.LIMIT, high=slots.LIMIT, most=MOST_ROWS)
 _SENT = replace(_ROWS, only_if=lambda algorithm: not algorithm.secure_sums)
@@ -64,12 +86,15 @@ _SLOTS = whole(None, high=slots.MOST - 1, most=MOST_ROWS, only_if=_SENT.only_if)
 
 @dataclass(frozen=True, kw_only=True)
 class Pool(Content):
-    """A task, the same for all agents of a round; without secure sums but for the last number."""
+    """A task, the same for all agents of a round; without secure sums but for the last number.
+
+    Of `S` values of a row, `lengthscales (S F,)`, `evidence` and `level` hold those of one after the other.
+    """
 
     rows: Annotated[Array | None, _ROWS] = None
-    lengthscales: Annotated[Array | None, real("F", low=1e-3, high=1e3)] = None
-    evidence: Annotated[Array | None, real(len(trend.SHARES), low=-1e9, high=0.0)] = None
-    level: Annotated[Array | None, real(trend.NUM_SUMS, low=-1e24, high=1e24)] = None
+    lengthscales: Annotated[Array | None, real(num_scales, low=1e-3, high=1e3)] = None
+    evidence: Annotated[Array | None, real(num_shares, low=-1e9, high=0.0)] = None
+    level: Annotated[Array | None, real(num_sums, low=-1e24, high=1e24)] = None
     slots: int = 0  # of the table; 0: the agent sends no rows
     received: int = 0  # how many items of this agent the server has, see `Written`
 
@@ -78,7 +103,7 @@ class Pool(Content):
 class Part(Content):
     """A report: moments of the first values, and new rows, in a table or with their slots."""
 
-    level: Annotated[Array | None, summable(trend.NUM_SUMS, bound=trend.SUM_BOUND)] = None
+    level: Annotated[Array | None, summable(num_sums, bound=trend.SUM_BOUND)] = None
     table: Annotated[Array | None, _TABLE] = None  # only in secure sums
     rows: Annotated[Array | None, _SENT] = None  # only without
     slots: Annotated[IntArray | None, _SLOTS] = None
@@ -91,10 +116,10 @@ class FedEIState:
     Parameters
     ----------
     space, progress : the search space; every agent's next trial
-    rows : `(m, D + 1)`, points and values, oldest first: those that a model may use now or later
-    level : `(7,)`, sums of moments of the agents' first values
-    theta : hyperparameters `(F + 2,)` fitted to the rows; None: there are too few
-    evidence : `(6,)`, log evidence of the rows for each share of common variance
+    rows : `(m, D + S)`, points and values, oldest first: those that a model may use now or later
+    level : `(7 S,)`, sums of moments of the agents' first values
+    theta : hyperparameters `(S, F + 2)` fitted to the rows; None: there are too few
+    evidence : `(6 S,)`, log evidence of the rows for each share of common variance
     introduced : agents that have made the exchange without a trial
     received : agent -> number of its items that are here, without secure sums
     num_read, num_lost : rows read from all tables, and slots that held several rows or none that can be
@@ -102,8 +127,8 @@ class FedEIState:
 
     space: SearchSpace
     rows: Array
+    level: Array
     progress: Progress = field(default_factory=Progress)
-    level: Array = field(default_factory=lambda: np.zeros(trend.NUM_SUMS))
     theta: Array | None = None
     evidence: Array | None = None
     introduced: frozenset[str] = frozenset()
@@ -123,6 +148,8 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         values are raised) or "standardise" (not at all)
     secure_sums : smallest number of agents in a sum: a row comes from one of at least that many agents. A
         smaller federation tunes alone. 0: the server sees which agent each row comes from
+    shared_outputs : names of those outputs of a trial that rows hold; (): all that no operator keeps to
+        itself, or the value that the objective returns
     """
 
     name: ClassVar[str] = "fed-ei"
@@ -133,9 +160,11 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
     needs_sums: ClassVar[bool] = False
     repeats_observations: ClassVar[bool] = False
     sends_rows_once: ClassVar[bool] = True
+    takes_outputs: ClassVar[bool] = True
 
     num_initial: int = 2
     secure_sums: int = 3
+    shared_outputs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -143,11 +172,31 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         check_number("num_initial", self.num_initial, 2, 10_000, integer=True)
         check_choice("y_transform", self.y_transform, ("winsorise", "standardise"))
         check_secure_sums(self.secure_sums)
+        if not isinstance(self.shared_outputs, tuple) or len(self.shared_outputs) > MOST_OUTPUTS:
+            raise ConfigError(
+                f"shared_outputs: expected at most {MOST_OUTPUTS} names, got {self.shared_outputs!r:.200}"
+            )
+
+    @property
+    def num_values(self) -> int:
+        """The number of values of a row, `S`."""
+        return max(1, len(self.shared_outputs))
+
+    def for_outputs(self, names: tuple[str, ...]) -> Self:
+        unknown = [name for name in self.shared_outputs if name not in names]
+        if unknown:
+            raise ConfigError(
+                f"shared_outputs: expected some of {', '.join(names) or 'none'}, which all agents share, got "
+                f"{', '.join(map(str, unknown))}"
+            )
+        return replace(self, shared_outputs=self.shared_outputs or names)
 
     # -- the server's half ---------------------------------------------------------------------
 
     def init(self, federation: Federation, rng: np.random.Generator) -> FedEIState:
-        return FedEIState(federation.space, np.empty((0, federation.space.dimension + 1)))
+        space, num_values = federation.space, self.num_values
+        rows = np.empty((0, space.dimension + num_values))
+        return FedEIState(space, rows, np.zeros(num_values * trend.NUM_SUMS))
 
     def ask(
         self,
@@ -163,13 +212,13 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         has_pool = state.theta is not None
         # if the sum of moments failed, agents have units of their own
         late = len(present) > 1 and any(state.progress.of(agent) > self.num_initial for agent in present)
-        has_units = state.level[0] >= 2.0 or late
+        has_units = _most_agents(state.level) >= 2.0 or late
         begins = has_units and not has_pool
         each = self.num_initial if begins else self.trials_per_round
         group = min(len(present), 4 * self.secure_sums or len(present))
         common = Pool(
             rows=state.rows if has_pool else None,
-            lengthscales=np.exp(state.theta[:-2]) if state.theta is not None else None,
+            lengthscales=np.exp(state.theta[:, :-2]).ravel() if state.theta is not None else None,
             evidence=state.evidence,
             level=state.level if has_units else None,
             slots=slots.num_slots(group * each) if has_units else 0,
@@ -194,7 +243,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
     def _read_clear(self, state: FedEIState, reports: Mapping[str, Report]) -> FedEIState:
         """Return the state with reports that are not in secure sums, as if their tables had been summed."""
         level, received = state.level, dict(state.received)
-        rows, places = [np.empty((0, state.space.dimension + 1))], [np.empty(0, dtype=np.int64)]
+        rows, places = [state.rows[:0]], [np.empty(0, dtype=np.int64)]
         for agent in sorted(reports, key=natural_key):
             part = Part.of(reports[agent])
             if part.level is not None and not received.get(agent):
@@ -206,16 +255,17 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         drawn = np.concatenate(places)
         table = slots.write(np.concatenate(rows), drawn, int(drawn.max(initial=0)) + 1)
         state = replace(state, level=level, received=received)
-        return self._with_rows(state, *slots.read(table, *_bounds(state.space.dimension)))
+        return self._with_rows(state, *slots.read(table, *_bounds(table.shape[1], self.num_values)))
 
     def aggregate_groups(
         self, state: FedEIState, groups: Sequence[tuple[Sequence[str], Mapping[str, Array]]]
     ) -> FedEIState:
         for agents, sums in groups:
-            level = sums["level"]
-            if 0.0 <= level[0] <= len(agents) and 0.0 <= level[4] <= level[0]:
+            level, table = sums["level"], sums["table"]
+            counts, differing = level[:: trend.NUM_SUMS], level[4 :: trend.NUM_SUMS]
+            if ((differing >= 0.0) & (differing <= counts) & (counts <= len(agents))).all():
                 state = replace(state, level=state.level + level)
-            rows, lost = slots.read(sums["table"], *_bounds(state.space.dimension))
+            rows, lost = slots.read(table, *_bounds(table.shape[1], self.num_values))
             fills = len(rows) + lost > len(agents) * self._most_rows  # a member writes more than it may
             state = self._with_rows(state, rows[:0] if fills else rows, lost + fills * len(rows))
         return state
@@ -226,16 +276,19 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         if not len(rows):
             return state
         every = np.concatenate([state.rows, rows])
-        return replace(state, rows=every[trend.most_useful(every[:, -1], MOST_ROWS)], evidence=None)
+        useful = trend.most_useful(every[:, state.space.dimension :], MOST_ROWS)
+        return replace(state, rows=every[useful], evidence=None)
 
     def _fitted(self, state: FedEIState) -> FedEIState:
         """Return the state with lengthscales and evidence of its rows."""
         if state.evidence is not None or len(state.rows) < 4:
             return state
-        x, z = state.space.features(state.rows[:, :-1]), state.rows[:, -1]
-        theta = trend.fitted_lengthscales(x, z, state.theta)
-        evidence = trend.Rows(x, z, np.exp(theta[:-2])).log_evidence()
-        return replace(state, theta=theta, evidence=evidence)
+        points, z = np.split(state.rows, [state.space.dimension], axis=1)
+        x, starts = state.space.features(points), [None] * z.shape[1] if state.theta is None else state.theta
+        theta = [trend.fitted_lengthscales(x, *pair) for pair in zip(z.T, starts, strict=True)]
+        rows = [trend.Rows(x, values, np.exp(t[:-2])) for values, t in zip(z.T, theta, strict=True)]
+        evidence = np.concatenate([one.log_evidence() for one in rows])
+        return replace(state, theta=np.array(theta), evidence=evidence)
 
     def progress_lines(self, state: FedEIState, before: FedEIState) -> list[str]:
         read, lost = state.num_read - before.num_read, state.num_lost - before.num_lost
@@ -252,12 +305,12 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
     def warm_start(self, state: FedEIState, messages: Mapping[str, AnyArray]) -> FedEIState:
         """Return a state with an earlier study's pool."""
         rows, level = (floats(messages.get(name, np.empty(0))) for name in ("rows", "level"))
-        dimension = state.space.dimension
-        fits = rows.shape[1:] == (dimension + 1,) and level.shape == (trend.NUM_SUMS,)
-        if not fits or not slots.within(rows, *_bounds(dimension)).all() or not np.isfinite(level).all():
+        bounds = _bounds(state.rows.shape[1], self.num_values)
+        fits = rows.shape[1:] == state.rows.shape[1:] and level.shape == state.level.shape
+        if not fits or not slots.within(rows, *bounds).all() or not np.isfinite(level).all():
             raise ConfigError(
-                f"warm_start: expected rows (m, {dimension + 1}) and level ({trend.NUM_SUMS},) of a fed-ei "
-                f"study of this search space, got {rows.shape} and {level.shape}"
+                f"warm_start: expected rows (m, {state.rows.shape[1]}) and level {state.level.shape} of a "
+                f"fed-ei study of this search space and these outputs, got {rows.shape} and {level.shape}"
             )
         return self._with_rows(replace(state, level=level), rows, 0)
 
@@ -268,7 +321,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
 
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
         """Return all that the task holds: what one agent alone is told would mark its rows."""
-        check_task(task)
+        check_task(task, self.num_values)
         return {**Pool.of(task).arrays, "slots": np.array([num_slots(task)])}
 
     def reports_trials(self) -> bool:
@@ -277,7 +330,13 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
     # -- the agent's half ----------------------------------------------------------------------
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
-        check_task(task)
+        check_task(task, self.num_values)
+        if not {*self.shared_outputs} <= {*agent_state.aims.names}:
+            known, got = ", ".join(agent_state.aims.names) or "none", ", ".join(self.shared_outputs)
+            raise WireError(f"shared_outputs: expected some of {known}, got {got}", "options")
+        if agent_state.aims.has_outputs and not len(agent_state.history):
+            nothing = np.empty((0, len(agent_state.aims.names)))
+            agent_state = replace(agent_state, history=replace(agent_state.history, outputs=nothing))
         if task.num_trials > self._most_rows:
             raise WireError(
                 f"num-trials: expected at most {self._most_rows}, got {task.num_trials}", "values"
@@ -285,7 +344,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         following = max(agent_state.next_trial, task.trial)
         first = task.trial if task.num_trials else following  # later batches of a task begin in its middle
         if "rows" in task.arrays and "pool.first" not in agent_state.arrays:
-            is_late = len(task.arrays["rows"]) > self.num_initial * task.arrays["level"][0]
+            is_late = len(task.arrays["rows"]) > self.num_initial * _most_agents(floats(task.arrays["level"]))
             limits = np.array([first, first + NUM_ADVISED * is_late])
             agent_state = agent_state.write(**{"pool.first": limits})
         written = Written.of(agent_state).told(Pool.of(task).arrays, following)
@@ -310,72 +369,145 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         model = yield from self.model(task, agent_state)
         if self._is_advised(task, agent_state):
             space = agent_state.space
-            points = space.snap(floats(task.arrays["rows"])[:, :-1])
+            points = space.snap(floats(task.arrays["rows"])[:, : space.dimension])
             features = space.features(points)
             seen = space.features(agent_state.history.points)
             new = keeps_distance(features[None], seen[None], self.min_distance)[0]
             if new.any():
-                assert isinstance(model.improvement, GuidedImprovement)  # one output
-                expected = np.where(new, model.improvement.mean(features), -np.inf)
+                points, features = points[new], features[new]
+                if isinstance(model.improvement, FeasibleImprovement):
+                    expected = model.improvement.liked(features)
+                else:
+                    expected = model.improvement.mean(features)
                 return Query(points[[int(np.argmax(expected))]]), model.fitted
         return (yield from self.climb(model, agent_state, rng)), model.fitted
 
     def model(self, task: Task, agent_state: AgentState) -> Steps[Model]:
         """Return the agent's model of its values, over the trend of others' rows if it has any."""
-        pool, rows = Pool.of(task), self._others(task, agent_state)
-        if rows is None or pool.evidence is None:
+        pool = Pool.of(task)
+        if agent_state.history.outputs is not None:
+            model = yield from self.model_of_outputs(task, agent_state)
+            centres = self._centres(pool, agent_state, model.improvement)
+            return replace(model, centres=np.concatenate([model.centres, centres]))
+        if self._others(task, agent_state) is None:
             return (yield from super().model(task, agent_state))
-        x, y, tau = self._in_units(pool, agent_state)
+        x, values, units = self._in_units(pool, agent_state)
+        y = units.clipped(values)
+        improvement, means, fitted = yield from self.process(task, agent_state, 0, x, y)
+        improvement = replace(improvement, best=float(means.max()) if len(means) else 0.0)
+        return Model(improvement, y, means, fitted, self._centres(pool, agent_state, improvement))
+
+    def outputs_for(self, task: Task, agent_state: AgentState) -> tuple[Array, Array, Array, Array]:
+        """Return features, outputs, limits and reference; what rows hold is in common units."""
+        x, *own_units = self.outputs(agent_state)
+        ys, least, start = (array.copy() for array in own_units)
+        aims, values = agent_state.aims, agent_state.history.observed_outputs()[1]
+        used = self._shared(agent_state) if self._others(task, agent_state) is not None else []
+        for place, output in enumerate(used):
+            _, y, units = self._in_units(Pool.of(task), agent_state, place)
+            if np.isfinite(least[output]):
+                ys[output], least[output] = units.limited(values[:, output], aims.least[output])
+            else:
+                ys[output] = units.clipped(y)
+            start[output : output + 1] = units(aims.start[output : output + 1])
+        return x, ys, least, start
+
+    def process(
+        self, task: Task, agent_state: AgentState, output: int, x: Array, y: Array
+    ) -> Steps[tuple[GuidedImprovement, Array, Array]]:
+        """Return the process of an output, over the trend of others' rows if they hold it."""
+        pool, shared = Pool.of(task), self._shared(agent_state)
+        place = shared.index(output) if output in shared else 0
+        rows = self._others(task, agent_state, place) if output in shared else None
+        if rows is None or pool.evidence is None:
+            return (yield from super().process(task, agent_state, output, x, y))
+        tau, evidence = self._level(pool, place).own_tau, floats(pool.evidence).reshape(self.num_values, -1)
         stored = agent_state.arrays.get("hyperparameters")
-        noise = 0.0 if stored is None else float(np.exp(floats(stored)[-1]))
+        noise = 0.0 if stored is None else float(np.exp(np.atleast_2d(floats(stored))[output, -1]))
         least = LEAST_SHARE if self._is_advised(task, agent_state) else 0.0
-        share = trend.share_of(rows, floats(pool.evidence), x, y, tau, max(noise, PRIORS.noise_centre), least)
-        shared = Shared(rows, share, tau)
-        mean, covariance = shared.prior(x)
+        share = trend.share_of(rows, evidence[place], x, y, tau, max(noise, PRIORS.noise_centre), least)
+        guide = Shared(rows, share, tau)
+        mean, covariance = guide.prior(x)
         own = np.log(PRIORS.lengthscale_centre * np.sqrt(x.shape[1]))
         centre = np.exp(own + share * (np.log(rows.lengthscales) - own))
         known = Known(covariance, centre, OWN_STDDEV + share * (COMMON_STDDEV - OWN_STDDEV), 1.0 - share)
-        fitted = yield fit_of(agent_state, x, y - mean, known)
+        fitted = yield fit_of(agent_state, x, y - mean, known, output)
         process = yield Condition(x, y - mean, fitted, covariance)
-        means = process.means + mean
-        improvement = GuidedImprovement(process, float(means.max()) if len(means) else 0.0, shared)
-        return Model(improvement, y, means, fitted.to_array(), self._centres(pool, agent_state, shared))
+        return GuidedImprovement(process, 0.0, guide), process.means + mean, fitted.to_array()
 
-    def _centres(self, pool: Pool, agent_state: AgentState, shared: Shared) -> Array:
-        """Return points of others that a step looks at: the best rows, and those with the largest trend."""
-        if not shared.share or pool.rows is None or pool.level is None:
-            return np.empty((0, agent_state.space.dimension))
-        every, rows = floats(pool.rows), shared.rows
-        tops = min(MOST_TOPS, max(int(pool.level[0]), 1))
-        best = np.argsort(-every[:, -1], kind="stable")[:tops]
-        cross = rows.cross(agent_state.space.whole.features(every[:, :-1]))
-        peaks = np.argsort(-rows.mean(cross, shared.share), kind="stable")[:NUM_PEAKS]
-        return agent_state.space.snap(every[np.concatenate([best, peaks]), :-1])
+    def _centres(
+        self, pool: Pool, agent_state: AgentState, improvement: GuidedImprovement | FeasibleImprovement
+    ) -> Array:
+        """Return points of others that a step looks at.
 
-    def _others(self, task: Task, agent_state: AgentState) -> trend.Rows | None:
-        """Return the rows of others: those in the task without own ones; None if there are too few."""
+        They are the best rows, and those with the largest trend; of rows with several values those where the
+        agent expects the largest improvement.
+        """
+        space = agent_state.space
+        if pool.rows is None or pool.level is None:
+            return np.empty((0, space.dimension))
+        points, z = np.split(floats(pool.rows), [space.dimension], axis=1)
+        tops, features = min(MOST_TOPS, max(int(pool.level[0]), 1)), space.whole.features(points)
+        if isinstance(improvement, FeasibleImprovement):
+            return space.snap(points[np.argsort(-improvement(features), kind="stable")[: tops + NUM_PEAKS]])
+        shared = improvement.shared
+        if shared is None or not shared.share:
+            return np.empty((0, space.dimension))
+        best = np.argsort(-z[:, 0], kind="stable")[:tops]
+        cross = shared.rows.cross(features)
+        peaks = np.argsort(-shared.rows.mean(cross, shared.share), kind="stable")[:NUM_PEAKS]
+        return space.snap(points[np.concatenate([best, peaks])])
+
+    def _others(self, task: Task, agent_state: AgentState, place: int = 0) -> trend.Rows | None:
+        """Return the rows of others with one of their values: those in the task without own ones.
+
+        None if there are too few.
+        """
         if "rows" not in task.arrays:
             return None
-        every, scales = floats(task.arrays["rows"]), floats(task.arrays["lengthscales"])
+        every, dimension = floats(task.arrays["rows"]), agent_state.space.dimension
+        scales = floats(task.arrays["lengthscales"]).reshape(self.num_values, -1)[place]
         others = slots.others(every, Written.of(agent_state).own_rows)
         if len(others) < 2:
             return None
         kept = kept_with(every)  # agents in one process share the arrays of their tasks
-        key = "rows", agent_state.space.whole.digest, scales.tobytes(), others.tobytes()
+        key = "rows", agent_state.space.whole.digest, place, scales.tobytes(), others.tobytes()
         if key not in kept:
-            x = agent_state.space.whole.features(every[others, :-1])
-            kept[key] = trend.Rows(x, every[others, -1], scales)
+            x = agent_state.space.whole.features(every[others, :dimension])
+            kept[key] = trend.Rows(x, every[others, dimension + place], scales)
         found: trend.Rows = kept[key]
         return found
 
-    def _in_units(self, pool: Pool, agent_state: AgentState) -> tuple[Array, Array, float]:
-        """Return features and values in common units of the agent's history, and its level's variance."""
-        points, values = agent_state.history.observed()
+    def _shared(self, agent_state: AgentState) -> list[int]:
+        """Return which outputs of the agent the values of a row are; a plain value counts as the first."""
+        names = agent_state.aims.names
+        return [names.index(name) for name in self.shared_outputs] if agent_state.aims.has_outputs else [0]
+
+    def _writes(self, agent_state: AgentState) -> bool:
+        """Return whether the agent writes rows: its operator fixes no parameter, keeps no value."""
+        kept = {*agent_state.aims.private} & {*self.shared_outputs}
+        return agent_state.space.whole is agent_state.space and not kept and bool(self._shared(agent_state))
+
+    def _level(self, pool: Pool, place: int) -> trend.Level:
+        """Return what is known of the units of one of the values of a row."""
+        if pool.level is None:
+            return trend.Level()
+        return trend.Level.of(floats(pool.level).reshape(self.num_values, -1)[place])
+
+    def _in_units(
+        self, pool: Pool, agent_state: AgentState, place: int = 0
+    ) -> tuple[Array, Array, trend.Units]:
+        """Return features `(n, F)`, one of the values of a row `(n,)`, and its common units."""
+        history = agent_state.history
+        points, values = history.observed()
+        if history.outputs is not None:
+            values = history.observed_outputs()[1][:, self._shared(agent_state)[place]]
         x = agent_state.space.features(points)
         y = winsorise(values) if self.y_transform == "winsorise" else values
-        level = trend.Level() if pool.level is None else trend.Level.of(floats(pool.level))
-        scales = None if pool.lengthscales is None else floats(pool.lengthscales)
-        return x, *level.standardise(x, y, scales)
+        scales = None
+        if pool.lengthscales is not None:
+            scales = floats(pool.lengthscales).reshape(self.num_values, -1)[place]
+        return x, y, self._level(pool, place).units(x, y, scales)
 
     def _offering(self, task: Task, agent_state: AgentState) -> AgentState:
         """Return the agent's state with what it offers in its report: moments, or rows in the units of now.
@@ -388,13 +520,16 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         if not self.secure_sums:  # the server says what it has
             written = replace(written, spent=pool.received, offered=pool.received)
         done = np.flatnonzero(np.isfinite(history.final_values(own=True)))  # this study's completed trials
-        if agent_state.space.whole is not agent_state.space:
+        if not self._writes(agent_state):
             return agent_state
         if pool.slots and len(done) > 1:
-            points, z = history.observed()[0][done], self._in_units(pool, agent_state)[1][done]
+            columns = [history.observed()[0]]
+            for place in range(self.num_values):
+                _, values, units = self._in_units(pool, agent_state, place)
+                columns.append(units.clipped(values)[:, None])
             trials, (first, end) = history.trials[done], agent_state.arrays.get("pool.first", NEVER)
             withheld = (trials >= first) & (trials < max(written.since, end))
-            rows = slots.rounded(np.column_stack([points, z]))
+            rows = slots.rounded(np.concatenate(columns, axis=1)[done])
             written = written.offer(rows, withheld & (self.secure_sums > 0), self._most_rows)
         elif not pool.slots and not written.offered and self._first_moments(agent_state).any():
             written = replace(written, offered=1)
@@ -406,13 +541,20 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         return max(self.num_initial, self.trials_per_round)
 
     def _first_moments(self, agent_state: AgentState) -> Array:
-        """Return the moments of the agent's random trials; zeros if there are fewer than two."""
-        trials, values = agent_state.history.trials, agent_state.history.final_values(own=True)
+        """Return the moments `(7 S,)` of the agent's random trials; zeros if there are fewer than two."""
+        history = agent_state.history
+        trials, values = history.trials, history.final_values(own=True)
         end = min(self.num_initial, int(agent_state.arrays.get("pool.first", NEVER)[0]))
-        return trend.level_sums(values[np.isfinite(values) & (trials >= 0) & (trials < end)])
+        used = np.isfinite(values) & (trials >= 0) & (trials < end)
+        outputs = values[:, None] if history.outputs is None else history.outputs
+        return np.concatenate(
+            [trend.level_sums(outputs[used, output]) for output in self._shared(agent_state)]
+        )
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         written, size = Written.of(agent_state), num_slots(task)
+        if not self._writes(agent_state):  # also what it offered before its operator kept an output
+            return Part().payload
         if not size:
             level = self._first_moments(agent_state) if written.offers_first else np.zeros(1)
             return Part(level=level if level.any() else None).payload
@@ -432,18 +574,25 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
             raise WireError(f"slots: expected one below {num_slots(task)} for each row, got {got}", "content")
 
 
-def _bounds(dimension: int) -> tuple[Array, Array]:
-    """Return inclusive bounds `(D + 1,)` of a row."""
-    return np.array([*[0.0] * dimension, -trend.LARGEST]), np.array([*[1.0] * dimension, trend.LARGEST])
+def _most_agents(level: Array) -> float:
+    """Return how many agents have added moments, of the output for which the most have."""
+    return float(level[:: trend.NUM_SUMS].max())
 
 
-def check_task(task: Task) -> None:
+def _bounds(columns: int, num_values: int) -> tuple[Array, Array]:
+    """Return inclusive bounds `(D + S,)` of a row."""
+    low, high = np.zeros(columns), np.ones(columns)
+    low[columns - num_values :], high[columns - num_values :] = -trend.LARGEST, trend.LARGEST
+    return low, high
+
+
+def check_task(task: Task, num_values: int = 1) -> None:
     """Raise WireError if a task lacks what goes with what it has, or a row or the table cannot be."""
     held = [name for name in ("rows", "lengthscales", "evidence") if name in task.arrays]
     if held and (len(held) < 3 or "level" not in task.arrays):
         raise WireError(f"task: expected rows, lengthscales, evidence, level together, got {held}", "names")
-    rows = floats(task.arrays.get("rows", np.empty((0, 1))))
-    if not slots.within(rows, *_bounds(rows.shape[1] - 1)).all():
+    rows = floats(task.arrays.get("rows", np.empty((0, num_values))))
+    if not slots.within(rows, *_bounds(rows.shape[1], num_values)).all():
         raise WireError("rows: expected points of the cube and standardised values, got others", "content")
     if num_slots(task) and "level" not in task.arrays:
         raise WireError("task: expected the level of values with slots, got none", "names")

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -124,6 +124,10 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def secure_sums(self) -> int:
         """The smallest number of agents in a secure sum; 0 for no secure sums."""
         return 0
+
+    def for_outputs(self, names: tuple[str, ...]) -> Self:
+        """Return the algorithm for a federation that shares these outputs, see `Federation`."""
+        return self
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -395,6 +399,10 @@ class Algorithm(Configurable, ABC, Generic[State]):
             return float("nan")
         values = agent_state.usable_values(own=True)
         return float(np.nanmax(values)) if np.isfinite(values).any() else float("nan")
+
+    def has_ended(self, agent_state: AgentState) -> bool:
+        """Return whether the agent has ended its own search and makes no more trials of this study."""
+        return False
 
     def best_mean(self, agent_state: AgentState, *, own: bool = True) -> tuple[Array, float] | None:
         """Return the evaluated point `(D,)` that has the best posterior mean, and this mean as a value.

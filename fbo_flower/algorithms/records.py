@@ -54,11 +54,13 @@ class Federation:
     space : the search space that all agents share
     agents : stable ids, in natural order
     roles : agent -> its role; agents without a role are left out
+    outputs : names of those outputs of a trial that no operator keeps to itself; (): a trial has only a value
     """
 
     space: SearchSpace
     agents: tuple[str, ...]
     roles: Mapping[str, str] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(set(self.agents)) != len(self.agents):
@@ -222,9 +224,9 @@ class History:
         return History(np.empty((0, dimension)), np.empty(0), np.empty(0, dtype=np.int64))
 
     @staticmethod
-    def prior(points: Array, values: Array) -> History:
+    def prior(points: Array, values: Array, outputs: Array | None = None) -> History:
         """Return a history of observations from before this study; their trial ids are negative."""
-        return History(points, values, np.arange(-len(values), 0, dtype=np.int64))
+        return History(points, values, np.arange(-len(values), 0, dtype=np.int64), outputs=outputs)
 
     def __len__(self) -> int:
         return len(self.values)

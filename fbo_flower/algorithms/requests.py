@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -34,14 +34,9 @@ Rng = Callable[[], np.random.Generator]  # makes a step's random generator when 
 
 @dataclass(frozen=True)
 class Request(ABC):
-    """A computation.
+    """A computation."""
 
-    Attributes
-    ----------
-    most : the largest number of requests that are computed at once
-    """
-
-    most: ClassVar[int] = 64
+    most: ClassVar[int] = 64  # the largest number of requests that are computed at once
 
     @property
     @abstractmethod
@@ -67,28 +62,25 @@ class Request(ABC):
 Steps = Generator[Request, Any, T]
 
 
+def _stacked(requests: Sequence[Any], name: str) -> Any:
+    """Return an array of all requests on top of each other; None if they have none."""
+    found = [getattr(request, name) for request in requests]
+    return None if found[0] is None else np.array(found)
+
+
 @dataclass(frozen=True)
 class Fit(Request):
-    """Fit the hyperparameters of a Gaussian process; the result is `gp.Hyperparameters`.
+    """Fit the hyperparameters of a Gaussian process; the result is `gp.Hyperparameters`."""
 
-    Parameters
-    ----------
-    x, y : `(n, F)` and `(n,)`, observations
-    start : the last fit; None: begin at the mode of the prior
-    priors : of the hyperparameters
-    noisy : priors that are used instead if values are evidently noisy; None: none
-    known : what is known beside the observations; None: nothing
-    output : which of an agent's outputs `y` is
-    """
-
-    x: Array
-    y: Array
+    x: Array  # `(n, F)`, features of the observations
+    y: Array  # `(n,)`
     kernel: str
-    start: gp.Hyperparameters | None
-    priors: fitting.Priors = fitting.DEFAULT_PRIORS
+    start: gp.Hyperparameters | None  # the last fit; None: begin at the mode of the prior
+    priors: fitting.Priors = fitting.DEFAULT_PRIORS  # of the hyperparameters
+    # priors that are used instead if values are evidently noisy; None: none
     noisy: fitting.Priors | None = None
-    known: fitting.Known | None = None
-    output: int = 0
+    known: fitting.Known | None = None  # what is known beside the observations; None: nothing
+    output: int = 0  # which of an agent's outputs `y` is
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -103,11 +95,10 @@ class Fit(Request):
     @staticmethod
     def compute(requests: Sequence[Fit]) -> list[gp.Hyperparameters]:
         """Fit all processes together."""
-        first = requests[0]
+        first, x, y = requests[0], _stacked(requests, "x"), _stacked(requests, "y")
         starts = [request.start.to_array() for request in requests if request.start is not None]
-        x, y = np.array([request.x for request in requests]), np.array([request.y for request in requests])
-        start = np.array(starts) if starts else None
         known = [request.known for request in requests if request.known is not None]
+        start = np.array(starts) if starts else None
         modes = fitting.fit(x, y, first.kernel, start, first.priors, known, first.noisy)
         return [gp.Hyperparameters.from_array(first.kernel, theta) for theta in modes.theta]
 
@@ -134,29 +125,19 @@ class DrawPath(Request):
     @staticmethod
     def compute(requests: Sequence[DrawPath]) -> list[functions.SamplePath]:
         """Draw all functions together."""
-        return functions.sample_paths(
-            np.array([request.x for request in requests]),
-            np.array([request.y for request in requests]),
-            [request.hyperparameters for request in requests],
-            requests[0].num_features,
-            [request.rng for request in requests],
-            requests[0].deviation_scale,
-        )
+        first, x, y = requests[0], _stacked(requests, "x"), _stacked(requests, "y")
+        theta, rngs = [request.hyperparameters for request in requests], [request.rng for request in requests]
+        return functions.sample_paths(x, y, theta, first.num_features, rngs, first.deviation_scale)
 
 
 @dataclass(frozen=True)
 class Condition(Request):
-    """Condition a Gaussian process on observations; the result is `gp.Posterior`.
-
-    Parameters
-    ----------
-    added : `(n, n)`, covariance that is added to the kernel matrix; None: 0
-    """
+    """Condition a Gaussian process on observations; the result is `gp.Posterior`."""
 
     x: Array
     y: Array
     hyperparameters: gp.Hyperparameters
-    added: Array | None = None
+    added: Array | None = None  # `(n, n)`, covariance that is added to the kernel matrix; None: 0
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -169,12 +150,8 @@ class Condition(Request):
     @staticmethod
     def compute(requests: Sequence[Condition]) -> list[gp.Posterior]:
         """Condition all processes together."""
-        return gp.condition(
-            np.array([request.x for request in requests]),
-            np.array([request.y for request in requests]),
-            [request.hyperparameters for request in requests],
-            None if requests[0].added is None else np.array([request.added for request in requests]),
-        )
+        x, y, added = (_stacked(requests, name) for name in ("x", "y", "added"))
+        return gp.condition(x, y, [request.hyperparameters for request in requests], added)
 
 
 @dataclass(frozen=True)
@@ -192,7 +169,7 @@ class Evaluate(Request):
     def compute(requests: Sequence[Evaluate]) -> Sequence[Array]:
         """Evaluate all functions side by side."""
         stack = stack_of([request.function for request in requests])
-        return list(stack.values(np.array([request.points for request in requests])))
+        return list(stack.values(_stacked(requests, "points")))
 
 
 @dataclass(frozen=True)
@@ -217,16 +194,11 @@ class Maximise(Request):
     def compute(requests: Sequence[Maximise]) -> Sequence[Any]:
         """Maximise all functions side by side."""
         first = requests[0]
-        movable = [request.movable for request in requests if request.movable is not None]
+        candidates, avoid, movable = (_stacked(requests, n) for n in ("candidates", "avoid", "movable"))
         return maximise(
-            [request.function for request in requests],
-            np.array([request.candidates for request in requests]),
-            first.columns,
-            avoid=np.array([request.avoid for request in requests]),
-            min_distance=first.min_distance,
-            max_iterations=first.max_iterations,
-            movable=np.array(movable) if movable else None,
-        )
+            [request.function for request in requests], candidates, first.columns, avoid=avoid,
+            min_distance=first.min_distance, max_iterations=first.max_iterations, movable=movable,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -250,14 +222,9 @@ class DrawWeights(Request):
     @staticmethod
     def compute(requests: Sequence[DrawWeights]) -> Sequence[Array]:
         """Draw all messages together."""
-        drawn = rff.sample_weights(
-            [request.features for request in requests],
-            np.array([request.x for request in requests]),
-            np.array([request.y for request in requests]),
-            requests[0].noise_variance,
-            [request.rng for request in requests],
-        )
-        return list(drawn)
+        features, rngs = [request.features for request in requests], [request.rng for request in requests]
+        x, y = _stacked(requests, "x"), _stacked(requests, "y")
+        return list(rff.sample_weights(features, x, y, requests[0].noise_variance, rngs))
 
 
 def stepping(result: T | Steps[T]) -> Steps[T]:
@@ -266,7 +233,10 @@ def stepping(result: T | Steps[T]) -> Steps[T]:
 
 
 def relayed(
-    session: Generator[Any, Any, T], answer: Callable[[Any], Generator[Any, Any, Any]], first: object = None
+    session: Generator[Any, Any, T],
+    answer: Callable[[Any], Generator[Any, Any, Any]],
+    first: object = None,
+    until: type[Any] | tuple[()] = (),
 ) -> Generator[Any, Any, T]:
     """Drive a session to its end: send it what `answer` makes of each thing that it asks for.
 
@@ -274,6 +244,7 @@ def relayed(
     ----------
     answer : what it yields in turn is asked of the caller; the session sees its errors
     first : what the session is sent first, if it has begun
+    until : what the session asks for that is returned instead, so that the session waits for it
     """
     go_on: Callable[[], Any] = partial(session.send, first)
     while True:
@@ -282,6 +253,8 @@ def relayed(
         except StopIteration as stop:
             value: T = stop.value
             return value
+        if isinstance(asked, until):
+            return cast(T, asked)
         try:
             go_on = partial(session.send, (yield from answer(asked)))
         except Exception as error:  # the computation failed; the session may know what that means

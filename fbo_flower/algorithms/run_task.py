@@ -64,18 +64,11 @@ Evaluate = Callable[[Query, int], Outcome]  # a query and the id of its first tr
 
 @dataclass(frozen=True)
 class TaskResult:
-    """The result of an agent's work on one task.
+    """The result of an agent's work on one task."""
 
-    Parameters
-    ----------
-    agent_state : the agent's state after the task
-    report : what the agent sends to the server
-    outcome : all evaluations of the task, a row per point
-    """
-
-    agent_state: AgentState
-    report: Report
-    outcome: Outcome
+    agent_state: AgentState  # after the task
+    report: Report  # what the agent sends to the server
+    outcome: Outcome  # all evaluations of the task, a row per point
 
 
 def run_task(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -129,6 +129,9 @@ class SecureAggregation(Algorithm[SecureState]):
 
     def options(self) -> dict[str, object]:
         return self.inner.options()
+
+    def for_outputs(self, names: tuple[str, ...]) -> Self:
+        return replace(self, wrapped=self.wrapped.for_outputs(names))
 
     # -- the server's half ---------------------------------------------------------------------
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +30,6 @@ from fbo_flower.errors import WireError
 from fbo_flower.numerics import slots
 from fbo_flower.secure import keys, rounds
 from fbo_flower.secure.fixed_point import Words
-from fbo_flower.space.space import SearchSpace
 
 SUM = "secure.sum"  # value of a task: the number of the sum
 MASKED = ("secure.words", "secure.boxes", "secure.commitment")  # arrays of a report
@@ -314,11 +312,6 @@ def _bytes(arrays: Mapping[str, AnyArray], name: str) -> bytes:
 # -- rows that enter one sum at most --------------------------------------------------------------------
 
 
-def num_columns(algorithm: Any, space: SearchSpace) -> int:
-    """Return the length of a row: a point and a value."""
-    return space.dimension + 1
-
-
 def num_slots(task: Task) -> int:
     """Return the number of slots of the table that a task asks for; 0 for none.
 
@@ -405,7 +398,7 @@ class Written:
         held = withheld[len(kept) :]
         new = np.where(held[:, None], np.nan, rows[len(kept) :])
         end = int(np.searchsorted(np.cumsum(~held), most, side="right"))
-        every = np.concatenate([kept, new[:end]])
+        every = np.concatenate([kept, new[:end]]) if len(kept) else new[:end]
         return replace(self, rows=every, offered=max(self.offered, 1 + len(every)))
 
     def signed(self) -> Written:

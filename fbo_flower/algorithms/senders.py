@@ -109,15 +109,11 @@ class RoundsPresent:
 
     A server that asks a fraction `f` of the agents in each round sees an agent every `1 / f` rounds. So an
     absence counts in units of the mean gap between two rounds of an agent, over all agents.
-
-    Parameters
-    ----------
-    rounds : agent -> its first round, its last round, and in how many it took part
-    now : the latest round
     """
 
+    # agent -> its first round, its last round, and in how many it took part
     rounds: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
-    now: int = 0
+    now: int = 0  # the latest round
 
     def enter(self, agents: Iterable[str], server_round: int) -> RoundsPresent:
         """Return the record with the agents of a round; a round that is entered again counts once."""

@@ -18,7 +18,7 @@ process bandit optimization, JMLR 15, 2014, Section 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -120,19 +120,7 @@ def to_query(
     first : what the session is sent first; None: it begins
     held : whether hyperparameters that the batch has fitted are used again; otherwise they are noted
     """
-    go_on: Callable[[], Any] = partial(session.send, first)
-    while True:
-        try:
-            asked = go_on()
-        except StopIteration as stop:
-            state: AgentState = stop.value
-            return state
-        if isinstance(asked, Query):
-            return asked
-        try:
-            go_on = partial(session.send, (yield from _answer(asked, fits, held)))
-        except Exception as error:  # the computation failed; the session may know what that means
-            go_on = partial(session.throw, error)
+    return (yield from relayed(session, partial(_answer, fits=fits, held=held), first, Query))
 
 
 def _answer(request: Request, fits: Fits, held: bool) -> Steps[Any]:

@@ -32,6 +32,8 @@ class AppConfig:
 
     problem: str
     problem_options: Options
+    objectives: str
+    limits: str
     algorithm: str
     options: Options
     num_agents: int
@@ -90,7 +92,8 @@ class AppConfig:
 
     def problem_of(self, num_agents: int | None) -> Problem:
         """Return the problem for a number of agents; None: its own number."""
-        return make_problem(self.problem, num_agents or None, self.seed, self.problem_options)
+        aims = {name: text for name in ("objectives", "limits") if (text := getattr(self, name))}
+        return make_problem(self.problem, num_agents or None, self.seed, {**self.problem_options, **aims})
 
     def strategy(self) -> TuningStrategy:
         """Return the strategy."""

@@ -36,7 +36,12 @@ def ask(
 
 def tell(
     journal: AgentJournal,
-    value: Annotated[float | None, typer.Option(help="The value of the configuration.")] = None,
+    value: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The value of the configuration; or NAME=NUMBER for each of several outputs, repeatable."
+        ),
+    ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="The evaluation has failed.")] = False,
     config: Annotated[
         str | None,
@@ -46,11 +51,14 @@ def tell(
 ) -> None:
     """Tell the agent the value of the configuration that it asks for.
 
-    Example: fbo-flower tell north.db --value 0.93
+    Examples:
+    fbo-flower tell north.db --value 0.93
+
+    fbo-flower tell north.db --value accuracy=0.93 --value latency_ms=12
     """
     from fbo_flower.clients import Site
 
-    if (value is None) != failed:
+    if (not value) != failed:
         raise ConfigError("--value: expected a number, or else --failed; give one of them")
     site = Site(journal)
     if config is None:
@@ -68,4 +76,18 @@ def tell(
             raise ConfigError(
                 f"--config: expected a JSON object as fbo-flower ask prints it, got {config[:80]!r}"
             ) from error
-    site.tell(told, value, failed=failed)
+    site.tell(told, None if failed else _number_or_outputs(value or []), failed=failed)
+
+
+def _number_or_outputs(texts: list[str]) -> float | dict[str, float]:
+    """Return the values of `--value`: one number, or numbers by name."""
+    named = [text.rpartition("=") for text in texts]
+    try:
+        found = {name.strip(): float(number) for name, _, number in named}
+    except ValueError:
+        found = {}
+    if len(found) < len(texts) or ("" in found and len(found) > 1):
+        raise ConfigError(
+            f"--value: expected a number, or NAME=NUMBER once for each output, got {', '.join(texts)}"
+        )
+    return found.get("", found)

@@ -15,6 +15,7 @@ from fbo_flower.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from fbo_flower.storage.ledger import Ledger, LedgerEntry
+    from fbo_flower.study.study import Study
 
 
 def best(
@@ -59,26 +60,28 @@ def _best_of(path: Path) -> Iterator[dict[str, Any]]:
     from fbo_flower.study.study import Study
 
     if path.is_dir() and holds_study(path) and not any(path.rglob("agent*.db")):
-        results = Study.load(path)  # several objectives have no best: the error says what to use
-        for agent, entry in results.best.items():
-            trials = results.trials.where(algorithm=entry["algorithm"], agent=agent)
+        results = Study.load(path)
+        disclosed = _disclosed(results)
+        for agent, entry in disclosed.items():
+            run = results.trials if entry["algorithm"] is None else results.only(entry["algorithm"]).trials
+            trials = run.where(agent=agent)
             yield {
                 "agent": agent,
                 "study": results.settings["name"],
-                "algorithm": entry["algorithm"],
+                "algorithm": entry["algorithm"] or ", ".join(results.algorithms),
                 "journal": None,
-                "config": entry["config"],
-                "value": entry["value"],
+                "config": entry.get("config"),
+                "value": entry.get("value"),
                 "observed": entry.get("observed"),
                 "outputs": entry.get("outputs", {}),
                 "nearest": None,
-                "front": [],
+                "front": entry.get("front", []),
                 "evaluations": int(trials["pulls"].sum()) or None,
                 "failed": sum(map(bool, trials["failure"].tolist())),
                 "failure": next(filter(None, trials["failure"].tolist()), ""),
                 "unreadable": "",
             }
-        if not results.best:
+        if not disclosed:
             raise ConfigError(
                 f"{path}: expected disclosed values, got none; each device has its own: fbo-flower best "
                 "JOURNAL"
@@ -105,6 +108,19 @@ def _best_of(path: Path) -> Iterator[dict[str, Any]]:
             }
 
 
+def _disclosed(results: Study) -> dict[str, dict[str, Any]]:
+    """Return each agent's best, or with several objectives its front; nothing if it holds no limits."""
+    found: dict[str, dict[str, Any]] = {agent: {"algorithm": None} for agent in results.infeasible}
+    if len(results.objectives) < 2:
+        return found | results.best
+    for agent in dict.fromkeys(results.trials["agent"].tolist()):
+        front = results.front(agent)
+        points = [dict(zip(results.objectives, row, strict=True)) for row in front.values.tolist()]
+        shown = [{"config": c, "outputs": o} for c, o in zip(front.configs, points, strict=True)]
+        found[agent] = {"algorithm": None, "front": shown}
+    return found
+
+
 def _lines_of(entry: dict[str, Any]) -> Iterator[str]:
     """Yield the lines that show an agent's best configuration; the first one follows its name."""
     place = "" if entry["journal"] is None else f", {entry['journal']}"
@@ -122,7 +138,7 @@ def _lines_of(entry: dict[str, Any]) -> Iterator[str]:
             numbers = ", ".join(f"{name} {value:.6g}" for name, value in point["outputs"].items())
             yield f"    {numbers}: {json.dumps(point['config'])}"
     elif entry["config"] is None:
-        yield "  best value: none yet"
+        yield "  no configuration holds the limits" if entry["journal"] is None else "  best value: none yet"
     else:
         noisy = ", the mean that the agent's model expects, because values are noisy" if observed else ""
         yield f"  best value: {entry['value']:.6g}{noisy}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 import os
 import re
@@ -9,11 +10,14 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from textwrap import indent
 from typing import Annotated
 
 import typer
 
 from fbo_flower import __version__
+from fbo_flower.algorithms import ALGORITHMS
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.registry import RECOMMENDED, find
 from fbo_flower.cli.common import Debug
 from fbo_flower.errors import ConfigError
@@ -27,6 +31,30 @@ _FILES = {
     "client_app.py": "{package}/client_app.py",
     "server_app.py": "{package}/server_app.py",
 }
+_MEASURED = {  # output -> how the app measures it, and its value
+    "error": (
+        "model = new_model(config, x)\n"
+        'error = -cross_val_score(model, x, y, cv=3, scoring="neg_mean_absolute_error").mean()',
+        "error",
+    ),
+    "kilobytes": (
+        "vectors = new_model(config, x).fit(x, y).steps[-1][1].support_vectors_",
+        "vectors.nbytes / 1024",
+    ),
+}
+_BEST = """\
+    for agent, best in study.best.items():  # of agents whose operators disclose their values
+        print(f"agent {agent}: {best['value']:.4f} with {best['config']}")"""
+_FRONT = """\
+    for agent in dict.fromkeys(study.trials["agent"]):  # whose operators disclose their values
+        front = study.front(agent)
+        for values, found in zip(front.values, front.configs, strict=True):
+            print(f"agent {agent}: {values} with {found}")"""
+_LIMITS = """\
+An operator may set other bounds in `--node-config`, which do not leave the node:
+`limits="{}"`.
+
+"""
 
 
 def new(
@@ -39,6 +67,16 @@ def new(
     publisher: Annotated[
         str, typer.Option(help="Publisher of the app; Flower makes it part of the app's id.")
     ] = "me",
+    objectives: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Return numbers by name: 'error min, kilobytes min', which the app measures, or your own.",
+        ),
+    ] = None,
+    limits: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Limits of the numbers: 'kilobytes <= 40'.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Write a Flower app in which each node tunes on its own CSV file.
@@ -47,12 +85,14 @@ def new(
 
     Example: fbo-flower new my-app && fbo-flower run my-app
     """
-    for path in new_app(directory, name, publisher):
+    for path in new_app(directory, name, publisher, Aims.of(False, objectives, limits)):
         typer.echo(str(path))
     typer.echo(f"Simulate it: fbo-flower run {directory}")
 
 
-def new_app(directory: str | os.PathLike[str], name: str | None = None, publisher: str = "me") -> list[Path]:
+def new_app(
+    directory: str | os.PathLike[str], name: str | None = None, publisher: str = "me", aims: Aims = NUMBER
+) -> list[Path]:
     """Write an app into a new or empty directory, after which it is named by default; return its files.
 
     ConfigError if the directory is not empty or cannot be written, or if Flower would refuse a name.
@@ -65,7 +105,8 @@ def new_app(directory: str | os.PathLike[str], name: str | None = None, publishe
     if package in _TAKEN or keyword.iskeyword(package) or package in sys.stdlib_module_names:
         raise ConfigError(f"name: expected a name that is no Python package or keyword, got {name!r}")
     values = {"name": name, "package": package, "publisher": publisher, "version": __version__}
-    values |= {"algorithm": RECOMMENDED, "strategy": find(RECOMMENDED).class_name}
+    algorithm = RECOMMENDED if not aims.has_outputs or ALGORITHMS[RECOMMENDED].takes_outputs else "ei"
+    values |= {"algorithm": algorithm, "strategy": find(algorithm).class_name, **_of_aims(aims)}
     written = []
     try:
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
@@ -83,6 +124,29 @@ def new_app(directory: str | os.PathLike[str], name: str | None = None, publishe
             f"directory: expected a directory that can be written, got {root} ({error.strerror})"
         ) from error
     return [*written, root / package / "__init__.py"]
+
+
+def _of_aims(aims: Aims) -> dict[str, str]:
+    """Return the parts of the templates that depend on what the objective returns."""
+    names = aims.names or ("error",)
+    ways = {name: _MEASURED[name] for name in names if name in _MEASURED}
+    values = {name: f"{ways[name][1]}," if name in ways else "None,  # measure it here" for name in names}
+    entries = [f"    {json.dumps(name)}: {value}" for name, value in values.items()]
+    returned = ["return {", *entries, "}"] if aims.names else ["return error"]
+    lines = [line for line, _ in ways.values()] + returned
+    limits = {name: f"{side} {bound:g}" for name, side, bound in aims.limits}
+    said = {"objectives": dict(aims.objectives), "limits": limits} if aims.names else {}
+    own = ", ".join(f"{name} {limit}" for name, limit in limits.items())
+    return {
+        "what": ", ".join(aims.names) or "the mean absolute error",
+        "then": "change `objectives`" if aims.names else "leave out `minimize`",
+        "measured": indent("\n".join(lines), " " * 4),
+        "aims": "".join(f"{name} = {json.dumps(value)}\n" for name, value in said.items()),
+        "wider": ', "epsilon": Float(1, 100, log=True)' if "kilobytes" in names else "",
+        "arguments": "objectives=objectives, limits=limits" if aims.names else "minimize=True",
+        "shown": _FRONT if len(aims.objectives) > 1 else _BEST,
+        "limits": _LIMITS.format(own) if own else "",
+    }
 
 
 def _check_name(what: str, name: str) -> None:

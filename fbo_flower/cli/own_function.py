@@ -17,24 +17,22 @@ from fbo_flower.study.ranking import natural_order
 
 if TYPE_CHECKING:
     from fbo_flower import SearchSpace
+    from fbo_flower.algorithms.aims import Aims
     from fbo_flower.simulation.own_objective import OwnObjective
 
 
-def own_problem(function: str, data: str, space: str, seed: int, minimize: bool) -> OwnObjective:
+def own_problem(function: str, data: str, space: str, seed: int, aims: Aims) -> OwnObjective:
     """Return the problem of "FILE.py:FUNCTION", `function(config, path)`, with one agent per data file.
 
     An agent has the name of its file; `data` is a pattern, `space` a TOML file, see `read_space`. ConfigError
     if one of the three cannot be found or read.
     """
-    from fbo_flower.algorithms.aims import Aims
     from fbo_flower.clients.node import names_of_files
     from fbo_flower.simulation.own_objective import own_objective
 
     files = data_files(data)
     agents = dict(zip(names_of_files(files), files, strict=True))
-    return own_objective(
-        load_function(function), read_space(Path(space)), agents, seed, Aims.of(minimize), ()
-    )
+    return own_objective(load_function(function), read_space(Path(space)), agents, seed, aims, ())
 
 
 def load_function(text: str) -> Callable[..., float]:

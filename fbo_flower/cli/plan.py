@@ -86,7 +86,10 @@ class SimulationPlan:
                 *map(Contestant.parse, given["compare"] or ()),
             ),
             Agents(
-                num_parallel=given["num_parallel"], trial_timeout=given["trial_timeout"], site_options=sites
+                limits=_limits(given["limits"])[1],
+                num_parallel=given["num_parallel"],
+                trial_timeout=given["trial_timeout"],
+                site_options=sites,
             ),
             _rounds(given),
             Start((), given["prior_rounds"], given["prior_algorithm"], None, given["warm_start"]),
@@ -94,6 +97,7 @@ class SimulationPlan:
 
     def check(self) -> tuple[Problem, dict[str, int | None]]:
         """Return the problem and each contestant's number of rounds; ConfigError if a setting is wrong."""
+        from fbo_flower.algorithms.aims import Aims
         from fbo_flower.algorithms.options import check_number
         from fbo_flower.simulation.clocked_grid import duration_of
         from fbo_flower.simulation.engines import engine_name
@@ -111,12 +115,14 @@ class SimulationPlan:
             check_number("rounds", given["rounds"], 1, integer=True)
         engine_name(given["engine"])
         duration_of(self.rounds.clock, given["engine"])  # checks its arguments
+        aims = {"objectives": given["objectives"], "limits": _limits(given["limits"])[0]}
         problem: Problem
         if given["function"] is None:
+            options |= {name: text for name, text in aims.items() if text}
             problem = make_problem(given["problem"], given["agents"], given["seed"], options)
         else:
-            own = (given[name] for name in ("function", "data", "space", "seed", "minimize"))
-            problem = own_problem(*own)
+            function, data, space, seed = (given[name] for name in ("function", "data", "space", "seed"))
+            problem = own_problem(function, data, space, seed, Aims.of(given["minimize"], **aims))
         problem.check_data()
         warm = self.start.warm_start
         if warm is not None and not any(self.warm(contestant) for contestant in self.contestants):
@@ -198,6 +204,13 @@ def _function(given: Mapping[str, Any]) -> dict[str, Any]:
         "data": str(Path(data).expanduser().absolute()),
         "space": _absolute(space),
     }
+
+
+def _limits(texts: Sequence[str] | None) -> tuple[str | None, dict[str, str] | None]:
+    """Return the limits of all agents, and each agent's own: "north: size <= 5"."""
+    parts = [text.rpartition(": ") for text in texts or ()]
+    found = {owner: ", ".join(own for agent, _, own in parts if agent == owner) for owner, _, _ in parts}
+    return found.pop("", None), found or None
 
 
 def _rounds(given: Mapping[str, Any]) -> Sync | Async:

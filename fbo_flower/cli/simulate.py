@@ -49,6 +49,22 @@ def simulate(
     minimize: Annotated[
         bool, typer.Option("--minimize", help="Smaller values of FUNCTION are better.")
     ] = False,
+    objectives: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Up to three names of the dict that FUNCTION returns, or of the problem's outputs: "
+            "'accuracy max, kilobytes min'.",
+        ),
+    ] = None,
+    limits: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Limits of outputs: 'latency_ms <= 20, recall >= 0.9', or of one agent: "
+            "'north: latency_ms <= 15'; repeatable.",
+        ),
+    ] = None,
     problem: Annotated[
         str,
         typer.Option(help="Problem, see `fbo-flower problems`; or table:FILE."),

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from logging import DEBUG, WARNING
 from typing import Any
 
-import numpy as np
 from flwr.app import Context
 from flwr.client import NumPyClient
 from flwr.common.logger import FLOWER_LOGGER, log
@@ -23,7 +22,7 @@ from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Scalar, Task
-from fbo_flower.algorithms.registry import APP, check_aims, register
+from fbo_flower.algorithms.registry import APP, SIMULATION, check_aims, register
 from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, run_task, seen_by
 from fbo_flower.algorithms.trials_per_round import answers_in_part
@@ -73,7 +72,7 @@ from fbo_flower.wire.checks import show
 from fbo_flower.wire.codec import split_pooled
 from fbo_flower.wire.flower_records import from_lists, to_lists
 
-Prior = Mapping[str, tuple[Array, Array]]
+Prior = Mapping[str, tuple[Array, Array | Mapping[str, Array]]]
 
 
 @dataclass(frozen=True)
@@ -109,11 +108,13 @@ class TuningAgent(NumPyClient):
     disclose : what the agent sends in addition to the algorithm's report: "none", "incumbent" (its best value
         so far) or "trials" (all points and values). None: "none". `disclose` in `node_config` overrides it.
         Leave the choice to the operators unless nobody owns the data
-    prior : agent -> `(points (n, D), values (n,))` observed before this study
+    prior : agent -> `(points (n, D), values (n,))` observed before this study; values of several outputs are
+        a dict, name -> `(n,)`
     aims : what the objective returns, and whether larger or smaller is better; `Aims.of(minimize=True)` for a
         loss. The algorithm gets numbers of which larger is better; answers, logs and studies show them as
         they are. The server learns the names of limits, not the bounds. `limits` in `node_config`, such as
-        "latency_ms <= 15", replaces bounds. Those of the first task of a study hold until its end
+        "latency_ms <= 15", replaces bounds. Those of the first task of a study hold until its end. `private`
+        in `node_config`, such as "latency_ms, watts", names outputs whose values do not leave the agent
     initial : `(k, D)`, points that are evaluated as the agent's first k trials of a study, in place of those
         that the algorithm asks for. None: none
     journals : directory for the journals of agents without `journal` in `node_config`; None: their memory is
@@ -168,13 +169,9 @@ class TuningAgent(NumPyClient):
         for kind in algorithms:
             register(kind)
         self._objective = objective
-        self._aims = aims.with_limits(str(context.node_config.get("limits", "")) or None)
+        aims = aims.with_limits(str(context.node_config.get("limits", "")) or None)
+        self._aims = aims.keeping(str(context.node_config.get("private", "")) or aims.private)
         self._is_asked = isinstance(objective, Asked)  # by its site
-        if self._is_asked and aims.has_outputs:
-            raise ConfigError(
-                f"objectives: expected one number with Asked(), got {', '.join(aims.names)}; leave them out, "
-                "or let the agent call the objective"
-            )
         self._space = space  # the shared one
         self._own_space = held_space(space, str(context.node_config.get("fixed", "")) or fixed)
         self._context = context
@@ -185,6 +182,11 @@ class TuningAgent(NumPyClient):
         budgets = {name: value for name, value in given.items() if value is not None}
         node_config = {**budgets, **context.node_config} if budgets else context.node_config
         self._operator = Operator.read(node_config, disclose, chosen_by, disclose_curves)
+        if self._aims.private and self._operator.disclose != "none" and chosen_by != SIMULATION:
+            raise ConfigError(
+                f"disclose: expected 'none' together with private outputs ({', '.join(self._aims.private)}), "
+                f"got {self._operator.disclose!r}; remove one of them"
+            )
         self._pruning = Pruning.read(context.node_config, pruning)
         self._parallel = Parallel.read(context.node_config, Parallel(num_parallel, trial_timeout))
         self._agent = agent_id(context)
@@ -221,6 +223,8 @@ class TuningAgent(NumPyClient):
             properties["fixed"] = list(self._own_space.fixed)
         if self._aims != NUMBER:
             properties["aims"] = self._aims.to_json()
+        if self._aims.private:
+            properties["private"] = list(self._aims.private)
         if self._operator.participation < 1.0:
             properties["participation"] = float(self._operator.participation)
         with closing(self._open_memory()) as memory:
@@ -329,7 +333,7 @@ class TuningAgent(NumPyClient):
         # an interrupted task must propose the same again, so the bounds of a study stay
         pinned_aims = memory.note(aims_note(study)).get("aims") if known is not None else None
         aims = self._aims if pinned_aims is None else Aims.from_json(str(pinned_aims))
-        agent_state = replace(agent_state, aims=aims)
+        agent_state = replace(agent_state, aims=aims.keeping(self._aims.private))
         work, key = check_once(memory, request.envelope, algorithm, task, agent_state, request.key)
         self._admit(algorithm, task, agent_state)
         if algorithm.sums_securely:
@@ -339,8 +343,8 @@ class TuningAgent(NumPyClient):
         self._operator.check_studies(memory, study)
         charge = f"{study} {key}"
         if self._is_asked and (path := str(self._context.node_config.get("journal", ""))):
-            num_prior, sign = len(self._first_state()[1].history), -1.0 if aims.minimize else 1.0
-            agent_state = with_known(agent_state, memory, study, key, path, num_prior, sign)
+            num_prior = len(self._first_state()[1].history)
+            agent_state = with_known(agent_state, memory, study, key, path, num_prior)
         if answers_in_part(algorithm.inner):
             task = self._operator.allowed_part(memory, charge, task)
         accepted = agent_state
@@ -368,7 +372,8 @@ class TuningAgent(NumPyClient):
             algorithm, task, accepted, evaluate, context.draws, evaluate.arrays, noise, at_once
         )
         reply = self._reply(replace(request, task=task), result, context)
-        if task.num_trials and self._operator.is_spent(memory):
+        ended = algorithm.inner.has_ended(result.agent_state)
+        if task.num_trials and (ended or self._operator.is_spent(memory)):
             reply = wire.mark_spent(reply)
         sent: list[ledger.LedgerEntry] = []
         if memory.keeps_ledger:
@@ -446,14 +451,10 @@ class TuningAgent(NumPyClient):
 
     def _first_state(self) -> tuple[int, AgentState]:
         """Return this agent's seed and state in a new study, which starts with the prior observations."""
-        points, observed = self._prior.get(self._agent, (np.empty((0, self._space.dimension)), np.empty(0)))
-        if self._aims.has_outputs and len(points):
-            raise ConfigError(
-                f"prior: expected none with the outputs {', '.join(self._aims.names)}, got {len(points)} "
-                "observations; leave out prior"
-            )
-        values = np.asarray(observed, dtype=np.float64)
-        history = History.prior(self._space.snap(points), -values if self._aims.minimize else values)
+        history = History.empty(self._space.dimension)
+        if self._agent in self._prior:
+            points, observed = self._prior[self._agent]
+            history = History.prior(self._space.snap(points), *self._aims.observed(observed))
         return fresh_entropy() if self._seed is None else self._seed, AgentState(self._own_space, history)
 
     def _stored_state(self, entropy: int, data: bytes) -> tuple[int, AgentState]:

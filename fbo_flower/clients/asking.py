@@ -40,15 +40,16 @@ MAIL = JournalKind(
     {
         "trials": (
             "study TEXT NOT NULL, trial INTEGER NOT NULL, config TEXT NOT NULL, until REAL NOT NULL, "
-            "owner INTEGER NOT NULL, told INTEGER NOT NULL, value REAL, failure TEXT NOT NULL, "
+            "owner INTEGER NOT NULL, told INTEGER NOT NULL, value TEXT NOT NULL, failure TEXT NOT NULL, "
             "PRIMARY KEY (study, trial)"
         ),
-        "known": "id INTEGER PRIMARY KEY, config TEXT NOT NULL, value REAL NOT NULL",
+        "known": "id INTEGER PRIMARY KEY, config TEXT NOT NULL, value TEXT NOT NULL",
     },
     "stop the SuperNode, remove the file and start again: the agent asks once more for what was not told",
 )
 _UNTOLD = "WHERE told = 0"
 T = TypeVar("T")
+Told = float | dict[str, float]  # as measured; outputs are in the order of `Aims.names`
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Question:
     until : when the agent stops waiting, in seconds since 1970; it may ask again later
     owner : id of the process that evaluates it; 0: none yet
     told : whether it was told
-    value, failure : the value, NaN if the evaluation failed, and why it failed; "" if it did not
+    value, failure : what was told, NaN if the evaluation failed, and why it failed; "" if it did not
     """
 
     study: str
@@ -71,7 +72,7 @@ class Question:
     until: float
     owner: int = 0
     told: bool = False
-    value: float = math.nan
+    value: Told = math.nan
     failure: str = ""
 
     def is_free(self) -> bool:
@@ -86,17 +87,16 @@ def mail_of(journal: str | os.PathLike[str]) -> Path:
 
 def _questions(mail: Rows, where: str = "", arguments: Sequence[object] = ()) -> Iterator[Question]:
     for row in mail.select("trials", f"{where} ORDER BY until, trial", arguments):
-        value = math.nan if row["value"] is None else row["value"]
         yield Question(
             row["study"], row["trial"], json.loads(row["config"]), row["until"], row["owner"],
-            bool(row["told"]), value, row["failure"],
+            bool(row["told"]), json.loads(row["value"]), row["failure"],
         )  # fmt: skip
 
 
-def _insert_known(mail: Store, trials: Iterable[tuple[Mapping[str, Any], float]]) -> None:
+def _insert_known(mail: Store, trials: Iterable[tuple[Mapping[str, Any], Told]]) -> None:
     known = {row["config"] for row in mail.select("known")}
     try:
-        found = {canonical_json(dict(config)): value for config, value in trials if math.isfinite(value)}
+        found = {canonical_json(dict(config)): json.dumps(value) for config, value in trials}
     except TypeError as error:
         raise ConfigError(f"config: expected only texts, numbers and flags, got others: {error}") from error
     mail.insert("known", [(text, value) for text, value in found.items() if text not in known])
@@ -105,7 +105,7 @@ def _insert_known(mail: Store, trials: Iterable[tuple[Mapping[str, Any], float]]
 def _put(mail: Store, question: Question) -> None:
     q = question
     config = json.dumps(q.config)
-    mail.put("trials", (q.study, q.trial, config, q.until, q.owner, q.told, q.value, q.failure))
+    mail.put("trials", (q.study, q.trial, config, q.until, q.owner, q.told, json.dumps(q.value), q.failure))
 
 
 @contextmanager
@@ -154,8 +154,8 @@ class Asked:
     def __post_init__(self) -> None:
         check_number("timeout", self.timeout, 1e-3)
 
-    def __call__(self, config: Config, context: ObjectiveContext) -> float:
-        """Ask for a trial, wait until it is told, and return its value.
+    def __call__(self, config: Config, context: ObjectiveContext) -> Told:
+        """Ask for a trial, wait until it is told, and return its value or its outputs by name.
 
         Raises
         ------
@@ -242,8 +242,8 @@ class Site:
             )
         return question
 
-    def about(self, study: str) -> tuple[SearchSpace, bool]:
-        """Return the search space of a study of the agent, and whether smaller values are better.
+    def about(self, study: str = "") -> tuple[SearchSpace, Aims]:
+        """Return the search space of a study of the agent, and its aims; "": of the latest study.
 
         Raises
         ------
@@ -251,14 +251,22 @@ class Site:
             If the agent's journal cannot be read, or does not hold the study.
         """
         with opened(self.journal, KIND, check=False) as journal:
+            known = [row["study"] for row in journal.select("studies", "ORDER BY rowid")]
+            study = study or next(reversed(known), study)
             space = journal.meta(f"space.{study}")
             note = journal.meta(f"note.{aims_note(study)}")
         if space is None:
             raise JournalError(f"journal: expected study {study} in {self.journal}, found others only")
         aims = NUMBER if note is None else Aims.from_json(json.loads(note)["aims"])
-        return SearchSpace.from_json(space), aims.minimize
+        return SearchSpace.from_json(space), aims
 
-    def tell(self, config: Mapping[str, Any], value: float | None = None, *, failed: bool = False) -> None:
+    def tell(
+        self,
+        config: Mapping[str, Any],
+        value: float | Mapping[str, float] | None = None,
+        *,
+        failed: bool = False,
+    ) -> None:
         """Tell the value of a configuration, in the objective's own units.
 
         If nobody asked for the configuration, it enters the agent's history, see `know`; a failed one does
@@ -266,32 +274,32 @@ class Site:
 
         Parameters
         ----------
-        value : a number; None, NaN or an infinity: the evaluation has failed
+        value : a number, or a dict of the app's outputs; None, NaN or an infinity: the evaluation has failed
         failed : whether the evaluation has failed, whatever the value is
 
         Raises
         ------
         ConfigError
-            If a configuration that was not asked for is no JSON, the value is neither a number nor None, or
-            another one was told before for this configuration.
+            If a configuration that was not asked for is no JSON, the value is neither what the app expects
+            nor None, or another one was told before for this configuration.
         JournalError
             If the file beside the journal cannot be written, or is damaged.
         """
-        (number,), reason = value_told(value, failed)
         with _changing(mail_of(self.journal)) as mail:
             same = [question for question in _questions(mail) if question.config == dict(config)]
             question = next((q for q in same if not q.told), same[-1] if same else None)
+            told, reason = self._measured(value, failed, "" if question is None else question.study)
             if question is None:
-                _insert_known(mail, [(config, number)])
+                _insert_known(mail, [] if reason else [(config, told)])
             elif not question.told:
-                _put(mail, replace(question, told=True, value=number, failure=reason))
-            elif repr((question.value, question.failure)) != repr((number, reason)):
+                _put(mail, replace(question, told=True, value=told, failure=reason))
+            elif repr((question.value, question.failure)) != repr((told, reason)):
                 raise ConfigError(
                     f"value: expected the one told before for this configuration, "
-                    f"{question.failure or question.value}, got {reason or number}; a value is told once"
+                    f"{question.failure or question.value}, got {reason or told}; a value is told once"
                 )
 
-    def know(self, trials: Iterable[tuple[Mapping[str, Any], float]]) -> None:
+    def know(self, trials: Iterable[tuple[Mapping[str, Any], float | Mapping[str, float]]]) -> None:
         """Give the agent configurations and values that were measured before the study, or beside it.
 
         They enter its history from its next task on, as the `prior` of `client_app` does: the agent's model
@@ -302,8 +310,18 @@ class Site:
         ConfigError, JournalError
             As `tell`.
         """
+        known = [(config, *self._measured(value)) for config, value in trials]
         with _changing(mail_of(self.journal)) as mail:
-            _insert_known(mail, [(config, value_told(value)[0][0]) for config, value in trials])
+            _insert_known(mail, [(config, told) for config, told, reason in known if not reason])
+
+    def _measured(self, value: object, failed: bool = False, study: str = "") -> tuple[Told, str]:
+        """Return what was told as the mail holds it, and why the evaluation has failed; "" if it has not."""
+        try:
+            aims = self.about(study)[1]
+        except JournalError:  # there is no study yet: what does not fit a later one is left out there
+            aims = Aims(tuple((name, "max") for name in value)) if isinstance(value, Mapping) else NUMBER
+        numbers, reason = value_told(value, failed, aims if aims.names else NUMBER)
+        return aims.measured(numbers) if aims.names and not reason else numbers[0], reason
 
     @property
     def pending(self) -> list[Config]:
@@ -329,7 +347,7 @@ class Site:
 
 
 def with_known(
-    agent_state: AgentState, memory: Memory, study: str, key: str, journal: str, num_prior: int, sign: float
+    agent_state: AgentState, memory: Memory, study: str, key: str, journal: str, num_prior: int
 ) -> AgentState:
     """Return an agent's state with what its site has told of configurations that nobody asked for.
 
@@ -340,31 +358,35 @@ def with_known(
     ----------
     key : names the task
     num_prior : number of observations in the app's `prior`
-    sign : -1 if smaller values are better, else 1
     """
-    rows: list[tuple[Config, float]] = []
+    rows: list[Any] = []
     if mail_of(journal).exists():
         with opened(mail_of(journal), MAIL, check=False) as mail:
-            rows = [(json.loads(row["config"]), row["value"]) for row in mail.select("known", "ORDER BY id")]
+            rows = [(row["config"], row["value"]) for row in mail.select("known", "ORDER BY id")]
     begun = memory.note(f"known.{study}")
     if begun.get("task") == key:
         rows = rows[: int(str(begun["count"]))]
     else:
         memory.put_note(f"known.{study}", {"task": key, "count": len(rows)})
-    points, values = [np.empty((0, agent_state.space.dimension))], []
+    space, aims = agent_state.space, agent_state.aims
+    points, found = [np.empty((0, space.dimension))], [np.empty((0, max(1, len(aims.names))))]
     for config, value in rows:
-        with suppress(ConfigError):  # it is of another search space
-            points.append(agent_state.space.snap(agent_state.space.encode(config)[np.newaxis]))
-            values.append(sign * value + 0.0)
+        with suppress(ConfigError):  # it is of another search space, or has other outputs
+            told, _ = value_told(json.loads(value), aims=aims)
+            points.append(space.snap(space.encode(json.loads(config))[np.newaxis]))
+            found.append(np.array([told]))
+    outputs = np.concatenate(found)
     history, own = agent_state.history, agent_state.history.trials >= 0
     prior = np.flatnonzero(~own)[:num_prior]
-    if not values and len(prior) == np.count_nonzero(~own):
+    if not len(outputs) and len(prior) == np.count_nonzero(~own):
         return agent_state
+    former = outputs[:0] if history.outputs is None else history.outputs
     merged = replace(
         history,
         points=np.concatenate([history.points[prior], *points, history.points[own]]),
-        values=np.concatenate([history.values[prior], values, history.values[own]]),
-        trials=np.concatenate([np.arange(-len(prior) - len(values), 0), history.trials[own]]),
+        values=np.concatenate([history.values[prior], outputs[:, 0], history.values[own]]),
+        trials=np.concatenate([np.arange(-len(prior) - len(outputs), 0), history.trials[own]]),
+        outputs=np.concatenate([former[prior], outputs, former[own]]) if aims.has_outputs else None,
     )
     return replace(agent_state, history=merged)
 

@@ -47,7 +47,7 @@ _KEYS, _PRIVACY, _TRIALS = "secure-key", "privacy", "trials"  # notes in the age
 
 
 class BudgetSpentError(WireError):
-    """A task asks for more evaluations than `max_trials` leaves; the agent declines it."""
+    """A task asks for more evaluations than `max_trials` or the search leaves; the agent declines it."""
 
 
 def check_disclose(disclose: object) -> None:
@@ -320,6 +320,8 @@ def check_once(
 
     Raises
     ------
+    BudgetSpentError
+        If the agent has ended its search.
     WireError
         If the algorithm or its options are not those of the study's first task, the agent has answered
         another task about this work, the task does not begin at the agent's next trial, or it asks for a
@@ -352,6 +354,8 @@ def check_once(
     late = task.num_trials > 0 and task.trial < following and before is None
     if late or (task.trial > following and not algorithm.roles):
         raise WireError(f"trial: expected {following}, the agent's next trial, got {task.trial}")
+    if task.num_trials and before is None and algorithm.inner.has_ended(agent_state):
+        raise BudgetSpentError(f"num-trials: expected 0, because the search has ended, got {task.num_trials}")
     noisy = not task.num_trials and algorithm.inner.reports_with_trials
     if noisy and algorithm.uses_observations(task, agent_state.space):
         raise WireError(

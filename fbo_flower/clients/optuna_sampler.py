@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from fbo_flower.algorithms.aims import NUMBER, SIDES
 from fbo_flower.clients.asking import Site
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.optuna import require_optuna
@@ -31,7 +32,11 @@ class FederatedSampler(BaseSampler):
     Objective, storage, pruner and dashboard stay as they are. The app has the objective `Asked()` and a
     search space with the names, ranges and choices that the script suggests.
 
-    - A completed trial is told with its value, a failed or pruned one as failed.
+    - A completed trial is told with its value or values, a failed or pruned one as failed.
+    - With several objectives the study has their `directions`, in the order of the app's. A limited output
+      that is no objective is a user attribute, `trial.set_user_attr("latency_ms", 12.0)`, or a constraint,
+      `trial.set_constraint("latency_ms", -3.0)`: how far it is beyond the device's bound. Optuna sees which
+      trials hold the limits of this device.
     - Completed trials that the Optuna study holds already, and enqueued ones, enter the agent's own history.
     - Run a script in several processes for several trials at once, see `Site.ask`; `n_jobs` has to be 1.
 
@@ -43,8 +48,8 @@ class FederatedSampler(BaseSampler):
     Raises
     ------
     ConfigError
-        If Optuna is not installed. In a trial: if the direction of the study is not that of the app, or the
-        script suggests a parameter that the app's search space does not have.
+        If Optuna is not installed. In a trial: if the directions of the study are not those of the app, the
+        script suggests a parameter that the app's search space does not have, or an output is missing.
     NotInTimeError
         In a trial: if the agent asks for nothing in time, for instance because the federated study has ended.
     """
@@ -53,18 +58,19 @@ class FederatedSampler(BaseSampler):
         self._site, self._timeout = Site(journal), timeout
         self._asked: dict[int, Config] = {}  # number of a trial under way -> what the agent has asked
         self._known = ""  # the federated study whose agent knows the trials from before
+        self._aims = NUMBER  # of that study
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Wait for the agent's next trial, unless this one was enqueued with a configuration."""
         if "fixed_params" in trial.system_attrs:
             return
         try:
-            self._raise_error_if_multi_objective(study)
             asked = self._site.question(self._timeout)
-            space, minimize = self._site.about(asked.study)
-            direction, own = "minimize" if minimize else "maximize", study.direction.name.lower()
-            if direction != own:
-                raise ConfigError(f"direction: expected {direction}, as in the app, got {own}; change one")
+            space, self._aims = self._site.about(asked.study)
+            expected = ", ".join(f"{way}imize" for _, way in self._aims.objectives)
+            own = ", ".join(direction.name.lower() for direction in study.directions)
+            if expected != own:
+                raise ConfigError(f"direction: expected {expected}, as in the app, got {own}; change one")
             if asked.config in self._asked.values():
                 raise ConfigError("n_jobs: expected 1, got more; start the script several times instead")
         except BaseException:  # otherwise it would look as if it were running
@@ -105,12 +111,35 @@ class FederatedSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
         """Tell the agent how a trial has ended."""
-        asked = self._asked.pop(trial.number, None)
-        value = None if state != TrialState.COMPLETE or values is None else values[0]
+        asked, value = self._asked.pop(trial.number, None), None
+        if state == TrialState.COMPLETE and values is not None and self._known:
+            value = self._value(trial, values)
         if asked is not None:
             self._site.tell(asked, value)
-        elif value is not None:
-            self._site.know([(trial.params, value)])  # it was enqueued
+        elif value is not None:  # it was enqueued; before the first question `_tell_known` tells it later
+            self._site.know([(trial.params, value)])
+        if isinstance(value, dict):  # for Optuna, which asks what is feasible on this device
+            excess = [SIDES[side] * (bound - value[name]) for name, side, bound in self._aims.limits]
+            study._storage.set_trial_system_attr(trial._trial_id, "constraints", excess)
+
+    def _value(self, trial: FrozenTrial, values: Sequence[float]) -> float | dict[str, float]:
+        """Return the value of a completed trial, or its outputs by name; ConfigError if one is missing."""
+        aims = self._aims
+        if not aims.names:
+            return values[0]
+        found = {name: value for (name, _), value in zip(aims.objectives, values, strict=True)}
+        for name, side, bound in aims.limits:
+            excess = trial.system_attrs.get(f"constraints:{name}")
+            if name in trial.user_attrs:
+                found.setdefault(name, trial.user_attrs[name])
+            elif excess is not None:
+                found.setdefault(name, bound - SIDES[side] * excess)
+            elif name not in found:
+                raise ConfigError(
+                    f"{name}: expected a user attribute, because the app limits it, got none; call "
+                    f"trial.set_user_attr({name!r}, ...) in the objective"
+                )
+        return found
 
     def _tell_known(self, study: Study, federated: str, space: SearchSpace) -> None:
         """Give the agent the completed trials that it has not asked for in this federated study."""
@@ -120,14 +149,14 @@ class FederatedSampler(BaseSampler):
         for trial in before:
             try:
                 space.encode(trial.params)
-                inside.append((trial.params, trial.values[0]))
+                inside.append((trial.params, self._value(trial, trial.values)))
             except ConfigError as error:
                 outside.append(str(error))
         self._site.know(inside)
         self._known = federated
         if outside:
             warnings.warn(
-                f"FederatedSampler: {len(outside)} of {len(before)} earlier trials are not in the search "
-                f"space and were left out, the first because of {outside[0]}",
+                f"FederatedSampler: {len(outside)} of {len(before)} earlier trials do not fit the app and "
+                f"were left out, the first because of {outside[0]}",
                 stacklevel=4,
             )

@@ -102,8 +102,9 @@ def own_answer(agent: str, study: str, algorithm: Algorithm[Any], agent_state: A
     number = agent_state.next_trial
     answer = OwnAnswer(agent, study, algorithm.name, config, value, number, aims, outputs=outputs)
     history = agent_state.history
-    if config is None and history.outputs is not None and np.isfinite(history.outputs).any():
-        row = aims.nearest(history.outputs)
+    own = None if history.outputs is None else np.where(history.trials[:, None] >= 0, history.outputs, np.nan)
+    if config is None and history.outputs is not None and own is not None and np.isfinite(own).any():
+        row = aims.nearest(own)
         near = agent_state.space.decode(history.points[row])
         return replace(answer, nearest=near, outputs=aims.measured(history.outputs[row]))
     if len(aims.objectives) > 1 and history.outputs is not None:

@@ -8,8 +8,7 @@ Notation: D parameters, L boxes `b` with values `c_b`, widths `w_bd` and volumes
 `o_abd` the length of the overlap of two boxes in parameter d, the variance of the mean over all but U is
 `sum_ab c_a c_b prod_{d in U} o_abd prod_{d not in U} w_ad w_bd`, if the mean of the function is 0.
 
-[Hutter2014] Hutter, Hoos, Leyton-Brown. An efficient approach for assessing hyperparameter importance.
-ICML 2014.
+[Hutter2014] Hutter et al. An efficient approach for assessing hyperparameter importance. ICML 2014.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ possible whatever the vector was.
 
 The guarantee: the discrete Gaussian satisfies the same bound on concentrated differential privacy as the
 continuous one with the same variance [Canonne2020, Theorem 4, and its multivariate form]. Its exact delta for
-a given epsilon is not always below the continuous one's. The tests compute it: with a noise of `s` steps it
-is up to about `1.3 / s^2` of delta larger for `z` from 1 to 4 (7 % for 4 steps, 1e-6 for 1,000). Here the
-noise on a message has more than `2^40 min(1, z)` steps, so accountants of the continuous Gaussian apply.
+a given epsilon is not always below the continuous one's: summed term by term, with a noise of `s` steps it is
+up to about `1.3 / s^2` of delta larger for `z` from 1 to 4 (7 % for 4 steps, 1e-6 for 1,000). Here the noise
+on a message has more than `2^40 min(1, z)` steps, so accountants of the continuous Gaussian apply.
 
 [Canonne2020] Canonne, Kamath, Steinke: The discrete Gaussian for differential privacy, NeurIPS 2020.
 """

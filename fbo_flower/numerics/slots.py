@@ -74,6 +74,8 @@ def within(rows: Array, low: Array, high: Array) -> BoolArray:
 
 def others(rows: Array, own: Array) -> IntArray:
     """Return which of `rows (m, C)` are not among an agent's `own (k, C)`."""
+    if not len(own):
+        return np.arange(len(rows))
     apart = np.abs(rows[:, None, :] - own[None, :, :]).max(axis=2, initial=0.0)
     return np.flatnonzero(apart.min(axis=1, initial=np.inf) > 2 * RESOLUTION)
 

@@ -12,7 +12,6 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.aims import NUMBER, Aims, Limit
 from fbo_flower.algorithms.registry import SIMULATION, check_aims
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.app import agent_app
@@ -35,12 +34,6 @@ ALIKE = Agents()
 def names_of(problem: Problem) -> tuple[str, ...]:
     """Return the ids of a problem's agents, by partition."""
     return tuple(problem.agent_name(partition) for partition in range(problem.num_agents))
-
-
-def aims_of(problem: Problem, limits: Mapping[str, Limit] | None = None) -> Aims:
-    """Return the objectives and limits of an agent; `limits` are its own bounds."""
-    aims = problem.aims if isinstance(problem, OwnObjective) else NUMBER
-    return aims.with_limits(limits)
 
 
 def check_initial(algorithm: Algorithm[Any]) -> None:
@@ -103,17 +96,17 @@ def check_agents(
             )
         pickled(problem)
     check_roles(problem, algorithm, agents.site_options)
-    check_aims(algorithm, aims_of(problem))
+    check_aims(algorithm, problem.aims)
     if agents.are_alike:
         return
     if algorithm.roles:
         raise ConfigError(
-            "max_trials, participation, fixed, limits: expected none with "
+            "max_trials, participation, fixed, limits, private: expected none with "
             f"{algorithm.name}, whose sites have roles"
         )
     for partition in range(problem.num_agents):
         own = agents.of_agent(names_of(problem), partition)
-        aims_of(problem, own.get("limits"))
+        problem.aims.with_limits(own.get("limits")).keeping(own.get("private"))
         check_subset(algorithm, held_space(problem.space, own.get("fixed")))
 
 
@@ -187,6 +180,6 @@ def problem_agent(
         pruning=pruning,
         disclose_curves=pruning.rule == FEDERATED,
         algorithms=[type(algorithm.inner)],  # workers know no class of a notebook
-        aims=aims_of(problem, own.pop("limits", None)),
+        aims=problem.aims.with_limits(own.pop("limits", None)).keeping(own.pop("private", None)),
         **own,
     )

@@ -24,7 +24,7 @@ from fbo_flower.algorithms.registry import RECOMMENDED, register
 from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
 from fbo_flower.errors import ConfigError, did_you_mean, kind_of
-from fbo_flower.simulation.agents import aims_of, check_agents, check_initial, problem_app
+from fbo_flower.simulation.agents import check_agents, check_initial, problem_app
 from fbo_flower.simulation.annotation import annotate
 from fbo_flower.simulation.clocked_grid import ClockedGrid, duration_of, with_simulated_times
 from fbo_flower.simulation.engines import engine_name, run_on_engine
@@ -210,7 +210,7 @@ def simulate(
             )
 
         def complete(study: Study) -> Study:
-            prior_trials = {agent: len(values) for agent, (_, values) in held.items()}
+            prior_trials = {agent: len(points) for agent, (points, _) in held.items()}
             study = annotate(study, problem, engine=name, prior_trials=prior_trials)
             return with_simulated_times(study, clocked[0].times) if clocked else study
 
@@ -294,22 +294,25 @@ def prior_study(
 def observations(study: Study, problem: Problem, without: tuple[str, ...] = ()) -> Prior:
     """Return what each agent observed in `study`, as points `(n, D)` and values `(n,)` as measured.
 
-    Failed trials are left out, and so are the agents in `without`.
+    Values of several outputs are a dict, name -> `(n,)`. Failed trials are left out, and so are the agents in
+    `without`.
     """
     held = study.observations(problem.space, without)
-    sign = -1.0 if study.any_minimizes != aims_of(problem).minimize else 1.0
-    return {agent: (points, sign * values) for agent, (points, values) in held.items()}
+    sign = -1.0 if study.any_minimizes != problem.aims.minimize else 1.0
+    for agent, (points, values) in held.items():
+        if not isinstance(values, Mapping):
+            held[agent] = points, sign * values
+    return held
 
 
 def _held_before(
     start: Start, algorithm: Algorithm[Any], problem: Problem, seed: int, engine: str | RayEngine, keep: Keep
 ) -> Prior:
     """Return the observations that each agent holds before the study; the algorithm's `targets` hold none."""
-    if start.gives_observations and (algorithm.roles or aims_of(problem).has_outputs):
-        reason = (
-            f"{algorithm.name}, because its sites begin without any" if algorithm.roles else "several outputs"
+    if start.gives_observations and algorithm.roles:
+        raise ConfigError(
+            f"start: expected no observations with {algorithm.name}, because its sites begin without any"
         )
-        raise ConfigError(f"start: expected no observations with {reason}")
     known = start.observations
     if start.prior_rounds:
         earlier = Keep(
@@ -318,5 +321,7 @@ def _held_before(
         known = prior_study(problem, start.prior_algorithm, start.prior_rounds, seed, engine, earlier)
     if isinstance(known, Study):
         targets = algorithm.inner.targets
-        return observations(known, problem, without=() if targets == "all" else tuple(targets))
+        known = observations(known, problem, without=() if targets == "all" else tuple(targets))
+    for _, values in (known or {}).values():
+        problem.aims.observed(values)
     return known or {}

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
 PerAgent = float | Mapping[str, float] | Sequence[float]  # one number for all, by agent, or in their order
 FixedPerAgent = Mapping[str, Mapping[str, object]] | Sequence[Mapping[str, object] | None]
-LimitsPerAgent = Mapping[str, Mapping[str, Limit]] | Sequence[Mapping[str, Limit] | None]
+LimitsPerAgent = Mapping[str, Mapping[str, Limit] | str] | Sequence[Mapping[str, Limit] | str | None]
+NamesPerAgent = Mapping[str, Sequence[str]] | Sequence[Sequence[str] | None]
 _NUMBERS = "a number, a dict from agents to numbers, or a list"
 _OWN = {  # what agents may differ in
     "max_trials": _NUMBERS,
     "participation": _NUMBERS,
     "fixed": "a dict from agents to their fixed parameters, or a list of such parameters",
     "limits": "a dict from agents to their limits, or a list of such limits",
+    "private": "a dict from agents to lists of outputs, or a list of such lists",
 }
 
 
@@ -46,6 +48,8 @@ class Agents:
         those of each agent
     limits : bounds of agents that differ from the study's: a dict from agents to theirs, such as
         `{"north": {"latency_ms": 15.0}}`, or a list with those of each agent
+    private : outputs of which agents share no values, given like `limits`, such as
+        `{"north": ["latency_ms"]}`. The study has them, as it has every trial of a simulation
     pruning : when `context.should_stop()` is true in an objective, see `clients.Pruning`; with the rule
         "federated" all agents share medians of their learning curves. A text: `Pruning` with this rule; None:
         `Pruning()`
@@ -62,6 +66,7 @@ class Agents:
     participation: PerAgent | None = None
     fixed: FixedPerAgent | None = None
     limits: LimitsPerAgent | None = None
+    private: NamesPerAgent | None = None
     pruning: Pruning | str | None = None
     num_parallel: int = 1
     trial_timeout: float = 0.0
@@ -112,7 +117,9 @@ class Agents:
                     )
                 value = value[partition]
             elif value is not None and (
-                name in ("fixed", "limits") or isinstance(value, bool) or not isinstance(value, int | float)
+                name in ("fixed", "limits", "private")
+                or isinstance(value, bool)
+                or not isinstance(value, int | float)
             ):
                 raise ConfigError(f"{name}: expected {expected}, got {kind_of(value)}")
             if value is not None:

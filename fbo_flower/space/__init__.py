@@ -3,12 +3,4 @@
 from fbo_flower.space.parameters import Categorical, Float, Int, Ordinal, Parameter
 from fbo_flower.space.space import Config, SearchSpace
 
-__all__ = [
-    "Categorical",
-    "Config",
-    "Float",
-    "Int",
-    "Ordinal",
-    "Parameter",
-    "SearchSpace",
-]
+__all__ = ["Categorical", "Config", "Float", "Int", "Ordinal", "Parameter", "SearchSpace"]

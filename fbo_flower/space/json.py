@@ -23,18 +23,10 @@ from fbo_flower.space.parameters import Categorical, Float, Int, Ordinal, Parame
 MAX_JSON_LENGTH = 2**20  # 1 MiB: the canonical JSON is ASCII
 
 KEYS: dict[type[Parameter], tuple[str, ...]] = {
-    Float: ("low", "high", "log"),
-    Int: ("low", "high", "log"),
-    Categorical: ("choices",),
-    Ordinal: ("choices",),
+    **dict.fromkeys((Float, Int), ("low", "high", "log")),
+    **dict.fromkeys((Categorical, Ordinal), ("choices",)),
 }
-KINDS: dict[str, type[Parameter]] = {
-    "float": Float,
-    "int": Int,
-    "categorical": Categorical,
-    "ordinal": Ordinal,
-}
-KIND_OF = {parameter: kind for kind, parameter in KINDS.items()}
+KINDS: dict[str, type[Parameter]] = {kind.__name__.lower(): kind for kind in KEYS}
 
 T = TypeVar("T")
 
@@ -44,7 +36,7 @@ def write(parameters: Mapping[str, Parameter]) -> str:
     entries = []
     for name, parameter in parameters.items():
         own = {key: getattr(parameter, key) for key in KEYS[type(parameter)]}
-        entry = {"name": name, "kind": KIND_OF[type(parameter)], **own}
+        entry = {"name": name, "kind": type(parameter).__name__.lower(), **own}
         entries.append(entry | ({"active_when": parameter.conditions} if parameter.conditions else {}))
     return json.dumps({"parameters": entries}, sort_keys=True, separators=(",", ":"), allow_nan=False)
 

@@ -158,8 +158,7 @@ class Int(_Discrete):
     ----------
     low, high : `low < high`, 64-bit, at most 2**40 values
     log : bins of equal ratio instead of equal width; requires `low > 0` and `high <= 2**40`
-    active_when : `{parent: value or values}`: the parameter exists only for these values of its parents; None
-        if it always exists
+    active_when : as of `Float`
 
     Raises
     ------
@@ -187,11 +186,9 @@ class Int(_Discrete):
 
     @property
     def num_values(self) -> int:
-        """Number of values k."""
         return self.high - self.low + 1
 
     def value_at(self, index: int) -> int:
-        """Return the value of the bin with this index."""
         return self.low + int(index)
 
     def index_of(self, value: object, name: str) -> int:
@@ -203,14 +200,12 @@ class Int(_Discrete):
         return int(number) - self.low  # type: ignore[call-overload, no-any-return] # whole: a number
 
     def edge_of(self, index: Indices) -> Array:
-        """Return the lower edges of the bins with these indices `(n,)`; `edge_of(k)` is 1."""
         if not self.log:
             return super().edge_of(index)
         # log((low - 1/2 + index) / (low - 1/2)), divided by its value at index = k
         return np.asarray(np.log1p(index / (self.low - 0.5)) / self._width)
 
     def centre_of(self, index: Indices) -> Array:
-        """Return the centres of the bins with these indices `(n,)`."""
         return (self.edge_of(index) + self.edge_of(index + 1)) / 2 if self.log else super().centre_of(index)
 
     def _guess(self, unit: Array) -> Indices:
@@ -223,10 +218,12 @@ class Int(_Discrete):
         return float(np.log1p(self.num_values / (self.low - 0.5)))
 
 
+@dataclass(frozen=True)
 class _Chosen(_Discrete):
-    """Base class of parameters that take one of a list of values."""
+    """A parameter that takes one of a list of values."""
 
     choices: Sequence[Choice]
+    active_when: Conditions | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         kind = type(self).__name__
@@ -237,15 +234,12 @@ class _Chosen(_Discrete):
 
     @property
     def num_values(self) -> int:
-        """Number of values k."""
         return len(self.choices)
 
     def value_at(self, index: int) -> Choice:
-        """Return the value of the bin with this index."""
         return self.choices[index]
 
     def index_of(self, value: object, name: str) -> int:
-        """Return the index of the bin of `value`; an error message begins with `name`."""
         plain = plain_item(value)
         index = self._numbering.get(plain) if is_choice(plain) else None
         if index is None or isinstance(plain, bool) != isinstance(self.choices[index], bool):
@@ -264,37 +258,18 @@ class Categorical(_Chosen):
     Parameters
     ----------
     choices : at least one printable str, int, finite float, bool or None, all different
-    active_when : `{parent: value or values}`: the parameter exists only for these values of its parents; None
-        if it always exists
+    active_when : as of `Float`
 
     Raises
     ------
     ConfigError
         If `choices` is not a list of different plain values.
     """
-
-    choices: Sequence[Choice]
-    active_when: Conditions | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True)
 class Ordinal(_Chosen):
-    """One of several ordered values; neighbouring values are similar.
-
-    Parameters
-    ----------
-    choices : at least one printable str, int, finite float, bool or None, all different, in order
-    active_when : `{parent: value or values}`: the parameter exists only for these values of its parents; None
-        if it always exists
-
-    Raises
-    ------
-    ConfigError
-        If `choices` is not a list of different plain values.
-    """
-
-    choices: Sequence[Choice]
-    active_when: Conditions | None = field(default=None, hash=False)
+    """One of several values in order, of which neighbours are similar; otherwise as `Categorical`."""
 
 
 Parameter: TypeAlias = Float | Int | Categorical | Ordinal

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -83,9 +83,8 @@ class SearchSpace:
     def __post_init__(self) -> None:
         if not isinstance(self.parameters, Mapping):
             raise ConfigError(
-                "search space: expected a dict from names to parameters, as in "
-                'SearchSpace({"x": Float(0, 1)}), '
-                f"got {kind_of(self.parameters)}"
+                "search space: expected a dict from names to parameters, as in SearchSpace("
+                f'{{"x": Float(0, 1)}}), got {kind_of(self.parameters)}'
             )
         if not self.parameters:
             raise ConfigError(f"search space: expected at least one parameter, got {show(self.parameters)}")
@@ -94,12 +93,7 @@ class SearchSpace:
                 raise ConfigError(
                     f"search space: expected names of 1 to 256 printable characters, got {show(name)}"
                 )
-            if type(parameter) not in {
-                Float,
-                Int,
-                Categorical,
-                Ordinal,
-            }:  # subclasses cannot be written as JSON
+            if type(parameter) not in get_args(Parameter):  # subclasses cannot be written as JSON
                 raise ConfigError(
                     f"{name}: expected a Float, Int, Categorical or Ordinal, got {show(parameter)}"
                 )

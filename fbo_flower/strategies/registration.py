@@ -236,6 +236,12 @@ class AgentRegistry:
         """Return the roles of the agents that have one."""
         return {name: agent.said.role for name, agent in self.agents.items() if agent.said.role}
 
+    def shared_outputs(self) -> tuple[str, ...]:
+        """Return the outputs of a trial that no operator keeps to itself; () if a trial has only a value."""
+        aims = self.aims or NUMBER
+        kept = {name for agent in self.agents.values() for name in agent.said.private}
+        return tuple(name for name in aims.names if name not in kept) if aims.has_outputs else ()
+
     def disclosures(self) -> Counter[str]:
         """Return what agents disclose and who chose it -> number of agents, for agents that said so."""
         return Counter(agent.said.disclosure for agent in self.agents.values() if agent.said.disclosure)

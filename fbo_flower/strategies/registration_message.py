@@ -22,7 +22,7 @@ from fbo_flower.wire.checks import show
 
 _KNOWN = {
     "agent", "aims", "curves", "digest", "disclose", "disclose_by", "end", "fixed", "flwr", "incarnation",
-    "journal", "key", "participation", "python", "role", "schema", "space", "spent", "time",
+    "journal", "key", "participation", "private", "python", "role", "schema", "space", "spent", "time",
     "version",
 }  # fmt: skip
 
@@ -42,6 +42,7 @@ class Registration:
     spent : whether it has used up its budget of evaluations
     participation : share of the rounds in which it wants tasks
     fixed : parameters that it does not tune
+    private : outputs that its operator keeps there
     curves : whether it understands tasks with pooled curves
     """
 
@@ -58,6 +59,7 @@ class Registration:
     spent: bool = False
     participation: float = 1.0
     fixed: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()
     curves: bool = False
 
 
@@ -88,6 +90,11 @@ _OPTIONAL: dict[str, tuple[Any, Callable[[Any], bool], str]] = {  # entry -> def
         [],
         lambda names: isinstance(names, list) and all(isinstance(name, str) for name in names),
         "a list of names of parameters",
+    ),
+    "private": (
+        [],
+        lambda names: isinstance(names, list) and all(isinstance(name, str) for name in names),
+        "a list of names of outputs",
     ),
 }
 
@@ -129,7 +136,8 @@ def read_registration(node: int, content: RecordDict) -> Registration:
         )
     said["fixed"] = tuple(said["fixed"])
     check_names(space, said["fixed"])
-    said["aims"] = Aims.from_json(said["aims"]).to_json()
+    aims = Aims.from_json(said["aims"]).keeping(said["private"])
+    said |= {"aims": aims.to_json(), "private": aims.private}
     said |= {name: config.get(name) is True for name in ("spent", "curves")}
     chosen = config.get("disclose"), config.get("disclose_by")
     disclosure = f"{chosen[0]}, {chosen[1]}" if chosen[0] in DISCLOSURES and chosen[1] in CHOOSERS else ""

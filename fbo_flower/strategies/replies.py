@@ -256,7 +256,11 @@ class ReportReader:
         if not self.registry.agents[agent].spent:
             self.registry.agents[agent].spent = True
             if not quiet:
-                log(INFO, "Agent %s has used up its budget of evaluations (max_trials)", agent)
+                log(
+                    INFO,
+                    "Agent %s has used up its budget of evaluations (max_trials), or ended its search",
+                    agent,
+                )
 
     def _answered_part(self, task: Task, packed: wire.Packed) -> Task:
         """Return a task with the trials that the agent has made, if its operator may allow only some."""

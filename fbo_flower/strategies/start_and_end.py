@@ -48,6 +48,7 @@ def federation_to_event(study: str, federation: Federation) -> Event:
         "space": federation.space.to_json(),
         "agents": list(federation.agents),
         "roles": dict(federation.roles),
+        "outputs": list(federation.outputs),
     }
     return Event("roll", values=values)
 
@@ -56,8 +57,8 @@ def federation_from_event(event: Event) -> tuple[str, Federation]:
     """Undo `federation_to_event`: return the study's id and its federation."""
     values = event.values
     space = SearchSpace.from_json(str(values["space"]))
-    agents = tuple(cast(list[str], values["agents"]))
-    return str(values["study"]), Federation(space, agents, texts(values["roles"]))
+    agents, outputs = (tuple(cast(list[str], values[name])) for name in ("agents", "outputs"))
+    return str(values["study"]), Federation(space, agents, texts(values["roles"]), outputs)
 
 
 @contextmanager
@@ -119,7 +120,9 @@ def begin_study(
         check_aims(algorithm, registry.aims or NUMBER)
         # not derived from the seed: two studies with the same seed must have different ids
         study = token_hex(8)
-        federation = Federation(registry.space, tuple(registry.nodes), registry.roles())
+        outputs = registry.shared_outputs()
+        federation = Federation(registry.space, tuple(registry.nodes), registry.roles(), outputs)
+    algorithm = algorithm.for_outputs(federation.outputs)
     state = algorithm.init(federation, generator(seed, "server", "init"))
     if warm_start is not None:
         warm_start.check_space(federation.space.digest)
@@ -171,6 +174,7 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
     algorithm = with_secure_sums(make_algorithm(str(recorded["algorithm"]), dict(recorded["options"])))
     with replaying():
         study, federation = federation_from_event(events[0])
+        algorithm = algorithm.for_outputs(federation.outputs)
         registry = AgentRegistry(federation.space)
         registry.agents.update({name: Agent(Registration(agent=name)) for name in federation.agents})
         clock_times = any("time" in event.values for event in events)

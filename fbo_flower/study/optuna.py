@@ -28,7 +28,7 @@ from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.optuna import from_distributions, require_optuna, to_distributions
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.ranking import natural_order
-from fbo_flower.study.schema import SCHEMA, TIMES, TRIALS, trial_columns
+from fbo_flower.study.schema import SCHEMA, TIMES, trial_columns
 from fbo_flower.study.table import Table
 from fbo_flower.study.trial import RUNNING, STOPPED_EARLY, SUCCEEDED, Trial, trials_of
 
@@ -42,6 +42,7 @@ _RUN, _LABEL, _NUMBER, _AGENT = "fbo_flower:study", "fbo_flower:label", "fbo_flo
 _SETTINGS = ("algorithm", "options", "problem", "metric", "seed")  # of a run, for its Optuna studies
 _STATES = {RUNNING: "RUNNING", SUCCEEDED: "COMPLETE", STOPPED_EARLY: "PRUNED"}  # all others: FAIL
 _FAILED = "the trial failed"
+_NAMES, _OUTPUT = "study:metric_names", "outputs."  # Optuna's system attribute, and our user attributes
 
 Storage = Any  # a URL, a path or an `optuna.storages.BaseStorage`, which has no types where it is missing
 
@@ -243,7 +244,7 @@ class OptunaWriter:
         for attribute, value in (own | self._attributes).items():
             self._storage.set_study_user_attr(study_id, attribute, value)
         if len(directions) > 1:
-            self._storage.set_study_system_attr(study_id, "study:metric_names", list(self._directions))
+            self._storage.set_study_system_attr(study_id, _NAMES, list(self._directions))
         return _Target(study_id)
 
     def _frozen(self, trial: Trial) -> Any:
@@ -254,7 +255,7 @@ class OptunaWriter:
         attributes: dict[str, Any] = {"agent": trial.agent, "trial": trial.trial, "round": trial.round}
         attributes |= {"failure": trial.failure} if trial.failure else {}
         attributes |= {"pulls": trial.pulls} if trial.pulls != 1 else {}
-        attributes |= {f"outputs.{name}": number for name, number in trial.outputs.items()}
+        attributes |= {f"{_OUTPUT}{name}": number for name, number in trial.outputs.items()}
         values = [trial.value] if trial.state in {SUCCEEDED, STOPPED_EARLY} else None
         if values and len(self._directions) > 1:
             values = [trial.outputs[name] for name in self._directions]
@@ -326,7 +327,7 @@ def read_studies(
     Raises
     ------
     ConfigError
-        If Optuna is not installed, there is no such study, or one has several objectives.
+        If Optuna is not installed, there is no such study, or one has several objectives without names.
     """
     chosen = _stored(storage, name)
     runs: dict[str, dict[str, Any]] = {}
@@ -334,11 +335,6 @@ def read_studies(
     times: list[dict[str, Any]] = []
     outside: list[str] = []
     for study, trials in chosen:
-        if len(study.directions) != 1:
-            raise ConfigError(
-                f"{study.study_name}: expected one objective, got {len(study.directions)}; pass the name of "
-                "another study"
-            )
         label, run = _run_of(study, space, trials)
         runs.setdefault(label, run)
         for trial in trials:
@@ -352,7 +348,8 @@ def read_studies(
             except ConfigError as error:
                 outside.append(str(error))
                 continue
-            row = _row(trial, label, agent or study.user_attrs.get(_AGENT) or study.study_name)
+            owner = agent or study.user_attrs.get(_AGENT) or study.study_name
+            row = _row(trial, label, owner, study.system_attrs.get(_NAMES, []))
             rows.append(row)
             started, ended = trial.datetime_start, trial.datetime_complete
             if isinstance(started, datetime) and isinstance(ended, datetime):
@@ -365,9 +362,14 @@ def read_studies(
             stacklevel=4,
         )
     settings = {"schema": SCHEMA, "name": name or str(storage), "runs": list(runs.values())}
-    columns = TRIALS
-    if any(math.isfinite(row["stopped_at"]) for row in rows):
-        columns = trial_columns(["stopped_at"])
+    there = {
+        "stopped_at": any(math.isfinite(row["stopped_at"]) for row in rows),
+        "outputs": any(row["outputs"] for row in rows),
+        "feasible": any(row["feasible"] is not None for row in rows),
+    }
+    columns = trial_columns([name for name, is_there in there.items() if is_there])
+    for row in rows:
+        row["feasible"] = row["feasible"] is not False and math.isfinite(row["value"])
     table = Table.from_rows([{name: row[name] for name in columns} for row in rows], columns)
     return settings, table, Table.from_rows(times, TIMES)
 
@@ -398,7 +400,16 @@ def _run_of(study: Any, space: SearchSpace | None, trials: Sequence[Any]) -> tup
     label, number = attributes.get(_LABEL, study.study_name), attributes.get(_NUMBER, 1)
     label = f"{label} ({number})" if number != 1 else str(label)
     run: dict[str, Any] = {"algorithm": label, "label": label}
-    if study.directions[0].name == "MINIMIZE":
+    directions = ["min" if direction.name == "MINIMIZE" else "max" for direction in study.directions]
+    if len(directions) > 1:
+        names = study.system_attrs.get(_NAMES)
+        if not isinstance(names, list):
+            raise ConfigError(
+                f"{study.study_name}: expected names of its {len(directions)} objectives, found none; call "
+                "study.set_metric_names([...]), or pass the name of another study"
+            )
+        run["objectives"] = [list(pair) for pair in zip(names, directions, strict=True)]
+    elif directions == ["min"]:
         run["minimize"] = True
     if _RUN in attributes:
         run["study"] = attributes[_RUN]
@@ -417,11 +428,28 @@ def _space_of(trials: Sequence[Any]) -> SearchSpace | None:
         return None
 
 
-def _row(trial: Any, label: str, agent: str) -> dict[str, Any]:
-    attributes = trial.user_attrs
+def _row(trial: Any, label: str, agent: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return a row of trials; `names` are those of the objectives, if they have any.
+
+    Numbers among the user attributes are outputs, too, if there are limits or several objectives.
+    """
+    attributes, values = trial.user_attrs, trial.values or [math.nan]
     stopped = trial.state.name == "PRUNED"
-    complete = trial.state.name == "COMPLETE" and math.isfinite(trial.value)
-    value = trial.intermediate_values[trial.last_step] if stopped else trial.value
+    complete = trial.state.name == "COMPLETE" and all(map(math.isfinite, values))
+    value = trial.intermediate_values[trial.last_step] if stopped else values[0]
+    system = trial.system_attrs  # a list, or by name
+    constraints = [
+        *system.get("constraints", ()),
+        *(n for k, n in system.items() if k.startswith("constraints:")),
+    ]
+    outputs: dict[str, float] = {}
+    if complete and (len(values) > 1 or constraints):
+        own = {name: found for name, found in attributes.items() if type(found) in {int, float}}
+        outputs = {
+            name.removeprefix(_OUTPUT): float(found)
+            for name, found in own.items()
+            if name not in {"agent", "trial", "round", "pulls"} and math.isfinite(found)
+        } | dict(zip(names, values, strict=False))
     return {
         "algorithm": label,
         "agent": _attribute(attributes, "agent", agent),
@@ -433,6 +461,8 @@ def _row(trial: Any, label: str, agent: str) -> dict[str, Any]:
         "failure": "" if complete or stopped else _attribute(attributes, "failure", _FAILED),
         "regret": math.nan,
         "stopped_at": float(trial.last_step) if stopped else math.nan,
+        "outputs": outputs,
+        "feasible": all(number <= 0 for number in constraints) if constraints else None,
     }
 
 

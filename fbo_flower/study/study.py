@@ -387,7 +387,7 @@ class Study:
         Raises
         ------
         ConfigError
-            If Optuna is not installed, there is no such study, or one has several objectives.
+            If Optuna is not installed, there is no such study, or one has several objectives without names.
         """
         settings, trials, times = read_studies(storage, name, agent, space)
         return cls(settings, trials, Table.from_rows([], ROUNDS), times=times)
@@ -395,6 +395,7 @@ class Study:
     def observations(self, space: SearchSpace, without: Sequence[str] = ()) -> Observations:
         """Return agent -> points `(n, D)` and values `(n,)` of the trials that succeeded, as measured.
 
+        Values of several outputs are a dict, name -> `(n,)`.
         This is what `client_app(prior=...)` takes.
 
         Parameters

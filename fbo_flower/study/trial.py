@@ -21,7 +21,7 @@ from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.table import Column, Table, require_pandas
 
 Array: TypeAlias = npt.NDArray[np.float64]
-Observations: TypeAlias = Mapping[str, tuple[Array, Array]]
+Observations: TypeAlias = dict[str, tuple[Array, Array | Mapping[str, Array]]]
 
 RUNNING, SUCCEEDED, FAILED, STOPPED_EARLY = "running", "succeeded", "failed", "stopped early"
 
@@ -155,6 +155,8 @@ def _parameter_column(values: Sequence[Any]) -> Column:
 def observations(trials: Table, space: SearchSpace, without: Collection[str] = ()) -> Observations:
     """Return agent -> points `(n, D)` and values `(n,)` of the trials that completed.
 
+    Values of several outputs are a dict, name -> `(n,)`.
+
     Parameters
     ----------
     trials : columns as in `study.schema.TRIALS`
@@ -165,7 +167,7 @@ def observations(trials: Table, space: SearchSpace, without: Collection[str] = (
     ConfigError
         If a configuration is not in the space.
     """
-    held: dict[str, tuple[Array, Array]] = {}
+    held: Observations = {}
     succeeded = np.isfinite(trials["value"])
     if "stopped_at" in trials.columns:
         succeeded &= np.isnan(trials["stopped_at"])
@@ -173,5 +175,7 @@ def observations(trials: Table, space: SearchSpace, without: Collection[str] = (
         rows = (trials["agent"] == agent) & succeeded
         if agent not in without and rows.any():
             points = np.array([space.encode(config) for config in trials["config"][rows]])
-            held[agent] = points, np.array(trials["value"][rows], dtype=np.float64)
+            outputs = trials["outputs"][rows].tolist() if "outputs" in trials.columns else [{}]
+            named = {name: np.array([row.get(name, np.nan) for row in outputs]) for name in outputs[0]}
+            held[agent] = points, named or np.array(trials["value"][rows], dtype=np.float64)
     return held

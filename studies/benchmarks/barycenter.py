@@ -25,7 +25,6 @@ import numpy as np
 
 from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.linalg import Factor
 from fbo_flower.numerics.surrogates import gp, pivots
 from fbo_flower.numerics.threads import single_thread
 from studies.benchmarks.bench import cpu_ms, mesh
@@ -55,13 +54,14 @@ class Scene:
         """Return agents with random observations."""
         points, rng = mesh(SIDE), np.random.default_rng(0)
         chosen = pivots.choose_pivots(points, HYPERPARAMETERS, 1e-8)
+        factor = pivots.pivot_factor(points[chosen.index], HYPERPARAMETERS)
         dense, whitened = [], []
         for _ in range(AGENTS):
             x = points[rng.integers(0, len(points), OBSERVATIONS)]
             posterior = gp.posterior(x, np.zeros(len(x)), HYPERPARAMETERS)
             dense.append(posterior.covariance(points))
             at_pivots = posterior.covariance(points[chosen.index])
-            whitened.append(pivots.whiten(np.zeros(len(chosen.index)), at_pivots, Factor(chosen.factor))[1])
+            whitened.append(pivots.whiten(np.zeros(len(chosen.index)), at_pivots, factor)[1])
         return Scene(np.array(dense), np.array(whitened), *pivots.principal(chosen.basis))
 
     @property

@@ -30,6 +30,9 @@ from fbo_flower.algorithms.rfms.state import Method
 from fbo_flower.numerics.acquisition import proposals
 from fbo_flower.numerics.acquisition.hypervolume import hypervolume, non_dominated
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.optim.functions import Differentiable
+from fbo_flower.numerics.optim.maximise import maximise
+from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.threads import single_thread
 from studies.benchmarks.bench import both, say
@@ -144,7 +147,15 @@ def propose(x: Array, losses: Array, parts: Parts, rng: np.random.Generator) -> 
     if parts.search == "random":
         return best_of_random(function, rng)
     distance = 0.0 if parts.search == "close" else proposals.MIN_DISTANCE
-    return proposals.next_point(function, x, rng, min_distance=distance).x
+    return next_point(function, x, rng, distance)
+
+
+def next_point(
+    function: Differentiable, x: Array, rng: np.random.Generator, distance: float = proposals.MIN_DISTANCE
+) -> Array:
+    """Return the maximiser of an acquisition in the cube that keeps its distance from observed points."""
+    candidates, columns = sobol(proposals.NUM_CANDIDATES, x.shape[1], rng), np.arange(x.shape[1])
+    return maximise([function], candidates[None], columns, avoid=x[None], min_distance=distance)[0].x
 
 
 def best_of_random(function: proposals.LogVolumeImprovement, rng: np.random.Generator) -> Array:
@@ -200,7 +211,7 @@ def combined(best: str, truth: Callable[[Array], Array], noise: float, seed: int
 
     def choose(x: Array, losses: Array, rng: np.random.Generator) -> Array:
         function = method.plan(x, losses, rng).fitted(proposals.KERNEL)
-        return proposals.next_point(function, x, rng).x
+        return next_point(function, x, rng)
 
     found, observed = search(truth, noise, seed, (20, 60), choose)
     front = found[non_dominated(-observed)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fbo_flower.errors import ConfigError
 from studies.jobs import Directory, OnJob
-from studies.papers import families, robustness, warm_start
+from studies.papers import families, outputs, robustness, warm_start
 from studies.papers.co_kg import experiment as co_kg
 from studies.papers.ei import experiment as ei
 from studies.papers.fts import landmine, messages, private, related, synthetic
@@ -62,6 +62,11 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "fts-synthetic": Experiment(
         "FTS on functions drawn from a Gaussian process", "40 seconds", synthetic.run
+    ),
+    "outputs": Experiment(
+        "Several objectives and limits: fed-ei, copying, and the best local optimisers",
+        "10 seconds",
+        outputs.run,
     ),
     "pne": Experiment(
         "PF-PNE, its racing variant and six comparators: cumulative regret", "50 seconds", pne.run

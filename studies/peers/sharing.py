@@ -3,7 +3,8 @@
 The dullest way to profit from others, and hard to beat where their objectives are alike: `share-best` repeats
 the best of all others' best points by raw values, `share-random` one of them drawn at random. Agents tell
 their best point and its value, so only those take part whose operators disclose trials; an agent without that
-consent still gets the points of others.
+consent still gets the points of others. With limits, an agent tells a point only if it holds its own; with
+several objectives it tells one of its front, drawn at random, and none counts as better than another.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Rng, Steps
+from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.seeding import generator
 
 
@@ -69,6 +71,7 @@ class ShareBest(LocalEI[SharingState]):
     """
 
     name: ClassVar[str] = "share-best"
+    takes_outputs: ClassVar[bool] = True
     task_content: ClassVar[type[Content]] = Copied
     report_content: ClassVar[type[Content]] = Best
     barrier: ClassVar[str] = ""
@@ -140,7 +143,14 @@ class ShareBest(LocalEI[SharingState]):
         return (yield from super().step(task, agent_state, rng))
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        values = agent_state.history.final_values(own=True)
+        history, objectives = agent_state.history, len(agent_state.aims.objectives)
+        values = agent_state.usable_values(own=True)
+        usable = np.flatnonzero(np.isfinite(values))
+        if objectives > 1 and len(usable):
+            assert history.outputs is not None
+            front = usable[non_dominated(history.outputs[usable, :objectives])]
+            values = np.full(len(values), np.nan)
+            values[rng().choice(front)] = 0.0
         if task.phase is not Phase.TRAIN or not np.isfinite(values).any():
             return Payload()
         row = int(np.nanargmax(values))

@@ -24,6 +24,23 @@ def test_larger_is_better_in_every_output_and_limits_are_least_values() -> None:
     assert AIMS.nearest(np.array([[-90.0, 1, 0.9], [np.nan] * 3, [-65, 0, 0.85], [-64, 0, 0.1]])) == 2
 
 
+def test_observations_from_before_are_read_by_name_and_a_gap_is_a_failure() -> None:
+    before = {"recall": [0.9, 1, 1], "size": [3, math.inf, 5], "accuracy": [1, 1, 0.5], "watts": [1]}
+    values, outputs = AIMS.observed(before)  # type: ignore[arg-type]  # lists do as well
+    assert outputs is not None
+    np.testing.assert_array_equal(outputs, [[-3, 1, 0.9], [math.nan] * 3, [-5, 0.5, 1]])
+    np.testing.assert_array_equal(values, outputs[:, 0])
+    assert Aims.of(True).observed(np.array([2.0]))[0].tolist() == [-2]
+    for aims, wrong in (
+        (AIMS, {"size": [1]}),
+        (AIMS, np.ones(2)),
+        (NUMBER, before),
+        (AIMS, before | {"size": [1]}),
+    ):
+        with pytest.raises(ConfigError, match="prior: expected"):
+            aims.observed(wrong)  # type: ignore[arg-type]
+
+
 def test_what_an_agent_says_of_them_has_no_bounds() -> None:
     text = AIMS.to_json()
     assert "64" not in text

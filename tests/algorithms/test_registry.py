@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -113,7 +114,6 @@ def test_names_that_do_not_exist_are_errors_as_everywhere() -> None:
         with pytest.raises(KeyError):
             table["nope"]
         assert "nope" not in table
-        assert table.get("nope") is None
     for module in (fbo_flower.algorithms, fbo_flower.strategies):
         with pytest.raises(AttributeError, match="Nope"):
             module.Nope  # noqa: B018  # asking is the test
@@ -185,41 +185,28 @@ def test_a_name_of_a_built_in_algorithm_is_refused_and_names_both(
         ("broken", f"{__name__}:MISSING", "AttributeError"),
         ("broken", f"{__name__}:NOT_A_RECORD", "expected an AlgorithmRecord .* got 'text'"),
         ("broken", f"{__name__}:NO_CODE", "got a record named 'no-code'"),
+        ("no-code", f"{__name__}:NO_CODE", "no-code: not_installed:Nothing"),
+        ("misnamed", f"{__name__}:MISNAMED_CLASS", "got name = 'random'"),
     ],
 )
 def test_a_broken_plugin_costs_itself(
     name: str, home: str, match: str, register: Register, capsys: pytest.CaptureFixture[str]
 ) -> None:
     register((name, home))
-    for ask in (lambda: find(name), lambda: make_algorithm(name, {}), lambda: STRATEGIES[name]):
-        with pytest.raises(ConfigError, match=match):
-            ask()
-    assert lookup(name) is None
-    with pytest.warns(PluginWarning, match=match):
-        assert records() == BUILT_IN
-    assert cli.run(["algorithms"]) == 0
-    assert f"warning: algorithm: '{name}'" in capsys.readouterr().err
-    assert cli.run(["algorithms", name]) == 2
-
-
-@pytest.mark.parametrize(
-    ("record", "match"),
-    [
-        ("NO_CODE", "no-code: not_installed:Nothing"),
-        ("MISNAMED_CLASS", "got name = 'random'"),
-    ],
-)
-def test_a_record_whose_class_cannot_be_used_is_listed_as_a_warning(
-    record: str, match: str, register: Register, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name = globals()[record].name
-    register((name, f"{__name__}:{record}"))
     with pytest.raises(ConfigError, match=match):
         make_algorithm(name, {})
+    if name == "broken":  # not even its record can be used
+        for ask in (lambda: find(name), lambda: STRATEGIES[name]):
+            with pytest.raises(ConfigError, match=match):
+                ask()
+        assert lookup(name) is None
+        with pytest.warns(PluginWarning, match=match):
+            assert records() == BUILT_IN
+        assert cli.run(["algorithms", name]) == 2
     assert cli.run(["algorithms"]) == 0
-    captured = capsys.readouterr()
-    assert match in captured.err
-    assert "rfms" in captured.out
+    shown = capsys.readouterr()
+    assert f"warning: algorithm: '{name}'" in shown.err or re.search(match, shown.err)
+    assert "rfms" in shown.out
 
 
 def test_two_packages_with_one_name_are_both_refused(register: Register) -> None:

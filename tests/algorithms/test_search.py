@@ -44,7 +44,7 @@ def test_integers_reach_the_optimum_that_no_candidate_holds(seed):
     assert not same(best(Bowl(centre), COUNTS, False, seed=seed), optimum)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_value_never_gets_worse(seed):
     draws = np.random.default_rng(seed)
     for space in (COUNTS, TWO, MIXED):

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract import SQUARE, same
+from contract import SQUARE
 
 from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.ei.local import fit_of
 from fbo_flower.algorithms.fed_ei import Pool
 from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Query, Task
-from fbo_flower.algorithms.requests import alone
+from fbo_flower.algorithms.requests import Fit, alone
 from fbo_flower.algorithms.run_task import TaskResult, run_task
 from fbo_flower.algorithms.several_at_once import believed
 from fbo_flower.algorithms.thompson import ThompsonSampling
@@ -26,9 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ts": PATHS,
     "ei": {"num_candidates": 64},
     "fts": {**PATHS, "num_features": 20},
-    "fed-ei": {"num_candidates": 64, "secure_sums": 0},
     "fed-ei with a pool": {"num_candidates": 64, "secure_sums": 0},
-    "rgpe": {**PATHS, "num_features": 12, "num_draws": 10},
     "taf": {**PATHS, "num_features": 12},
 }
 
@@ -100,12 +99,6 @@ def test_a_batch_of_fed_ei_begins_with_two_rows_of_the_pool() -> None:
     assert hill(batches[0][:2]).min() > np.median(hill(rows)), "the model expects most of them"
 
 
-def test_a_batch_repeats_exactly() -> None:
-    (first, batches), (second, again) = (do("fed-ei with a pool", 4) for _ in range(2))
-    assert same(first.agent_state, second.agent_state)
-    assert same(batches, again)
-
-
 def test_without_fantasies_expected_improvement_proposes_one_place_twice() -> None:
     """The control: a pending point that the model ignores attracts the next proposal."""
     algorithm = make_algorithm("ei", {**CASES["ei"], "num_initial": 4, "min_distance": 0.0})
@@ -125,12 +118,8 @@ def test_without_fantasies_expected_improvement_proposes_one_place_twice() -> No
 def test_a_failed_design_is_followed_by_random_points() -> None:
     algorithm = make_algorithm("ei", {**CASES["ei"], "num_initial": 2, "trials_per_round": 4})
     failed = History(np.full((2, 2), 0.5), np.full(2, np.nan), np.arange(2))
-    recorder = Recorder()
-    alone(
-        run_task(
-            algorithm, Task(Phase.TRAIN, 2, 2, 4), AgentState(SQUARE, failed), recorder, draws, at_once=4
-        )
-    )
+    state, recorder = AgentState(SQUARE, failed), Recorder()
+    alone(run_task(algorithm, Task(Phase.TRAIN, 2, 2, 4), state, recorder, draws, at_once=4))
     assert len(np.unique(recorder.batches[0], axis=0)) == 4
 
 
@@ -150,8 +139,6 @@ def test_the_believed_value_is_the_posterior_mean_by_the_textbook(name: str) -> 
         found = alone(algorithm.believing(Task(Phase.TRAIN, 1, 6, 1), state, where))
     else:  # it fits first
         x, y = algorithm.observations(state)
-        from fbo_flower.algorithms.ei.local import fit_of
-
         request = fit_of(state, x, y)
         theta = request.compute([request])[0]
         found = alone(algorithm.believing(Task(Phase.TRAIN, 1, 6, 1), state, where))
@@ -189,8 +176,6 @@ def test_before_the_first_success_nothing_is_believed() -> None:
 
 
 def test_hyperparameters_are_fitted_once_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fbo_flower.algorithms.requests import Fit
-
     fitted: list[int] = []
     compute = Fit.compute
     monkeypatch.setattr(

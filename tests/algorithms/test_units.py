@@ -20,12 +20,12 @@ FREE, SCALED, UNIT = "free of units", "free of offsets, but not of scale", "valu
 BANDITS = {
     "pf-pne racing": ("pf-pne", {"variant": "racing", "budget": 150}, FREE),
     "pf-pne gp": ("pf-pne", {"variant": "gp", "budget": 14}, FREE),
-    "hct observed": ("hct", {"scale": "observed", "budget": 400}, FREE),
-    "pf-pne": ("pf-pne", {"budget": 400}, SCALED),
-    "fed-pne": ("fed-pne", {"budget": 400}, SCALED),
-    "local-pne": ("local-pne", {"budget": 400}, SCALED),
-    "hct": ("hct", {"budget": 400}, SCALED),
-    "fed1-ucb": ("fed1-ucb", {"budget": 6000, "arms_seed": 1, "noise_stddev": 0.05}, SCALED),
+    "hct observed": ("hct", {"scale": "observed", "budget": 200}, FREE),
+    "pf-pne": ("pf-pne", {"budget": 200}, SCALED),
+    "fed-pne": ("fed-pne", {"budget": 200}, SCALED),
+    "local-pne": ("local-pne", {"budget": 200}, SCALED),
+    "hct": ("hct", {"budget": 200}, SCALED),
+    "fed1-ucb": ("fed1-ucb", {"budget": 2000, "arms_seed": 1, "noise_stddev": 0.05}, SCALED),
     "fn-ucb": ("fn-ucb", {"budget": 12, "arms_seed": 1}, UNIT),
 }
 FEW = {"num_candidates": 64, "num_path_features": 32}
@@ -35,24 +35,24 @@ CO_KG = {"num_points": 49, "num_draws": 16, "num_starts": 1}
 SURROGATES = {
     "random": ("random", {}),
     "ts": ("ts", FEW),
-    "fts": ("fts", {**FTS, "schedule": 0.5}),
     "fts mixture": ("fts", {**FTS, "advice": "mixture"}),
     "fts recommended": ("fts", {**FTS, **FTS_OPTIONS}),
     "dp-fts": ("dp-fts", {**FEW, "schedule": 0.5}),
     "rgpe": ("rgpe", FTS),
     "taf": ("taf", FTS),
-    **{f"ts {how}": ("ts", {**FEW, "y_transform": how}) for how in ("winsorise", "rank", "clip")},
+    "ts winsorise": ("ts", {**FEW, "y_transform": "winsorise"}),
+    "ts clip": ("ts", {**FEW, "y_transform": "clip"}),
     "ei": ("ei", {"num_candidates": 64}),
     "ei mixed": ("ei", {"num_candidates": 64}),
     "fed-ei": ("fed-ei", {"num_candidates": 64, "secure_sums": 0}),
-    "co-kg": ("co-kg", CO_KG),
     "co-kg auto": ("co-kg", {**CO_KG, "central": "auto", "refit": "doubling"}),
     "co-kg by reliability": ("co-kg", {**CO_KG, "weights": "reliability"}),
     "co-kg anisotropic": ("co-kg", {**CO_KG, "isotropic": False}),
     **{f"rfms {method}": ("rfms", {"method": method, **RFMS}) for method in ("lso", "fso", "fmo", "ehvi")},
 }
-# sums of moments have a range: what agents of fed-ei know of each other's level is left out beyond it
-UNITS = {case: [(1e6 if case == "fed-ei" else 1e-9, 0.0), (1.0, 1e4)] for case in SURROGATES}
+# 4 of 16 digits of the values are lost by the offset; sums of moments have a range: what agents of fed-ei
+# know of each other's level is left out beyond it
+UNITS = {case: (1e2, 1e6) if case == "fed-ei" else (1e-9, 1e-5) for case in SURROGATES}
 
 
 def trials(name, options, scale=1.0, offset=0.0, *, num_agents=2, num_rounds=40, power=1, space=SQUARE):
@@ -78,8 +78,8 @@ def by_bandit(case, scale=1.0, offset=0.0):
 
 @cache
 def by_surrogate(case, scale=1.0, offset=0.0, power=1):
-    """Return all points that three agents evaluate in seven rounds."""
-    more = {"num_agents": 3, "num_rounds": 9 if "rfms" in case else 7, "power": power}
+    """Return all points that three agents evaluate in some rounds."""
+    more = {"num_agents": 3, "num_rounds": 6 if "rfms" in case else 5, "power": power}
     return trials(*SURROGATES[case], scale, offset, space=MIXED if "mixed" in case else SQUARE, **more)
 
 
@@ -88,7 +88,7 @@ def same_points(one, other):
 
 
 @pytest.mark.parametrize("case", [case for case, (_, _, unit) in BANDITS.items() if unit == FREE])
-@pytest.mark.parametrize(("scale", "offset"), [(1e-6, 0.0), (7e5, -3e4), (1e3, 1e9)])
+@pytest.mark.parametrize(("scale", "offset"), [(1e-6, 0.0), (1e3, 1e9)])
 def test_units_of_the_objective_change_no_pull(case, scale, offset):
     assert same_points(by_bandit(case), by_bandit(case, scale, offset))
 
@@ -99,21 +99,14 @@ def test_literal_bandits_need_values_of_the_scale_of_their_paper(case):
     assert not same_points(by_bandit(case), by_bandit(case, 1e-3, 0.0))
 
 
-@pytest.mark.parametrize(("case", "units"), [(case, units) for case in SURROGATES for units in UNITS[case]])
-def test_surrogates_do_not_see_the_unit_of_the_objective(case, units):
-    # the offset 1e4 leaves 12 of 16 digits of the values, a polish ends within single precision, and every
-    # round builds on the one before
-    np.testing.assert_allclose(by_surrogate(case, *units), by_surrogate(case), atol=5e-4)
+@pytest.mark.parametrize("case", SURROGATES)
+def test_surrogates_do_not_see_the_unit_of_the_objective(case):
+    # a polish ends within single precision, and every round builds on the one before
+    np.testing.assert_allclose(by_surrogate(case, *UNITS[case]), by_surrogate(case), atol=5e-4)
+    if "ei" in case.split() and case != "fed-ei":  # a power of two changes no digit
+        np.testing.assert_allclose(by_surrogate(case, 2.0**-30), by_surrogate(case), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("case", ["ei", "ei mixed"])
-def test_a_power_of_two_changes_no_digit_of_expected_improvement(case):
-    np.testing.assert_allclose(by_surrogate(case, 2.0**-30), by_surrogate(case), rtol=0, atol=1e-12)
-
-
-def test_surrogates_see_another_objective():
-    assert np.abs(by_surrogate("ts", power=3) - by_surrogate("ts")).max() > 1e-2
-
-
-def test_the_tables_name_every_algorithm():
+def test_surrogates_see_another_objective_and_the_tables_name_every_algorithm():
+    assert np.abs(by_surrogate("fts mixture", power=3) - by_surrogate("fts mixture")).max() > 1e-2
     assert {name for name, *_ in (*BANDITS.values(), *SURROGATES.values())} == set(BUILT_IN)

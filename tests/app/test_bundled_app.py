@@ -85,6 +85,8 @@ def test_the_defaults_are_those_of_simulate() -> None:
         ({"algorithm": "nope"}, ["algorithm", "expected one of", "'nope'"]),
         ({"options": '{"nope": 1}'}, ["nope", "num_initial"]),
         ({"problem_options": '{"nope": 1}'}, ["nope", "min_size"]),
+        ({"limits": "accuracy >= 0.9"}, ["digits-svm", "expected options among", "got limits"]),
+        ({"problem": "digits-trees", "limits": "speed >= 1"}, ["expected outputs of accuracy", "got speed"]),
         ({"num_agents": 3, "wait_seconds": 0}, ["agents", "expected 3", "only 2 registered"]),
         ({"out": "/dev/null/x"}, ["out", "can be written", "/dev/null/x"]),
     ],
@@ -143,6 +145,17 @@ def test_the_app_runs_what_simulate_runs(tmp_path: Path) -> None:
     assert study.trials == expected.trials
     assert study.run("mine")["problem"] == "digits-svm"
     assert (tmp_path / "report.png").exists()
+
+
+def test_objectives_and_limits_are_keys_and_a_device_has_bounds_of_its_own(tmp_path: Path) -> None:
+    aims = {"objectives": "accuracy max", "limits": "kilobytes <= 8"}
+    given = {"problem": "digits-trees", "algorithm": "random", "num_rounds": 1, "out": str(tmp_path)}
+    node_configs = {0: {"limits": "kilobytes <= 0.01"}}
+    run_in_process(2, node_configs, **given, **aims)
+    study = Study.load(tmp_path)
+    assert study.infeasible == ["0"]
+    assert study.best["1"]["outputs"]["kilobytes"] <= 8
+    assert "0.01" not in (tmp_path / "study.json").read_text()
 
 
 def test_a_run_that_is_over_is_resumed_for_more_rounds(tmp_path: Path) -> None:

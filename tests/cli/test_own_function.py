@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,28 @@ def test_a_function_is_minimised_on_files_and_resumed_elsewhere(
     assert Study.load(here / "study").trials == study.trials
 
 
+def test_a_function_of_several_outputs_has_limits_and_the_best_are_fronts(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "score.py").write_text(
+        'def score(config, path):\n    x = config["x"]\n    return {"loss": (x - 0.8) ** 2, "ms": 20 * x}\n'
+    )
+    aims = ["--objectives", "loss min, ms min", "--limits", "ms <= 10", "--limits", "site-2: ms <= -1"]
+    given = [*GIVEN, "--algorithm", "random", "--rounds", "8", "--out", "study", *aims]
+    assert run([*given, "--journal"]) == 0
+    study = Study.load(here / "study")
+    assert study.infeasible == ["site-2"]
+    assert study.front("site-10").values[:, 1].max() <= 10
+    assert run(["simulate", "--resume", str(here / "study"), "-q"]) == 0
+    assert Study.load(here / "study").trials == study.trials
+    shutil.rmtree(here / "study" / "journals")
+    capsys.readouterr()
+    assert run(["best", "study"]) == 0
+    text = capsys.readouterr().out
+    assert "Agent site-2, study study, random\n  no configuration holds the limits\n  evaluations: 10" in text
+    assert f"front of {len(study.front('site-10').configs)}:\n    loss " in text
+
+
 @pytest.mark.ray
 def test_workers_find_the_neighbours_of_a_function_wherever_the_command_is_typed(
     here: Path, monkeypatch: pytest.MonkeyPatch
@@ -106,6 +129,8 @@ def test_a_space_is_read_from_toml(tmp_path: Path) -> None:
         ({"site-*.csv": "nothing-*.csv"}, "--data: expected files, found none"),
         ({"space.toml": "lost.toml"}, "--space: "),
         ({"score.py:score": "--minimize"}, "expected FILE.py:FUNCTION as well"),
+        ({"-q": "--limits=ms <= 3"}, "limits: expected objectives beside them"),
+        ({"-q": "--objectives=ms mim"}, "objectives: ms: expected 'max' or 'min', got 'mim'"),
         ({"inline": "inline", "-q": "--agents=3"}, "expected with a bundled problem only"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import shutil
 import sys
 import tomllib
 import zipfile
@@ -19,6 +20,7 @@ from flwr.app import Context, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from flwr.supercore.utils import is_valid_name
 
+from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.registry import RECOMMENDED
 from fbo_flower.cli.main import run
 from fbo_flower.cli.new import new_app
@@ -113,6 +115,19 @@ def test_a_new_app_tunes_on_files_with_text_and_gaps_and_the_operators_comes_fir
     assert min(best["value"] for best in study.best.values()) < 1, "the outcome follows the age"
     with pytest.raises(ConfigError, match="expected a JSON list with a file for partition 3"):
         client.rows(Node(partition=3, node_config={}))
+
+
+def test_a_new_app_of_several_outputs_runs_and_a_node_has_bounds_of_its_own(
+    app: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(app)
+    new_app(app, aims=Aims.of(False, "error min, kilobytes min", "kilobytes <= 11"))
+    study = run_app(
+        app, lambda n: {"disclose": "trials"} | ({"limits": "kilobytes <= 0.1"} if n == 1 else {})
+    )
+    assert study.infeasible == ["1"]
+    assert 0 < study.front("2").values[:, 1].max() <= 11
+    assert "agent 2: [" in capsys.readouterr().out
 
 
 def test_a_new_app_is_a_bundle_that_flower_builds(app: Path) -> None:

@@ -295,7 +295,30 @@ def test_the_commands_ask_and_tell_evaluate_a_trial_by_hand(
     assert "expected the agent of" in capsys.readouterr().err
 
 
-def test_an_agent_that_is_told_one_number_has_no_other_outputs(tmp_path: Path) -> None:
-    aims = Aims.of(objectives={"loss": "min"}, limits={"cost": 1.0})
-    with pytest.raises(ConfigError, match=r"objectives: expected one number with Asked\(\), got loss, cost"):
-        agent(tmp_path / "a.db", aims=aims)
+def test_outputs_are_told_by_name_and_what_is_missing_is_named(tmp_path: Path) -> None:
+    aims = Aims.of(objectives="loss min", limits="cost <= 1")
+    journal, site, told = tmp_path / "a.db", Site(tmp_path / "a.db"), {"loss": 0.25, "cost": 2.0}
+    site.tell({"x": 0.5, "y": 0.5}, {"cost": 0.5, "loss": 0.75})  # before the first study
+    site.tell({"x": 0.1, "y": 0.5}, 0.75)  # does not fit it
+    thread = threading.Thread(target=answer, args=(journal, 2), kwargs={"aims": aims})
+    thread.start()
+    config = site.ask()
+    wrong: dict[str, Any] = {"a float": 0.25, "a dict of loss": {"loss": 1}, "a dict of": told | {"mb": 1}}
+    for got, value in wrong.items():
+        with pytest.raises(ConfigError, match=f"value: expected a dict of loss, cost, .* got {got}"):
+            site.tell(config, value)
+    words = ["tell", str(journal), "--value", "loss=0.25", "--value"]
+    assert run([*words, "cost=high"]) == run([*words, "0.3"]) == run([*words, "loss=1"]) == 2
+    assert run([*words, "cost=2"]) == 0
+    site.tell(config, told)
+    with pytest.raises(ConfigError, match="expected the one told before"):
+        site.tell(config, {"loss": 0.25, "cost": 3.0})
+    site.tell(site.ask(), {"loss": math.nan, "cost": 1.0})
+    thread.join()
+    (stored,) = read_answers(journal)
+    assert (stored.num_failed, stored.answer.outputs) == (1, told), "of its own trials the nearest"
+    assert stored.failure == "loss: expected a finite number, got nan"
+    found = history(journal)
+    assert found.trials.tolist() == [-1, 0, 1]
+    assert found.outputs is not None
+    assert found.outputs[:2].tolist() == [[-0.75, -0.5], [-0.25, -2.0]]

@@ -56,9 +56,11 @@ def script(journal: Path, number: int = 1, **given: Any) -> Any:
 
 
 @contextmanager
-def federation(place: Path, strategy: TuningStrategy, num_rounds: int, num_agents: int = 1) -> Iterator[Any]:
+def federation(
+    place: Path, strategy: TuningStrategy, num_rounds: int, num_agents: int = 1, **wanted: Any
+) -> Iterator[Any]:
     """Run a federated study of agents that are asked beside the block; yield a list that will hold it."""
-    grid = agents(num_agents, Asked(), journals=place, space=SPACE, minimize=True)
+    grid = agents(num_agents, Asked(), journals=place, space=SPACE, **(wanted or {"minimize": True}))
     found: list[Any] = []
     thread = threading.Thread(
         target=lambda: found.append(strategy.start(grid, num_rounds=num_rounds)), daemon=True
@@ -150,6 +152,35 @@ def test_failed_and_pruned_trials_are_told_as_failed(tmp_path: Path) -> None:
     assert trials["value"][2] == study.best_value
 
 
+@pytest.mark.parametrize("says", ["attribute", "constraint"][: 1 + hasattr(optuna.Trial, "set_constraint")])
+def test_directions_and_constraints_of_a_script_are_objectives_and_limits(tmp_path: Path, says: str) -> None:
+    from fbo_flower import FederatedSampler
+
+    def two(trial: Any) -> tuple[float, float]:
+        value = objective(trial)
+        grams = 10.0 * trial.params["depth"]
+        if says == "attribute":
+            trial.set_user_attr("grams", grams)
+        else:
+            trial.set_constraint("grams", grams - 45)
+        return value, float(trial.params["depth"])
+
+    wanted = {"objectives": {"loss": "min", "depth": "min"}, "limits": {"grams": 45.0}}
+    given = {"directions": ["minimize", "minimize"], "storage": f"sqlite:///{tmp_path / 'o.db'}"}
+    study = optuna.create_study(sampler=FederatedSampler(tmp_path / "agent-0.db", 60.0), **given)
+    with federation(tmp_path, ei(), 3, **wanted) as found:
+        with pytest.raises(ConfigError, match=r"grams: expected a user attribute, .* trial.set_user_attr"):
+            optuna.create_study(sampler=FederatedSampler(tmp_path / "agent-0.db", 60.0), **given).optimize(
+                lambda trial: (objective(trial), 1.0), n_trials=1
+            )
+        study.enqueue_trial({"rate": 0.01, "depth": 2, "kind": "a"})
+        study.optimize(two, n_trials=5)
+    trials = found[0].study.trials
+    assert [row["outputs"]["grams"] for row in trials] == [10 * row["outputs"]["depth"] for row in trials]
+    mine = [trial for trial in study.trials if trial.number]
+    assert [trial.system_attrs["constraints"][0] <= 0 for trial in mine] == trials["feasible"].tolist()
+
+
 def test_an_enqueued_trial_is_evaluated_first_and_is_no_trial_of_the_federation(tmp_path: Path) -> None:
     from fbo_flower import FederatedSampler
 
@@ -174,7 +205,7 @@ def test_a_script_that_does_not_fit_the_app_is_refused_and_loses_no_trial(tmp_pa
     with federation(tmp_path, ei(), 1) as found:
         with pytest.raises(ConfigError, match="direction: expected minimize, as in the app, got maximize"):
             script(journal, direction="maximize")
-        with pytest.raises(ValueError, match="multi-objective"):
+        with pytest.raises(ConfigError, match="expected minimize, as in the app, got minimize, minimize"):
             script(journal, direction=None, directions=["minimize", "minimize"])
         for suggest in (
             lambda trial: trial.suggest_float("momentum", 0.0, 1.0),

@@ -102,6 +102,18 @@ def test_a_bound_that_changes_within_a_study_holds_from_the_next_one_on(tmp_path
     assert not np.array_equal(*again)
 
 
+def test_an_output_that_an_operator_keeps_is_named_at_registration_and_excludes_disclosure() -> None:
+    kept = node(private="latency_ms, gain")
+    assert agent(kept, disclose="none").get_properties({})["private"] == ["latency_ms", "gain"]
+    for disclose in ("incumbent", "trials"):
+        with pytest.raises(
+            ConfigError, match=r"disclose: expected 'none' together with private outputs \(la"
+        ):
+            agent(kept, disclose=disclose)
+    with pytest.raises(ConfigError, match=r"private: expected some of several outputs \(gain, latency_ms\)"):
+        agent(node(private="watts"), disclose="none")
+
+
 def test_an_agent_refuses_an_algorithm_that_models_one_number() -> None:
     asked, tuned = packed(make_algorithm("fts", {}), task()), agent()
     with pytest.raises(ConfigError, match="because fts models one, got gain, latency_ms; algorithms for sev"):

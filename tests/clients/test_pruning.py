@@ -1,79 +1,100 @@
-"""Trials that stop early: what objectives report, when they stop, and what is kept of them."""
+"""Trials that stop early: what objectives report, when they stop, and what is kept and learnt of them."""
 
 from __future__ import annotations
 
 import csv
 import math
+import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from agents import node, packed, task
+from agents import SPACE, node, packed, task
+from contract import same
 from typer.testing import CliRunner
 
 from fbo_flower import wire
-from fbo_flower.algorithms import RandomSearch
+from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.records import History
+from fbo_flower.algorithms.fed_ei import Pool
+from fbo_flower.algorithms.records import AgentState, History, Phase
 from fbo_flower.cli.main import app
 from fbo_flower.clients import ObjectiveContext, Pruning, TuningAgent, client_app
+from fbo_flower.clients.memory import agent_state_from_bytes, agent_state_to_bytes
+from fbo_flower.clients.own_answer import own_answer
 from fbo_flower.clients.pruning import Curve, CurveBook, StopRule, curve_to_bytes
 from fbo_flower.errors import ConfigError, ObjectiveError
-from fbo_flower.space import Float, SearchSpace
-from fbo_flower.storage.agent_journal import STOPPED_AT, AgentJournal, Evaluation
+from fbo_flower.numerics.curves import forecast
+from fbo_flower.numerics.surrogates.trend import level_sums
+from fbo_flower.storage.agent_journal import STOPPED_AT, AgentJournal, Evaluation, curve_from_bytes
 
-SPACE = SearchSpace({"x": Float(0.0, 1.0)})
-NUM_STEPS = 6
+NUM_STEPS, NUM_TRIALS = 6, 24
 
 
 class Curved:
-    """Reports `x` times a rising curve; counts the steps."""
+    """Reports a rising curve and counts the steps; returns more than it has reported last."""
 
-    def __init__(self, sign: float = 1.0, die_at: int = -1) -> None:
-        self.steps, self.sign, self.die_at = 0, sign, die_at
+    def __init__(self, sign: float = 1.0, die_at: int = -1, raises: bool = False) -> None:
+        self.steps, self.sign, self.die_at, self.raises = 0, sign, die_at, raises
 
     def __call__(self, config: Any, context: Any) -> Any:
+        best = self.sign * height(config["x"], config["y"])
         for step in range(NUM_STEPS):
             self.steps += 1
-            value = self.sign * config["x"] * (1 - 0.5 ** (step + 1))
-            context.report(step, value)
+            context.report(step, best * risen(step))
             if context.should_stop():
+                if self.raises:
+                    raise RuntimeError("pruned")
                 return None
         if context.trial == self.die_at:
             raise KeyboardInterrupt
-        return value
+        return float(best)
 
 
-class Raising(Curved):
-    def __call__(self, config: Any, context: Any) -> Any:
-        value = super().__call__(config, context)
-        if value is None:
-            raise RuntimeError("pruned")
-        return value
+def height(x: Any, y: Any) -> Any:
+    return 1 - (x - 0.3) ** 2 - (y - 0.6) ** 2
+
+
+def risen(step: Any) -> Any:
+    return 1 - 0.6 ** (step + 1.0)
 
 
 def agent(objective: Any = None, journal: Path | None = None, **given: Any) -> TuningAgent:
     context = node(journal, **given.pop("node_config", {}))
-    return TuningAgent(objective or Curved(), SPACE, context, seed=4, disclose="trials", **given)
+    return TuningAgent(objective or Curved(), SPACE, context, **{"seed": 4, "disclose": "trials", **given})
 
 
-def asked(trial: int, num_trials: int = 10) -> wire.Packed:
-    return packed(RandomSearch(), task(trial, num_trials), study="s1", space=SPACE.digest)
+def answer(
+    tuned: TuningAgent, trial: int = 0, num_trials: int = 30, name: str = "random", **given: Any
+) -> Any:
+    asked = given.pop("task", None) or task(trial, num_trials)
+    return tuned.answer(packed(ALGORITHMS[name](**given), asked))
 
 
-def steps_of(reply: wire.Packed) -> list[int]:
-    return np.asarray(reply.arrays["disclosed.stopped"]).tolist()
+def told(reply: wire.Packed, name: str) -> Any:
+    return np.asarray(reply.arrays[f"disclosed.{name}"])
 
 
-def curve(*values: float, steps: Any = None, rule: StopRule | None = None) -> Curve:
+def state_of(tuned: TuningAgent) -> AgentState:
+    stored = tuned._open_memory().study("s")
+    assert stored is not None
+    return agent_state_from_bytes(stored[1], SPACE)
+
+
+def completed(history: History) -> Any:
+    return ~np.isin(history.trials, list(history.stopped))
+
+
+def curve(*values: float, rule: StopRule | None = None) -> Curve:
     made = Curve(rule or StopRule())
-    for step, value in zip(steps or range(len(values)), values, strict=True):
+    for step, value in enumerate(values):
         made.report(step, value)
     return made
 
 
-def completed(trial: int, *values: float) -> Evaluation:
+def ended(trial: int, *values: float) -> Evaluation:
     return Evaluation(trial, np.zeros(1), values[-1], artifact=curve_to_bytes(curve(*values)))
 
 
@@ -105,9 +126,8 @@ def test_trials_stop_where_optunas_median_pruner_stops_them(seed: int, direction
         state = optuna.trial.TrialState.PRUNED if ours.stopped else optuna.trial.TrialState.COMPLETE
         study.tell(theirs, None if ours.stopped else value, state)
         measures = {STOPPED_AT: float(ours.steps[-1])} if ours.stopped else {}
-        book.add(
-            Evaluation(trial, np.zeros(1), ours.values[-1], measures=measures, artifact=curve_to_bytes(ours))
-        )
+        data = curve_to_bytes(ours)
+        book.add(Evaluation(trial, np.zeros(1), ours.values[-1], measures=measures, artifact=data))
     assert 0 < num_stopped < 40
 
 
@@ -115,43 +135,38 @@ def test_a_trial_stops_after_its_warm_up_and_stays_stopped() -> None:
     rule = StopRule({0: 5.0, 1: 5.0, 2: 5.0}, warmup_steps=1)
     trial = curve(1.0, rule=rule)
     assert not trial.should_stop()
-    trial.report(1, 2.0)
-    assert trial.should_stop()
-    trial.report(2, 9.0)
-    assert trial.should_stop()
+    for step, value in ((1, 2.0), (2, 9.0)):
+        trial.report(step, value)
+        assert trial.should_stop()
     assert not Curve(rule).should_stop()  # nothing is reported yet
 
 
-def test_pooled_medians_wait_for_a_completed_curve_that_reaches_them() -> None:
+def test_pooled_medians_wait_for_a_completed_curve_that_reaches_them_and_own_curves_take_precedence() -> None:
     others = np.array([[0.0, 9.0, 0.5], [1.0, 9.0, 0.9]])
-    book = CurveBook(Pruning("federated", margin=None), others)
+    book = CurveBook(Pruning("federated", min_trials=3, margin=None), others)
     assert not book.rule().medians
-    book.add(completed(0, 0.6, 0.7))
+    book.add(ended(0, 0.6, 0.7))
     assert book.rule() == StopRule({0: 0.5}, from_others=True)
+    local = CurveBook(Pruning(), others, book.by_step, book.finals, num_curves=1, num_trials=1)
+    assert not local.rule().medians  # it uses its own only
     careful = CurveBook.read(book.arrays(), Pruning("federated"), others)
     assert not careful.rule().medians
-    careful.add(completed(1, 0.2, 0.5))  # it gains .3, the first one .1
+    careful.add(ended(1, 0.2, 0.5))  # it gains .3, the first one .1
     limit = careful.rule().medians[0]
     assert limit == pytest.approx(0.7 - 0.2 - 2.5 * 0.2 / 2**0.5)
     assert limit < 0.5
-    local = CurveBook(Pruning(), others, book.by_step, book.finals, num_curves=1, num_trials=1)
-    assert not local.rule().medians  # it uses its own only
+    for trial in (1, 2):
+        book.add(ended(trial, 0.8, 0.9))
+    assert book.rule() == StopRule({0: 0.8, 1: 0.9})
 
 
-def test_own_curves_take_precedence_over_pooled_medians() -> None:
-    book = CurveBook(Pruning("federated", min_trials=2, margin=None), np.array([[0.0, 9.0, 0.5]]))
-    for trial in range(2):
-        book.add(completed(trial, 0.75 + trial))
-    assert book.rule() == StopRule({0: 1.25})
-
-
-@pytest.mark.parametrize("margin", [0.5, 1.0, 2.5])
+@pytest.mark.parametrize("margin", [0.5, 2.5])
 def test_a_trial_stops_only_if_it_is_predicted_below_the_best_end_with_a_margin(margin: float) -> None:
     rng = np.random.default_rng(3)
     book = CurveBook(Pruning(margin=margin))
     curves = rng.random((7, 4)).cumsum(axis=1)
     for trial, values in enumerate(curves):
-        book.add(completed(trial, *values))
+        book.add(ended(trial, *values))
     finals, num_both = curves[:, -1], [0, 0]
     for step in range(4):
         gains = finals - curves[:, step]
@@ -163,36 +178,30 @@ def test_a_trial_stops_only_if_it_is_predicted_below_the_best_end_with_a_margin(
     assert min(num_both) > 50
 
 
-def test_a_margin_needs_two_completed_curves() -> None:
+def test_a_margin_needs_two_completed_curves_and_the_book_survives_the_agents_state() -> None:
     book = CurveBook(Pruning(min_trials=1))
-    book.add(completed(0, 0.5, 0.75))
+    assert book.arrays() == {}
+    book.add(ended(0, 0.5, 0.75))
     assert not book.rule().medians
-    book.add(completed(1, 0.75, 1.0))
+    book.add(ended(1, 0.75, 1.0))
     assert book.rule().medians == {0: 0.625, 1: 0.875}
+    assert CurveBook.read(book.arrays(), Pruning(min_trials=1)) == book
     assert CurveBook.read(book.arrays(), Pruning(min_trials=1, margin=None)).rule().medians[0] == 0.625
 
 
-def test_the_book_is_the_same_after_a_round_trip_through_the_agents_state() -> None:
-    book = CurveBook(Pruning())
-    for trial in range(4):
-        book.add(completed(trial, *np.arange(trial, 2.0 * trial + 1)))
-    assert CurveBook.read(book.arrays(), Pruning()) == book
-    assert CurveBook(Pruning()).arrays() == {}
+# -- what objectives may report, and what settings may be ------------------------------------------------
 
 
-# -- what objectives may report --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("step", [-1, 0, 1.0, "2", True, None])
-def test_a_step_must_be_a_larger_integer(step: Any) -> None:
-    with pytest.raises(ObjectiveError, match="report: step: expected an integer"):
-        curve(0.5).report(step, 0.5)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, "high", None, True, 1j])
-def test_a_reported_value_must_be_finite(value: Any) -> None:
-    with pytest.raises(ObjectiveError, match="report: value: expected a finite number"):
-        Curve().report(0, value)
+@pytest.mark.parametrize(
+    ("step", "value", "match"),
+    [
+        *((step, 0.5, "step: expected an integer") for step in (-1, 0, 1.0, "2", True, None)),
+        *((1, v, "value: expected a finite number") for v in (math.nan, math.inf, "high", None, True, 1j)),
+    ],
+)
+def test_a_step_is_a_larger_integer_and_a_value_finite(step: Any, value: Any, match: str) -> None:
+    with pytest.raises(ObjectiveError, match=f"report: {match}"):
+        curve(0.5).report(step, value)
 
 
 def test_a_context_of_ones_own_can_report_without_an_agent() -> None:
@@ -201,103 +210,192 @@ def test_a_context_of_ones_own_can_report_without_an_agent() -> None:
     assert not context.should_stop()
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [{"rule": "best"}, {"min_trials": 0}, {"max_stopped": 1.5}, {"learns": "all"}, {"margin": -1}],
-)
-def test_settings_out_of_bounds_are_refused(setting: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError):
-        Pruning(**setting)
-
-
-def test_the_operator_names_the_rule() -> None:
+def test_the_operator_names_the_rule_and_wrong_settings_are_refused() -> None:
     assert Pruning.read({"pruning": "off"}, Pruning(min_trials=3)) == Pruning("off", 3)
-    with pytest.raises(ConfigError, match="pruning: expected one of off"):
-        Pruning.read({"pruning": "hard"}, None)
-    with pytest.raises(ConfigError, match="pruning: expected Pruning"):
-        client_app(Curved(), SPACE, pruning=3)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="disclose_curves: expected False together with max_epsilon"):
-        agent(node_config={"disclose": "none", "max_epsilon": 1.0, "disclose_curves": True})
+    for make, match in (
+        *((lambda s=s: Pruning(**s), "") for s in (
+            {"rule": "best"}, {"min_trials": 0}, {"max_stopped": 1.5}, {"learns": "all"}, {"margin": -1},
+        )),
+        (lambda: Pruning.read({"pruning": "hard"}, None), "pruning: expected one of off"),
+        (lambda: client_app(Curved(), SPACE, pruning=3), "pruning: expected Pruning"),  # type: ignore[arg-type]
+        (
+            lambda: agent(node_config={"disclose": "none", "max_epsilon": 1.0, "disclose_curves": True}),
+            "disclose_curves: expected False together with max_epsilon",
+        ),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=match):
+            make()
 
 
 # -- what is kept of a stopped trial ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("objective", [Curved, Raising])
-def test_a_stopped_trial_has_the_last_value_that_it_reported(objective: Any) -> None:
-    reply = agent(objective()).answer(asked(0, 30))
-    stopped = np.array(steps_of(reply))
-    points = np.asarray(reply.arrays["disclosed.points"])[:, 0]
-    values = np.asarray(reply.arrays["disclosed.values"])
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_stopped_trial_has_the_last_value_that_it_reported(raises: bool) -> None:
+    reply = answer(agent(Curved(raises=raises)))
+    stopped = told(reply, "stopped")
     assert (stopped[:5] == -1).all()
     assert 5 < (stopped >= 0).sum() < 25
-    last = np.where(stopped >= 0, stopped, NUM_STEPS - 1)
-    np.testing.assert_allclose(values, points * (1 - 0.5 ** (last + 1.0)), rtol=1e-12)
+    shares = np.where(stopped >= 0, risen(np.maximum(stopped, 0)), 1.0)
+    np.testing.assert_allclose(told(reply, "values"), height(*told(reply, "points").T) * shares, rtol=1e-12)
 
 
 def test_a_loss_stops_where_its_negative_stops() -> None:
     gain, loss = Curved(), Curved(-1.0)
-    replies = [agent(gain).answer(asked(0, 30)), agent(loss, aims=Aims.of(True)).answer(asked(0, 30))]
+    replies = [answer(agent(gain)), answer(agent(loss, aims=Aims.of(True)))]
     assert gain.steps == loss.steps < 30 * NUM_STEPS
-    assert steps_of(replies[0]) == steps_of(replies[1])
-    np.testing.assert_array_equal(*(reply.arrays["disclosed.values"] for reply in replies))
+    for name in ("stopped", "values"):
+        np.testing.assert_array_equal(*(told(reply, name) for reply in replies))
 
 
-def test_a_recommendation_is_a_completed_trial_if_there_is_one() -> None:
-    values, trials = np.array([0.5, 0.9, 0.7, np.nan]), np.arange(4)
-    history = History(np.zeros((4, 1)), values, trials, {}, {1: 3})
-    np.testing.assert_array_equal(history.final_values(), [0.5, np.nan, 0.7, np.nan])
-    only = History(np.zeros((2, 1)), np.array([0.5, np.nan]), np.arange(2), {}, {0: 3})
-    np.testing.assert_array_equal(only.final_values(), [0.5, np.nan])
-    before = History(np.zeros((2, 1)), np.array([0.5, 0.25]), np.array([-1, 0]), {}, {0: 3})
-    np.testing.assert_array_equal(before.final_values(own=True), [np.nan, 0.25])
+def test_later_tasks_know_the_curves_of_earlier_ones() -> None:
+    one = agent()
+    parts = [answer(one, 0, 8), answer(one, 8, 22)]
+    stopped = np.concatenate([told(reply, "stopped") for reply in parts])
+    np.testing.assert_array_equal(stopped, told(answer(agent()), "stopped"))
 
 
-def test_repeated_evaluations_of_a_point_do_not_stop_early() -> None:
-    from test_workers import evaluate
-
-    from fbo_flower.algorithms.records import Query
-    from fbo_flower.clients.evaluator import Parallel
-
-    query = Query(np.full((1, 2), 0.5), np.array([20]))
-    outcome = evaluate(query, 0, Curved(), Parallel())
-    assert outcome.counts is not None
-    assert outcome.counts.tolist() == [20]
-    assert not outcome.stopped
-
-
-# -- journals --------------------------------------------------------------------------------------
+def test_workers_stop_trials_by_what_had_ended_before_their_batch(tmp_path: Path) -> None:
+    mine = agent(Curved(), tmp_path / "agent.db", num_parallel=2, pruning=Pruning(margin=None))
+    reply = answer(mine, 0, 20)
+    done, expected = list[float](), list[int]()
+    for batch in height(*told(reply, "points").T).reshape(-1, 2):
+        stops = (
+            batch < np.median(done) if len(done) >= 5 else np.zeros(2, bool)
+        )  # at the first step, or never
+        done += batch[~stops].tolist()
+        expected += np.where(stops, 0, -1).tolist()
+    assert told(reply, "stopped").tolist() == expected
+    assert 3 < expected.count(0) < 15
+    with AgentJournal(tmp_path / "agent.db", "3") as journal:
+        assert all(evaluation.artifact is not None for evaluation in journal.evaluations("s"))
 
 
 def test_journals_hold_every_curve_and_a_command_writes_them_as_csv(tmp_path: Path) -> None:
     journal, out = tmp_path / "agent-3.db", tmp_path / "curves.csv"
-    reply = agent(Curved(-1.0), journal, aims=Aims.of(True)).answer(asked(0))
-    answer = CliRunner().invoke(app, ["export", str(journal), "--curves", str(out)])
-    assert answer.exit_code == 0
-    assert answer.output.startswith("10 curves: ")
+    stopped = told(answer(agent(Curved(-1.0), journal, aims=Aims.of(True)), 0, 10), "stopped")
+    done = CliRunner().invoke(app, ["export", str(journal), "--curves", str(out)])
+    assert done.exit_code == 0
+    assert done.output.startswith("10 curves: ")
     rows = list(csv.DictReader(out.open()))
-    for trial, step in enumerate(steps_of(reply)):
+    for trial, step in enumerate(stopped.tolist()):
         mine = [row for row in rows if row["trial"] == str(trial)]
         assert [int(row["step"]) for row in mine] == list(range((NUM_STEPS - 1 if step < 0 else step) + 1))
         assert {row["state"] for row in mine} == {"completed" if step < 0 else "stopped early"}
         assert all(float(row["value"]) <= 0 for row in mine)  # losses, as the objective measured them
 
 
-def test_later_tasks_know_the_curves_of_earlier_ones() -> None:
-    one = agent()
-    first, second = one.answer(asked(0, 8)), one.answer(asked(8, 22))
-    whole = agent().answer(asked(0, 30))
-    assert steps_of(first) + steps_of(second) == steps_of(whole)
+# -- what is learnt of it -----------------------------------------------------------------------------
 
 
-def test_workers_stop_trials_by_what_had_ended_before_their_query(tmp_path: Path) -> None:
-    mine = agent(Curved(), tmp_path / "agent.db", num_parallel=2, pruning=Pruning(margin=None))
-    before, after = mine.answer(asked(0, 10)), mine.answer(asked(10, 10))
-    assert "disclosed.stopped" not in before.arrays  # random search asks for all of them in one query
-    medians = np.median(before.arrays["disclosed.points"]) * (1 - 0.5 ** np.arange(1.0, NUM_STEPS + 1))
-    points = np.asarray(after.arrays["disclosed.points"])[:, 0]
-    stopped = [0 if x * 0.5 < medians[0] else -1 for x in points]  # below it at step 0
-    assert steps_of(after) == stopped
-    assert 0 in stopped
+@pytest.mark.parametrize(("at_once", "sign"), [(1, 1.0), (1, -1.0), (4, -1.0)])
+def test_predictions_are_forecasts_from_the_trials_that_completed_before(
+    tmp_path: Path, at_once: int, sign: float
+) -> None:
+    tuned = agent(Curved(sign), tmp_path / "agent.db", num_parallel=at_once, aims=Aims.of(sign < 0))
+    answer(tuned, 0, NUM_TRIALS, "ei")
+    history = state_of(tuned).history
+    assert list(history.predicted) == list(history.stopped) != []
     with AgentJournal(tmp_path / "agent.db", "3") as journal:
-        assert all(evaluation.artifact is not None for evaluation in journal.evaluations("s1"))
+        evaluations = {e.trial: e for e in journal.evaluations("s")}
+    for trial, predicted in history.predicted.items():
+        stopped = evaluations[trial]
+        before = [e for t, e in sorted(evaluations.items()) if t < trial and STOPPED_AT not in e.measures]
+        curves = [dict(zip(*curve_from_bytes(e.artifact or b""), strict=True)) for e in before]
+        values = np.array([c[int(stopped.measures[STOPPED_AT])] for c in curves])
+        finals = np.array([e.value for e in before])
+        assert predicted == forecast(values, finals, stopped.value)
+        gain = statistics.fmean((finals - values).tolist())
+        expected = min(stopped.value + gain, statistics.median(finals.tolist()))
+        assert predicted == pytest.approx(expected, rel=1e-12)
+        assert stopped.value < predicted < finals.max()
+
+
+def test_models_learn_predicted_values_and_failures_the_worst_of_these() -> None:
+    values = np.array([0.5, 0.1, np.nan, 0.7])
+    history = History(np.zeros((4, 1)), values, np.arange(4), {2: "died"}, {1: 0}, {1: 0.4})
+    np.testing.assert_array_equal(history.observed()[1], [0.5, 0.4, 0.4, 0.7])
+    np.testing.assert_array_equal(replace(history, predicted={}).observed()[1], [0.5, 0.1, 0.1, 0.7])
+    np.testing.assert_array_equal(history.values, values)
+
+
+@pytest.mark.parametrize(
+    ("values", "trials", "stopped", "own", "final"),
+    [
+        ([0.5, 0.9, 0.7, np.nan], [0, 1, 2, 3], 1, False, [0.5, np.nan, 0.7, np.nan]),
+        ([0.5, np.nan], [0, 1], 0, False, [0.5, np.nan]),  # none has completed
+        ([0.5, 0.25], [-1, 0], 0, True, [np.nan, 0.25]),
+    ],
+)
+def test_a_recommendation_is_a_completed_trial_if_there_is_one(
+    values: Any, trials: Any, stopped: int, own: bool, final: Any
+) -> None:
+    points = np.zeros((len(values), 1))
+    history = History(points, np.array(values), np.array(trials), {}, {stopped: 3})
+    np.testing.assert_array_equal(history.final_values(own=own), final)
+
+
+def test_the_last_value_can_be_learnt_instead() -> None:
+    tuned = agent(pruning=Pruning(learns="last"))
+    answer(tuned, 0, NUM_TRIALS)
+    history = state_of(tuned).history
+    assert history.stopped
+    assert not history.predicted
+
+
+def test_a_prediction_stays_the_same_when_more_trials_are_known_and_in_the_agents_memory() -> None:
+    early, later = agent(), agent()
+    for tuned, number in ((early, 10), (later, NUM_TRIALS)):
+        answer(tuned, 0, number, "ei")
+    first, whole = (state_of(tuned).history for tuned in (early, later))
+    again = History.empty(2).extend(whole.select(0, 10))
+    assert first.predicted == again.predicted != {}
+    for ours, theirs in zip(first.observed(), again.observed(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["ei", "ts", "random", "fed-ei"])
+def test_a_stopped_trial_is_never_the_best_whatever_is_predicted(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fbo_flower.clients.pruning.forecast", lambda *_: 1e6)
+    tuned = agent()
+    options = {"trials_per_round": NUM_TRIALS} if name == "fed-ei" else {}
+    reply = answer(tuned, 0, NUM_TRIALS, name, **options)
+    made, state = ALGORITHMS[name](), state_of(tuned)
+    history = state.history
+    assert set(history.predicted.values()) == {1e6}
+    best = float(history.values[completed(history)].max())
+    assert made.incumbent(state) == own_answer("3", "s", made, state).value == best < 1.0
+    recommended = made.recommend(state)
+    assert recommended is not None
+    assert any((recommended == point).all() for point in history.points[completed(history)])
+    np.testing.assert_array_equal(told(reply, "values"), history.values)
+
+
+def test_a_stopped_trial_is_no_row_of_the_pool_of_fed_ei() -> None:
+    level = level_sums(np.array([0.2, 0.9])) + level_sums(np.array([0.4, 0.5]))
+    asked = Pool(slots=1024, level=level).task(Phase.TRAIN, 1, 0, NUM_TRIALS)
+    tuned = agent()
+    reply = answer(tuned, name="fed-ei", task=asked, secure_sums=0, trials_per_round=NUM_TRIALS)
+    history = state_of(tuned).history
+    left = completed(history)
+    assert 0 < left.sum() < NUM_TRIALS
+    rows = np.asarray(reply.arrays["rows"])
+    np.testing.assert_allclose(rows[:, :-1], history.points[left], rtol=0, atol=1e-11)
+    np.testing.assert_array_equal(np.argsort(rows[:, -1]), np.argsort(history.values[left]))
+
+
+def test_an_agent_that_died_predicts_the_same_and_goes_the_same_way(tmp_path: Path) -> None:
+    whole = agent(Curved(), tmp_path / "whole.db")
+    reply = answer(whole, 0, NUM_TRIALS, "ei")
+    history = state_of(whole).history
+    first = min(history.stopped)
+    dies = next(t for t in range(NUM_TRIALS) if t > first + 3 and t not in history.stopped)
+    with pytest.raises(KeyboardInterrupt):
+        answer(agent(Curved(die_at=dies), tmp_path / "agent.db"), 0, NUM_TRIALS, "ei")
+    resumed = agent(Curved(), tmp_path / "agent.db")
+    again = answer(resumed, 0, NUM_TRIALS, "ei")
+    for name in ("values", "stopped", "points"):
+        np.testing.assert_array_equal(told(again, name), told(reply, name))
+    assert same(*(bytes(agent_state_to_bytes(state_of(a))) for a in (resumed, whole)))

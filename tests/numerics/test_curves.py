@@ -1,7 +1,5 @@
 """Medians behind early stopping and forecasts from completed curves, against brute force."""
 
-from __future__ import annotations
-
 import statistics
 from fractions import Fraction
 
@@ -17,9 +15,7 @@ curves = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=12)
 
 
 @given(curves, numbers)
-def test_a_stopped_trial_gains_what_others_gained_on_average(
-    known: list[tuple[float, float]], value: float
-) -> None:
+def test_a_stopped_trial_gains_what_others_gained_on_average(known, value):
     gain = sum(Fraction(end) - Fraction(at) for at, end in known) / len(known)
     middle = statistics.median([Fraction(end) for _, end in known])
     values, finals = np.array(known).T
@@ -28,9 +24,7 @@ def test_a_stopped_trial_gains_what_others_gained_on_average(
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=2, max_size=12), st.floats(0, 4))
-def test_a_limit_is_where_the_forecast_and_its_margin_reach_the_best_end(
-    known: list[tuple[float, float]], margin: float
-) -> None:
+def test_a_limit_is_where_the_forecast_and_its_margin_reach_the_best_end(known, margin):
     values, finals = np.array(known).T
     gains = (finals - values).tolist()
     limit = limit_of(values, finals, margin)
@@ -39,27 +33,14 @@ def test_a_limit_is_where_the_forecast_and_its_margin_reach_the_best_end(
     assert highest == pytest.approx(finals.max(), abs=slack)
 
 
-def test_without_curves_nothing_is_forecast_and_with_one_there_is_no_limit() -> None:
+def test_without_curves_nothing_is_forecast_and_with_one_there_is_no_limit():
     assert np.isnan(forecast(np.empty(0), np.empty(0), 0.25))
     assert forecast(np.array([0.5]), np.array([0.75]), 0.25) == 0.5
     assert limit_of(np.array([0.5]), np.array([0.75]), 1.0) == -np.inf
     assert limit_of(np.empty(0), np.empty(0), 0.0) == -np.inf
 
 
-@given(curves, numbers, st.integers(-40, 40))
-def test_forecasts_and_limits_have_the_units_of_the_values(
-    known: list[tuple[float, float]], value: float, exponent: int
-) -> None:
-    values, finals = np.array(known).T
-    scaled = np.ldexp(values, exponent), np.ldexp(finals, exponent)
-    slack = 1e-9 * max(np.abs(known).max(), abs(value))
-    found = np.ldexp(forecast(*scaled, float(np.ldexp(value, exponent))), -exponent)
-    assert found == pytest.approx(forecast(values, finals, value), abs=slack)
-    limit = np.ldexp(limit_of(*scaled, 1.5), -exponent)
-    assert limit == pytest.approx(limit_of(values, finals, 1.5), abs=slack)
-
-
-def test_the_largest_floats_do_not_overflow() -> None:
+def test_the_largest_floats_do_not_overflow():
     largest = 1.7e308
     ends = np.array([largest, -largest])
     with np.errstate(over="raise"):
@@ -72,7 +53,7 @@ def test_the_largest_floats_do_not_overflow() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_weighted_median_is_the_median_of_repeated_values(seed: int) -> None:
+def test_a_weighted_median_is_the_median_of_repeated_values(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 8))
     values, weights = rng.integers(0, 5, n).astype(float), rng.integers(1, 6, n).astype(float)
@@ -80,8 +61,8 @@ def test_a_weighted_median_is_the_median_of_repeated_values(seed: int) -> None:
     assert weighted_median(values, weights) == expected
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_one_agent_moves_a_pooled_median_no_further_than_others_have_reported(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(4))
+def test_one_agent_moves_a_pooled_median_no_further_than_others_have_reported(seed):
     rng = np.random.default_rng(seed)
     honest = [np.array([[0.0, rng.integers(3, 20), rng.normal()]]) for _ in range(int(rng.integers(2, 6)))]
     medians = [summary[0, 2] for summary in honest]
@@ -90,20 +71,17 @@ def test_one_agent_moves_a_pooled_median_no_further_than_others_have_reported(se
         assert min(medians) <= pooled([*honest, liar], 3, 9)[0, 2] <= max(medians)
 
 
-def test_a_step_that_few_curves_or_agents_have_is_not_in_a_summary() -> None:
+def test_a_step_that_few_curves_or_agents_have_is_not_in_a_summary():
     summary = summary_of({0: [1.0, 2.0, 6.0], 1: [1.0, 2.0]}, least=3, most_rows=9)
     np.testing.assert_array_equal(summary, [[0.0, 3.0, 2.0]])
     more = np.array([[0.0, 3.0, 4.0], [1.0, 3.0, 4.0]])
     np.testing.assert_array_equal(pooled([summary, more, summary], 3, 9), [[0.0, 9.0, 2.0]])
     assert pooled([summary, more], 3, 9).shape == (0, 3)
     assert summary_of({}, 3, 9).shape == (0, 3)
+    assert medians_of({3: [4.0, 1.0, 2.0, 9.0], 5: [1.0]}) == {3: 3.0, 5: 1.0}
 
 
-def test_a_long_summary_keeps_its_first_and_its_last_step() -> None:
+def test_a_long_summary_keeps_its_first_and_its_last_step():
     summary = summary_of({step: [0.0] for step in range(1000)}, least=1, most_rows=10)
     assert (len(summary), summary[0, 0], summary[-1, 0]) == (10, 0, 999)
     assert (np.diff(summary[:, 0]) == 111).all()
-
-
-def test_the_median_of_an_even_number_of_values_is_the_middle() -> None:
-    assert medians_of({3: [4.0, 1.0, 2.0, 9.0], 5: [1.0]}) == {3: 3.0, 5: 1.0}

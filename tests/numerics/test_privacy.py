@@ -1,18 +1,12 @@
 """Costs of Gaussian releases against their definition; what an agent's account holds, adds and refuses."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys
-from collections.abc import Callable
 
 import mpmath
 import numpy as np
 import pytest
-from amounts import slow
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import brentq
 
@@ -27,27 +21,24 @@ from fbo_flower.numerics.privacy import (
 )
 
 
-def delta_of(epsilon: float, z: float, q: float) -> float:
+def delta_of(epsilon, z, q):
     """Return `delta` of one release by its definition: the integral of `max(0, p - exp(epsilon) q)`."""
 
-    def plain(x: float) -> float:
+    def plain(x):
         return math.exp(-0.5 * (x / z) ** 2) / (z * math.sqrt(2 * math.pi))
 
-    def mixture(x: float) -> float:
+    def mixture(x):
         return (1 - q) * plain(x) + q * plain(x - 1.0)
 
-    def integral(upper: Callable[[float], float], lower: Callable[[float], float]) -> float:
+    def integral(upper, lower):
         ends = -12 * z, 1 + 12 * z
         return quad(lambda x: max(0.0, upper(x) - math.exp(epsilon) * lower(x)), *ends, limit=2000)[0]
 
     return max(integral(mixture, plain), integral(plain, mixture))
 
 
-@pytest.mark.parametrize(
-    ("z", "q", "delta"),
-    [(0.5, 0.1, 1e-4), (0.5, 1.0, 1e-2), (1.0, 0.35, 1e-2), (1.0, 1.0, 1e-4), (3.0, 0.35, 1e-4)],
-)
-def test_epsilon_of_one_release_is_that_of_the_definition(z: float, q: float, delta: float) -> None:
+@pytest.mark.parametrize(("z", "q", "delta"), [(0.5, 0.1, 1e-4), (1.0, 0.35, 1e-2), (1.0, 1.0, 1e-4)])
+def test_epsilon_of_one_release_is_that_of_the_definition(z, q, delta):
     found = sampled_epsilon(z, q, 1, delta)
     exact = 0.0
     if delta_of(0.0, z, q) > delta:
@@ -55,7 +46,7 @@ def test_epsilon_of_one_release_is_that_of_the_definition(z: float, q: float, de
     assert exact - 1e-6 <= found <= 1.01 * exact + 1e-3
 
 
-def exact_delta(epsilon: float, precision: float) -> float:
+def exact_delta(epsilon, precision):
     """Return the delta of the best threshold between `N(0, 1)` and `N(m, 1)`, in 60 digits."""
     with mpmath.workdps(60):
         m = mpmath.sqrt(mpmath.mpf(precision))
@@ -65,7 +56,7 @@ def exact_delta(epsilon: float, precision: float) -> float:
 
 @pytest.mark.parametrize("z", [1e-4, 1.0, 1e4])
 @pytest.mark.parametrize("delta", [0.4, 1e-3, 1e-15])
-def test_releases_together_cost_what_one_with_their_precision_costs(z: float, delta: float) -> None:
+def test_releases_together_cost_what_one_with_their_precision_costs(z, delta):
     epsilon = Account().add(z).add(2 * z, 2).epsilon(delta)
     precision = 1 / z**2 + 2 / (2 * z) ** 2
     assert epsilon == pytest.approx(gaussian_epsilon(precision, delta), rel=1e-12)
@@ -73,28 +64,15 @@ def test_releases_together_cost_what_one_with_their_precision_costs(z: float, de
     assert epsilon == 0.0 or exact_delta(epsilon * (1 - 1e-6), precision) > delta
 
 
-def test_many_sampled_releases_agree_with_sums_of_losses_drawn_at_random() -> None:
-    z, q, count, epsilon_bound = 1.0, 0.35, 20, sampled_epsilon(1.0, 0.35, 20, 1e-2)
-    rng = np.random.default_rng(0)
-    x = z * rng.standard_normal((50_000, count)) + (rng.random((50_000, count)) < q)
-    losses = np.log1p(q * np.expm1((x - 0.5) / z**2)).sum(axis=1)
-    drawn = np.maximum(0.0, -np.expm1(epsilon_bound - losses))
-    assert drawn.mean() == pytest.approx(1e-2, abs=4 * drawn.std() / math.sqrt(len(drawn)))
-
-
-def test_sampling_and_noise_lower_the_cost_and_releases_raise_it() -> None:
-    base = sampled_epsilon(1.0, 0.3, 20, 1e-4)
-    assert sampled_epsilon(1.0, 0.1, 20, 1e-4) < base < sampled_epsilon(1.0, 1.0, 20, 1e-4)
-    assert sampled_epsilon(2.0, 0.3, 20, 1e-4) < base < sampled_epsilon(1.0, 0.3, 40, 1e-4)
-    assert sampled_epsilon(1.0, 0.3, 20, 1e-6) > base
+def test_no_release_costs_nothing_and_little_noise_as_much_as_without_sampling():
     assert sampled_epsilon(1.0, 0.3, 0, 1e-4) == 0.0
     assert sampled_epsilon(0.0, 0.3, 1, 1e-4) == sampled_epsilon(1e-7, 0.3, 1, 1e-4) == math.inf
     assert sampled_epsilon(0.05, 0.3, 2, 1e-4) == sampled_epsilon(0.05, 1.0, 2, 1e-4)
     assert sampled_epsilon(1.0, 0.35, 20, 1e-15) <= gaussian_epsilon(20.0, 1e-15)
 
 
-@pytest.mark.parametrize(("z", "q"), [pytest.param(1.0, 0.35, marks=slow), (4.0, 0.35), (20.0, 0.1)])
-def test_the_coarse_grid_costs_less_than_one_percent(z: float, q: float) -> None:
+@pytest.mark.parametrize(("z", "q"), [(4.0, 0.35), (20.0, 0.1)])
+def test_the_coarse_grid_costs_less_than_one_percent(z, q):
     from dp_accounting import dp_event
     from dp_accounting.pld import PLDAccountant
 
@@ -104,7 +82,7 @@ def test_the_coarse_grid_costs_less_than_one_percent(z: float, q: float) -> None
     assert exact * (1 - 1e-6) <= sampled_epsilon(z, q, 40, 1e-3) <= 1.01 * exact
 
 
-def test_without_the_library_sampled_releases_are_refused_and_others_counted(monkeypatch) -> None:
+def test_without_the_library_sampled_releases_are_refused_and_others_counted(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(ConfigError, match=r"fbo-flower\[dp\]"):
         sampled_epsilon(1.0, 0.31, 20, 1e-3)
@@ -112,18 +90,7 @@ def test_without_the_library_sampled_releases_are_refused_and_others_counted(mon
     assert Account().add(1.0).epsilon(1e-3) > 0
 
 
-def test_settings_without_meaning_are_refused() -> None:
-    for z, q, count in ((-1.0, 0.5, 1), (math.nan, 0.5, 1), (math.inf, 0.5, 1), (1.0, 0.0, 1), (1.0, 1.1, 1)):
-        with pytest.raises(ConfigError, match="privacy"):
-            sampled_epsilon(z, q, count, 1e-3)
-    for delta in (0.0, 1.0, -1.0, math.nan):
-        with pytest.raises(ConfigError, match="delta"):
-            gaussian_epsilon(1.0, delta)
-        with pytest.raises(ConfigError, match="delta"):
-            Account().epsilon(delta)
-
-
-def test_clipping_shortens_long_vectors_and_leaves_short_ones() -> None:
+def test_clipping_shortens_long_vectors_and_leaves_short_ones():
     long, short = np.array([3.0, -4.0]), np.array([0.3, 0.4])
     np.testing.assert_allclose(clip_norm(long, 2.5), [1.5, -2.0], rtol=1e-15)
     assert clip_norm(short, 2.5) is short
@@ -133,60 +100,18 @@ def test_clipping_shortens_long_vectors_and_leaves_short_ones() -> None:
 # -- accounts ------------------------------------------------------------------------------------------
 
 
-def test_an_account_adds_up_and_a_release_without_noise_costs_everything() -> None:
+def test_an_account_adds_up_within_bounds_and_a_release_without_noise_costs_everything():
     assert Account().add(4.0, 2).add(4.0) == Account({4.0: 3})
-    assert Account().epsilon(1e-3) == 0.0
+    assert Account().epsilon(1e-3) == Account().add(1e9).epsilon(1e-3) == 0.0
     assert Account().add(1.0).add(0.0).epsilon(1e-3) == math.inf
-    costs = [Account({2.0: 1}), Account({2.0: 1, 20.0: 1}), Account({2.0: 2, 20.0: 1})]
-    assert sorted(costs, key=lambda account: account.epsilon(1e-3)) == costs
-
-
-def test_extreme_entries_are_bounded_and_not_errors() -> None:
-    assert Account().add(1e9).epsilon(1e-3) == 0.0
     assert 1e11 < Account().add(1e-6).add(1e9).epsilon(1e-3) < math.inf
     assert 0 < Account().add(5000.0, MOST_RELEASES).epsilon(1e-3) < 10
+    full = Account.from_json({"releases": [[1.0 + i, 1] for i in range(MOST_ENTRIES)]})
+    assert math.isfinite(full.add(1.0).epsilon(1e-3)), "an entry that is there"
 
 
-multipliers = st.one_of(st.just(0.0), st.floats(1e-6, 1e9))
-
-
-@given(st.dictionaries(multipliers, st.integers(1, 1000), max_size=MOST_ENTRIES))
-def test_json_returns_the_account(releases: dict[float, int]) -> None:
-    account = Account(releases)
-    assert Account.from_json(json.loads(json.dumps(account.to_json()))) == account
-
-
-def test_the_form_in_json_stays() -> None:
-    assert json.dumps(Account().add(2, 3).add(1.0).to_json()) == '{"releases": [[1.0, 1], [2.0, 3]]}'
-
-
-BAD_ROWS: list[object] = [
-    None, {}, "[1, 1]", [1.0], [1.0, 1.0, 1], ["1", 1], [1.0, None], [1.0, 1.0], [1.0, True], [True, 1],
-    [1.0, 0], [1.0, -5], [1.0, MOST_RELEASES + 1], [-1.0, 1], [1e-7, 1], [math.nan, 1], [math.inf, 1],
-    [10**400, 1], [[1.0], 1],
-]  # fmt: skip
-BAD_VALUES: list[object] = [None, [], "x", 3, {}, {"releases": {}}, {"releases": [], "more": 1}]
-
-
-@pytest.mark.parametrize("value", [*({"releases": [row]} for row in BAD_ROWS), *BAD_VALUES], ids=repr)
-def test_damaged_accounts_are_refused(value: object) -> None:
-    with pytest.raises(ConfigError, match="account"):
-        Account.from_json(value)
-
-
-def test_entries_are_bounded_and_not_repeated() -> None:
-    with pytest.raises(ConfigError, match="twice"):
-        Account.from_json({"releases": [[1.0, 1], [1, 2]]})
-    rows = [[1.0 + i, 1] for i in range(MOST_ENTRIES + 1)]
-    with pytest.raises(ConfigError, match="at most 64"):
-        Account.from_json({"releases": rows})
-    account = Account.from_json({"releases": rows[:-1]})
-    assert math.isfinite(account.epsilon(1e-3))
-    account.add(1.0)  # an entry that is there
-    with pytest.raises(ConfigError, match="different noise multipliers"):
-        account.add(0.5)
-    with pytest.raises(ConfigError, match="releases"):
-        Account().add(1.0, MOST_RELEASES).add(1.0)
-    for z, count in ((-1.0, 1), (math.nan, 1), (1.0, 0)):
-        with pytest.raises(ConfigError, match="account"):
-            Account().add(z, count)
+def test_json_returns_the_account_and_its_form_stays():
+    account = Account().add(2, 3).add(1.0).add(0.0, 1000)
+    text = json.dumps(account.to_json())
+    assert text == '{"releases": [[0.0, 1000], [1.0, 1], [2.0, 3]]}'
+    assert Account.from_json(json.loads(text)) == account

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from fbo_flower.algorithms import FTS, PFPNE, CoKG, Query, find, make_algorithm
+from fbo_flower.algorithms import FTS, CoKG, Query, find, make_algorithm
 from fbo_flower.algorithms.independent import Independent
 from fbo_flower.algorithms.pne.racing import RacingPNE
 from fbo_flower.clients import client_app
@@ -57,18 +57,18 @@ def run(algorithm, **given):
     )  # fmt: skip
 
 
-def test_an_object_gives_the_trials_of_its_name():
-    named = run(make_algorithm("fts", {"advice": "portfolio", **SMALL}))
-    assert run(FTS(advice="portfolio", **SMALL)).trials == named.trials
+@pytest.mark.parametrize(
+    ("named", "made"),
+    [
+        (("fts", {"advice": "portfolio", **SMALL}), FTS(advice="portfolio", **SMALL)),
+        (("pf-pne", {"variant": "racing", "budget": 30}), RacingPNE(budget=30)),
+    ],
+)
+def test_an_object_gives_the_trials_of_its_name(named, made):
+    assert run(made).trials == run(make_algorithm(*named)).trials
 
 
-def test_a_class_of_a_notebook_runs():
-    study = run(halton())
-    assert study.trials.where(agent="0")["config"][0] == {"x": 0.75, "y": pytest.approx(1 / 3 + 0.25)}
-    assert len(study.trials) == 3 * 6
-
-
-def test_a_class_of_a_notebook_is_journalled_and_resumed(tmp_path):
+def test_a_class_of_a_notebook_runs_is_journalled_and_resumed(tmp_path):
     def interrupt(progress):
         if progress.server_round == 2:
             raise KeyboardInterrupt
@@ -76,6 +76,8 @@ def test_a_class_of_a_notebook_is_journalled_and_resumed(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(halton(), keep=Keep(journals=tmp_path), callbacks=[interrupt])
     study = run(halton(), keep=Keep(journals=tmp_path, resume=True))  # a new class of the same name
+    assert study.trials.where(agent="0")["config"][0] == {"x": 0.75, "y": pytest.approx(1 / 3 + 0.25)}
+    assert len(study.trials) == 3 * 6
     assert study.trials == run(halton()).trials
 
 
@@ -93,30 +95,10 @@ def test_a_strategy_takes_an_object_and_a_device_lists_classes_of_its_own():
 
 
 def test_known_configurations_do_not_shorten_the_initial_design_of_an_object():
-    study = simulate(
-        lambda config, centre: config["x"],
-        space=SPACE,
-        agents=[0],
-        algorithm=FTS(**SMALL),
-        num_rounds=1,
-        engine="inline",
-        start=Start(initial=[{"x": 0.5, "y": 0.5}]),
-    )
+    start = Start(initial=[{"x": 0.5, "y": 0.5}])
+    study = simulate(lambda c, centre: c["x"], SPACE, [0], FTS(**SMALL), 1, engine="inline", start=start)
     assert len(study.trials) == 4
     assert study.trials["config"][0] == {"x": 0.5, "y": 0.5}
-
-
-def test_the_form_of_a_family_keeps_its_name():
-    racing = make_algorithm("pf-pne", {"variant": "racing", "budget": 30})
-    study = run(racing)
-    assert study.trials == run(RacingPNE(budget=30)).trials
-
-
-@pytest.mark.parametrize("kind", [FTS, CoKG, PFPNE])
-def test_a_misspelt_option_is_named_with_the_nearest_one(kind):
-    name = next(iter(kind.option_defaults()))
-    with pytest.raises(ConfigError, match=f"did you mean '?{name}"):
-        kind(**{name[:-1]: 1})
 
 
 def test_what_is_no_algorithm_is_refused():

@@ -1,4 +1,4 @@
-"""Garbage is collected rarely during a simulation, and as before after it."""
+"""The grid in this process: its nodes, planted faults, and garbage that is collected rarely beside it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import gc
 import importlib
 import io
 import logging
-import subprocess
-import sys
 import weakref
-from pathlib import Path
 
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
@@ -21,9 +18,10 @@ from waiting import LIMIT, Clock
 from fbo_flower import Float, SearchSpace
 from fbo_flower.simulation import grids, simulate
 from fbo_flower.simulation import rare_collections as rare
-from fbo_flower.simulation.engines import colour_terminals_only
 from fbo_flower.simulation.grids import Fault, InProcessGrid, answer_all
 from fbo_flower.strategies.exchange import ReplyProgress
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 
 
 def echo():
@@ -71,14 +69,7 @@ def test_a_long_round_says_how_many_agents_have_answered_while_others_still_eval
         return config["x"]
 
     with caplog.at_level(logging.INFO, "flwr"):
-        simulate(
-            objective,
-            space=SearchSpace({"x": Float(0.0, 1.0)}),
-            agents=3,
-            algorithm="pf-pne",
-            num_rounds=1,
-            engine="inline",
-        )
+        simulate(objective, SPACE, 3, "pf-pne", num_rounds=1, engine="inline")
     registered = len(said[0])
     assert [lines[registered:] for lines in said] == [
         [],
@@ -123,25 +114,31 @@ def test_node_that_is_down_is_not_connected_in_its_rounds():
     assert len(one.get_node_ids()) == 3
 
 
-def test_message_to_a_node_that_is_down_comes_back_as_an_error():
-    one = grid({1: Fault("down", rounds=[1])})
-    send(one, 0)
-    ids = send(one, 1)
-    replies = answers(one, ids)
-    assert replies[ids[1]].error.code == 5
-    assert not replies[ids[0]].has_error()
-    assert "count" in one.contexts[1001].state
-    assert one.contexts[1002].state["count"]["n"] == 1, "of round 0 alone"
-
-
-def test_raising_node_answers_with_an_error_in_its_rounds_only():
-    one = grid({1: Fault("raising", rounds=[2])})
-    assert not any(r.has_error() for r in answers(one, send(one, 1)).values())
-    ids = send(one, 2)
-    replies = answers(one, ids)
-    assert replies[ids[1]].error.code == 2
-    assert "planted fault" in replies[ids[1]].error.reason
-    assert [replies[i].has_error() for i in ids] == [False, True, False]
+@pytest.mark.parametrize(
+    ("fault", "code", "reason", "count"),
+    [
+        (Fault("down", rounds=[1]), 5, "planted fault", 0),
+        (Fault("raising", rounds=[1]), 2, "RuntimeError: planted fault", 0),
+        (Fault("silent", rounds=[1]), None, "", 0),
+        (Fault("malformed", rounds=[1], change=lambda content: RecordDict()), None, "", 1),
+    ],
+)
+def test_a_fault_strikes_its_node_in_its_rounds_and_no_other(fault, code, reason, count):
+    one = grid({1: fault})
+    assert len(answers(one, send(one, 0))) == 3
+    replies = answers(one, ids := send(one, 1))
+    assert [i in replies for i in ids] == [True, fault.kind != "silent", True]
+    assert [n for i, n in zip(ids, one.contexts, strict=True) if i in replies and replies[i].has_error()] == (
+        [1002] if code else []
+    )
+    if code:
+        assert (replies[ids[1]].error.code, replies[ids[1]].error.reason) == (code, reason)
+    elif fault.change:
+        assert not replies[ids[1]].content, "changed after the work"
+    assert [c.state["count"]["n"] for c in one.contexts.values()] == [2, 1 + count, 2]
+    replies = answers(one, send(one, 2))
+    assert len(replies) == 3
+    assert not any(reply.has_error() or not reply.content for reply in replies.values())
 
 
 def test_client_app_that_raises_is_an_error_with_its_reason():
@@ -154,16 +151,6 @@ def test_client_app_that_raises_is_an_error_with_its_reason():
     one = InProcessGrid(app, 1)
     (reply,) = answers(one, send(one)).values()
     assert (reply.error.code, reply.error.reason) == (2, "ValueError: no data")
-
-
-def test_a_silent_node_does_nothing_and_a_malformed_reply_is_changed_after_the_work():
-    one = grid({1: Fault("silent"), 2: Fault("malformed", change=lambda content: RecordDict())})
-    ids = send(one)
-    replies = answers(one, ids)
-    assert set(replies) == {ids[0], ids[2]}
-    assert "count" not in one.contexts[1002].state
-    assert not replies[ids[2]].content
-    assert one.contexts[1003].state["count"]["n"] == 1
 
 
 def test_send_and_receive_waits_for_the_slow_but_not_for_the_silent(monkeypatch):
@@ -179,11 +166,8 @@ def test_send_and_receive_waits_for_the_slow_but_not_for_the_silent(monkeypatch)
     assert clock.now == pytest.approx(3.0, abs=0.01), "until the slow one has answered, and no longer"
 
 
-@pytest.mark.parametrize("kind", ["down", "silent", "raising", "malformed", "slow"])
-def test_a_fault_without_rounds_is_always_there(kind):
-    fault = Fault(kind)
-    assert all(fault.strikes(r) for r in range(5))
-    assert [Fault(kind, rounds=[1, 3]).strikes(r) for r in range(5)] == [False, True, False, True, False]
+def test_a_fault_without_rounds_is_always_there():
+    assert all(Fault("slow").strikes(r) for r in range(5))
 
 
 def test_the_collector_is_as_before_afterwards() -> None:
@@ -231,41 +215,19 @@ def test_cycles_of_a_long_batch_are_collected_after_it(monkeypatch) -> None:
         assert [reference() for reference in made] == [None, None]
 
 
-SCRIPT = """
-from fbo_flower import Float, SearchSpace
-from fbo_flower.simulation import simulate
-
-def f(config, data):
-    return 1 / (config["x"] > 0.5)  # some evaluations fail: a warning with a traceback
-
-simulate(f, SearchSpace({"x": Float(0, 1)}), agents=2, num_rounds=2, engine="inline")
-"""
-
-
-def test_a_redirected_log_has_no_colour_codes(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    with (tmp_path / "log").open("w") as log:
-        command = [sys.executable, "script.py"]
-        subprocess.run(command, cwd=tmp_path, stdout=log, stderr=log, check=True, timeout=300)
-    text = (tmp_path / "log").read_text()
-    assert "WARNING :" in text
-    assert "[round 2/2]" in text
-    assert "\x1b" not in text
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
-@pytest.mark.parametrize(("stream", "colours"), [(Terminal(), True), (io.StringIO(), False)])
-def test_a_terminal_keeps_its_colours(stream: io.StringIO, colours: bool) -> None:
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
+def test_a_log_has_colours_at_a_terminal_and_none_in_a_file(stream: io.StringIO) -> None:
     handler = ConsoleHandler(colored=True, stream=stream)
     logger = logging.getLogger(LOGGER_NAME)
     logger.addHandler(handler)
     try:
-        colour_terminals_only()
-        logger.warning("hello")
+        simulate(lambda config, data: 1 / (config["x"] > 0.5), SPACE, 2, "random", 1, engine="inline")
     finally:
         logger.removeHandler(handler)
-    assert ("\x1b" in stream.getvalue()) == colours
+    assert "failed" in stream.getvalue()
+    assert ("\x1b" in stream.getvalue()) == stream.isatty()

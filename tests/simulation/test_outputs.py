@@ -43,42 +43,59 @@ def tune(objective: Any, **settings: Any) -> Study:
     return simulate(objective, SPACE, **(given | settings))
 
 
-def test_rows_hold_what_the_function_returned_and_whether_it_holds_the_limits(tmp_path: Path) -> None:
-    study = tune(sizes, **TWO, keep=Keep(out=tmp_path))
-    for row in study.trials:
+@pytest.fixture(scope="module")
+def one() -> Study:
+    """A study of one objective; a limit of the agent north is its own."""
+    return tune(
+        score, **{**ONE, "agents": Agents(SITES, limits={"north": {"latency_ms": 12.0}})}, num_rounds=20
+    )
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A study of two objectives, as it comes back from its directory."""
+    study = tune(sizes, **TWO, num_rounds=20, keep=Keep(out=(out := tmp_path_factory.mktemp("two"))))
+    assert Study.load(out) == study
+    return study
+
+
+def test_rows_hold_what_the_function_returned_and_whether_it_holds_the_limits(two: Study) -> None:
+    for row in two.trials:
         expected = sizes(row["config"], SITES[row["agent"]])
         assert row["outputs"] == expected
         assert row["value"] == expected["kilobytes"]
         assert row["feasible"] == (expected["recall"] >= 0.3 and expected["kilobytes"] <= 80)
-    assert 0 < study.trials["feasible"].sum() < len(study.trials)
-    (run,) = study.settings["runs"]
+    assert 0 < two.trials["feasible"].sum() < len(two.trials)
+    (run,) = two.settings["runs"]
     assert run["objectives"] == [["kilobytes", "min"], ["accuracy", "max"]]
     assert run["limits"] == {"recall": ">=", "kilobytes": "<="}
-    assert not study.minimizes("random")
-    again = Study.load(tmp_path)
-    assert again == study
-    frame = again.to_dataframe()
-    assert list(frame["outputs.recall"]) == [row["outputs"]["recall"] for row in study.trials]
+    assert not two.minimizes("random")
+    frame = two.to_dataframe()
+    assert list(frame["outputs.recall"]) == [row["outputs"]["recall"] for row in two.trials]
     assert frame["feasible"].dtype == bool
 
 
-def test_the_best_configuration_holds_the_limits_of_its_own_agent() -> None:
-    agents = Agents(SITES, limits={"north": {"latency_ms": 12.0}})
-    study = tune(score, **{**ONE, "agents": agents}, num_rounds=20)
+def test_the_best_configuration_holds_the_limits_of_its_own_agent(one: Study) -> None:
     for name, bound in {"north": 12.0, "south": 20.0}.items():
-        rows = [row for row in study.trials if row["agent"] == name]
+        rows = [row for row in one.trials if row["agent"] == name]
         fitting = [row for row in rows if row["outputs"]["latency_ms"] <= bound]
         assert 0 < len(fitting) < len(rows)
-        assert study.best[name]["value"] == max(row["value"] for row in fitting)
-        assert study.best[name]["outputs"]["latency_ms"] <= bound
-    assert study.infeasible == []
+        assert one.best[name]["value"] == max(row["value"] for row in fitting)
+        assert one.best[name]["outputs"]["latency_ms"] <= bound
+    assert one.infeasible == []
 
 
-def test_an_agent_without_a_feasible_trial_has_no_best_and_is_named() -> None:
-    agents = Agents(SITES, limits={"north": {"latency_ms": -1.0}})
-    study = tune(score, **{**ONE, "agents": agents})
+def test_an_agent_without_a_feasible_trial_has_no_best_an_empty_front_and_is_named() -> None:
+    study = tune(score, **{**ONE, "agents": Agents(SITES, limits={"north": {"latency_ms": -1.0}})})
     assert list(study.best) == ["south"]
     assert study.infeasible == ["north"]
+    page = html_page(study)
+    assert "No configuration holds the limits of north." in page
+    assert f"{study.best['south']['outputs']['latency_ms']:.4g}" in page
+    study = tune(sizes, **{**TWO, "limits": {"recall": ">= 2"}}, num_rounds=2)
+    front = study.front("north")
+    assert (front.configs, front.values.shape, front.hypervolume) == ([], (0, 2), 0.0)
+    assert study.infeasible == ["north", "south"]
 
 
 @pytest.mark.parametrize(
@@ -107,22 +124,18 @@ def test_a_dict_with_one_number_is_for_every_algorithm() -> None:
     assert study.trials == plain.trials
 
 
-@pytest.mark.parametrize("engine", [pytest.param("ray", marks=pytest.mark.ray), "inline"])
-def test_several_at_once_and_other_engines_give_the_same_trials(engine: str) -> None:
-    def local(config: dict[str, Any], centre: float) -> dict[str, float]:  # workers cannot import this file
-        return {"accuracy": 1 - (config["x"] - centre) ** 2, "latency_ms": 40 * config["x"]}
-
-    parallel = {"num_parallel": 2} if engine == "inline" else {}
-    one = tune(local, **ONE)
-    two = tune(local, **{**ONE, "agents": Agents(SITES, **parallel)}, engine=engine)
-    assert two.trials == one.trials
+def test_several_at_once_give_the_same_trials() -> None:
+    plain, at_once = (
+        tune(score, **{**ONE, "agents": Agents({"north": 0.2}, num_parallel=n)}, num_rounds=1) for n in (1, 2)
+    )
+    assert at_once.trials == plain.trials
 
 
 def test_a_run_is_resumed_with_the_bounds_with_which_it_began(tmp_path: Path) -> None:
-    whole = tune(score, **ONE, num_rounds=6)
-    tune(score, **ONE, num_rounds=3, keep=Keep(journals=tmp_path))
+    whole = tune(score, **ONE, num_rounds=4)
+    tune(score, **ONE, num_rounds=2, keep=Keep(journals=tmp_path))
     other = {**ONE, "limits": {"latency_ms": 1.0}}
-    resumed = tune(score, **other, num_rounds=6, keep=Keep(journals=tmp_path, resume=True))
+    resumed = tune(score, **other, num_rounds=4, keep=Keep(journals=tmp_path, resume=True))
     assert resumed.trials == whole.trials
 
 
@@ -137,6 +150,19 @@ def test_a_run_is_resumed_with_the_bounds_with_which_it_began(tmp_path: Path) ->
 def test_wrong_outputs_end_the_study_and_the_error_says_what_to_return(returned: Any, reason: str) -> None:
     with pytest.raises(ObjectiveError, match=re.escape(reason)):
         tune(lambda config, data: returned, **ONE)
+
+
+def test_agents_begin_with_outputs_from_before() -> None:
+    study = tune(score, **ONE, algorithm="ei", num_rounds=3, start=Start((), 2, "random"))
+    assert study.settings["runs"][0]["prior_trials"] == dict.fromkeys(SITES, 4)
+    x = np.linspace(0, 1, 12)
+    outputs = {"accuracy": 1 - (x - 0.2) ** 2, "latency_ms": 40 * x, "watts": x}
+    before = {"north": (np.column_stack([x, x]), outputs)}
+    known = tune(score, **ONE, algorithm="ei", num_rounds=2, start=Start(observations=before))
+    without = tune(score, **ONE, algorithm="ei", num_rounds=2)
+    last = {agent: [s.trials.where(agent=agent)["config"][-1] for s in (known, without)] for agent in SITES}
+    assert last["south"][0] == last["south"][1]
+    assert last["north"][0] != last["north"][1]
 
 
 def test_an_output_that_is_no_finite_number_fails_the_trial() -> None:
@@ -158,6 +184,7 @@ def test_an_output_that_is_no_finite_number_fails_the_trial() -> None:
         ({"objectives": {"a": "max"}, "minimize": True}, "objectives: expected no minimize beside them"),
         ({"objectives": {"a": "up"}}, "objectives: a: expected 'max' or 'min', got 'up'"),
         ({"objectives": {}}, "objectives: expected a dict of 1 to 3 names"),
+        ({"objectives": "accuracy"}, "objectives: accuracy: expected 'max' or 'min', got ''"),
         ({"objectives": dict.fromkeys("abcd", "max")}, "objectives: expected a dict of 1 to 3 names"),
         (
             {"objectives": {"a": "max"}, "limits": {"b": "< 3"}},
@@ -174,7 +201,7 @@ def test_an_output_that_is_no_finite_number_fails_the_trial() -> None:
         ({**ONE, "agents": Agents(SITES, limits={"nord": {}})}, "limits: expected agents of the simulation"),
         (
             {**ONE, "start": Start(observations={"north": (np.ones((1, 2)), np.ones(1))})},
-            "start: expected no observations with several outputs",
+            "prior: expected observations of accuracy, latency_ms, got one number",
         ),
         ({"directions": ["maximize"]}, "directions: expected an argument of simulate"),
     ],
@@ -187,8 +214,8 @@ def test_aims_that_contradict_each_other_are_refused(settings: dict[str, Any], e
 # -- several objectives ------------------------------------------------------------------------------
 
 
-def test_the_front_holds_the_feasible_trials_that_no_other_dominates_and_its_volume() -> None:
-    study = tune(sizes, **TWO, num_rounds=20)
+def test_the_front_holds_the_feasible_trials_that_no_other_dominates_and_its_volume(two: Study) -> None:
+    study = two
     for agent in SITES:
         rows = [row["outputs"] for row in study.trials if row["agent"] == agent and row["feasible"]]
         points = np.array([[row["kilobytes"], row["accuracy"]] for row in rows])
@@ -215,8 +242,8 @@ def test_the_front_holds_the_feasible_trials_that_no_other_dominates_and_its_vol
         study.best  # noqa: B018
 
 
-def test_curves_and_pages_of_several_objectives_show_the_volume_so_far() -> None:
-    study = tune(sizes, **TWO, num_rounds=20)
+def test_curves_and_pages_of_several_objectives_show_the_volume_so_far(two: Study) -> None:
+    study = two
     agents, curves = agent_curves(study, "random")
     for agent, curve in zip(agents, curves, strict=True):
         assert curve[-1] == study.front(agent).hypervolume
@@ -224,24 +251,14 @@ def test_curves_and_pages_of_several_objectives_show_the_volume_so_far() -> None
     study.plot()
     page = html_page(study)
     assert "hypervolume" in page
+    assert "No configuration holds" not in page
     for agent in SITES:
         for value in study.front(agent).values.ravel():
             assert f"{value:.6g}" in page
 
 
-def test_a_page_shows_the_numbers_of_the_best_and_names_agents_without_one() -> None:
-    hard, easy = Agents(SITES, limits={"north": {"latency_ms": -1.0}}), Agents(SITES)
-    pages = [html_page(tune(score, **{**ONE, "agents": agents})) for agents in (hard, easy)]
-    study = tune(score, **ONE)
-    for page in pages:
-        assert f"{study.best['south']['outputs']['latency_ms']:.4g}" in page
-    assert "No configuration holds the limits of north." in pages[0]
-    assert "No configuration holds" not in pages[1]
-
-
-def test_fronts_of_two_runs_compare_because_they_have_one_reference() -> None:
-    one, two = tune(sizes, **TWO, num_rounds=20), tune(sizes, **TWO, algorithm="ei", seed=1)
-    merged = Study.merge([one, two])
+def test_fronts_of_two_runs_compare_because_they_have_one_reference(two: Study) -> None:
+    merged = Study.merge([two, tune(sizes, **TWO, algorithm="ei", seed=1, num_rounds=6)])
     for agent in SITES:
         fronts = [merged.front(agent, name) for name in merged.algorithms]
         np.testing.assert_array_equal(fronts[0].reference, fronts[1].reference)
@@ -258,13 +275,6 @@ def test_fronts_of_two_runs_compare_because_they_have_one_reference() -> None:
         (("north", None, {"accuracy": 1.0}), "reference: expected a number for each of kilobytes, accuracy"),
     ],
 )
-def test_a_front_that_is_not_there_is_an_error(arguments: Any, error: str) -> None:
+def test_a_front_that_is_not_there_is_an_error(arguments: Any, error: str, two: Study) -> None:
     with pytest.raises(ConfigError, match=error):
-        tune(sizes, **TWO, num_rounds=2).front(*arguments)
-
-
-def test_an_agent_without_a_feasible_trial_has_an_empty_front() -> None:
-    study = tune(sizes, **{**TWO, "limits": {"recall": ">= 2"}}, num_rounds=2)
-    front = study.front("north")
-    assert (front.configs, front.values.shape, front.hypervolume) == ([], (0, 2), 0.0)
-    assert study.infeasible == ["north", "south"]
+        two.front(*arguments)

@@ -11,7 +11,6 @@ from grouped import grouped
 
 from fbo_flower import Categorical, Float, SearchSpace
 from fbo_flower.algorithms.registry import RECOMMENDED
-from fbo_flower.cli.main import run
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.summary import summarise
@@ -39,12 +38,12 @@ def loss(config: dict[str, Any], centre: float) -> float:
 
 
 def tune(objective: Any = gain, **changes: Any) -> Study:
-    settings = {"space": SPACE, "agents": CENTRES, "num_rounds": 4, "engine": "inline"}
+    settings = {"space": SPACE, "agents": CENTRES, "num_rounds": 4, "engine": "inline", "algorithm": "random"}
     return simulate(**grouped(**{"objective": objective, **settings, **changes}))
 
 
 def test_every_agent_has_its_name_and_evaluates_its_own_data() -> None:
-    study = tune()
+    study = tune(algorithm=None)
     assert list(study.best) == ["east", "north", "south"]
     for row in study.trials:
         assert row["value"] == gain(row["config"], CENTRES[row["agent"]])
@@ -71,13 +70,12 @@ def test_the_signature_of_a_function_is_read_once_and_not_at_every_evaluation(
     assert calls == [loss]
 
 
-@pytest.mark.parametrize("algorithm", [None, "ts", "co-kg", "hct"])
+@pytest.mark.parametrize("algorithm", [None, "co-kg", "hct"])
 def test_a_loss_is_minimised_and_shown_as_it_is(algorithm: str | None, tmp_path: Path) -> None:
     options = {"budget": 20} if algorithm == "hct" else {}
-    rounds = None if options else 5
     progress: list[Any] = []
     gains: list[Any] = []
-    settings: dict[str, Any] = {"algorithm": algorithm, "options": options, "num_rounds": rounds}
+    settings = {"algorithm": algorithm, "options": options, "num_rounds": None if options else 3}
     maximised = tune(lambda config, centre: -loss(config, centre), on_round=gains.append, **settings)
     study = tune(loss, minimize=True, on_round=progress.append, out=tmp_path / "study", **settings)
     assert study.trials["config"].tolist() == maximised.trials["config"].tolist()
@@ -93,25 +91,18 @@ def test_a_loss_is_minimised_and_shown_as_it_is(algorithm: str | None, tmp_path:
     assert row.final.mean == pytest.approx(-summarise(maximised)[0].final.mean)
 
 
-def test_a_report_of_a_loss_says_which_algorithm_is_better(tmp_path: Path, capsys: Any) -> None:
-    for name in ("ts", "random"):
-        tune(loss, minimize=True, algorithm=name, num_rounds=12, out=tmp_path / name)
-    assert (
-        run(["report", str(tmp_path / "random"), str(tmp_path / "ts"), "--out", str(tmp_path / "x.png")]) == 0
-    )
-    study = Study.merge([Study.load(tmp_path / name) for name in ("random", "ts")])
-    row = summarise(study)[0]
-    difference = [study.only(name).best for name in ("ts", "random")]
-    gains = [difference[0][agent]["value"] - difference[1][agent]["value"] for agent in CENTRES]
+def test_a_report_of_a_loss_says_which_algorithm_is_better() -> None:
+    found = [tune(loss, minimize=True, algorithm=name, num_rounds=12) for name in ("random", "ts")]
+    row = summarise(Study.merge(found))[0]
+    gains = [found[1].best[agent]["value"] - found[0].best[agent]["value"] for agent in CENTRES]
     assert row.reference == "ts"
     assert row.final_difference.mean == pytest.approx(np.mean(gains))
     assert row.final_difference.mean < 0, "random search has larger losses: no gain"
-    assert "best at end" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("algorithm", [None, "ts", "co-kg"])
+@pytest.mark.parametrize("algorithm", [None, "co-kg"])
 def test_known_configurations_come_first_and_the_initial_design_follows(algorithm: str | None) -> None:
-    study = tune(algorithm=algorithm, initial=KNOWN, num_rounds=3)
+    study = tune(algorithm=algorithm, initial=KNOWN, num_rounds=2)
     for agent in CENTRES:
         rows = study.trials.where(agent=agent)
         assert rows["config"].tolist()[:2] == KNOWN
@@ -123,17 +114,19 @@ def test_known_configurations_come_first_and_the_initial_design_follows(algorith
 
 
 def test_known_configurations_are_resumed_like_other_trials(tmp_path: Path) -> None:
-    whole = tune(initial=KNOWN, num_rounds=5)
+    whole = tune(initial=KNOWN)
     tune(initial=KNOWN, num_rounds=2, keep=Keep(journals=tmp_path))
-    resumed = tune(initial=KNOWN, num_rounds=5, keep=Keep(journals=tmp_path, resume=True))
+    resumed = tune(initial=KNOWN, keep=Keep(journals=tmp_path, resume=True))
     assert resumed.trials == whole.trials
 
 
 def test_an_earlier_study_of_a_loss_is_known_with_the_right_sign() -> None:
-    earlier = tune(loss, minimize=True, algorithm="ts", num_rounds=3, seed=9)
-    negated = tune(lambda config, centre: -loss(config, centre), algorithm="ts", num_rounds=3, seed=9)
-    one = tune(loss, minimize=True, start=Start(observations=earlier))
-    two = tune(lambda config, centre: -loss(config, centre), start=Start(observations=negated))
+    earlier = tune(loss, minimize=True, algorithm="random", num_rounds=3, seed=9)
+    negated = tune(lambda config, centre: -loss(config, centre), algorithm="random", num_rounds=3, seed=9)
+    one = tune(loss, minimize=True, algorithm="ts", start=Start(observations=earlier))
+    two = tune(
+        lambda config, centre: -loss(config, centre), algorithm="ts", start=Start(observations=negated)
+    )
     assert one.trials["config"].tolist() == two.trials["config"].tolist()
     three = tune(loss, minimize=True, initial=KNOWN, start=Start(prior_rounds=2))
     assert three.trials["config"].tolist()[:2] == KNOWN
@@ -178,7 +171,7 @@ def test_an_earlier_study_of_a_loss_is_known_with_the_right_sign() -> None:
             "space, minimize, objectives, initial: expected none with a bundled problem",
         ),
         (
-            {"options": {"min_distanc": 1}},
+            {"options": {"min_distanc": 1}, "algorithm": None},
             "options: fed-ei has no option 'min_distanc'; did you mean min_distance?",
         ),
         (
@@ -193,6 +186,24 @@ def test_an_earlier_study_of_a_loss_is_known_with_the_right_sign() -> None:
         ({"rounds": 5}, "got 5; pass the number of rounds as num_rounds"),
         ({"seed": -1}, "seed: expected an integer >= 0, got -1"),
         ({"num_rounds": "3"}, "num_rounds: expected an integer >= 1, got '3'"),
+        ({"objective": "mnist", "space": None, "agents": 2}, "problem: expected one of"),
+        ({"fraction": 0}, "fraction: expected a number between 1e-09 and 1, got 0"),
+        ({"algorithm": "fts", "options": {"targets": ["77"]}}, "'77'"),
+        (
+            {"n_trials": 3},
+            "n_trials: expected an argument of simulate, got an unknown one; here that is num_",
+        ),
+        (
+            {"num_round": 3},
+            "num_round: expected an argument of simulate, got an unknown one; did you mean num_",
+        ),
+        ({"space": CENTRES, "agents": SPACE}, "space: expected a SearchSpace"),
+        (
+            {"objective": "digits-svm", "space": None},
+            "agents: expected the number of the problem's agents, got a dict",
+        ),
+        ({"quux": 3}, "quux: expected an argument of simulate, got an unknown one"),
+        ({"agents": 0, "objective": "gp-samples", "space": None}, "at least 1 agent"),
     ],
 )
 def test_a_wrong_argument_is_one_line_with_the_remedy(changes: dict[str, Any], words: str) -> None:
@@ -200,13 +211,6 @@ def test_a_wrong_argument_is_one_line_with_the_remedy(changes: dict[str, Any], w
         tune(**changes)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_arguments_in_the_wrong_place_are_named() -> None:
-    with pytest.raises(ConfigError, match="space: expected a SearchSpace"):
-        simulate(gain, CENTRES, SPACE)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"agents: expected the number of the problem's agents, got a dict"):
-        simulate("digits-svm", agents=CENTRES, algorithm="ts", engine="inline")
 
 
 def test_a_study_is_not_overwritten_unless_asked_for(tmp_path: Path) -> None:

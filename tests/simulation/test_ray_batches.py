@@ -151,30 +151,32 @@ def test_batches_are_as_large_as_their_duration_and_size_allow(
     assert batch_size(waiting, workers, seconds, num_bytes) == expected
 
 
-@pytest.mark.parametrize(("seconds", "largest"), [(1e-6, MAX_BATCH), (0.01, 25), (2.0, 1)])
-def test_batches_follow_the_seconds_that_messages_take(seconds: float, largest: int) -> None:
-    workers = PlantedWorkers(2, seconds)
-    with grid_over(workers, 4000) as grid:
+@pytest.mark.parametrize(
+    ("seconds", "num_bytes", "num_nodes", "largest"),
+    [
+        (1e-6, 100, 1500, MAX_BATCH),
+        (0.01, 100, 300, 25),
+        (2.0, 100, 60, 1),
+        (1e-6, BATCH_BYTES // 10, 90, 10),
+    ],
+)
+def test_batches_follow_what_messages_take_and_what_is_under_way_is_bounded(
+    seconds: float, num_bytes: int, num_nodes: int, largest: int
+) -> None:
+    workers = PlantedWorkers(2, seconds, num_bytes)
+    with grid_over(workers, num_nodes) as grid:
         ask(grid)
+        assert grid.busy_seconds == pytest.approx(seconds * num_nodes)
     sizes = workers.sizes
     assert sizes[: 2 * IN_FLIGHT] == [8] * 2 * IN_FLIGHT, "nothing is known yet"
     assert max(sizes[2 * IN_FLIGHT :]) == largest
     assert sizes[-1] <= max(1, LEAST_SECONDS / seconds), "the last batches shrink"
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "num_nodes", "most"), [(100, 6000, MAX_BATCH), (BATCH_BYTES // 10, 400, 10)]
-)
-def test_what_is_under_way_is_bounded_whatever_waits(num_bytes: int, num_nodes: int, most: int) -> None:
-    workers = PlantedWorkers(2, 1e-6, num_bytes)
-    with grid_over(workers, num_nodes) as grid:
-        ask(grid)
-    assert workers.most_under_way <= 2 * IN_FLIGHT * most
+    assert workers.most_under_way <= 2 * IN_FLIGHT * max(8, largest)
 
 
 def test_replies_that_nobody_asks_for_are_dropped_from_the_oldest_on() -> None:
     with grid_over(PlantedWorkers(1), 3) as grid:
-        for _ in range(30):
+        for _ in range(UNCLAIMED + 4):
             ids = push(grid)
             wait_until(lambda: not grid._owed, "all answers")
         assert len(grid._replies) <= UNCLAIMED * 3 + 3
@@ -220,19 +222,19 @@ def test_one_of_a_batch_that_fails_costs_its_own_reply_alone() -> None:
         assert failed(ask(grid, nodes[:5])) == set()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_answered_message_counts_once_whatever_happens_to_workers(seed: int) -> None:
     workers = PlantedWorkers(3, seconds=0.05)  # batches of up to five
     workers.rng = np.random.default_rng(seed)
     with grid_over(workers, 20) as grid:
         answered = dict.fromkeys(grid.contexts, 0)
-        for _ in range(30):
+        for _ in range(20):
             replies = ask(grid)
             for node in replies.keys() - failed(replies):
                 answered[node] += 1
         assert {node: count(grid, node) for node in answered} == answered
-    assert workers.num_replaced > 5
-    assert 300 < sum(answered.values()) < 600, "some messages failed, alone"
+    assert workers.num_replaced > 3
+    assert 200 < sum(answered.values()) < 400, "some messages failed, alone"
 
 
 def test_two_messages_to_a_node_both_count_in_one_batch() -> None:
@@ -244,25 +246,14 @@ def test_two_messages_to_a_node_both_count_in_one_batch() -> None:
         assert count(grid, 1001) in {2, 3}, "of two batches under way the last to arrive counts"
 
 
-def test_a_cluster_that_is_gone_answers_with_errors_now_and_later() -> None:
+@pytest.mark.parametrize("ending", ["gone", "stillborn"])
+def test_a_cluster_that_is_gone_or_starts_no_worker_answers_with_errors_now_and_later(ending: str) -> None:
     workers = PlantedWorkers(2)
     with grid_over(workers, 20) as grid:
-        workers.gone = True
-        assert failed(ask(grid)) == set(grid.contexts)
-        assert all("Ray failed" in reply.error.reason for reply in ask(grid).values())
-
-
-def test_workers_that_die_one_after_the_other_before_they_start_end_the_study_with_errors() -> None:
-    workers = PlantedWorkers(2)
-    with grid_over(workers, 20) as grid:
-        workers.stillborn, workers.deadly = True, {next(iter(grid.contexts))}
-        assert failed(ask(grid)) >= workers.deadly
+        setattr(workers, ending, True)
+        workers.deadly = set(list(grid.contexts)[:1])
+        assert failed(ask(grid)) >= (workers.deadly if workers.stillborn else set(grid.contexts))
         wait_until(lambda: not grid.is_running, "the end of the thread")
         assert all("Ray failed" in reply.error.reason for reply in ask(grid).values())
-    assert workers.num_replaced - 2 * MAX_STARTS in {1, 2}, "one message killed one or two that had started"
-
-
-def test_the_seconds_of_work_add_up() -> None:
-    with grid_over(PlantedWorkers(2, seconds=0.5), 10) as grid:
-        ask(grid)
-        assert grid.busy_seconds == pytest.approx(5.0)
+    if workers.stillborn:
+        assert workers.num_replaced - 2 * MAX_STARTS in {1, 2}, "a message killed one or two that had started"

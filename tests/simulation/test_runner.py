@@ -65,7 +65,7 @@ def same_rows(one, two):
 # -- what comes back ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", ["random", "ts", "fts"])
+@pytest.mark.parametrize("algorithm", ["random", "fts"])
 def test_a_study_improves_says_what_was_run_and_repeats_with_its_seed(algorithm, tmp_path):
     told = []
     study = run(algorithm, 8, seed=5, out=tmp_path / "deep" / "run", on_round=told.append)
@@ -86,7 +86,7 @@ def test_a_study_improves_says_what_was_run_and_repeats_with_its_seed(algorithm,
     assert (settings["engine"], settings["metric"], settings["seed"]) == ("inline", "height", 5)
     assert (settings["status"], settings["num_agents"], settings["num_rounds"]) == ("finished", 3, 8)
     assert Study.load(tmp_path / "deep" / "run") == study
-    noisy = [run(algorithm, 3, Bowl(noise=0.1), seed=seed) for seed in (3, 3, 4)]
+    noisy = [run(algorithm, 2, Bowl(noise=0.1), seed=seed) for seed in (3, 3, 4)]
     assert same_rows(noisy[0], noisy[1])
     assert not same_rows(noisy[0], noisy[2])
 
@@ -103,11 +103,6 @@ def test_regret_is_that_of_a_hand_computation():
         assert not np.allclose(-np.array(rows["value"]), expected), "noise is in the values only"
 
 
-def test_algorithms_with_one_seed_start_from_the_same_points():
-    first = [run(a, 1, seed=7).trials["config"].tolist() for a in ("random", "ts", "fts")]
-    assert first[0] == first[1] == first[2]
-
-
 def test_label_and_fraction_are_handed_on():
     study = run("random", 5, label="half", fraction=0.67)
     assert set(study.trials["algorithm"].tolist()) == {"half"}
@@ -118,20 +113,17 @@ def test_label_and_fraction_are_handed_on():
 
 
 def test_prior_rounds_give_every_agent_observations_that_are_not_trials():
-    study = run("fts", 2, start=Start(prior_rounds=6, prior_algorithm="random"))
+    before = Start(prior_rounds=6, prior_algorithm="random")
+    study = run("fts", 2, start=before)
     assert study.settings["runs"][0]["prior_trials"] == {"0": 8, "1": 8, "2": 8}
     assert len(study.trials) == 3 * 4
     assert study.trials.where(agent="0")["trial"].tolist() == [0, 1, 2, 3]
     assert not same_rows(study, run("fts", 2))
-    assert same_rows(study, run("fts", 2, start=Start(prior_rounds=6, prior_algorithm="random")))
-
-
-def test_targets_start_from_nothing_and_the_others_only_answer():
-    study = run("fts", 4, options={"targets": ["1"]}, start=Start(prior_rounds=6, prior_algorithm="random"))
+    study = run("fts", 4, options={"targets": ["1"]}, start=before)
     (settings,) = study.settings["runs"]
-    assert settings["prior_trials"] == {"0": 8, "2": 8}
+    assert settings["prior_trials"] == {"0": 8, "2": 8}, "a target starts from nothing"
     assert settings["target_agents"] == ["1"]
-    assert set(study.trials["agent"].tolist()) == {"1"}
+    assert set(study.trials["agent"].tolist()) == {"1"}, "the others only answer"
     assert study.rounds["tasks"].tolist() == [3, 1, 1, 1]
 
 
@@ -162,36 +154,6 @@ def test_failed_trials_are_no_observations():
 # -- what is refused ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("settings", "match"),
-    [
-        ({"objective": "mnist"}, "problem: expected one of"),
-        ({"agents": 0}, "at least 1 agent"),
-        ({"fraction": 0}, "fraction"),
-        ({"algorithm": "fts", "options": {"targets": ["77"]}}, "'77'"),
-    ],
-)
-def test_settings_that_cannot_be_used_are_refused(settings, match):
-    given = {
-        "objective": "gp-samples", "algorithm": "random", "agents": 2, "num_rounds": 1, "engine": "inline"
-    } | settings  # fmt: skip
-    with pytest.raises(ConfigError, match=match):
-        simulate(**grouped(**given))
-
-
-@pytest.mark.parametrize(
-    ("settings", "match"),
-    [
-        (lambda: Start(prior_rounds=1, prior_algorithm="sgd"), "random, ts, fts"),
-        (lambda: Start(prior_rounds=1, observations={}), "either prior_rounds or observations"),
-        (lambda: RayEngine(timeout=0.0), "timeout"),
-    ],
-)
-def test_groups_of_settings_check_themselves(settings, match):
-    with pytest.raises(ConfigError, match=match):
-        settings()
-
-
 def test_directory_that_cannot_be_written_is_found_before_anything_is_run(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
@@ -207,19 +169,6 @@ def test_directory_that_cannot_be_written_is_found_before_anything_is_run(tmp_pa
 # -- interruptions -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("n_trials", "here that is num_rounds"),
-        ("num_round", "did you mean num_rounds"),
-        ("quux", "unknown one$"),
-    ],
-)
-def test_an_argument_of_another_library_or_misspelt_is_answered_by_what_is_meant(name, meant):
-    with pytest.raises(ConfigError, match=f"{name}: expected an argument of simulate, .*{meant}"):
-        simulate("gp-samples", **{name: 3})
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, Stopped, RuntimeError])
 def test_an_interrupted_run_leaves_its_files(tmp_path, error):
     def stop(progress):
@@ -227,7 +176,7 @@ def test_an_interrupted_run_leaves_its_files(tmp_path, error):
             raise error
 
     with pytest.raises(error):
-        run("ts", 9, out=tmp_path, on_round=stop)
+        run("random", 9, out=tmp_path, on_round=stop)
     study = Study.load(tmp_path)
     assert study.settings["runs"][0]["status"] == ("failed" if error is RuntimeError else "interrupted")
     assert study.rounds["round"].tolist() == [1, 2]
@@ -237,26 +186,24 @@ def test_an_interrupted_run_leaves_its_files(tmp_path, error):
 # -- engines and machines ----------------------------------------------------------------------
 
 CODE = """
-import hashlib, sys
+import hashlib
 from fbo_flower.algorithms import FTS
 from fbo_flower.simulation import make_problem, simulate
 problem = make_problem("gp-samples", 2, 3, {"dimension": 2, "lengthscale": 0.2})
-algorithm = FTS(num_initial=150, num_features=200, schedule=0.3, num_candidates=2048)
-study = simulate(problem, algorithm=algorithm, num_rounds=4, seed=3, engine="inline")
-print(hashlib.sha256(repr(study.trials["config"].tolist()).encode()).hexdigest(), len(study.trials))
+algorithm = FTS(num_initial=150, num_features=200, schedule=0.3, num_candidates=1024)
+study = simulate(problem, algorithm=algorithm, num_rounds=3, seed=3, engine="inline")
+found = hashlib.sha256(repr(study.trials["config"].tolist()).encode()).hexdigest(), len(study.trials)
+print(*found)
 """
 
 
 def test_number_of_blas_threads_does_not_change_the_trials():
-    found = set()
-    for threads in ("1", "4"):
-        env = {**os.environ, "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
-        done = subprocess.run(
-            [sys.executable, "-c", CODE], env=env, capture_output=True, text=True, timeout=LIMIT, check=True
-        )
-        found.add(done.stdout.strip())
-    assert len(found) == 1
-    assert found.pop().endswith(" 306")
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "4", "OMP_NUM_THREADS": "4"}
+    command = [sys.executable, "-c", CODE]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT, check=True)
+    here = {}
+    exec(CODE, here)
+    assert done.stdout.split() == [here["found"][0], "304"]
 
 
 @pytest.mark.ray

@@ -71,7 +71,6 @@ def test_features_and_json_are_those_of_the_shared_space():
     assert SPACE.whole is SPACE
     assert space.digest != SPACE.digest != held_space(SPACE, {"depth": 4}).digest
     assert space != SPACE
-    assert space != SPACE
     assert pickle.loads(pickle.dumps(space)) == space  # our own
 
 

@@ -11,11 +11,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.space.optuna import from_distributions, to_distributions
 
 optuna = pytest.importorskip("optuna", reason="needs fbo-flower[optuna]")
-from optuna.distributions import (  # noqa: E402
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: E402
 
 
 def test_each_kind_becomes_its_distribution() -> None:

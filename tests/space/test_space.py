@@ -200,6 +200,7 @@ def test_one_point_and_a_thousand_give_the_same_bits():
         (Float(-1e300, 1e-300), -1e300, 1e-300),
         (Int(-3, 7), -3, 7),
         (Int(1, 2**40, log=True), 1, 2**40),
+        (Int(2**40 - 50, 2**40, log=True), 2**40 - 50, 2**40),
         (Categorical(["a", None, True]), "a", True),
         (Ordinal([0.1, 1, 10]), 0.1, 10),
     ],
@@ -222,31 +223,10 @@ def test_bin_i_of_k_starts_at_i_over_k(k):
         assert space.encode({"x": i}) == [(i + 0.5) / k]
 
 
-def test_log_scaled_integers_are_cut_at_half_integers():
-    space = SearchSpace({"x": Int(1, 3, log=True)})
-    edges = np.log(np.array([0.5, 1.5, 2.5, 3.5]) / 0.5) / np.log(3.5 / 0.5)
-    np.testing.assert_allclose(space.encode({"x": 2}), [(edges[1] + edges[2]) / 2], rtol=1e-15)
-    for value in (1, 2, 3):
-        assert space.decode([edges[value - 1] + 1e-12]) == {"x": value}
-        assert space.decode([edges[value] - 1e-12]) == {"x": value}
-
-
-@pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize("low", [1, 1000, 2**40 - 50])
-def test_every_integer_of_a_wide_or_narrow_range_comes_back(low, log):
-    for high in (low + 1, low + 49, 2**40):
-        space = SearchSpace({"x": Int(low, high, log=log)})
-        for value in {low, low + 1, (low + high) // 2, high - 1, high}:
-            assert space.decode(space.encode({"x": value})) == {"x": value}
-
-
-def test_a_log_scale_is_uniform_in_the_logarithm():
+def test_whole_floats_and_numpy_scalars_stand_for_integers_and_a_log_scale_is_uniform_in_the_logarithm():
     space = SearchSpace({"x": Float(1e-3, 1e3, log=True)})
     assert space.decode([0.5])["x"] == pytest.approx(1, rel=1e-14)
     assert space.encode({"x": 10}) == pytest.approx(4 / 6, rel=1e-14)
-
-
-def test_whole_floats_and_numpy_scalars_stand_for_integers():
     space = SearchSpace({"i": Int(np.int64(0), 9), "o": Ordinal([1, 2]), "c": Categorical([True, "x"])})
     expected = space.encode({"i": 3, "o": 2, "c": True})
     assert np.array_equal(space.encode({"i": np.int64(3), "o": 2.0, "c": np.True_}), expected)
@@ -260,28 +240,6 @@ def test_negative_zero_is_zero():
     assert space == SearchSpace({"x": Float(0.0, 1)})
     for point in (space.encode({"x": -0.0}), space.snap([[-0.0]])[0], space.features([[-0.0]])[0]):
         assert not np.signbit(point[0])
-
-
-# -- conditions ------------------------------------------------------------------------------------
-
-
-def test_a_parameter_is_active_only_with_all_of_its_parents():
-    space = SearchSpace(SVM)
-    linear = np.full(7, 0.4)
-    assert space.decode(linear).keys() == {"C", "kernel", "tol", "iterations"}
-    assert space.active([linear]).tolist() == [[True, True, False, False, False, True, True]]
-    assert space.snap([linear])[0, 2:5].tolist() == [0.5, 0.5, 0.5]
-    both = {"a": "x", "b": [1, 3]}
-    space = SearchSpace({"a": Categorical(["x", "y"]), "b": Int(1, 3), "c": Float(0, 1, active_when=both)})
-    active = space.active([[a, b, 0.5] for a in (0.2, 0.8) for b in (0.1, 0.5, 0.9)])
-    assert active[:, 2].tolist() == [True, False, True, False, False, False]
-    chain = SearchSpace({
-        "a": Categorical(["on", "off"]),
-        "b": Ordinal([1, 2, 3], active_when={"a": "on"}),
-        "c": Float(0, 1, active_when={"b": 2}),
-    })  # fmt: skip
-    assert chain.decode([0.9, 0.5, 0.2]) == {"a": "off"}, "though the middle of b would allow c"
-    assert chain.decode([0.1, 0.5, 0.2]) == {"a": "on", "b": 2, "c": 0.2}
 
 
 @given(spaces(kinds=(Int, Categorical, Ordinal), most=5, size=4))
@@ -316,15 +274,6 @@ def test_properties_of_a_space_with_every_kind():
     assert space.features(nothing).shape == (0, 9)
 
 
-def test_different_categories_are_at_distance_one_and_inactive_ones_have_no_feature():
-    space = SearchSpace({"x": Float(0, 1), "c": Categorical([1, 2, 3])})
-    features = space.features([[0.3, 0.1], [0.3, 0.5], [0.3, 0.9]])
-    distances = np.linalg.norm(features[:, None] - features[None], axis=2)
-    np.testing.assert_allclose(distances, 1 - np.eye(3), rtol=1e-15)
-    space = SearchSpace({"a": Ordinal([0, 1]), "c": Categorical(["x", "y"], active_when={"a": 1})})
-    assert space.features([[0.1, 0.1]]).tolist() == [[0.25, 0, 0]]
-
-
 def test_a_space_of_floats_passes_points_through_as_a_copy():
     space = SearchSpace({"x": Float(0, 1), "y": Float(1, 2, log=True)})
     points = np.random.default_rng(0).random((5, 2))
@@ -344,22 +293,17 @@ def test_spaces_are_values():
     assert SearchSpace({"x": Categorical([1, 0])}) != SearchSpace({"x": Categorical([True, False])})
     for clone in (pickle.loads(pickle.dumps(space)), copy.deepcopy(space), eval(repr(space))):
         assert clone == space
+    assert hash(Categorical(["a"], {"b": 1})) == hash(Categorical(("a",), {"b": (1,)}))
+    conditions = {"a": [2, 1]}
+    parameter = Int(0, 1, active_when=conditions)
+    conditions["a"].append(3)
+    assert parameter == Int(0, 1, active_when={"a": (1, 2)})
     with pytest.raises(FrozenInstanceError):
         space.parameters = {}
     with pytest.raises(TypeError):
         space.parameters["C"] = Float(0, 1)
     with pytest.raises(ValueError, match="read-only"):
         space.continuous[0][0] = 1
-
-
-def test_parameters_are_values():
-    assert Float(0, 1) == Float(0.0, 1.0)
-    assert hash(Categorical(["a"], {"b": 1})) == hash(Categorical(("a",), {"b": (1,)}))
-    assert Int(0, 1, active_when={"a": [2, 1]}) == Int(0, 1, active_when={"a": (1, 2)})
-    conditions = {"a": [1]}
-    parameter = Int(0, 1, active_when=conditions)
-    conditions["a"].append(2)
-    assert parameter.conditions == {"a": (1,)}
 
 
 # -- JSON ------------------------------------------------------------------------------------------
@@ -411,10 +355,8 @@ X = '{"high":1.0,"kind":"float","log":false,"low":0.0,"name":"x"}'
     [
         (b"{}", "search space: expected a JSON text of at most 1 MiB, got a bytes"),
         (" " * (2**20 + 1), "search space: expected a JSON text of at most 1 MiB, got 1048577"),
-        ("", "search space: expected JSON, got ''"),
         ("{", "search space: expected JSON, got '{'"),
         ("[" * 200_000, "search space: expected JSON, got '[[["),
-        ('{"a":' * 100_000, "search space: expected JSON, got"),
         ("9" * 5000, "search space: expected JSON, got '999"),
         ("null", "search space: expected an object with the keys parameters, got None"),
         ("{}", "search space: expected an object with the keys parameters, got []"),
@@ -430,11 +372,9 @@ X = '{"high":1.0,"kind":"float","log":false,"low":0.0,"name":"x"}'
         (entry(log=...), "parameter 'x': expected an object with the keys name, kind, low, high, log, got ["),
         (entry(low=0), "parameter 'x': expected low to be a float, got 0"),
         (entry(low=True), "parameter 'x': expected low to be a float, got True"),
-        (entry(low="0"), "parameter 'x': expected low to be a float, got '0'"),
         (entry(log=1), "parameter 'x': expected log to be a bool, got 1"),
         (entry(kind="int"), "parameter 'x': expected low to be a int, got 0.0"),
         (entry(low=math.nan), "search space: expected finite numbers, got NaN"),
-        (entry(low=-math.inf), "search space: expected finite numbers, got -Infinity"),
         (entry().replace("1.0", "1e999"), "search space: expected finite numbers, got '1e999'"),
         (entry(active_when=[]), "parameter 'x': expected active_when to be a dict, got []"),
         (entry(active_when={"y": 1}), "parameter 'x': expected a list of plain values, got 1"),
@@ -452,13 +392,7 @@ def test_malformed_json_is_refused_in_one_short_line(text, message):
     [
         ('{"parameters":[]}', "search space: expected at least one parameter, got {}"),
         (entry(name="C", low=10.0), "C: expected low < high, got low=10.0, high=1.0"),
-        (entry(log=True), "x: expected low > 0 for a log scale, got low=0.0"),
         (entry(name="a\nb", low=2.0), "'a\\nb': expected low < high, got low=2.0, high=1.0"),
-        (entry(name="a\nb"), "search space: expected names of 1 to 256 printable characters, got 'a\\nb'"),
-        (entry(active_when={}), "x: expected active_when to be {parent: values}, got {}"),
-        (entry(active_when={"x": []}), "x: expected active_when['x'] to hold at least one value, got none"),
-        (entry(active_when={"y": [1]}), "x: expected active_when to name parameters, got 'y'"),
-        (entry(kind="int", low=0, high=10**4000), "x: expected high to be a 64-bit int, got 1000"),
     ],
 )
 def test_unusable_spaces_in_json_are_configuration_errors(text, message):
@@ -480,7 +414,7 @@ def damaged(draw):
     return text[:start] + draw(st.text('{}[],:"0e9-truefalsn', max_size=4)) + text[stop:]
 
 
-@pytest.mark.parametrize("texts", [st.text(), JSON, damaged()], ids=["text", "json", "damaged"])
+@pytest.mark.parametrize("texts", [JSON, damaged()], ids=["json", "damaged"])
 @given(st.data())
 def test_hostile_json_gives_one_of_our_errors_in_one_line_or_a_space(texts, data):
     try:
@@ -504,7 +438,6 @@ def when(**parents):
     ("build", "message"),
     [
         (lambda: Float(10.0, 1.0), "Float: expected low < high, got low=10.0, high=1.0"),
-        (lambda: Float(1, 1), "Float: expected low < high, got low=1.0, high=1.0"),
         (lambda: Float(0, 1, log=True), "Float: expected low > 0 for a log scale, got low=0.0"),
         (lambda: Float(0, 1, log=1), "Float: expected log to be True or False, got 1"),
         (lambda: Float(math.nan, 1), "Float: expected low to be a finite number, got nan"),
@@ -516,8 +449,6 @@ def when(**parents):
         (lambda: Float(-1.7e308, 1.7e308), "Float: expected the bounds to differ by a finite float"),
         (lambda: Float(1e9, np.nextafter(1e9, 2e9), log=True),
          "Float: expected the logarithms to differ by a finite float"),
-        (lambda: Int(5, 5), "Int: expected low < high, got low=5, high=5"),
-        (lambda: Int(0, 9, log=True), "Int: expected low > 0 for a log scale, got low=0"),
         (lambda: Int(1, 1e3), "Int: expected high to be a 64-bit int, got 1000.0"),
         (lambda: Int(True, 5), "Int: expected low to be a 64-bit int, got True"),
         (lambda: Int(0, 2**63), "Int: expected high to be a 64-bit int, got 9223372036854775808"),
@@ -530,16 +461,13 @@ def when(**parents):
         (lambda: Ordinal([[1]]), "Ordinal: expected choices to be str, int, float, bool or None, got [1]"),
         (lambda: Ordinal(["a", "a"]), "Ordinal: expected choices to be different, got 'a' twice"),
         (lambda: Ordinal([1, True]), "Ordinal: expected choices to be different, got True twice (1 == 1.0"),
-        (lambda: Ordinal([1, 1.0]), "Ordinal: expected choices to be different, got 1.0 twice (1 == 1.0"),
         (lambda: Ordinal([math.nan]), "Ordinal: expected every float of choices to be a finite number"),
         (lambda: Ordinal([2**64]), "Ordinal: expected every int of choices to be a 64-bit int, got 1844"),
         (lambda: Ordinal(["\ud800"]), "Ordinal: expected every text of choices to be printable"),
-        (lambda: Categorical(["a", "\x1b["]), "Categorical: expected every text of choices to be print"),
         (lambda: Int(0, 1, active_when="a"), "Int: expected active_when to be {parent: values}, got 'a'"),
         (lambda: Int(0, 1, active_when={}), "Int: expected active_when to be {parent: values}, got {}"),
         (lambda: Int(0, 1, active_when={1: 2}), "Int: expected active_when to name parents, got 1"),
         (lambda: when(a=()), "Int: expected active_when['a'] to hold at least one value, got none"),
-        (lambda: when(a=(1, True)), "Int: expected active_when['a'] to be different, got True twice"),
         (lambda: when(a={1}), "Int: expected active_when['a'] to be str, int, float, bool or None, got {1}"),
         (lambda: SearchSpace({}), "search space: expected at least one parameter, got {}"),
         (lambda: SearchSpace([Float(0, 1)]), "search space: expected a dict from names to parameters, as in "
@@ -558,7 +486,6 @@ def when(**parents):
         (lambda: SearchSpace({"i": Int(0, 1), "x": when(i=True)}),
          "x: active_when i: expected an integer in [0, 1], got True"),
         (lambda: SearchSpace({"a": when(b=1), "b": when(a=1)}), CYCLES),
-        (lambda: SearchSpace({"x": when(x=1)}), f"{CYCLES} x -> x"),
         (lambda: SearchSpace({"x": Ordinal([str(i) for i in range(200_000)])}),
          "search space: expected at most 1 MiB of JSON, got "),
     ],
@@ -575,7 +502,6 @@ LEGAL = {"C": 1.0, "kernel": "rbf", "gamma": 0.1, "tol": 1e-3, "iterations": 10}
     [
         ({"alpha": 1}, "'alpha': expected one of ['C', 'kernel', 'gamma', "),
         ({"gamma": ...}, "gamma: expected a value because it is active, got none"),
-        ({"C": ...}, "C: expected a value because it is active, got none"),
         ({"degree": 3}, "degree: expected no value because it is inactive, got 3"),
         ({"kernel": "linear"}, "gamma: expected no value because it is inactive, got 0.1"),
         ({"C": 1001}, "C: expected a number in [0.001, 1000.0], got 1001"),
@@ -587,7 +513,6 @@ LEGAL = {"C": 1.0, "kernel": "rbf", "gamma": 0.1, "tol": 1e-3, "iterations": 10}
         ({"iterations": 1.5}, "iterations: expected an integer in [1, 1000], got 1.5"),
         ({"iterations": True}, "iterations: expected an integer in [1, 1000], got True"),
         ({"iterations": math.inf}, "iterations: expected an integer in [1, 1000], got inf"),
-        ({"iterations": "1"}, "iterations: expected an integer in [1, 1000], got '1'"),
         ({"kernel": "sigmoid"}, "kernel: expected one of ['rbf', 'linear', 'poly'], got 'sigmoid'"),
         ({"kernel": ["rbf"]}, "kernel: expected one of ['rbf', 'linear', 'poly'], got ['rbf']"),
         ({"tol": None}, "tol: expected one of [0.0001, 0.001, 0.01], got None"),

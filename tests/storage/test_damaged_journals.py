@@ -51,23 +51,13 @@ def journals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def tasks(path: Path) -> list[tuple[str, str]]:
-    """Return study and key of every task of an undamaged journal."""
-    with closing(sqlite3.connect(path)) as connection:
-        return [
-            (str(study), str(task)) for study, task in connection.execute("SELECT study, task FROM tasks")
-        ]
-
-
 def read_agent(path: Path, known: list[tuple[str, str]]) -> list[Any]:
     """Read all that an agent's journal holds, in the ways that agents read it, and write something."""
     with AgentJournal(path, "0", wait_seconds=0.2) as journal:
         read: list[Any] = [journal.incarnation, dict(journal.note("roll-call"))]
         for study in sorted({study for study, _ in known}):
             read += [study, journal.study(study), journal.evaluations(study)]
-        read += [
-            (task, journal.report(study, task), journal.evaluations(study, task)) for study, task in known
-        ]
+        read += [(task, journal.report(*task), journal.evaluations(*task)) for task in known]
         journal.put_note("later", {"written": True})
     return [*read, read_ledger(path)]
 
@@ -93,7 +83,8 @@ def outcome(read: Any, path: Path, truth: str) -> str:
 def test_a_damaged_journal_ends_in_an_error_with_advice_or_is_read_rightly(
     journals: Path, tmp_path: Path, kind: Damage
 ) -> None:
-    known = tasks(journals / "agent_0.db")
+    with closing(sqlite3.connect(journals / "agent_0.db")) as connection:
+        known = connection.execute("SELECT study, task FROM tasks").fetchall()
     for name, read in (("agent_0.db", partial(read_agent, known=known)), ("study.db", read_study)):
         truth = repr(read(copy(journals, tmp_path / "whole") / name))
         outcomes: Counter[str] = Counter()
@@ -132,19 +123,16 @@ def test_a_file_that_was_perhaps_never_a_journal_is_not_to_be_removed_unseen(tmp
 def test_commands_say_in_one_line_what_to_do_about_a_damaged_journal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_directory = tmp_path / "run"
-    simulation = (
-        "simulate --problem gp-samples --algorithm random --agents 2 --rounds 2 --engine inline --journal"
+    given = (
+        "simulate --problem gp-samples --algorithm random --agents 2 --rounds 2 --engine inline --journal -q"
     )
-    assert run([*simulation.split(), "--quiet", "--out", str(run_directory)]) == 0
-    (study,) = run_directory.rglob("study.db")
-    agent = next(iter(sorted(run_directory.rglob("agent-*.db"))))
+    assert run([*given.split(), "--out", str(tmp_path / "run")]) == 0
     for kind in (zero_a_page, empty):
-        directory = copy(run_directory, tmp_path / "copy")
-        damage(directory / study.relative_to(run_directory), kind, 1)
-        damage(directory / agent.relative_to(run_directory), kind, 1)
+        directory = copy(tmp_path / "run", tmp_path / "copy")
+        for path in (next(directory.rglob("study.db")), min(directory.rglob("agent-*.db"))):
+            damage(path, kind, 1)
         capsys.readouterr()
-        assert run(["simulate", "--resume", str(directory), "--quiet"]) == 1
+        assert run(["simulate", "--resume", str(directory), "-q"]) == 1
         assert "study.db" in (said := capsys.readouterr().err)
         assert "start a new study" in said
         assert "unexpected" not in said

@@ -9,8 +9,7 @@ import pytest
 from grouped import grouped
 
 from fbo_flower import strategies
-from fbo_flower.algorithms import FTS, PFPNE, FedPNE, make_algorithm
-from fbo_flower.algorithms.fts.fts import State as FTSState
+from fbo_flower.algorithms import PFPNE, FedPNE, make_algorithm
 from fbo_flower.algorithms.records import Federation
 from fbo_flower.cli import main as cli
 from fbo_flower.clients import client_app
@@ -23,119 +22,114 @@ from fbo_flower.study import Study
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 SMALL = {"num_features": 12, "num_candidates": 32, "num_path_features": 16}
+FEATURES = {"frequencies": (12, 1), "phases": (12,)}
+POSTERIORS = {**FEATURES, "means": (3, 12), "inverses": (3, 78)}
 
 
-def run(algorithm="fts", seed=0, num_rounds=4, agents=3, warm_start=None, **settings):
-    settings["options"] = {**SMALL, **settings.get("options", {})}
+def run(algorithm="fts", seed=0, num_rounds=4, agents=3, warm_start=None, problem="gp-samples", **settings):
+    if algorithm != "ts":
+        settings["options"] = {**SMALL, **settings.get("options", {})}
     given = {"algorithm": algorithm, "agents": agents, "num_rounds": num_rounds, "warm_start": warm_start}
-    return simulate("gp-samples", seed=seed, engine="inline", **grouped(**given, **settings))
+    return simulate(problem, seed=seed, engine="inline", **grouped(**given, **settings))
 
 
 @pytest.fixture(scope="module")
-def earlier(tmp_path_factory):
-    """The directory of an earlier study of three agents, and that study."""
-    directory = tmp_path_factory.mktemp("earlier")
-    return directory, run(out=directory)
+def kept(tmp_path_factory):
+    """The directories of earlier studies of three agents, by algorithm, and these studies."""
+    made = {}
+
+    def study_of(name):
+        if name not in made:
+            directory = tmp_path_factory.mktemp(name)
+            made[name] = directory, run(name, out=directory)
+        return made[name]
+
+    return study_of
 
 
-def test_messages_are_kept_with_the_study_and_hold_no_observation(earlier):
-    directory, study = earlier
-    kept = WarmStart.load(directory, "fts")
-    assert {name: array.shape for name, array in kept.arrays.items()} == {
-        "frequencies": (12, 1), "phases": (12,), "weights": (3, 12),
-    }  # fmt: skip
+def refused(algorithm, changes, arrays, match):
+    """Every changed array is refused before anything is evaluated."""
+    state = algorithm.init(Federation(SPACE, ("0",)), np.random.default_rng(0))
+    for spoilt in changes:
+        with pytest.raises(ConfigError, match=match):
+            algorithm.warm_start(state, {**arrays, **spoilt})
+
+
+def test_messages_that_are_kept_hold_no_observation(kept):
+    directory, study = kept("fts")
     values = np.asarray(study.trials["value"], dtype=np.float64)
     points = [x for config in study.trials["config"] for x in config.values()]
-    numbers = np.concatenate([array.ravel() for array in kept.arrays.values()])
+    arrays = WarmStart.load(directory, "fts").arrays
+    numbers = np.concatenate([array.ravel() for array in arrays.values()])
     secrets = np.concatenate([values, points, (values - values.mean()) / values.std()])
     assert not np.isclose(numbers[:, None], secrets[None], rtol=1e-9).any()
 
 
-def test_a_warm_start_is_known_before_the_first_message_and_changes_the_first_advice(earlier):
-    """Without others to hear of, a cold agent has only itself; a warm one is sent an earlier message."""
-    options = {"schedule": 0.0, "num_initial": 1}
-    warm, cold = (
-        run(seed=3, num_rounds=3, agents=1, options=options, warm_start=start) for start in (earlier[0], None)
-    )
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("fts", {**FEATURES, "weights": (3, 12)}),
+        ("rgpe", {**POSTERIORS, "incumbents": (3, 0)}),
+        ("taf", {**POSTERIORS, "incumbents": (3, 1)}),
+    ],
+)
+def test_an_agent_alone_is_sent_earlier_messages_and_advised_by_them(name, shapes, kept):
+    """Without others to hear of, a cold agent has only itself."""
+    directory, _ = kept(name)
+    arrays = WarmStart.load(directory, name).arrays
+    assert {n: a.shape for n, a in arrays.items()} == shapes
+    options = {"schedule": 0.0, "num_initial": 1} if name == "fts" else {}
+    warm, cold = (run(name, 3, 4, 1, start, options=options) for start in (directory, None))
     assert warm.trials["value"][0] == cold.trials["value"][0], "the initial design is the same"
     assert warm.trials["value"].tolist() != cold.trials["value"].tolist()
-    assert np.sum(warm.rounds["floats_down"]) > np.sum(cold.rounds["floats_down"])
+    more = 0 if name == "fts" else sum(a.size for n, a in arrays.items() if n not in FEATURES) - 1
+    assert np.sum(warm.rounds["floats_down"]) > np.sum(cold.rounds["floats_down"]) + more
+    wrong = {"weights": (2, 12), "incumbents": (3, shapes.get("incumbents", (3, 0))[1] + 1)}
+    changes = [{n: np.full(wrong[n], np.nan)} for n in wrong if n in shapes]
+    if name != "fts":
+        changes += [{"inverses": np.zeros((2, 78))}, {"means": np.zeros((3, 11))}]
+    refused(make_algorithm(name, SMALL), changes, arrays, "expected finite numbers|weights")
 
 
-def test_sums_with_noise_are_used_again_without_new_releases(tmp_path):
-    run("dp-fts", out=tmp_path)
-    kept = WarmStart.load(tmp_path, "dp-fts")
-    assert kept.arrays["weights"].shape == (1, 12)
+def test_sums_with_noise_are_used_again_without_new_releases(kept):
+    directory, _ = kept("dp-fts")
+    assert WarmStart.load(directory, "dp-fts").arrays["weights"].shape == (1, 12)
     options = {"schedule": 0.0, "max_epsilon": 4.0, "when_spent": "keep", "noise_multiplier": 5.0}
-    run("dp-fts", 1, 3, options=options, warm_start=tmp_path)
+    run("dp-fts", 1, 3, options=options, warm_start=directory)
     with pytest.raises(ConfigError, match="regions"):
-        run("dp-fts", 1, 3, options={**options, "num_regions": 3}, warm_start=tmp_path)
-
-
-@pytest.mark.parametrize("name", ["rgpe", "taf"])
-def test_posteriors_of_an_earlier_study_are_members_from_the_first_model_on(name, tmp_path):
-    run(name, out=tmp_path)
-    kept = WarmStart.load(tmp_path, name)
-    best = {"rgpe": 0, "taf": 1}[name]
-    assert {n: a.shape for n, a in kept.arrays.items()} == {
-        "frequencies": (12, 1), "phases": (12,),
-        "means": (3, 12), "inverses": (3, 78), "incumbents": (3, best),
-    }  # fmt: skip
-    warm, cold = (run(name, 2, 4, 1, warm_start=start) for start in (tmp_path, None))
-    assert np.sum(warm.rounds["floats_down"]) > np.sum(cold.rounds["floats_down"]) + 3 * (12 + 78 + best) - 1
-    assert warm.trials["value"].tolist() != cold.trials["value"].tolist()
-    algorithm = make_algorithm(name, SMALL)
-    state = algorithm.init(Federation(SearchSpace({"x": Float(0.0, 1.0)}), ("0",)), np.random.default_rng(0))
-    for spoilt in (
-        {"inverses": np.zeros((2, 78))},
-        {"incumbents": np.full((3, best + 1), np.nan)},
-        {"means": np.zeros((3, 11))},
-    ):
-        with pytest.raises(ConfigError, match="expected finite numbers"):
-            algorithm.warm_start(state, {**kept.arrays, **spoilt})
+        run("dp-fts", 1, 3, options={**options, "num_regions": 3}, warm_start=directory)
 
 
 def test_survivors_of_an_earlier_stage_1_save_its_pulls(tmp_path):
     options = {"budget": 150, "gap": 0.1}
     common = {"algorithm": PFPNE(**options), "agents": 4, "engine": "inline"}
     first = simulate("garland", **common, keep=Keep(out=tmp_path))
-    kept = WarmStart.load(tmp_path, "pf-pne")
-    assert set(kept.arrays) == {"shared_cell", "shared_mean", "shared_radius", "arity"}
+    shared = WarmStart.load(tmp_path, "pf-pne").arrays
+    assert set(shared) == {"shared_cell", "shared_mean", "shared_radius", "arity"}
+    assert len(shared["shared_cell"]) >= 1
     warm = simulate("garland", **common, seed=1, start=Start(warm_start=tmp_path))
     cold = simulate("garland", **common, seed=1)
     assert len(first.rounds) == len(cold.rounds) > len(warm.rounds), "stage 1 is over before it begins"
     assert warm.trials["pulls"].sum() == cold.trials["pulls"].sum() == 600
     assert not warm.rounds["floats_up"].any()
-    shared = WarmStart.load(tmp_path, "pf-pne").arrays
-    assert len(shared["shared_cell"]) >= 1
-    for spoilt in (
-        {"shared_mean": shared["shared_mean"][1:]},
-        {"shared_cell": shared["shared_cell"] + 2**60},
-        {"shared_cell": shared["shared_cell"][::-1]},
-        {"shared_radius": -shared["shared_radius"]},
+    changes = [
+        {"shared_mean": shared["shared_mean"][1:]}, {"shared_cell": shared["shared_cell"] + 2**60},
+        {"shared_cell": shared["shared_cell"][::-1]}, {"shared_radius": -shared["shared_radius"]},
         {"arity": np.array([3])},
-    ):
-        algorithm = make_algorithm("pf-pne", options)
-        space = SearchSpace({"x": Float(0.0, 1.0)})
-        state = algorithm.init(Federation(space, ("0",)), np.random.default_rng(0))
-        with pytest.raises(ConfigError, match="expected"):
-            algorithm.warm_start(state, {**shared, **spoilt})
-    alone = make_algorithm("pf-pne", {"budget": 150, "gap": 2.0})
-    state = alone.init(Federation(space, ("0",)), np.random.default_rng(0))
-    with pytest.raises(ConfigError, match="first stage"):
-        alone.warm_start(state, shared)
+    ]  # fmt: skip
+    refused(make_algorithm("pf-pne", options), changes, shared, "expected")
+    refused(make_algorithm("pf-pne", {"budget": 150, "gap": 2.0}), [{}], shared, "first stage")
 
 
 def test_fed_pne_goes_on_below_the_deepest_survivors(tmp_path):
     common = {"agents": 4, "engine": "inline"}
     simulate("garland", algorithm=FedPNE(budget=60), keep=Keep(out=tmp_path), **common)
-    shared = WarmStart.load(tmp_path, "fed-pne").arrays
+    shared = WarmStart.load(tmp_path, "fed-pne").arrays["shared_cell"]
     start, keep = Start(warm_start=tmp_path), Keep(out=tmp_path / "next")
     simulate("garland", algorithm=FedPNE(budget=900), keep=keep, start=start, **common)
-    after = WarmStart.load(tmp_path / "next", "fed-pne").arrays
-    assert after["shared_cell"].max() >= 2 * shared["shared_cell"].max()
-    rows = len(shared["shared_cell"])
-    np.testing.assert_array_equal(after["shared_cell"][:rows], shared["shared_cell"])
+    after = WarmStart.load(tmp_path / "next", "fed-pne").arrays["shared_cell"]
+    assert after.max() >= 2 * shared.max()
+    np.testing.assert_array_equal(after[: len(shared)], shared)
 
 
 def test_an_agent_that_joins_late_is_told_what_the_server_holds_before_it_has_sent_anything():
@@ -156,59 +150,45 @@ def test_an_agent_that_joins_late_is_told_what_the_server_holds_before_it_has_se
     assert ["weights" in str(config["names"]).split(",") for config in own] == [False, True, True]
 
 
-def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(earlier, tmp_path):
-    directory, _ = earlier
-    with pytest.raises(ConfigError, match="none"):
-        run("dp-fts", warm_start=directory)
-    with pytest.raises(ConfigError, match=r"frequencies: expected .*\(9, 1\)"):
-        run(options={"num_features": 9}, warm_start=directory)
-    algorithm = make_algorithm("fts", SMALL)
-    start = Start(warm_start=directory)
-    with pytest.raises(ConfigError, match="search space"):
-        simulate("f1", agents=2, algorithm=algorithm, num_rounds=2, engine="inline", start=start)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="none"):
-        run(warm_start=tmp_path / "empty")
-    (tmp_path / "text.npz").write_text("no archive")
-    with pytest.raises(ConfigError, match=r"text\.npz"):
-        run(warm_start=tmp_path / "text.npz")
-    kept = WarmStart.load(directory, "fts")
-    of_another = WarmStart("ts", kept.space, {"weights": np.zeros(2)})
-    prior = Start(warm_start=of_another.save(tmp_path / "ts", "ts"))
-    with pytest.raises(ConfigError, match="keeps messages"):
-        simulate("gp-samples", agents=3, algorithm="ts", num_rounds=2, engine="inline", start=prior)
-    arrays = {**kept.arrays, "weights": np.full((2, 12), np.nan)}
-    state = FTSState(SearchSpace({"x": Float(0.0, 1.0)}))
-    with pytest.raises(ConfigError, match="weights"):
-        FTS(**SMALL).warm_start(state, arrays)
-
-
-def test_a_file_without_pickles_is_all_that_is_read(tmp_path):
+def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(kept, tmp_path):
+    directory, _ = kept("fts")
     folder = tmp_path / FOLDER
-    folder.mkdir()
+    for path in (tmp_path / "empty", folder):
+        path.mkdir()
+    (tmp_path / "text.npz").write_text("no archive")
     np.savez(folder / "x.npz", header=np.array([{"algorithm": "fts"}], dtype=object))
-    with pytest.raises(ConfigError, match=r"x\.npz"):
-        WarmStart.load(tmp_path, "fts")
+    of_another = WarmStart("ts", WarmStart.load(directory, "fts").space, {"weights": np.zeros(2)})
+    for match, start, given in (
+        ("none", directory, {"algorithm": "dp-fts"}),
+        (r"frequencies: expected .*\(9, 1\)", directory, {"options": {"num_features": 9}}),
+        ("search space", directory, {"problem": "f1", "agents": 2}),
+        ("none", tmp_path / "empty", {}),
+        (r"text\.npz", tmp_path / "text.npz", {}),
+        (r"x\.npz", tmp_path, {}),  # pickles are not read
+        ("keeps messages", of_another.save(tmp_path / "ts", "ts"), {"algorithm": "ts"}),
+    ):
+        with pytest.raises(ConfigError, match=match):
+            run(**{"warm_start": start, "num_rounds": 2, **given})
 
 
-def test_a_resumed_study_must_start_from_the_same_messages(earlier, tmp_path):
+def test_a_resumed_study_must_start_from_the_same_messages(kept, tmp_path):
+    directory, _ = kept("fts")
     run(seed=5, out=tmp_path / "other", num_rounds=2)
     begin, resume = (Keep(journals=tmp_path / "journals", resume=resume) for resume in (False, True))
-    whole = run(seed=1, warm_start=earlier[0], keep=begin, num_rounds=2)
-    again = run(seed=1, warm_start=earlier[0], keep=resume, num_rounds=2)
+    whole = run(seed=1, warm_start=directory, keep=begin, num_rounds=2)
+    again = run(seed=1, warm_start=directory, keep=resume, num_rounds=2)
     assert again.trials["value"].tolist() == whole.trials["value"].tolist()
     with pytest.raises(JournalError, match="warm_start"):
         run(seed=1, warm_start=tmp_path / "other", keep=resume, num_rounds=2)
 
 
-def test_the_command_starts_from_what_a_study_kept(earlier, tmp_path):
+def test_the_command_starts_from_what_a_study_kept(kept, tmp_path):
+    directory, _ = kept("fts")
     given = "simulate --algorithm fts --problem gp-samples --agents 2 --rounds 2 --engine inline -q --journal"
-    given += " --warm-start"
-    warm = [*given.split(), str(earlier[0]), *(f"--option={name}={value}" for name, value in SMALL.items())]
+    given += f" --warm-start {directory}"
+    warm = [*given.split(), *(f"--option={name}={value}" for name, value in SMALL.items())]
     assert cli.run([*warm, "--compare", "random", "--out", str(tmp_path / "b")]) == 0
     assert Study.load(tmp_path / "b").algorithms == ["fts", "random"]
     plan = json.loads((tmp_path / "b" / "simulate.json").read_text())
-    assert plan["warm_start"] == str(earlier[0].resolve())
-    assert (
-        cli.run([*given.split(), str(earlier[0]), "--algorithm", "random", "--out", str(tmp_path / "c")]) == 2
-    )
+    assert plan["warm_start"] == str(directory.resolve())
+    assert cli.run([*given.split(), "--algorithm", "random", "--out", str(tmp_path / "c")]) == 2

@@ -190,8 +190,48 @@ def test_a_study_that_cannot_be_read_is_refused_and_the_error_names_what_is_ther
         Study.from_optuna(tmp_path / "none.db")
     two = open_storage(tmp_path / "two.log")
     optuna.create_study(storage=two, directions=["minimize", "maximize"])
-    with pytest.raises(ConfigError, match="expected one objective, got 2"):
+    with pytest.raises(ConfigError, match="expected names of its 2 objectives, found none"):
         Study.from_optuna(two)
+
+
+@pytest.mark.parametrize("directions", [["minimize", "maximize"], ["minimize"]])
+def test_an_agent_begins_with_the_outputs_that_it_found_with_optuna(
+    directions: list[str], tmp_path: Path
+) -> None:
+    url, space = open_storage(tmp_path / "own.log"), SearchSpace({"x": Float(0, 1)})
+    names = ["loss", "size"][: len(directions)]
+    sampler = optuna.samplers.RandomSampler(seed=1)
+    own = optuna.create_study(storage=url, study_name="own", directions=directions, sampler=sampler)
+    own.set_metric_names(names)
+
+    def objective(trial: optuna.Trial) -> list[float]:
+        found = measured({"x": trial.suggest_float("x", 0, 1)}, 0.4)
+        trial.set_user_attr("milliseconds", found["milliseconds"])
+        trial.storage.set_trial_system_attr(trial._trial_id, "constraints", [found["milliseconds"] - 15])
+        return [found[name] for name in names]
+
+    own.optimize(objective, n_trials=8)
+    before = Study.from_optuna(url, agent="a")
+    points, outputs = before.observations(space)["a"]
+    assert set(outputs) == {*names, "milliseconds"}
+    assert before.trials["feasible"].tolist() == [30 * x <= 15 for x in points[:, 0]]
+    if len(names) > 1:
+        assert len(before.front("a").values) == len(own.best_trials)
+
+    def asked(config: dict[str, Any], centre: float) -> dict[str, float]:
+        return {name: measured(config, centre)[name] for name in [*names, "milliseconds"]}
+
+    goals = {name: way[:3] for name, way in zip(names, directions, strict=True)}
+    study = simulate(
+        asked, space, {"a": 0.4, "b": 0.3}, "ei", 2, engine="inline",
+        objectives=goals, limits={"milliseconds": 15.0}, start=Start(observations=before),
+    )  # fmt: skip
+    assert study.settings["runs"][0]["prior_trials"] == {"a": 8}
+    with pytest.raises(ConfigError, match="expected observations of loss, watts, got outputs"):
+        simulate(
+            asked, space, {"a": 0.4}, "ei", engine="inline", objectives={"loss": "min"},
+            limits={"watts": 1}, start=Start(observations=before),
+        )  # fmt: skip
 
 
 def test_the_plots_of_optuna_draw_a_study(study: Study) -> None:
@@ -267,3 +307,8 @@ def test_several_objectives_and_limits_are_directions_and_constraints(
         assert {trial.number for trial in written.best_trials} <= {trial.number for trial in feasible}
         if len(objectives) > 1:
             assert written.metric_names == list(objectives)
+    if len(objectives) > 1:
+        back = Study.from_optuna(file)
+        for name in ("outputs", "feasible", "value"):
+            assert back.trials[name].tolist() == study.trials[name].tolist()
+        assert back.front("a").hypervolume == study.front("a").hypervolume

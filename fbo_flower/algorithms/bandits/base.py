@@ -21,7 +21,6 @@ from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     AgentState,
-    AnyArray,
     Array,
     IntArray,
     Outcome,
@@ -45,19 +44,14 @@ NUM_EVALUATIONS = "evaluations"  # name of the number of evaluations made, witho
 
 @dataclass(frozen=True)
 class BanditState:
-    """The server's state.
+    """The server's state."""
 
-    Parameters
-    ----------
-    agents : agents of the registration; the run ends when all of them have spent their budget
-    progress : every agent's next trial
-    attendance : which agents answer their tasks
-    under_way : without a barrier, the agents that are at work; None: with one
-    """
-
+    # agents of the registration; the run ends when all of them have spent their budget
     agents: tuple[str, ...]
-    progress: Progress = field(default_factory=Progress, kw_only=True)
+    progress: Progress = field(default_factory=Progress, kw_only=True)  # every agent's next trial
+    # which agents answer their tasks
     attendance: Attendance = field(default_factory=Attendance, kw_only=True)
+    # without a barrier, the agents that are at work; None: with one
     under_way: tuple[str, ...] | None = field(default=None, kw_only=True)
 
 
@@ -274,15 +268,3 @@ def once_per_state(method: Callable[[Owner, AgentState], T]) -> Callable[[Owner,
         return found
 
     return remembering
-
-
-def triangle(matrix: Array) -> Array:
-    """Return the upper triangle of a symmetric matrix `(P, P)`, `(P (P + 1) / 2,)`."""
-    return np.asarray(matrix[np.triu_indices(len(matrix))], dtype=np.float64)
-
-
-def symmetric(upper: AnyArray, size: int) -> Array:
-    """Return the symmetric matrix `(P, P)` with a given upper triangle."""
-    matrix = np.zeros((size, size))
-    matrix[np.triu_indices(size)] = upper
-    return np.asarray(matrix + np.triu(matrix, 1).T, dtype=np.float64)

@@ -66,23 +66,15 @@ class Arms(Content):
 
 @dataclass(frozen=True)
 class Fed1State(BanditState):
-    """The server's state, besides what `BanditState` has.
+    """The server's state, besides what `BanditState` has."""
 
-    Parameters
-    ----------
-    arms_seed, num_arms : seed of the arms, and their number `K`
-    active : arms that are not eliminated, ascending
-    phase : number of the current phase, from 0
-    means, counts : agent -> its statistics of all arms, `(K,)`
-    owed : agent -> pulls that it has still to make in this phase
-    """
-
-    arms_seed: int
-    num_arms: int
-    active: IntArray
-    phase: int = 0
-    means: Mapping[str, Array] = field(default_factory=dict)
+    arms_seed: int  # seed of the arms
+    num_arms: int  # `K`
+    active: IntArray  # arms that are not eliminated, ascending
+    phase: int = 0  # number of the current phase, from 0
+    means: Mapping[str, Array] = field(default_factory=dict)  # agent -> its statistics of all arms, `(K,)`
     counts: Mapping[str, IntArray] = field(default_factory=dict)
+    # agent -> pulls that it has still to make in this phase
     owed: Mapping[str, int] = field(default_factory=dict)
 
 

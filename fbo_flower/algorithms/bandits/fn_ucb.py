@@ -36,8 +36,6 @@ from fbo_flower.algorithms.bandits.base import (
     Evaluations,
     in_order,
     once_per_state,
-    symmetric,
-    triangle,
     with_outcome,
 )
 from fbo_flower.algorithms.messages import Content, real
@@ -57,6 +55,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session
 from fbo_flower.errors import WireError
+from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
 from fbo_flower.numerics.bandits import ucb
 from fbo_flower.numerics.bandits.pulls import Pulls
 from fbo_flower.space.space import SearchSpace
@@ -68,7 +67,7 @@ def _row(algorithm: Any, space: SearchSpace) -> int:
 
 
 def _upper(algorithm: Any, space: SearchSpace) -> int:
-    """Return the number of entries in the upper triangle of a matrix `(P, P)`."""
+    """Return the number of entries in a packed matrix `(P, P)`."""
     size = _row(algorithm, space)
     return size * (size + 1) // 2
 
@@ -144,7 +143,7 @@ def matrices(agent_state: AgentState, features: ucb.Features) -> tuple[Array, Ar
     with np.errstate(over="ignore", invalid="ignore"):
         gram, response = sums(features.gradients, arms.read_pulls(agent_state))
         if "others_gram" in arrays:
-            gram = gram + symmetric(arrays["others_gram"], size)
+            gram = gram + unpack_symmetric(floats(arrays["others_gram"]), size)
             response = response + floats(arrays["others_response"])
     return gram + features.options.regulariser * np.eye(size), response
 
@@ -155,7 +154,7 @@ def choose(agent_state: AgentState, features: ucb.Features) -> int:
     gram, response = matrices(agent_state, features)
     average = np.eye(size) / features.options.regulariser
     if "others_inverse" in arrays:
-        average = symmetric(arrays["others_inverse"], size)
+        average = unpack_symmetric(floats(arrays["others_inverse"]), size)
     weights = floats(arrays.get("others_weights", features.start))
     inverse, pull = floats(np.linalg.inv(gram)), agent_state.next_trial
     with np.errstate(over="ignore", invalid="ignore"):  # huge values may overflow
@@ -191,26 +190,18 @@ def _log_det(matrix: Array) -> float:
 
 @dataclass(frozen=True)
 class FNState(BanditState):
-    """The server's state, besides what `BanditState` has.
+    """The server's state, besides what `BanditState` has."""
 
-    Parameters
-    ----------
-    arms_seed, dim : seed and dimension of the arms
-    sent : agent -> its last `sum g g^T` (a triangle), `sum r g` and network weights, by name
-    fresh : agents that sent sums since the last exchange
-    asked : whether the other agents were asked for their sums
-    exchanges : number of exchanges so far
-    merged : mean inverse (a triangle) and mean weights of the last exchange that had them
-    synced : agent -> number of the last exchange whose sums it received
-    """
-
-    arms_seed: int
-    dim: int
+    arms_seed: int  # seed of the arms
+    dim: int  # `D`
+    # agent -> its last `sum g g^T` (a triangle), `sum r g` and network weights, by name
     sent: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
-    fresh: tuple[str, ...] = ()
-    asked: bool = False
-    exchanges: int = 0
+    fresh: tuple[str, ...] = ()  # agents that sent sums since the last exchange
+    asked: bool = False  # whether the other agents were asked for their sums
+    exchanges: int = 0  # number of exchanges so far
+    # mean inverse (a triangle) and mean weights of the last exchange that had them
     merged: Mapping[str, Array] = field(default_factory=dict)
+    # agent -> number of the last exchange whose sums it received
     synced: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -328,9 +319,11 @@ class FNUCB(Bandit[FNState]):
         options, merged = self.neural_options(), dict(state.merged)
         size = num_weights(options, state.dim)
         if options.alpha(max(state.progress.next_trial.values())) > 0:
-            own = np.array([symmetric(sent["gram"], size) for sent in state.sent.values() if "gram" in sent])
+            own = np.array(
+                [unpack_symmetric(sent["gram"], size) for sent in state.sent.values() if "gram" in sent]
+            )
             inverse = np.linalg.inv(own + options.regulariser * np.eye(size)).mean(axis=0)
-            merged["inverse"] = triangle(inverse)
+            merged["inverse"] = pack_symmetric(inverse)
             weights = [sent["weights"] for sent in state.sent.values() if "weights" in sent]
             if weights:
                 merged["weights"] = np.mean(weights, axis=0)
@@ -373,7 +366,7 @@ class FNUCB(Bandit[FNState]):
         with np.errstate(over="ignore", invalid="ignore"):
             gram, response = sums(features.gradients, arms.read_pulls(agent_state))
         weights = None if (trained := agent_state.arrays.get("trained")) is None else floats(trained)
-        return replace(sent, gram=triangle(gram), response=response, weights=weights).payload
+        return replace(sent, gram=pack_symmetric(gram), response=response, weights=weights).payload
 
     @once_per_state
     def best(self, agent_state: AgentState) -> tuple[Array, float] | None:

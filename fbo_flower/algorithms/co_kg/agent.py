@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fbo_flower.algorithms.co_kg.state import CoKGOptions, Found, SharedPrior, State, WarmUp
+from fbo_flower.algorithms.co_kg.state import CoKGOptions, Found, SharedPrior, WarmUp
 from fbo_flower.algorithms.records import AgentState, Array, Query, Task
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric
 from fbo_flower.numerics.acquisition.joint_design import own_gain
@@ -22,9 +22,7 @@ from fbo_flower.numerics.surrogates.pooling import observe, pool
 # -- observations --------------------------------------------------------------------------------
 
 
-def observations(
-    options: CoKGOptions[State], agent_state: AgentState, setting: SharedPrior
-) -> tuple[Array, Array]:
+def observations(options: CoKGOptions, agent_state: AgentState, setting: SharedPrior) -> tuple[Array, Array]:
     """Return features `(n, F)` and values `(n,)` in the shared units; a failed trial counts as the worst."""
     points, values = agent_state.history.observed()
     transformed = options.transformed(values)
@@ -35,7 +33,7 @@ def observations(
 
 
 def propose(
-    options: CoKGOptions[State], task: Task, agent_state: AgentState, rng: np.random.Generator
+    options: CoKGOptions, task: Task, agent_state: AgentState, rng: np.random.Generator
 ) -> Query | None:
     """Return the warm-up as one batch; later the server's point, or without one the agent's own choice."""
     trial = agent_state.next_trial
@@ -50,9 +48,7 @@ def propose(
     return Query(own_choice(options, agent_state, setting, rng)[np.newaxis])
 
 
-def first_points(
-    options: CoKGOptions[State], num_points: int, dimension: int, rng: np.random.Generator
-) -> Array:
+def first_points(options: CoKGOptions, num_points: int, dimension: int, rng: np.random.Generator) -> Array:
     """Return the points of the warm-up, `(n, D)`: Sobol points, the first of which are repeated at the end.
 
     At least three points differ: two values could be computed from their mean and standard deviation.
@@ -63,7 +59,7 @@ def first_points(
 
 
 def own_choice(
-    options: CoKGOptions[State], agent_state: AgentState, setting: SharedPrior, rng: np.random.Generator
+    options: CoKGOptions, agent_state: AgentState, setting: SharedPrior, rng: np.random.Generator
 ) -> Array:
     """Return the point `(D,)` with the largest acquisition value under the agent's own posterior [Eq. 4]."""
     frame, pivots = setting.frame(options, agent_state.space), agent_state.space.features(setting.pivots)
@@ -77,7 +73,7 @@ def own_choice(
 
 
 def best_of_set(
-    options: CoKGOptions[State], agent_state: AgentState, setting: SharedPrior, added: Array | None = None
+    options: CoKGOptions, agent_state: AgentState, setting: SharedPrior, added: Array | None = None
 ) -> tuple[int, Array, float]:
     """Return index, point `(D,)` and value of the maximum of the agent's posterior mean on the point set.
 
@@ -95,11 +91,7 @@ def best_of_set(
 # -- reports ---------------------------------------------------------------------------------------
 
 
-def warm_up(
-    options: CoKGOptions[State],
-    agent_state: AgentState,
-    setting: SharedPrior | None,
-) -> WarmUp | None:
+def warm_up(options: CoKGOptions, agent_state: AgentState, setting: SharedPrior | None) -> WarmUp | None:
     """Return moments of the agent's values and log likelihoods of the grid.
 
     Return None before successes at three points: from mean and standard deviation of two values the server
@@ -125,7 +117,7 @@ def warm_up(
 
 
 def posterior(
-    options: CoKGOptions[State], agent_state: AgentState, setting: SharedPrior, rng: np.random.Generator
+    options: CoKGOptions, agent_state: AgentState, setting: SharedPrior, rng: np.random.Generator
 ) -> Found:
     """Return mean `(r,)` and packed covariance at the pivots [Zhan2025, Eq. 3].
 

@@ -21,7 +21,6 @@ from fbo_flower.algorithms.co_kg.state import (
     CoKGState,
     Recommendation,
     SharedPrior,
-    State,
     WarmUp,
     WhitenedPosterior,
 )
@@ -37,7 +36,6 @@ from fbo_flower.numerics.surrogates.pivots import Frame, choose_pivots
 from fbo_flower.numerics.surrogates.pooling import Increment, observe, pool, weighted
 from fbo_flower.space.space import SearchSpace
 
-Options = CoKGOptions[CoKGState]
 Row = TypeVar("Row")
 ENOUGH = 1.0  # log Bayes factor from which observations are pooled
 SMALL = 1e-6  # beta_t with the pooled posterior: decides between designs that it values alike
@@ -48,7 +46,7 @@ AGAINST = -3.0  # log Bayes factor below which agents do not collaborate: 1 to 2
 
 
 def settle(
-    options: CoKGOptions[State],
+    options: CoKGOptions,
     space: SearchSpace,
     warm_ups: Mapping[str, WarmUp],
     before: SharedPrior | None,
@@ -77,7 +75,7 @@ def settle(
 
 
 def fitted(
-    options: CoKGOptions[State], warm_ups: Sequence[WarmUp], scale: float, num_features: int
+    options: CoKGOptions, warm_ups: Sequence[WarmUp], scale: float, num_features: int
 ) -> gp.Hyperparameters:
     """Return the shared hyperparameters; `warm_ups` are one per agent, or one with the sums over all."""
     return shared_hyperparameters.shared(
@@ -93,7 +91,7 @@ def fitted(
 
 
 def with_pivots(
-    options: CoKGOptions[State], space: SearchSpace, setting: SharedPrior, added: Array | None
+    options: CoKGOptions, space: SearchSpace, setting: SharedPrior, added: Array | None
 ) -> SharedPrior:
     """Return the shared prior with pivots picked from the point set and the added points `(K, D)`."""
     points = options.points(space, added)
@@ -104,9 +102,7 @@ def with_pivots(
 # -- the point set in the coordinates of a shared prior --------------------------------------------
 
 
-def frame(
-    options: CoKGOptions[State], space: SearchSpace, setting: SharedPrior, added: Array | None
-) -> Frame:
+def frame(options: CoKGOptions, space: SearchSpace, setting: SharedPrior, added: Array | None) -> Frame:
     """Return the point set in the coordinates of a shared prior, with `added (K, D)` appended."""
     if options.central != "barycenter" and added is not None:  # which may be pivots, too
         return setting.frame(options, space, added)
@@ -122,22 +118,16 @@ def frame(
 
 @dataclass(frozen=True)
 class Central:
-    """The model of all agents on the point set.
+    """The model of all agents on the point set."""
 
-    Attributes
-    ----------
-    mean : `(S,)`
-    factor : `(S, k)`, the covariance is `factor factor^T`
-    inner : `(k, k)`, the barycenter's covariance in the coordinates `u`; None for a product
-    """
-
-    mean: Array
-    factor: Array
+    mean: Array  # `(S,)`
+    factor: Array  # `(S, k)`, the covariance is `factor factor^T`
+    # `(k, k)`, the barycenter's covariance in the coordinates `u`; None for a product
     inner: Array | None = None
 
 
 def central_barycenter(
-    options: CoKGOptions[State],
+    options: CoKGOptions,
     frame: Frame,
     posteriors: Sequence[WhitenedPosterior],
     weights: Array,
@@ -160,9 +150,7 @@ def central_barycenter(
     return Central(frame.basis @ mean, frame.lift @ square_root(found), found)
 
 
-def agent_weights(
-    options: CoKGOptions[State], frame: Frame, posteriors: Sequence[WhitenedPosterior]
-) -> Array:
+def agent_weights(options: CoKGOptions, frame: Frame, posteriors: Sequence[WhitenedPosterior]) -> Array:
     """Return the weight of each agent in the central model, `(N,)`, summing to 1."""
     if options.weights == "uniform":
         return np.full(len(posteriors), 1.0 / len(posteriors))
@@ -177,7 +165,7 @@ def central_product(frame: Frame, increments: Sequence[Increment]) -> Central:
 
 
 def increment_of(
-    options: CoKGOptions[State], space: SearchSpace, setting: SharedPrior, histories: Sequence[History]
+    options: CoKGOptions, space: SearchSpace, setting: SharedPrior, histories: Sequence[History]
 ) -> Increment:
     """Return the precision and shift that disclosed trials add to the prior."""
     pivots = space.features(setting.pivots)
@@ -189,19 +177,19 @@ def increment_of(
     return total
 
 
-def pools(options: Options, state: CoKGState) -> bool:
+def pools(options: CoKGOptions, state: CoKGState) -> bool:
     """Return whether the central model pools the observations of all agents."""
     if options.framework == "data-communication" or options.central == "product":
         return True
     return options.central == "auto" and bool(state.evidence) and state.evidence[-1][1] > ENOUGH
 
 
-def disagree(options: Options, state: CoKGState) -> bool:
+def disagree(options: CoKGOptions, state: CoKGState) -> bool:
     """Return whether agents have different objectives, so that each chooses for itself."""
     return options.central == "auto" and bool(state.evidence) and state.evidence[-1][1] < AGAINST
 
 
-def central_model(options: Options, state: CoKGState, frame: Frame) -> Central:
+def central_model(options: CoKGOptions, state: CoKGState, frame: Frame) -> Central:
     """Return the central model: barycenter [Zhan2025, Eqs. 5 and 8], product, or one of all trials."""
     assert state.setting is not None
     if options.framework == "data-communication":
@@ -221,7 +209,11 @@ def central_model(options: Options, state: CoKGState, frame: Frame) -> Central:
 
 
 def next_points(
-    options: Options, state: CoKGState, server_round: int, present: Sequence[str], rng: np.random.Generator
+    options: CoKGOptions,
+    state: CoKGState,
+    server_round: int,
+    present: Sequence[str],
+    rng: np.random.Generator,
 ) -> tuple[CoKGState, dict[str, Array]]:
     """Choose a point for every agent whose posterior is known [Zhan2025, Alg. 1, lines 4-6]."""
     setting = state.setting
@@ -253,7 +245,7 @@ def next_points(
     return replace(state, start=central.inner), design
 
 
-def _refine(options: Options, state: CoKGState, server_round: int) -> CoKGState:
+def _refine(options: CoKGOptions, state: CoKGState, server_round: int) -> CoKGState:
     """Renew the points around the best one so far, every `refine_every` rounds."""
     due = (server_round - state.settled) // options.refine_every
     if options.refinement == 0 or due <= state.renewals or not state.recommended:
@@ -262,7 +254,7 @@ def _refine(options: Options, state: CoKGState, server_round: int) -> CoKGState:
     return replace(state, refined=added, renewals=due)
 
 
-def _with_pending(options: Options, state: CoKGState, setting: SharedPrior) -> tuple[Frame, IntArray]:
+def _with_pending(options: CoKGOptions, state: CoKGState, setting: SharedPrior) -> tuple[Frame, IntArray]:
     """Return the point set, and the indices in it of the points that agents are evaluating, `(P,)`.
 
     A point that has left the set, because the added points were renewed, is added to it.
@@ -279,7 +271,7 @@ def _with_pending(options: Options, state: CoKGState, setting: SharedPrior) -> t
 
 
 def own_gains(
-    options: CoKGOptions[State],
+    options: CoKGOptions,
     frame: Frame,
     posteriors: Sequence[WhitenedPosterior],
     noise_variance: float,
@@ -294,7 +286,7 @@ def own_gains(
 # -- after a round -----------------------------------------------------------------------------------
 
 
-def compare(options: Options, state: CoKGState) -> CoKGState:
+def compare(options: CoKGOptions, state: CoKGState) -> CoKGState:
     """Test whether agents share one objective; only those that report increments are compared.
 
     The least Bayes factor, which "auto" needs, is computed in every round, the test that names the agent that
@@ -314,7 +306,7 @@ def compare(options: Options, state: CoKGState) -> CoKGState:
     return replace(state, agreement=(*_before(state, state.agreement), (number, p_values)))
 
 
-def recommend(options: Options, state: CoKGState) -> CoKGState:
+def recommend(options: CoKGOptions, state: CoKGState) -> CoKGState:
     """Append the point that the server would return after this round [Zhan2025, Alg. 1, line 11]."""
     best: Recommendation | None = None
     known = state.known(options.stale)
@@ -341,7 +333,7 @@ def recommend(options: Options, state: CoKGState) -> CoKGState:
 
 
 def recommend_without_asking(
-    options: Options, state: CoKGState, asked: Container[str]
+    options: CoKGOptions, state: CoKGState, asked: Container[str]
 ) -> dict[str, tuple[Array, float]]:
     """Return point and value to recommend to the agents that still work when a study without a barrier ends.
 

@@ -63,7 +63,7 @@ DOUBTFUL = 0.01  # level of the test of agreement; divided by the number of agen
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoKG(CoKGOptions[CoKGState]):
+class CoKG(CoKGOptions):
     """Collaborative knowledge gradient on a Wasserstein barycenter; `CoKGOptions` describes the options."""
 
     name: ClassVar[str] = "co-kg"

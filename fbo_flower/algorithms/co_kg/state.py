@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -30,8 +30,6 @@ from fbo_flower.numerics.surrogates.pivots import Frame
 from fbo_flower.numerics.surrogates.pooling import Increment
 from fbo_flower.numerics.surrogates.shared_hyperparameters import LOWEST, SIZE
 from fbo_flower.space.space import SearchSpace
-
-State = TypeVar("State")
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "framework": ("co-kg", "barycenter-qkg", "no-collaboration", "data-communication"),
@@ -64,7 +62,7 @@ BETAS: dict[str, Callable[[int], float]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoKGOptions(Algorithm[State]):
+class CoKGOptions(Algorithm["CoKGState"]):
     """The options of Co-KG and its comparators.
 
     Parameters
@@ -314,29 +312,17 @@ class Found(Content):
 
 @dataclass(frozen=True)
 class SharedPrior:
-    """What all agents share after the warm-up: prior, noise, units and pivots.
+    """What all agents share after the warm-up: prior, noise, units and pivots."""
 
-    Parameters
-    ----------
-    version : counted from 1; posteriors under another version are in other coordinates
-    hyperparameters : hyperparameters of the shared prior, for standardised values
-    shift, scale : a transformed value `t` is standardised to `(t - shift) / scale`
-    pivots : `(r, D)`, the points at which agents report their posteriors
-    """
-
-    version: int
-    hyperparameters: gp.Hyperparameters
-    shift: float
+    version: int  # counted from 1; posteriors under another version are in other coordinates
+    hyperparameters: gp.Hyperparameters  # for standardised values
+    shift: float  # a transformed value `t` is standardised to `(t - shift) / scale`
     scale: float
+    # `(r, D)`, the points at which agents report their posteriors
     pivots: Array = field(default_factory=lambda: np.empty((0, 0)))
 
     def frame(
-        self,
-        options: CoKGOptions[Any],
-        space: SearchSpace,
-        added: Array | None = None,
-        *,
-        chosen: bool = False,
+        self, options: CoKGOptions, space: SearchSpace, added: Array | None = None, *, chosen: bool = False
     ) -> Frame:
         """Return the point set, with `added (K, D)` appended, in the coordinates of this prior.
 
@@ -364,7 +350,7 @@ class SharedPrior:
 
 @lru_cache(maxsize=8)
 def _frame(
-    options: CoKGOptions[Any], space: SearchSpace, theta: bytes, pivots: bytes | None, added: bytes
+    options: CoKGOptions, space: SearchSpace, theta: bytes, pivots: bytes | None, added: bytes
 ) -> Frame:
     """Return a frame; hyperparameters, pivots and added points are bytes, the key of the cache."""
     hyperparameters = gp.Hyperparameters.from_array(options.kernel, np.frombuffer(theta))
@@ -376,17 +362,12 @@ def _frame(
 
 @dataclass(frozen=True)
 class WarmUp:
-    """An agent's statistics of its own observations, from which the shared prior is computed.
+    """An agent's statistics of its own observations, from which the shared prior is computed."""
 
-    Parameters
-    ----------
-    moments : `(3,)`, number, mean and standard deviation of its transformed values
-    theta : `(F + 2,)`, logarithms of its hyperparameters, for transformed values; None if it has none
-    log_likelihoods : `(G,)`, on the grid of `surrogates.shared_hyperparameters`; None if it has none
-    """
-
-    moments: Array
+    moments: Array  # `(3,)`: number, mean and standard deviation of its transformed values
+    # `(F + 2,)`, logarithms of its hyperparameters, for transformed values; None if it has none
     theta: Array | None = None
+    # `(G,)`, on the grid of `surrogates.shared_hyperparameters`; None if it has none
     log_likelihoods: Array | None = None
 
     def to_sums(self) -> Found:
@@ -406,88 +387,59 @@ class WarmUp:
 
 @dataclass(frozen=True)
 class WhitenedPosterior:
-    """An agent's posterior, in whitened coordinates.
+    """An agent's posterior, in whitened coordinates."""
 
-    Parameters
-    ----------
-    version : version of the shared prior under which it was reported
-    round : round in which it was reported
-    mean, covariance : `(r,)` and `(r, r)`
-    increment : the precision and shift that its observations add to the prior, if the agent reported these
-    """
-
-    version: int
-    round: int
-    mean: Array
-    covariance: Array
+    version: int  # version of the shared prior under which it was reported
+    round: int  # round in which it was reported
+    mean: Array  # `(r,)`
+    covariance: Array  # `(r, r)`
+    # the precision and shift that its observations add to the prior, if the agent reported these
     increment: Increment | None = None
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The point that the server would return after a round.
-
-    Parameters
-    ----------
-    round : the round
-    agent : the agent whose posterior mean has this maximum; "" for the central model
-    point : `(D,)`
-    value : posterior mean at the point, standardised
-    """
+    """The point that the server would return after a round."""
 
     round: int
-    agent: str
-    point: Array
-    value: float
+    agent: str  # the agent whose posterior mean has this maximum; "" for the central model
+    point: Array  # `(D,)`
+    value: float  # posterior mean at the point, standardised
 
 
 @dataclass(frozen=True)
 class CoKGState:
-    """The server's state.
-
-    Parameters
-    ----------
-    space, progress : the search space; every agent's next trial
-    warm_ups : agent -> the statistics of its warm-up, or of its last estimate of hyperparameters
-    setting : the shared prior; None before the first report of a warm-up
-    settled : round in which the first shared prior was sent
-    round, last_answered : last round with tasks, and the last one in which some agent answered
-    versions : agent -> version of the shared prior in its last task, 0 without one
-    under_way : without a barrier, the points `(D,)` that other agents are evaluating; else None
-    fitting : whether agents are asked for new hyperparameters in this round
-    posteriors : agent -> its last posterior
-    histories : agent -> the trials that it disclosed to the algorithm ("data-communication")
-    start : `(k, k)`, the barycenter of the last round, from which the next iteration starts
-    refined : `(K, D)`, points added around the best one
-    renewals : how often these points were renewed
-    recommended : the recommendation after every round
-    agreement : rounds in which agreement was tested, with a p-value per agent
-    evidence : rounds, with the least log Bayes factor of an agent for sharing the others' objective; for
-        `central = "auto"`
-    finished : agent -> the maximiser of its posterior mean `(D,)` and the mean there, as it reported
-    asked_to_recommend : agents that were asked for their maximiser at the end
-    """
+    """The server's state."""
 
     space: SearchSpace
-    progress: Progress = field(default_factory=Progress)
+    progress: Progress = field(default_factory=Progress)  # every agent's next trial
+    # agent -> the statistics of its warm-up, or of its last estimate of hyperparameters
     warm_ups: Mapping[str, WarmUp] = field(default_factory=dict)
-    setting: SharedPrior | None = None
-    settled: int = 0
-    round: int = 0
-    last_answered: int = 0
+    setting: SharedPrior | None = None  # the shared prior; None before the first report of a warm-up
+    settled: int = 0  # round in which the first shared prior was sent
+    round: int = 0  # last round with tasks
+    last_answered: int = 0  # last round in which some agent answered
+    # agent -> version of the shared prior in its last task, 0 without one
     versions: Mapping[str, int] = field(default_factory=dict)
+    # without a barrier, the points `(D,)` that other agents are evaluating; else None
     under_way: tuple[Array, ...] | None = None
-    fitting: bool = False
-    posteriors: Mapping[str, WhitenedPosterior] = field(default_factory=dict)
+    fitting: bool = False  # whether agents are asked for new hyperparameters in this round
+    posteriors: Mapping[str, WhitenedPosterior] = field(default_factory=dict)  # agent -> its last posterior
+    # agent -> the trials that it disclosed to the algorithm ("data-communication")
     histories: Mapping[str, History] = field(default_factory=dict)
+    # `(k, k)`, the barycenter of the last round, from which the next iteration starts
     start: Array | None = None
-    refined: Array | None = None
-    renewals: int = 0
-    recommended: tuple[Recommendation, ...] = ()
+    refined: Array | None = None  # `(K, D)`, points added around the best one
+    renewals: int = 0  # how often these points were renewed
+    recommended: tuple[Recommendation, ...] = ()  # the recommendation after every round
+    # rounds in which agreement was tested, with a p-value per agent
     agreement: tuple[tuple[int, Mapping[str, float]], ...] = ()
+    # rounds, with the least log Bayes factor of an agent for sharing the others' objective; for `central =
+    # "auto"`
     evidence: tuple[tuple[int, float], ...] = ()
+    # agent -> the maximiser of its posterior mean `(D,)` and the mean there, as it reported
     finished: Mapping[str, tuple[Array, float]] = field(default_factory=dict)
-    asked_to_recommend: tuple[str, ...] = ()
+    asked_to_recommend: tuple[str, ...] = ()  # agents that were asked for their maximiser at the end
 
     def known(self, stale: str, agents: Sequence[str] | None = None) -> dict[str, WhitenedPosterior]:
         """Return the posteriors, of some agents or of all, that are under the present shared prior.

@@ -39,9 +39,11 @@ from fbo_flower.algorithms.records import AgentState, Array, BoolArray, Query, T
 from fbo_flower.algorithms.requests import Condition, Draws, Fit, Session, Steps
 from fbo_flower.algorithms.search import searching
 from fbo_flower.algorithms.several_at_once import believed
+from fbo_flower.numerics.acquisition import stopping
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement, Goal, feasible, in_units
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
+from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, transform
 
@@ -51,6 +53,9 @@ PRIORS = fitting.Priors(lengthscale_stddev=0.85, noise_centre=1e-4)  # measured,
 # LogNormal(-4, 1), and the mean .037 of Optuna's Gamma(1.1, 30). Both use one prior for all objectives.
 NOISY_PRIORS = fitting.Priors(lengthscale_stddev=0.85, noise_centre=3e-2, noise_stddev=1.5)
 EVIDENT_NOISE = 1e-2  # noise variance from which on the largest value is not taken for the best
+NO_GAIN, ENDED = "no gain", "search.ended"  # a value of `stop_when`, and a name in an agent's state
+LEAST_TRIALS, NUM_SAMPLED = 10, 2048  # before a search may end; points at which the bound is computed
+LEAST_NOISE = 0.01  # that counts for a search's end, in standard deviations of its values
 _KEPT: dict[int, tuple[weakref.ref[Array], dict[Hashable, Any]]] = {}
 State = TypeVar("State")
 
@@ -83,18 +88,23 @@ class EIOptions(Algorithm[State]):
     min_distance : smallest distance to an earlier point, in the unit cube of features; 0 allows repeats
     num_candidates : points spread over the search space from which the maximisation starts; points around the
         incumbent are added
+    stop_when : "no gain": an agent ends its search after 10 trials or more, when what it can still gain is
+        less than the noise of its model, or than a hundredth of the values' standard deviation, see
+        `acquisition.stopping`. It does not with several objectives. "": all agents go on
     """
 
     num_initial: int = 3
     y_transform: str = "winsorise"
     min_distance: float = 1e-3
     num_candidates: int = 256
+    stop_when: str = ""
 
     def __post_init__(self) -> None:
         check_number("num_initial", self.num_initial, 1, 10_000, integer=True)
         check_choice("y_transform", self.y_transform, Y_TRANSFORMS)
         check_number("min_distance", self.min_distance, 0, 1)
         check_number("num_candidates", self.num_candidates, 2, 2**16, integer=True)
+        check_choice("stop_when", self.stop_when, ("", NO_GAIN))
 
 
 @dataclass(frozen=True)
@@ -134,7 +144,33 @@ class LocalEI(EIOptions[State]):
             agent_state = agent_state.learn(outcome)
             if fitted is not None:
                 agent_state = agent_state.write(hyperparameters=fitted)
+        if self.stop_when and agent_state.history.num_succeeded >= LEAST_TRIALS:
+            rng = draws("stop", agent_state.next_trial)
+            ends = yield from self.has_no_gain(task, agent_state, rng)
+            agent_state = agent_state.write(**{ENDED: np.array([ends])})
         return agent_state
+
+    def has_ended(self, agent_state: AgentState) -> bool:
+        return bool(self.stop_when) and bool(np.any(agent_state.arrays.get(ENDED, False)))
+
+    def has_no_gain(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Steps[bool]:
+        """Return whether the bound on what is left to gain is below the noise."""
+        space, history, objectives = agent_state.space, agent_state.history, agent_state.aims.objectives
+        if len(objectives) > 1:
+            return False
+        model = yield from self.model(task, agent_state)
+        sampled = space.snap(sobol(NUM_SAMPLED, space.dimension, rng))
+        z = space.features(np.concatenate([sampled, model.centres, history.points]))
+        kind: Any = type(model.improvement)
+        found = kind.stacked([model.improvement]).moments(z[None])[:2]
+        mean, stddev = (part.reshape(-1, len(z)) for part in found)
+        least = np.full(1, -np.inf)
+        if isinstance(model.improvement, FeasibleImprovement):
+            least = model.improvement.goal.least
+        factor = stopping.confidence(len(history), space.dimension)
+        gain = stopping.left_to_gain(mean, stddev, len(history), least, factor)
+        noise_variance = np.exp(np.atleast_2d(model.fitted)[0, -1])
+        return bool(gain < max(np.sqrt(noise_variance), LEAST_NOISE))
 
     def is_random(self, task: Task, agent_state: AgentState) -> bool:
         """Return whether the next point is a random one: in the initial design, and before a success."""
@@ -183,7 +219,7 @@ class LocalEI(EIOptions[State]):
     def model(self, task: Task, agent_state: AgentState) -> Steps[Model]:
         """Return the agent's model, fitted to its observations."""
         if agent_state.history.outputs is not None:
-            return (yield from self._model_of_outputs(agent_state))
+            return (yield from self.model_of_outputs(task, agent_state))
         x, y = self.observations(agent_state)
         hyperparameters = yield fit_of(agent_state, x, y)
         process = yield Condition(x, y, hyperparameters)
@@ -191,14 +227,16 @@ class LocalEI(EIOptions[State]):
         none = np.empty((0, agent_state.space.dimension))
         return Model(improvement, y, process.means, hyperparameters.to_array(), none)
 
-    def _model_of_outputs(self, agent_state: AgentState) -> Steps[Model]:
-        x, ys, least, start = self.outputs(agent_state)
-        fits, processes = [], []
+    def model_of_outputs(self, task: Task, agent_state: AgentState) -> Steps[Model]:
+        """Return the agent's model of several outputs."""
+        x, ys, least, start = self.outputs_for(task, agent_state)
+        processes, at_own, fits = [], [], []
         for output, y in enumerate(ys):
-            fits.append((yield fit_of(agent_state, x, y, output=output)))
-        for y, fitted in zip(ys, fits, strict=True):
-            processes.append(GuidedImprovement((yield Condition(x, y, fitted)), 0.0))
-        means = np.array([process.process.means for process in processes])
+            process, own, fitted = yield from self.process(task, agent_state, output, x, y)
+            processes.append(process)
+            at_own.append(own)
+            fits.append(fitted)
+        means = np.array(at_own)
         objectives = range(len(agent_state.aims.objectives))
         improvement = FeasibleImprovement(tuple(processes), Goal.of(means, objectives, least, start))
         holds = feasible(means, least)
@@ -207,8 +245,19 @@ class LocalEI(EIOptions[State]):
             front = np.flatnonzero(holds)[non_dominated(means[list(objectives)].T[holds])]
         else:  # the nearest to holding them
             ranks, front = -np.maximum(least[:, None] - means, 0.0).sum(axis=0), np.empty(0, dtype=np.int64)
-        theta = np.array([fitted.to_array() for fitted in fits])
-        return Model(improvement, ys, ranks, theta, agent_state.history.points[front])
+        return Model(improvement, ys, ranks, np.array(fits), agent_state.history.points[front])
+
+    def outputs_for(self, task: Task, agent_state: AgentState) -> tuple[Array, Array, Array, Array]:
+        """Return `outputs` in the units of the model for a task."""
+        return self.outputs(agent_state)
+
+    def process(
+        self, task: Task, agent_state: AgentState, output: int, x: Array, y: Array
+    ) -> Steps[tuple[GuidedImprovement, Array, Array]]:
+        """Return the process of an output, its means `(n,)` at own points, and the fitted `theta`."""
+        fitted = yield fit_of(agent_state, x, y, output=output)
+        process = yield Condition(x, y, fitted)
+        return GuidedImprovement(process, 0.0), process.means, fitted.to_array()
 
     def step(
         self, task: Task, agent_state: AgentState, rng: np.random.Generator
@@ -294,6 +343,8 @@ def _in_units_of(number: float, values: Array, y: Array) -> float:
     These are never raised to a fence, so for "winsorise" and "standardise" the line is exact. NaN if they are
     equal.
     """
+    if not len(values):
+        return math.nan
     order = np.argsort(values, kind="stable")
     middle, top = order[len(order) // 2], order[-1]
     if values[top] == values[middle]:

@@ -98,50 +98,33 @@ class Message(Content):
 
 @dataclass(frozen=True)
 class Collection:
-    """The sampled agents of the next release, and their messages so far.
+    """The sampled agents of the next release, and their messages so far."""
 
-    Parameters
-    ----------
-    shares : sampled agent that is present -> `phi_n (P,)`, its weight in the sum of every region
-    largest : `max_n ||phi_n||` over all registered agents, sampled or not, present or not
-    messages : agent -> its clipped message `(M,)`
-    total : `(P, M)`, the sum of weights times messages, if it came as a secure sum
-    """
-
+    # sampled agent that is present -> `phi_n (P,)`, its weight in the sum of every region
     shares: Mapping[str, Array] = field(default_factory=dict)
-    largest: float = 0.0
-    messages: Mapping[str, Array] = field(default_factory=dict)
-    total: Array | None = None
+    largest: float = 0.0  # `max_n ||phi_n||` over all registered agents, sampled or not, present or not
+    messages: Mapping[str, Array] = field(default_factory=dict)  # agent -> its clipped message `(M,)`
+    total: Array | None = None  # `(P, M)`, the sum of weights times messages, if it came as a secure sum
 
 
 @dataclass(frozen=True)
 class DPFTSState:
-    """The server's state.
-
-    Parameters
-    ----------
-    space, progress : the search space; every agent's next trial
-    features : the shared random features
-    regions : registered agent -> the region of its initial design; also of agents that are not present
-    collection : messages for the next release; None: no release is being prepared
-    weights : `(P, M)`, the last release; None before the first
-    num_releases : releases made so far
-    num_messages : agent -> how often it was asked for a message
-    spent : whether the privacy budget did not allow a release that was due
-    sent : agent -> trial and advice of its last task, so that a lost task is sent again unchanged
-    drawn : results of the secret draws for the next `ask`; None: they have not been made
-    """
+    """The server's state."""
 
     space: SearchSpace
-    features: rff.RandomFeatures
-    progress: Progress = field(default_factory=Progress)
+    features: rff.RandomFeatures  # the shared random features
+    progress: Progress = field(default_factory=Progress)  # every agent's next trial
+    # registered agent -> the region of its initial design; also of agents that are not present
     regions: Mapping[str, int] = field(default_factory=dict)
-    collection: Collection | None = None
-    weights: Array | None = None
-    num_releases: int = 0
+    collection: Collection | None = None  # messages for the next release; None: no release is being prepared
+    weights: Array | None = None  # `(P, M)`, the last release; None before the first
+    num_releases: int = 0  # releases made so far
+    # agent -> how often it was asked for a message
     num_messages: Mapping[str, int] = field(default_factory=dict)
-    spent: bool = False
+    spent: bool = False  # whether the privacy budget did not allow a release that was due
+    # agent -> trial and advice of its last task, so that a lost task is sent again unchanged
     sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
+    # results of the secret draws for the next `ask`; None: they have not been made
     drawn: Mapping[str, AnyArray] | None = None
 
 

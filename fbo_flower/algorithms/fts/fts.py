@@ -84,32 +84,25 @@ class Message(Content):
 
 @dataclass(frozen=True)
 class State:
-    """The server's state.
-
-    Parameters
-    ----------
-    space, progress : the search space; every agent's next trial
-    features : the shared random features; None until their lengthscale is chosen
-    messages : agent -> its latest `omega (M,)`
-    answered : agents that were asked for a message and replied
-    used : target -> agents whose message it has used (with `communication = "once"`)
-    advised : target -> points `(k, D)` that it was told to evaluate (with `advice = "portfolio"`)
-    has_messages : targets that store the messages (with `advice = "mixture"`, `communication = "once"`)
-    sent : target -> trial and advice of its last task, so that a lost task is sent again unchanged
-    log_likelihoods : agent -> `(L,)`, log marginal likelihood of each lengthscale of the grid
-    attendance : who took part in which rounds, to know the agents that have left
-    """
+    """The server's state."""
 
     space: SearchSpace
-    progress: Progress = field(default_factory=Progress)
+    progress: Progress = field(default_factory=Progress)  # every agent's next trial
+    # the shared random features; None until their lengthscale is chosen
     features: rff.RandomFeatures | None = None
-    messages: Mapping[str, Array] = field(default_factory=dict)
-    answered: frozenset[str] = frozenset()
+    messages: Mapping[str, Array] = field(default_factory=dict)  # agent -> its latest `omega (M,)`
+    answered: frozenset[str] = frozenset()  # agents that were asked for a message and replied
+    # target -> agents whose message it has used (with `communication = "once"`)
     used: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # target -> points `(k, D)` that it was told to evaluate (with `advice = "portfolio"`)
     advised: Mapping[str, Array] = field(default_factory=dict)
+    # targets that store the messages (with `advice = "mixture"`, `communication = "once"`)
     has_messages: frozenset[str] = frozenset()
+    # target -> trial and advice of its last task, so that a lost task is sent again unchanged
     sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
+    # agent -> `(L,)`, log marginal likelihood of each lengthscale of the grid
     log_likelihoods: Mapping[str, Array] = field(default_factory=dict)
+    # who took part in which rounds, to know the agents that have left
     attendance: senders.RoundsPresent = field(default_factory=senders.RoundsPresent)
 
 

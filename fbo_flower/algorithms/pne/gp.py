@@ -31,8 +31,6 @@ from fbo_flower.algorithms.bandits.base import (
     Evaluations,
     in_order,
     once_per_state,
-    symmetric,
-    triangle,
     with_outcome,
 )
 from fbo_flower.algorithms.messages import Content, real, whole
@@ -53,6 +51,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session
 from fbo_flower.errors import WireError
+from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
 from fbo_flower.numerics.aggregation import shared_mean
 from fbo_flower.numerics.aggregation.shared_mean import (
     LENGTHSCALES,
@@ -69,7 +68,7 @@ from fbo_flower.space.space import SearchSpace
 MAX_AGENTS = 10**5  # in a task
 SHARING = sum(residual < 1.0 for residual in RESIDUALS)  # residuals with which agents share something
 
-_COLUMNS = ("values", "trials", "counts", "spans", "deviations")  # of an outcome, a row for each point
+COLUMNS = ("values", "trials", "counts", "spans", "deviations")  # of an outcome, a row for each point
 _PLACES = max(len(LENGTHSCALES), len(NOISES), len(RESIDUALS)) - 1
 
 
@@ -79,7 +78,7 @@ def _weights(algorithm: object, space: SearchSpace) -> int:
 
 
 def _triangle(algorithm: object, space: SearchSpace) -> int:
-    """Return the number of entries in the upper triangle of a precision."""
+    """Return the number of entries in a packed precision."""
     size = _weights(algorithm, space)
     return size * (size + 1) // 2
 
@@ -154,12 +153,7 @@ class Observations:
             rows.append(int(place[0]) if len(place) else len(points) - 1)
         pulls = self.pulls.joined(Pulls.read({}, "", len(points) - len(self.points)))
         for k, row in enumerate(rows):
-            one = replace(
-                outcome,
-                **{
-                    n: getattr(outcome, n)[[k]] for n in ("values", "trials", "counts", "spans", "deviations")
-                },
-            )
+            one = replace(outcome, **{name: getattr(outcome, name)[[k]] for name in COLUMNS})
             pulls = with_outcome(pulls, [row], one)
         return Observations(points, pulls)
 
@@ -192,8 +186,8 @@ def model(setting: AnyArray, dim: int, residual: float) -> Model:
 
 
 def unpacked(precision: AnyArray, response: AnyArray) -> Evidence:
-    """Return evidence about the shared function from the upper triangle of its precision."""
-    return Evidence(symmetric(precision, len(response)), floats(response), 0.0)
+    """Return evidence about the shared function from the packed precision."""
+    return Evidence(unpack_symmetric(floats(precision), len(response)), floats(response), 0.0)
 
 
 def belief(agent_state: AgentState, seen: Observations) -> Belief | None:
@@ -209,28 +203,21 @@ def belief(agent_state: AgentState, seen: Observations) -> Belief | None:
 
 @dataclass(frozen=True)
 class GPState(BanditState):
-    """The server's state, besides what `BanditState` has.
+    """The server's state, besides what `BanditState` has."""
 
-    Parameters
-    ----------
-    dim, design_seed : of the study
-    target : pulls that every agent makes before the next exchange
-    exchange : number of the exchange that is open
-    reports : agent -> arrays of its report for the open exchange
-    scale : mean and standard deviation of the design's values; None: not known yet
-    setting : places of lengthscale and noise, for the evidence that agents send next
-    chosen : places of lengthscale, noise and residual, to which `sent` belongs
-    sent : agent -> its precisions and responses of the last exchange, for the chosen residual
-    """
-
-    dim: int
+    dim: int  # `D`
     design_seed: int
-    target: int
-    exchange: int = 0
+    target: int  # pulls that every agent makes before the next exchange
+    exchange: int = 0  # number of the exchange that is open
+    # agent -> arrays of its report for the open exchange
     reports: Mapping[str, Mapping[str, AnyArray]] = field(default_factory=dict)
+    # mean and standard deviation of the design's values; None: not known yet
     scale: tuple[float, float] | None = None
+    # places of lengthscale and noise, for the evidence that agents send next
     setting: tuple[int, int] | None = None
+    # places of lengthscale, noise and residual, to which `sent` belongs
     chosen: tuple[int, int, int] | None = None
+    # agent -> its precisions and responses of the last exchange, for the chosen residual
     sent: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
 
 
@@ -394,7 +381,7 @@ class GPPNE(BatchedBandit[GPState]):
         return replace(
             told,
             likelihoods=likelihoods,
-            precision=np.array([triangle(e.precision) for e in found[:SHARING]]),
+            precision=np.array([pack_symmetric(e.precision) for e in found[:SHARING]]),
             response=np.array([e.response for e in found[:SHARING]]),
             misfit=np.array([e.misfit for e in found]),
         ).payload

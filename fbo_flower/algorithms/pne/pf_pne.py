@@ -94,34 +94,26 @@ class Means(Evaluations):
 
 @dataclass(frozen=True)
 class PNEState(BanditState):
-    """The server's state, besides what `BanditState` has.
+    """The server's state, besides what `BanditState` has."""
 
-    Parameters
-    ----------
-    dim : `D`
-    depth, active : `h` of stage 1, and `K^h`, ascending
-    wanted : pulls of each active cell that every agent has to make at this depth
-    reports : agent -> means and counts of the active cells, over all its pulls at this depth
-    shared : survivors of stage 1 with their statistics, depth after depth
-    stage_two : whether stage 1 is over
-    synced : agent -> how many rows of `shared` it has received
-    spent : agent -> trials that it made at this depth, failed ones included
-    failed : agent -> how many of these failed
-    merged : the secure sum of this depth, turned into statistics over all agents; None: there is none yet
-    skipped : whether the secure sum of this depth failed, so that none of its cells is eliminated
-    """
-
-    dim: int
-    depth: int = 0
-    active: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    dim: int  # `D`
+    depth: int = 0  # `h` of stage 1
+    active: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))  # `K^h`, ascending
+    # pulls of each active cell that every agent has to make at this depth
     wanted: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    # agent -> means and counts of the active cells, over all its pulls at this depth
     reports: Mapping[str, tuple[Array, IntArray]] = field(default_factory=dict)
+    # survivors of stage 1 with their statistics, depth after depth
     shared: Survivors = field(default_factory=lambda: Survivors.read({}, ""))
-    stage_two: bool = False
+    stage_two: bool = False  # whether stage 1 is over
+    # agent -> how many rows of `shared` it has received
     synced: Mapping[str, int] = field(default_factory=dict)
+    # agent -> trials that it made at this depth, failed ones included
     spent: Mapping[str, int] = field(default_factory=dict)
-    failed: Mapping[str, int] = field(default_factory=dict)
+    failed: Mapping[str, int] = field(default_factory=dict)  # agent -> how many of these failed
+    # the secure sum of this depth, turned into statistics over all agents; None: there is none yet
     merged: elimination.Merged | None = None
+    # whether the secure sum of this depth failed, so that none of its cells is eliminated
     skipped: bool = False
 
 
@@ -516,9 +508,9 @@ class PFPNE(PhasedPNE):
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Algorithm[Any]:
         """Build the variant that the options name."""
-        variants: dict[object, type[Algorithm[Any]]] = {"racing": RacingPNE, "gp": GPPNE}
-        if options.get("variant") in variants:
-            return variants[options["variant"]].from_options(options)
+        for kind in (RacingPNE, GPPNE):
+            if options.get("variant") == kind.variant:
+                return kind.from_options(options)
         return super().from_options(options)
 
     def transition(self) -> int:

@@ -184,27 +184,17 @@ def _search(agent_state: AgentState, options: RacingOptions) -> RacingSearch | N
 
 @dataclass(frozen=True)
 class RacingState(BanditState):
-    """The server's state, besides what `BanditState` has.
+    """The server's state, besides what `BanditState` has."""
 
-    Parameters
-    ----------
-    gathering : statistics of all finished batches; copied before it is changed
-    depth, index : cells of the present batch, `(n,)`
-    rows : the agents of the gathering's rows
-    heard : agent -> means and counts of the present batch, and how many of its pulls are still to be made
-    pulls_requested : pulls of one agent in all batches together
-    shared : the result of stage 1; None until its end
-    synced : agents that have received `shared`
-    """
-
-    gathering: Gathering
-    depth: IntArray
+    gathering: Gathering  # statistics of all finished batches; copied before it is changed
+    depth: IntArray  # cells of the present batch, `(n,)`
     index: IntArray
-    rows: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()  # the agents of the gathering's rows
+    # agent -> means and counts of the present batch, and how many of its pulls are still to be made
     heard: Mapping[str, tuple[Array, IntArray, int]] = field(default_factory=dict)
-    pulls_requested: int = 0
-    shared: StageOneResult | None = None
-    synced: tuple[str, ...] = ()
+    pulls_requested: int = 0  # pulls of one agent in all batches together
+    shared: StageOneResult | None = None  # the result of stage 1; None until its end
+    synced: tuple[str, ...] = ()  # agents that have received `shared`
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ answered refuse the model. A failed trial uses up its round and counts as the wo
 model of losses; its model is neither on the front nor shipped. Sites that are present at registration take
 part; they may leave and return.
 
-The sites' part is in `site.py`, the methods' use of losses in `methods.py`.
+The sites' part is in `site.py`, the methods' use of losses in `state.py`.
 
 [Sun2019] Sun, Bommert, Pfisterer, Rahnenfuehrer, Lang, Bischl. High dimensional restrictive federated model
 selection with multi-objective Bayesian optimization over shifted distributions. 2019 (arXiv 1902.08999).
@@ -263,9 +263,8 @@ class RFMS(Sites[RFMSState]):
     ) -> tuple[RFMSState, dict[str, Task]]:
         """Send one of the selected models to all sites that have not judged it yet."""
         if state.final is None:
-            state = replace(
-                state, final=tuple(t for t in self._selected(state) if t in state.models), unjudged=None
-            )
+            kept = tuple(t for t in self._selected(state) if t in state.models)
+            state = replace(state, final=kept, unjudged=None)
         assert state.final is not None
         sites = [agent for agent in present if agent in (state.openbox, *state.curators, *state.lockboxes)]
         manifest = np.array([digest(state.models[t]) for t in state.final], dtype=np.uint8).reshape(-1, 32)
@@ -352,16 +351,7 @@ def _recommendations(state: RFMSState, shipped: int) -> dict[str, tuple[Array, f
 
 
 def _row(trial: int, agent: str, role: str, split: str, answer: SiteReply) -> dict[str, object]:
-    return {
-        "agent": agent,
-        "role": role,
-        "trial": trial,
-        "split": split,
-        "loss": answer.loss,
-        "num_rows": answer.num_rows,
-        "failure": answer.failure,
-        "epsilon": answer.epsilon,
-    }
+    return {"agent": agent, "role": role, "trial": trial, "split": split, **vars(answer)}
 
 
 def _role(state: RFMSState, agent: str) -> str:

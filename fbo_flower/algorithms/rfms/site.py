@@ -128,18 +128,11 @@ class Sites(Algorithm[State]):
         rows = outcome.measures.get("num_rows", np.zeros(len(outcome.values))).astype(np.int64)
         spent = {"epsilon": outcome.measures["epsilon"]} if "epsilon" in outcome.measures else {}
         if task.phase is Phase.FINISH:
-            manifest = np.asarray(task.arrays["manifest"])
-            return agent_state.write(
-                **{
-                    "manifest": manifest,
-                    "final.trials": _extended(
-                        agent_state, "final.trials", np.array([task.trial], dtype=np.int64)
-                    ),
-                    "final.losses": _extended(agent_state, "final.losses", -outcome.values),
-                    "final.rows": _extended(agent_state, "final.rows", rows),
-                    **{f"final.{name}": epsilon for name, epsilon in spent.items()},
-                }
-            )
+            trials = np.array([task.trial], dtype=np.int64)
+            new = {"final.trials": trials, "final.losses": -outcome.values, "final.rows": rows}
+            kept = {name: _extended(agent_state, name, more) for name, more in new.items()}
+            kept |= {f"final.{name}": epsilon for name, epsilon in spent.items()}
+            return agent_state.write(manifest=np.asarray(task.arrays["manifest"]), **kept)
         before = np.zeros(len(agent_state.history) - len(agent_state.arrays.get("rows", ())), dtype=np.int64)
         agent_state = agent_state.learn(outcome).write(
             rows=_extended(agent_state, "rows", np.concatenate([before, rows])), **spent
@@ -164,10 +157,8 @@ class Sites(Algorithm[State]):
         return Payload(self._model(task, agent_state), self._loss(task, agent_state))
 
     def _model(self, task: Task, agent_state: AgentState) -> dict[str, AnyArray]:
-        if (
-            task.phase is not Phase.TRAIN
-            or not np.isfinite(agent_state.history.select(task.trial, task.end).values).all()
-        ):
+        values = agent_state.history.select(task.trial, task.end).values
+        if task.phase is not Phase.TRAIN or not np.isfinite(values).all():
             return {}
         if task.trial not in agent_state.arrays["model_trial"]:
             raise WireError(

@@ -60,42 +60,28 @@ class Trial:
 
 @dataclass(frozen=True)
 class RFMSState:
-    """The server's state.
-
-    Parameters
-    ----------
-    space, openbox, curators, lockboxes : the search space and the sites by role
-    design : `(n, D)`, configurations drawn at the start
-    trials : finished configurations; the index is the trial id
-    answers : trial -> curator -> its answer on its inbag rows
-    asked : curators that were asked in this half-round
-    owed : curator -> trials that it was asked for and did not answer, since its last reply
-    models : trial -> packed model; dominated ones are dropped
-    point : `(D,)`, configuration that the openbox is asked for; None: none
-    unjudged : trial whose model no curator has judged yet; None: none
-    round : last round in which the openbox was asked
-    attempts : how often the sites were asked for `point` or `unjudged`
-    final : trials whose models are judged at the end; None before the end
-    final_step : number of exchanges of the phase FINISH so far
-    final_answers : trial -> site -> its answer on its outbag rows
-    """
+    """The server's state."""
 
     space: SearchSpace
     openbox: str
     curators: tuple[str, ...]
     lockboxes: tuple[str, ...]
-    design: Array
-    trials: tuple[Trial, ...] = ()
+    design: Array  # `(n, D)`, configurations drawn at the start
+    trials: tuple[Trial, ...] = ()  # finished configurations; the index is the trial id
+    # trial -> curator -> its answer on its inbag rows
     answers: Mapping[int, Mapping[str, SiteReply]] = field(default_factory=dict)
-    asked: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()  # curators that were asked in this half-round
+    # curator -> trials that it was asked for and did not answer, since its last reply
     owed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    # trial -> packed model; dominated ones are dropped
     models: Mapping[int, AnyArray] = field(default_factory=dict)
-    point: Array | None = None
-    unjudged: int | None = None
-    round: int = 0
-    attempts: int = 0
-    final: tuple[int, ...] | None = None
-    final_step: int = 0
+    point: Array | None = None  # `(D,)`, configuration that the openbox is asked for; None: none
+    unjudged: int | None = None  # trial whose model no curator has judged yet; None: none
+    round: int = 0  # last round in which the openbox was asked
+    attempts: int = 0  # how often the sites were asked for `point` or `unjudged`
+    final: tuple[int, ...] | None = None  # trials whose models are judged at the end; None before the end
+    final_step: int = 0  # number of exchanges of the phase FINISH so far
+    # trial -> site -> its answer on its outbag rows
     final_answers: Mapping[int, Mapping[str, SiteReply]] = field(default_factory=dict)
 
     @property
@@ -235,20 +221,12 @@ GUESSING = 0.5  # misclassification rate of guessing between two classes
 
 @dataclass(frozen=True)
 class Method:
-    """A method with the options that it reads; see `RFMS`.
+    """A method with the options that it reads; see `RFMS`."""
 
-    Parameters
-    ----------
-    name : one of `METHODS`
-    alpha : of "fso"
-    reference : reference point of "ehvi", one of `REFERENCES`
-    incumbent : of "lso", "fso" and "fmo", one of `proposals.INCUMBENTS`
-    """
-
-    name: str
-    alpha: float
-    reference: str = "front"
-    incumbent: str = "mean"
+    name: str  # one of `METHODS`
+    alpha: float  # of "fso"
+    reference: str = "front"  # reference point of "ehvi", one of `REFERENCES`
+    incumbent: str = "mean"  # of "lso", "fso" and "fmo", one of `proposals.INCUMBENTS`
 
     def combined(self, losses: Array) -> Array:
         """Return the method's objective, `(n,)`; for a method with two objectives, their mean [Eq. 4].

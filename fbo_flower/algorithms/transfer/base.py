@@ -61,18 +61,11 @@ from fbo_flower.space.space import SearchSpace
 
 @dataclass(frozen=True)
 class WeightPosterior:
-    """An agent's posterior over weights of the shared features: `omega ~ N(mean, sigma^2 inverse)`.
+    """An agent's posterior over weights of the shared features: `omega ~ N(mean, sigma^2 inverse)`."""
 
-    Parameters
-    ----------
-    mean : `nu (M,)`
-    inverse : `Sigma^-1`, its lower triangle row by row, `(M (M + 1) / 2,)`
-    incumbent : `(1,)`, the agent's best value; `(0,)` if it is not sent
-    """
-
-    mean: Array
-    inverse: Array
-    incumbent: Array
+    mean: Array  # `nu (M,)`
+    inverse: Array  # `Sigma^-1`, its lower triangle row by row, `(M (M + 1) / 2,)`
+    incumbent: Array  # `(1,)`, the agent's best value; `(0,)` if it is not sent
 
     @cached_property
     def digest(self) -> int:
@@ -85,26 +78,18 @@ class WeightPosterior:
 
 @dataclass(frozen=True)
 class TransferState:
-    """The server's state.
-
-    Parameters
-    ----------
-    space, progress : the search space; every agent's next trial
-    features : the shared random features
-    posteriors : agent -> the last posterior that it sent
-    answered : agents that were asked for a posterior and replied
-    has_features : agents that store the random features
-    stored : target -> digests of the posteriors that it stores
-    sent : target -> trial and arrays of its last task, so that a lost task is sent again unchanged
-    """
+    """The server's state."""
 
     space: SearchSpace
-    features: RandomFeatures
-    progress: Progress = field(default_factory=Progress)
+    features: RandomFeatures  # the shared random features
+    progress: Progress = field(default_factory=Progress)  # every agent's next trial
+    # agent -> the last posterior that it sent
     posteriors: Mapping[str, WeightPosterior] = field(default_factory=dict)
-    answered: frozenset[str] = frozenset()
-    has_features: frozenset[str] = frozenset()
+    answered: frozenset[str] = frozenset()  # agents that were asked for a posterior and replied
+    has_features: frozenset[str] = frozenset()  # agents that store the random features
+    # target -> digests of the posteriors that it stores
     stored: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    # target -> trial and arrays of its last task, so that a lost task is sent again unchanged
     sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
 
 
@@ -201,20 +186,12 @@ def _own(array: Array) -> Array:
 
 @dataclass(frozen=True)
 class Members:
-    """The other agents' surrogates that a target uses: `K` weight posteriors over shared features.
+    """The other agents' surrogates that a target uses: `K` weight posteriors over shared features."""
 
-    Parameters
-    ----------
-    features : the shared random features
-    means : `(K, M)`, the `nu_n`
-    inverses : `(K, M (M + 1) / 2)`, lower triangles of the `Sigma_n^-1`
-    incumbents : `(K,)`, best values; `(0,)` if they are not sent
-    """
-
-    features: rff.RandomFeatures
-    means: Array
-    inverses: Array
-    incumbents: Array
+    features: rff.RandomFeatures  # the shared random features
+    means: Array  # `(K, M)`, the `nu_n`
+    inverses: Array  # `(K, M (M + 1) / 2)`, lower triangles of the `Sigma_n^-1`
+    incumbents: Array  # `(K,)`, best values; `(0,)` if they are not sent
 
 
 def triangle(algorithm: Transfer, space: SearchSpace) -> int:

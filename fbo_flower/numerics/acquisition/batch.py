@@ -15,10 +15,7 @@ A central acquisition has two methods: `guess` estimates the value of every poin
 `values` computes the values of a few points. The search evaluates the points with the best guesses; on small
 sets these are all points.
 
-References
-----------
-[Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson. Collaborative Bayesian optimization via Wasserstein
-barycenters. 2025.
+[Zhan2025] Zhan et al. Collaborative Bayesian optimization via Wasserstein barycenters. 2025.
 [Wu2016] Wu, Frazier. The parallel knowledge gradient method for batch Bayesian optimization. NIPS 2016.
 """
 
@@ -48,20 +45,16 @@ class BatchAcquisition(Protocol):
     @property
     def num_points(self) -> int:
         """`S`."""
-        ...
 
     @property
     def num_agents(self) -> int:
         """`N`, the longest batch."""
-        ...
 
     def guess(self, design: IntArray, agent: int) -> Array:
         """Return estimates of `values` for all points, `(S,)`, up to an additive constant."""
-        ...
 
     def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
         """Return the value of the batch `design (n,)`, entry `agent` replaced by each candidate, `(C,)`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -73,23 +66,15 @@ class JointMaximum:
     index : `(N,)`, the agents' points
     value : `central + beta sum_n local_n(x_n)`
     central : the batch's value under the central acquisition
-    starts : final value of each start
-    updates : number of searches over one agent's points, in all starts
     """
 
     index: IntArray
     value: float
     central: float
-    starts: Array
-    updates: int
 
 
 def maximise_batch(
-    acquisition: BatchAcquisition,
-    local: Array,
-    beta: float,
-    num_starts: int,
-    rng: np.random.Generator,
+    acquisition: BatchAcquisition, local: Array, beta: float, num_starts: int, rng: np.random.Generator
 ) -> JointMaximum:
     """Maximise `acquisition(x) + beta sum_n local_n(x_n)` over batches of one point per agent.
 
@@ -117,16 +102,15 @@ def maximise_batch(
         ends.append(search.run(fixed))
     design, value = max(ends, key=lambda end: end[1])
     own = float(search.own[np.arange(num_agents), design].sum())
-    return JointMaximum(design, value, value - own, np.array([end[1] for end in ends]), search.updates)
+    return JointMaximum(design, value, value - own)
 
 
 class _Search:
-    """The moves of the search, and the number of searches over one agent's points."""
+    """The moves of the search."""
 
     def __init__(self, acquisition: BatchAcquisition, own: Array) -> None:
         self.acquisition, self.own = acquisition, own
         self.length = max(SHORTLIST * FEW // max(len(own), FEW), FEWEST)  # of a shortlist
-        self.updates = 0
 
     def run(self, fixed: IntArray) -> tuple[IntArray, float]:
         """Complete a batch greedily and improve it; return it with its value."""
@@ -153,7 +137,6 @@ class _Search:
 
     def shortlist(self, design: IntArray, agent: int) -> tuple[IntArray, Array]:
         """Return the points with the best guesses for an agent, best value first, and their values."""
-        self.updates += 1
         num_points, own = self.own.shape[1], self.own[agent]
         if num_points <= self.length:
             points = np.arange(num_points)
@@ -243,7 +226,6 @@ class WithPending:
 
     @property
     def num_points(self) -> int:
-        """`S`."""
         return self.whole.num_points
 
     @property
@@ -252,7 +234,6 @@ class WithPending:
         return self.whole.num_agents - len(self.pending)
 
     def guess(self, design: IntArray, agent: int) -> Array:
-        """Return estimates of `values` for all points, `(S,)`, up to an additive constant."""
         return self.whole.guess(self._with_pending(design), agent + len(self.pending))
 
     def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:

@@ -13,10 +13,7 @@ noise and for batches:
 the set, exact where [Wang2017] fits a Gumbel law. `1 - r (gamma + r)` is the variance of a standard normal
 that is cut off above `gamma`. For one point `|R| = 1`. All values are in nats.
 
-References
-----------
-[Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson. Collaborative Bayesian optimization via Wasserstein
-barycenters. 2025.
+[Zhan2025] Zhan et al. Collaborative Bayesian optimization via Wasserstein barycenters. 2025.
 [Wang2017] Wang, Jegelka. Max-value entropy search for efficient Bayesian optimization. ICML 2017.
 [Moss2021] Moss, Leslie, Gonzalez, Rayson. GIBBON: general-purpose information-based Bayesian optimisation.
 Journal of Machine Learning Research 22 (2021) 1-49.

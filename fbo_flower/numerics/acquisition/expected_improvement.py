@@ -13,8 +13,6 @@ the improvement is `sum_n max(f(x_n) - b_n, 0)`, and given the values before it 
 again, with the conditional mean and variance. Only the values of the points before the last are sampled. So a
 batch of one is exact, and no batch has value 0 merely because no sample improves.
 
-References
-----------
 [Jones1998] Jones, Schonlau, Welch. Efficient global optimization of expensive black-box functions. Journal of
 Global Optimization 13 (1998) 455-492.
 [Ginsbourger2010] Ginsbourger, Le Riche, Carraro. Kriging is well-suited to parallelize optimization. 2010.

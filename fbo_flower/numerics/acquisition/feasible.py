@@ -45,6 +45,7 @@ from fbo_flower.numerics.surrogates.transforms import FENCE, winsorise
 
 LEAST_GAIN = 1e-3  # of the logarithm: a step of the climb that gains less is the last
 FARTHEST = 1e6  # of a limit from the values, in their standard deviations
+LIKELY = float(np.log(0.5))  # probability that every limit holds, of a point that is taken for feasible
 
 # from slopes `(B, m)` of a function in means and deviations to its gradients `(B, m, F)`
 Pull = Callable[[Array, Array], Array]
@@ -136,6 +137,25 @@ class Goal:
             in_stddev[which] += by_stddev
         return value, in_mean, in_stddev
 
+    def liked(self, mean: Array, stddev: Array) -> Array:
+        """Return how good candidates are by their means, `(m,)`, -inf unless they are likely feasible.
+
+        Several objectives count by the volume that they add. Without a point that holds every limit this
+        begins at the worst of the candidates. If no candidate is likely feasible, the likeliest is the best.
+
+        Parameters
+        ----------
+        mean, stddev : `(O, m)`
+        """
+        likely, _, _ = Goal(self.objectives, self.least, None)(mean, stddev)
+        if likely.max() < LIKELY:
+            return likely
+        values = mean[list(self.objectives)]
+        boxes = self.boxes or free_boxes(np.empty((0, len(values))), values.min(axis=1) - 1.0)
+        return np.where(
+            likely < LIKELY, -np.inf, log_improvement(values, np.full_like(values, 0.01), *boxes)[0]
+        )
+
 
 def feasible(values: Array, least: Array) -> BoolArray:
     """Return which columns of `values (O, n)` hold the limits `least (O,)`, `(n,)`."""
@@ -201,6 +221,11 @@ class FeasibleImprovement(Stackable):
     def shape(self) -> tuple[object, ...]:
         return tuple(process.shape for process in self.processes)
 
+    def liked(self, z: Array) -> Array:
+        """Return `Goal.liked` of points `z (m, F)`, `(m,)`."""
+        mean, stddev = self.stacked([self]).moments(z[None])[:2]
+        return self.goal.liked(mean[0], stddev[0])
+
     @staticmethod
     def stacked(functions: Sequence[FeasibleImprovement]) -> FeasibleStack:
         """Stack functions of one shape."""
@@ -250,8 +275,12 @@ class FeasibleStack(Stack):
 
     def _worth(self, z: Array) -> tuple[Array, Array, Array, Sequence[Pull]]:
         """Return values `(B, m)`, their slopes in means and deviations `(B, O, m)`, and the pulls."""
-        means, stddevs, pulls = zip(*(process.moments(z) for process in self.processes), strict=True)
-        pairs = zip(self.goals, np.stack(means, axis=1), np.stack(stddevs, axis=1), strict=True)
-        parts = [goal(mean, stddev) for goal, mean, stddev in pairs]
+        means, stddevs, pulls = self.moments(z)
+        parts = [goal(mean, stddev) for goal, mean, stddev in zip(self.goals, means, stddevs, strict=True)]
         values, in_means, in_stddevs = (np.array(part) for part in zip(*parts, strict=True))
         return values, in_means, in_stddevs, pulls
+
+    def moments(self, z: Array) -> tuple[Array, Array, Sequence[Pull]]:
+        """Return means and deviations `(B, O, m)` of all outputs, and the pulls."""
+        means, stddevs, pulls = zip(*(process.moments(z) for process in self.processes), strict=True)
+        return np.stack(means, axis=1), np.stack(stddevs, axis=1), pulls

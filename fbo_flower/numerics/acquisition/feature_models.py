@@ -4,8 +4,6 @@ Agent `n` is `phi(z)^T omega_n` with `omega_n ~ N(nu_n, C_n)`, `C_n = sigma^2 Si
 A weighted sum of such surrogates has the same form, with mean `sum w_n nu_n` and covariance `sum w_n^2 C_n`,
 so an ensemble costs as much as one agent. Notation: `M` features, `K` agents, `F` columns, `m` points.
 
-References
-----------
 [Dai2020] Dai, Low, Jaillet. Federated Bayesian optimization via Thompson sampling. NeurIPS 2020.
 [Feurer2018], [Wistuba2018] as in `rank_weights`.
 """

@@ -1,7 +1,6 @@
 """Acquisition values of one agent, and of all agents jointly: KG, EI or ES [Zhan2025, Eqs. 4, 6 and 7].
 
-[Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson: Collaborative Bayesian optimization via Wasserstein
-barycenters, 2025.
+[Zhan2025] Zhan et al. Collaborative Bayesian optimization via Wasserstein barycenters, 2025.
 """
 
 from __future__ import annotations

@@ -21,12 +21,9 @@ The value of a batch is `mean_m max_z [mu(z) + s(x, z) xi_m] - max_z mu(z)` over
 share. `D`, and with it the effect of a draw, depends on the order of the points; batches are in the agents'
 order. All values are invariant to a shift of the mean, so its maximum is subtracted first.
 
-References
-----------
 [Frazier2009] Frazier, Powell, Dayanik. The knowledge-gradient policy for correlated normal beliefs. INFORMS
 Journal on Computing 21 (2009) 599-613.
-[Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson. Collaborative Bayesian optimization via Wasserstein
-barycenters. 2025.
+[Zhan2025] Zhan et al. Collaborative Bayesian optimization via Wasserstein barycenters. 2025.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ For `z << 0` its two terms cancel, so it is computed as `phi(z) r(z)` with `r(z)
 the scaled complementary error function, and from the asymptotic series of `r` below -40 [Ament2023, section
 4].
 
-References
-----------
 [Ament2023] Ament, Daulton, Eriksson, Balandat, Bakshy. Unexpected improvements to expected improvement for
 Bayesian optimization. NeurIPS 2023.
 """

@@ -27,8 +27,6 @@ from fbo_flower.numerics.acquisition.expected_improvement import LEAST_STDDEV, L
 from fbo_flower.numerics.acquisition.hypervolume import free_boxes, log_improvement, non_dominated
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.functions import Differentiable
-from fbo_flower.numerics.optim.maximise import Maximum, maximise
-from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.transforms import standardise
 
@@ -155,32 +153,6 @@ def plan_volume_improvement(x: Array, losses: Array, reference: Array | None = N
         return LogVolumeImprovement((first, second), believed, corner)
 
     return ProposalPlan(x, targets, build)
-
-
-def next_point(
-    function: Differentiable,
-    x: Array,
-    rng: np.random.Generator,
-    *,
-    num_candidates: int = NUM_CANDIDATES,
-    min_distance: float = MIN_DISTANCE,
-) -> Maximum:
-    """Return the maximiser of a function in the unit cube that keeps its distance from observed points.
-
-    For a space with categories, maximise the function over candidates of the space instead.
-
-    Parameters
-    ----------
-    function : acquisition, e.g. of `plan_improvement(x, losses).fitted(kernel)`
-    x : `(n, D)`, observed points
-    num_candidates : number of Sobol points among which the maximisation starts
-    min_distance : least Euclidean distance to every observed point
-    """
-    dimension = x.shape[1]
-    candidates = sobol(num_candidates, dimension, rng)
-    return maximise(
-        [function], candidates[None], np.arange(dimension), avoid=x[None], min_distance=min_distance
-    )[0]
 
 
 def merge_equal(x: Array, losses: Array) -> tuple[Array, Array]:

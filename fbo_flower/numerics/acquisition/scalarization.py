@@ -35,28 +35,23 @@ def normalise(losses: Array) -> Array:
     return np.asarray(np.where(noise, 0.0, (losses - least) / np.where(noise, 1.0, span)), dtype=np.float64)
 
 
-def draw_weights(num_losses: int, rng: np.random.Generator, *, resolution: int = RESOLUTION) -> Array:
-    """Draw a weight vector uniformly from all `(l_1, ..., l_k) / s` with integers `l_j >= 0`, `sum l_j = s`.
+def draw_weights(num_losses: int, rng: np.random.Generator) -> Array:
+    """Draw weights `(k,)` uniformly from all `(l_1, ..., l_k) / s` with integers `l_j >= 0`, `sum l_j = s`.
 
     Parameters
     ----------
     num_losses : `k`, at least 1
-    resolution : `s`, positive
-
-    Returns
-    -------
-    `(k,)`, sums to 1
     """
-    if num_losses < 1 or resolution < 1:
-        raise ConfigError(f"weights: expected k and s from 1, got {num_losses} and {resolution}")
+    if num_losses < 1:
+        raise ConfigError(f"weights: expected k from 1, got {num_losses}")
     # stars and bars: choose k - 1 bars among s + k - 1 places; the l_j are the numbers of stars between them
-    places = resolution + num_losses - 1
+    places = RESOLUTION + num_losses - 1
     bars = np.sort(rng.choice(places, size=num_losses - 1, replace=False))
     edges = np.concatenate([[-1], bars, [places]])
-    return np.asarray((np.diff(edges) - 1) / resolution, dtype=np.float64)
+    return np.asarray((np.diff(edges) - 1) / RESOLUTION, dtype=np.float64)
 
 
-def tchebycheff(losses: Array, weights: Array, *, rho: float = RHO) -> Array:
+def tchebycheff(losses: Array, weights: Array) -> Array:
     """Return the augmented Tchebycheff loss `(n,)` of normalised `losses (n, k)` for `weights (k,)`.
 
     Examples
@@ -67,4 +62,4 @@ def tchebycheff(losses: Array, weights: Array, *, rho: float = RHO) -> Array:
     if losses.ndim != 2 or weights.shape != losses.shape[1:]:
         raise ConfigError(f"weights: expected one per column of {losses.shape}, got {weights.shape}")
     weighted = losses * weights
-    return np.asarray(weighted.max(axis=1) + rho * weighted.sum(axis=1), dtype=np.float64)
+    return np.asarray(weighted.max(axis=1) + RHO * weighted.sum(axis=1), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Distance and barycenter of Gaussians in the 2-Wasserstein metric, and weights of those that are averaged.
+"""Barycenter of Gaussians in the 2-Wasserstein metric, and weights of those that are averaged.
 
 `W_2^2(N(a, A), N(b, B)) = |a - b|^2 + min_Q |A^{1/2} - B^{1/2} Q|_F^2` over orthogonal `Q`: covariances are
 compared by factors, `K = F F^T`, which are unique up to a rotation from the right. So the barycenter of
@@ -19,13 +19,10 @@ assumes, or with invented data distorts it in proportion to its weight. The cova
 reveals only the first of these, and an agent can claim any covariance. So each agent's claimed error is
 compared with its distance to the other agents' means.
 
-References
-----------
 [Alvarez2016] Alvarez-Esteban, del Barrio, Cuesta-Albertos, Matran. A fixed-point approach to barycenters in
 Wasserstein space. J. Math. Anal. Appl. 441, 2016.
 [Anderson1965] Anderson. Iterative procedures for nonlinear integral equations. J. ACM 12, 1965.
-[Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson. Collaborative Bayesian optimization via Wasserstein
-barycenters. 2025.
+[Zhan2025] Zhan et al. Collaborative Bayesian optimization via Wasserstein barycenters. 2025.
 """
 
 from __future__ import annotations
@@ -68,24 +65,6 @@ class Barycenter:
     spread: float
     rank: int
     converged: bool
-
-
-def distance(mean_a: Array, covariance_a: Array, mean_b: Array, covariance_b: Array) -> float:
-    """Return the 2-Wasserstein distance of two Gaussians; covariances `(S, S)` may be singular.
-
-    Computed from the matched factors, not from `tr A + tr B - 2 tr (A^{1/2} B A^{1/2})^{1/2}`: nothing
-    cancels, and equal Gaussians are at distance 1e-15 instead of 1e-8.
-    """
-    size = len(mean_a)
-    for name, mean, covariance in (("a", mean_a, covariance_a), ("b", mean_b, covariance_b)):
-        if mean.shape != (size,) or covariance.shape != (size, size):
-            raise ConfigError(
-                f"Gaussian {name}: expected mean ({size},) and covariance ({size}, {size}), "
-                f"got {mean.shape} and {covariance.shape}"
-            )
-    a, b = _factors(np.stack([covariance_a, covariance_b]), np.arange(2))
-    u, _, vt = np.linalg.svd(b.T @ a)
-    return math.hypot(float(np.linalg.norm(mean_a - mean_b)), float(np.linalg.norm(a - b @ (u @ vt))))
 
 
 def barycenter(
@@ -161,11 +140,7 @@ def _iterate(
         if residual <= tolerance or iteration == max_iterations:
             break
         if gain > last + 1e-12 * abs(last) and history:
-            factor, history, last = (
-                plain,
-                [],
-                math.inf,
-            )  # the mixed step increased the spread: repeat it plainly
+            factor, history, last = plain, [], math.inf  # the mixed step increased it: repeat it plainly
             continue
         last, plain = gain, pulled
         history = [*history[-MEMORY:], (defect, pulled)]

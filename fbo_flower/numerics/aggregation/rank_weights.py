@@ -4,8 +4,6 @@ Only the ranking counts, because the scales of different agents' values are not 
 points of the target with values `y (n,)`, `K` other agents, `S` draws. The ranking loss of `f` is the share
 of ordered pairs `(j, k)`, `y_j != y_k`, that `f` ranks in the wrong order; a tie of `f` counts half.
 
-References
-----------
 [Feurer2018] Feurer, Letham, Bakshy. Scalable meta-learning for Bayesian optimization using ranking-weighted
 Gaussian process ensembles. AutoML workshop at ICML 2018.
 [Wistuba2018] Wistuba, Schilling, Schmidt-Thieme. Scalable Gaussian process-based transfer surrogates for

@@ -5,8 +5,6 @@ depth `h` is evaluated ("pulled") `tau_h` times; then its mean is within `b` of 
 cell exceeds that of its centre by more than `nu1 rho^h`. An active set is the ascending array of the indices
 of the cells of one depth that are still searched.
 
-References
-----------
 [Li2024] Li, Song, Honorio. Personalized federated X-armed bandit. AISTATS 2024 (arXiv 2310.16323).
 [Li2022] Li, Song, Honorio, Lin. Federated X-armed bandit. arXiv 2205.15268 (Fed-PNE).
 [Huber1981] Huber. Robust Statistics. Wiley 1981.

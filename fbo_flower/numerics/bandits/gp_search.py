@@ -4,8 +4,7 @@ The model is `numerics.aggregation.shared_mean`. An agent evaluates the point wi
 `mean + 2 sd` [Srinivas2010]. All agents' first points are one Sobol sequence, so that together they cover the
 cube.
 
-[Srinivas2010] Srinivas, Krause, Kakade, Seeger. Gaussian process optimization in the bandit setting. ICML
-2010.
+[Srinivas2010] Srinivas et al. Gaussian process optimization in the bandit setting. ICML 2010.
 """
 
 from __future__ import annotations

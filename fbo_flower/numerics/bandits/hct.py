@@ -14,10 +14,7 @@ Notation [Azar2014]: `t+ = 2^ceil(log2 t)`, `dt = min(1/2, (rho / (3 nu))^(1/8) 
 `U = mean + nu rho^h + c sqrt(log(1/dt) / n)`, `B = min(U, max child B)`,
 `tau_h(t) = ceil(c^2 log(1/dt) rho^(-2h) / nu^2)`.
 
-References
-----------
-[Azar2014] Azar, Lazaric, Brunskill. Online stochastic optimization under correlated bandit feedback.
-    ICML 2014.
+[Azar2014] Azar et al. Online stochastic optimization under correlated bandit feedback. ICML 2014.
 """
 
 from __future__ import annotations

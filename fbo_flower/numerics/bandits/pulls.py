@@ -1,7 +1,5 @@
 """What an agent has seen of the points, cells or arms that it pulled, as tables with a row for each.
 
-References
-----------
 [Chan1983] Chan, Golub, LeVeque. Algorithms for computing the sample variance. American Statistician 37, 1983.
 """
 

@@ -27,8 +27,6 @@ There is no regret bound: the search misses peaks that are narrower than all cel
 then as valid as its noise estimate, until `max_cells` is reached; other clients' means bias them by the
 difference of the objectives.
 
-References
-----------
 [Li2024] Li, Song, Honorio. Personalized federated X-armed bandit. AISTATS 2024.
 [Audibert2009] Audibert, Bubeck. Minimax policies for adversarial and stochastic bandits. COLT 2009 (MOSS).
 """

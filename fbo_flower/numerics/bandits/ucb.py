@@ -12,8 +12,6 @@ mean_m(V_m^-1) g)`; arms are chosen by `(1 - alpha_t) UCB^a + alpha_t UCB^b`. Th
 g^T`, `sum r g`, weights and `V_m^-1` when `(t - t_last) log(det V / det V_last) > threshold` holds for one of
 them.
 
-References
-----------
 [Shi2021] Shi, Shen. Federated multi-armed bandits. AAAI 2021.
 [Dai2023] Dai, Shu, Verma, Fan, Low, Jaillet. Federated neural bandits. ICLR 2023, and its published code.
 """

@@ -38,11 +38,9 @@ class Differentiable(Protocol):
 
     def __call__(self, z: Array, /) -> Array:
         """Return values `(n,)`."""
-        ...
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
         """Return values `(n,)` and gradients `(n, F)`."""
-        ...
 
 
 class Stack(ABC):

@@ -115,11 +115,7 @@ def maximise(
 
 
 def _polish(
-    stack: Stack,
-    points: Array,
-    columns: npt.NDArray[np.intp],
-    moves: BoolArray,
-    max_iterations: int,
+    stack: Stack, points: Array, columns: npt.NDArray[np.intp], moves: BoolArray, max_iterations: int
 ) -> Array:
     """Return local maxima `(B, s, F)` found from each row of `points (B, s, F)`, in `[0, 1]` in `columns`.
 

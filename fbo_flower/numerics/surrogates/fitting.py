@@ -180,16 +180,10 @@ def _modes(
 
 
 def fit_one(
-    x: Array,
-    y: Array,
-    kernel: str,
-    start: Hyperparameters | None = None,
-    priors: Priors = DEFAULT_PRIORS,
-    known: Known | None = None,
+    x: Array, y: Array, kernel: str, priors: Priors = DEFAULT_PRIORS, known: Known | None = None
 ) -> Hyperparameters:
     """Return `fit` of one process with `x (n, F)` and `y (n,)`."""
-    begin = None if start is None else start.to_array()[None]
-    modes = fit(x[None], y[None], kernel, begin, priors, () if known is None else [known])
+    modes = fit(x[None], y[None], kernel, priors=priors, known=() if known is None else [known])
     return Hyperparameters.from_array(kernel, modes.theta[0])
 
 
@@ -211,12 +205,7 @@ def prior(num_dims: int, priors: Priors = DEFAULT_PRIORS) -> tuple[Array, Array]
 Evaluate = Callable[[IntArray, Array], tuple[Array, Array]]
 
 
-def _climb(
-    evaluate: Evaluate,
-    start: Array,
-    bounds: Array,
-    metric: Array,
-) -> Modes:
+def _climb(evaluate: Evaluate, start: Array, bounds: Array, metric: Array) -> Modes:
     """Maximise a function of each row independently, within `bounds (D, 2)`.
 
     Parameters

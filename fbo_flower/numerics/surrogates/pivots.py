@@ -9,15 +9,12 @@ basis v` up to a remainder, `basis = k(X_D, P) L^-T`. At every point the remaind
 most `cut` times the largest prior variance, and it is independent of `f_P`. `whiten` describes its effect on
 a posterior.
 
-References
-----------
 [Harbrecht2012] Harbrecht, Peters, Schneider. On the low-rank approximation by the pivoted Cholesky
 decomposition. Applied Numerical Mathematics 62, 2012.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,18 +35,11 @@ class Pivots:
     Attributes
     ----------
     index : `(r,)`, rows of the point set, in the order in which they were picked
-    factor : `(r, r)`, `L`, lower triangular, of `k(P, P)` in that order
-    basis : `(S, r)`, `k(X_D, X_D) = basis basis^T` up to the remainder; `basis[index]` is `factor`
-    cut : the requested bound of the remainder
-    remainder : largest remaining prior variance, relative to the largest prior variance; above `cut` only if
-        `max_pivots` was reached
+    basis : `(S, r)`, `k(X_D, X_D) = basis basis^T` up to the remainder; `basis[index]` is `L`, of `k(P, P)`
     """
 
     index: IntArray
-    factor: Array
     basis: Array
-    cut: float
-    remainder: float
 
 
 @dataclass(frozen=True)
@@ -103,54 +93,30 @@ class Frame:
         return Frame(points, basis, np.vstack([self.lift, rows @ back]), self.scale)
 
 
-def choose_pivots(
-    points: Array, hyperparameters: Hyperparameters, cut: float = 1e-8, max_pivots: int | None = None
-) -> Pivots:
+def choose_pivots(points: Array, hyperparameters: Hyperparameters, cut: float = 1e-8) -> Pivots:
     """Return pivots of `points (S, F)` under the prior kernel, without forming `k(X_D, X_D)`.
+
+    Each step picks the point with the largest remaining variance and subtracts what its value explains, until
+    all remaining variances are below `cut` times the prior variance. `cut` is at least 1e-12, because of
+    rounding.
 
     Example: 20 x 20 points, "rbf", lengthscale .2: 207, 165, 127 and 106 pivots at a cut of 1e-10, 1e-8, 1e-6
     and 1e-5. (The eigenvalues above these shares of the largest one, 71.5, are 172, 131, 94 and 77.)
     """
-    h = hyperparameters
-    if points.ndim != 2 or points.shape[1] != len(h.lengthscales) or len(points) == 0:
+    h, size = hyperparameters, len(points)
+    if points.ndim != 2 or points.shape[1] != len(h.lengthscales) or size == 0:
         raise ConfigError(f"points: expected (S, {len(h.lengthscales)}) with S > 0, got {points.shape}")
-
-    def column(i: int) -> Array:
-        return prior_covariance(points, points[i : i + 1], h)[:, 0]
-
-    return pivoted_cholesky(column, np.full(len(points), h.outputscale), cut, max_pivots)
-
-
-def pivoted_cholesky(
-    column: Callable[[int], Array], diagonal: Array, cut: float = 1e-8, max_pivots: int | None = None
-) -> Pivots:
-    """Return the pivoted Cholesky factor of a covariance that is given by its columns.
-
-    Each step picks the point with the largest remaining variance and subtracts what its value explains.
-
-    Parameters
-    ----------
-    column : from an index to that column of the covariance, `(S,)`
-    diagonal : `(S,)`, positive
-    cut : stop when all remaining variances are below this share of the largest variance; at least 1e-12,
-        because of rounding
-    max_pivots : largest number of pivots; None for no limit
-    """
     if not 1e-12 <= cut < 1.0:
         raise ConfigError(f"cut: expected at least 1e-12 and below 1, got {cut}")
-    if diagonal.ndim != 1 or not (np.isfinite(diagonal).all() and diagonal.min(initial=1.0) > 0.0):
-        raise ConfigError("diagonal: expected (S,) positive finite variances, got some that are not")
-    size, largest = len(diagonal), float(diagonal.max())
-    limit = size if max_pivots is None else min(size, max_pivots)
-    rows = np.empty((min(limit, 64), size))  # the basis, transposed so that a new row is contiguous
-    left = diagonal.copy()
+    rows = np.empty((min(size, 64), size))  # the basis, transposed so that a new row is contiguous
+    left = np.full(size, h.outputscale)
     index: list[int] = []
-    while len(index) < limit and (top := float(left.max())) > cut * largest:
+    while len(index) < size and (top := float(left.max())) > cut * h.outputscale:
         pivot = int(np.argmax(left >= (1.0 - TIE) * top))
         j = len(index)
         if j == len(rows):
-            rows = np.concatenate([rows, np.empty((min(limit, 2 * j) - j, size))])
-        row = column(pivot) - rows[:j, pivot] @ rows[:j]
+            rows = np.concatenate([rows, np.empty((min(size, 2 * j) - j, size))])
+        row = prior_covariance(points, points[pivot : pivot + 1], h)[:, 0] - rows[:j, pivot] @ rows[:j]
         row /= np.sqrt(left[pivot])
         row[index] = 0.0  # exact: the remainder at a pivot is 0
         row[pivot] = np.sqrt(left[pivot])
@@ -158,9 +124,7 @@ def pivoted_cholesky(
         left -= row * row
         index.append(pivot)
         left[index] = 0.0
-    basis = np.ascontiguousarray(rows[: len(index)].T)
-    picked = np.array(index, dtype=np.int64)
-    return Pivots(picked, basis[picked], basis, cut, float(left.max(initial=0.0)) / largest)
+    return Pivots(np.array(index, dtype=np.int64), np.ascontiguousarray(rows[: len(index)].T))
 
 
 def prior_covariance(x1: Array, x2: Array, hyperparameters: Hyperparameters) -> Array:

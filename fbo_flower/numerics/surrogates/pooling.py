@@ -10,8 +10,6 @@ is `N(C eta, C)` with `C = (I + sum Lambda)^-1`. `q(x)` is the prior variance of
 explain. At points of the set it is below the cut and the posterior is exact. Elsewhere `q(x)` is treated as
 noise of that observation [Snelson2006, FITC], so points that the pivots explain badly get little weight.
 
-References
-----------
 [Snelson2006] Snelson, Ghahramani. Sparse Gaussian processes using pseudo-inputs. NIPS 2006.
 """
 

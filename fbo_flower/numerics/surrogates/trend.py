@@ -191,7 +191,17 @@ class Level:
         return Level(first / count, tau, variance, min(0.5 / spread, MOST_NU))
 
     def standardise(self, x: Array, y: Array, lengthscales: Array | None) -> tuple[Array, float]:
-        """Return own values `(n,)` in common units, and the prior variance of the agent's level in them.
+        """Return own values `(n,)` in common units, and the prior variance of the agent's level in them."""
+        units = self.units(x, y, lengthscales)
+        return units.clipped(y), units.tau
+
+    @property
+    def own_tau(self) -> float:
+        """The prior variance of an agent's level, in units of `W`: large if nobody knows it."""
+        return self.tau if self.tau < OWN_LEVEL / 2 else OWN_LEVEL
+
+    def units(self, x: Array, y: Array, lengthscales: Array | None) -> Units:
+        """Return the common units of an agent's output.
 
         With `S = k_F(x, x) + WHITE I + tau` and `r = y - mu` the scale is
         `s^2 = (nu W + r^T S^-1 r) / (nu + n)`, and the agent's own level is `mu + tau 1^T S^-1 r`, its
@@ -204,33 +214,69 @@ class Level:
         """
         if lengthscales is None:
             lengthscales = np.full(x.shape[1], fitting.LENGTHSCALE_CENTRE * math.sqrt(x.shape[1]))
-        known = self.tau < OWN_LEVEL / 2
-        tau = self.tau if known else OWN_LEVEL
+        tau = self.own_tau
+        known = tau < OWN_LEVEL
         if not len(y):
-            return y, tau
-        centred = y - (self.mean if known else y.mean())
+            return Units(tau, self.mean, math.sqrt(self.variance)) if known else Units(tau, largest=np.inf)
+        mean = self.mean if known else float(y.mean())
+        centred = y - mean
         largest = float(np.abs(centred).max())
-        if not 0.0 < largest < np.inf:
-            return np.zeros_like(y), tau
+        if not 0.0 < largest < np.inf:  # all are equal, or nothing is known of them
+            return Units(tau, mean, 1.0 if largest == 0.0 else np.inf)
         centred = centred / largest
         covariance = kernels.kernel(KERNEL, x, x, lengthscales) + tau
         covariance.flat[:: len(y) + 1] += WHITE
         solved = cholesky(covariance).solve(centred)
         total, freedom = float(centred @ solved), float(len(y) - (not known))
-        centred = centred - tau * float(solved.sum())
         if self.nu:
             total += self.nu * self.variance / largest / largest
             freedom += self.nu
         scale = math.sqrt(total / freedom) if freedom and total else 1.0
-        return np.asarray(np.clip(centred / scale, -LARGEST, LARGEST), dtype=np.float64), tau
+        return Units(tau, mean, largest, tau * float(solved.sum()), scale)
+
+
+@dataclass(frozen=True)
+class Units:
+    """What turns an agent's values of an output into common units: a line.
+
+    Parameters
+    ----------
+    tau : prior variance of the agent's level, in common units
+    mean, largest, level, scale : `y` becomes `((y - mean) / largest - level) / scale`
+    """
+
+    tau: float
+    mean: float = 0.0
+    largest: float = 1.0
+    level: float = 0.0
+    scale: float = 1.0
+
+    def __call__(self, values: Array) -> Array:
+        """Return values, or a limit, in common units; they may be larger than `LARGEST`."""
+        if self.largest == np.inf:
+            return np.zeros_like(values)
+        return np.asarray(((values - self.mean) / self.largest - self.level) / self.scale, dtype=np.float64)
+
+    def clipped(self, values: Array) -> Array:
+        """Return values in common units, within `LARGEST`."""
+        return np.asarray(np.clip(self(values), -LARGEST, LARGEST), dtype=np.float64)
+
+    def limited(self, values: Array, least: float) -> tuple[Array, float]:
+        """Return values `(n,)` within `LARGEST`, and the limit `least`, which the same of them hold."""
+        bound = float(np.clip(self(np.array(least)), -LARGEST - 0.5, LARGEST + 0.5))
+        y, holds = self.clipped(values), values >= least
+        y = np.where(holds & (y < bound), LARGEST + 1.0, y)
+        return np.where(~holds & (y >= bound), -LARGEST - 1.0, y), bound
 
 
 def most_useful(z: Array, most: int) -> IntArray:
     """Return which rows a model uses, in their order: the best half of `most`, and the newest others.
 
-    Rows that are left out once are never used again, so they need not be kept.
+    Rows that are left out once are never used again, so they need not be kept. Of rows with several values
+    `z (m, S)` the best are those with the best places in any of them.
     """
-    best = np.argsort(-z, kind="stable")[: most // 2]
+    places = np.argsort(np.argsort(-z.reshape(len(z), -1), axis=0, kind="stable"), axis=0).min(axis=1)
+    best = np.argsort(places, kind="stable")[: most // 2]
     newest = np.setdiff1d(np.arange(len(z)), best)[-(most - len(best)) :]
     return np.sort(np.concatenate([best, newest]))
 

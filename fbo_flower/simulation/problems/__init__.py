@@ -8,6 +8,7 @@ from typing import Any
 from fbo_flower.errors import ConfigError, did_you_mean
 from fbo_flower.simulation.problems.base import Config, Problem, number
 from fbo_flower.simulation.problems.digits_svm import DigitsSVM
+from fbo_flower.simulation.problems.digits_trees import DigitsTrees
 from fbo_flower.simulation.problems.functions import (
     F1,
     DoubleSine,
@@ -46,6 +47,7 @@ __all__ = [
     "BreastCancerSites",
     "Config",
     "DigitsSVM",
+    "DigitsTrees",
     "DoubleSine",
     "FiveSites",
     "GPSamples",
@@ -72,6 +74,7 @@ __all__ = [
 # other packages may add theirs
 PROBLEMS: dict[str, type[Problem]] = {
     "digits-svm": DigitsSVM,
+    "digits-trees": DigitsTrees,
     "gp-samples": GPSamples,
     "garland": Garland,
     "double-sine": DoubleSine,

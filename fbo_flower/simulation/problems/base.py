@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.space.space import SearchSpace
@@ -67,6 +68,11 @@ class Problem(ABC):
     @abstractmethod
     def __call__(self, config: Config, context: ObjectiveContext) -> float:
         """Evaluate `config` on the data of agent `context.partition`."""
+
+    @property
+    def aims(self) -> Aims:
+        """What the objective returns: one number, or outputs by name."""
+        return NUMBER
 
     @abstractmethod
     def true_value(self, config: Config, partition: int) -> float | None:

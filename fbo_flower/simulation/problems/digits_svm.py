@@ -25,8 +25,8 @@ SPACE = SearchSpace({"C": Float(1e-3, 1e3, log=True), "gamma": Float(1e-6, 10.0,
 
 
 @dataclass(frozen=True)
-class DigitsSVM(Problem):
-    """Validation accuracy of an RBF SVM in `C` and `gamma`; deterministic.
+class Digits(Problem):
+    """The digits, distributed over the agents; subclasses say which model learns them.
 
     Attributes
     ----------
@@ -39,9 +39,7 @@ class DigitsSVM(Problem):
     min_size: int = 40
     train_fraction: float = 0.6
 
-    name: ClassVar[str] = "digits-svm"
     metric: ClassVar[str] = "validation accuracy"
-    default_agents: ClassVar[int] = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,6 +50,14 @@ class DigitsSVM(Problem):
         self.expect(
             "num_agents", self.num_agents <= most, f"at most {most} agents with min_size={self.min_size}"
         )
+
+
+@dataclass(frozen=True)
+class DigitsSVM(Digits):
+    """Validation accuracy of an RBF SVM in `C` and `gamma`; deterministic."""
+
+    name: ClassVar[str] = "digits-svm"
+    default_agents: ClassVar[int] = 20
 
     @property
     def space(self) -> SearchSpace:
@@ -64,13 +70,15 @@ class DigitsSVM(Problem):
         from sklearn.svm import SVC  # takes a second to import, so only evaluations import it
 
         self.check_partition(partition)
-        agent = _agent(self, partition)
+        agent = agent_of(self, partition)
         model = SVC(C=number(config, "C"), gamma=number(config, "gamma"))
         model.fit(agent.x_train, agent.y_train)
         return float(np.mean(model.predict(agent.x_validation) == agent.y_validation))
 
 
-class _Agent(NamedTuple):
+class Agent(NamedTuple):
+    """Pixels and digits of an agent's rows, and which of them validate."""
+
     x_train: NDArray[np.float64]
     y_train: NDArray[np.intp]
     x_validation: NDArray[np.float64]
@@ -86,7 +94,7 @@ def _digits() -> tuple[NDArray[np.float64], NDArray[np.intp]]:
 
 
 @lru_cache(maxsize=8)
-def _parts(problem: DigitsSVM) -> list[NDArray[np.intp]]:
+def _parts(problem: Digits) -> list[NDArray[np.intp]]:
     rng = generator(problem.seed, problem.name, "parts")
     labels = _digits()[1]
     return dirichlet(
@@ -95,11 +103,10 @@ def _parts(problem: DigitsSVM) -> list[NDArray[np.intp]]:
 
 
 @lru_cache(maxsize=4096)
-def _agent(problem: DigitsSVM, partition: int) -> _Agent:
+def agent_of(problem: Digits, partition: int) -> Agent:
+    """Return an agent's own rows."""
     pixels, digits = _digits()
     rows = _parts(problem)[partition]
     rng = generator(problem.seed, problem.name, "split", partition)
     train, validation = train_validation(digits[rows], problem.train_fraction, rng)
-    return _Agent(
-        pixels[rows[train]], digits[rows[train]], pixels[rows[validation]], digits[rows[validation]]
-    )
+    return Agent(pixels[rows[train]], digits[rows[train]], pixels[rows[validation]], digits[rows[validation]])

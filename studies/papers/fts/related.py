@@ -143,7 +143,7 @@ def preferences(
     task = Task(Phase.TRAIN, 1, 0, 0, arrays, {"message": True})
     messages = {}
     for name, (points, values) in observations(study, problem).items():
-        agent_state = AgentState(space, History.prior(points, values))
+        agent_state = AgentState(space, History.prior(points, np.asarray(values)))
         sent = alone(algorithm.summarise(task, agent_state, partial(generator, seed, "message", name)))
         messages[name] = floats(sent.arrays["weights"])
     known = FTSState(space, features=state.features, messages=messages)

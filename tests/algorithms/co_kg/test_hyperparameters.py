@@ -58,11 +58,11 @@ def test_the_warm_up_repeats_its_first_points_and_has_three_different_ones(
 
 
 def test_the_noise_of_the_warm_up_is_of_the_right_size():
-    """Median of 8 federations; without a repeated point, as a control, it is not."""
+    """Median of 5 federations; without a repeated point, as a control, it is not."""
     found = {}
     for num_repeated in (0, 1):
         noises = []
-        for seed in range(8):
+        for seed in range(5):
             algorithm = CoKG(**SMALL, num_repeated=num_repeated)
             setting = Run.begin(algorithm, num_agents=4, seed=seed, objective=hill()).steps(2).state.setting
             noises.append(setting.hyperparameters.noise_variance * setting.scale**2)

@@ -42,7 +42,7 @@ def test_a_round_that_is_asked_twice_counts_once():
     assert record.enter("ab", 2) == record
 
 
-@pytest.mark.parametrize("fraction", [0.1, 0.3, 1.0])
+@pytest.mark.parametrize("fraction", [0.1, 1.0])
 def test_a_fraction_of_the_agents_in_each_round_is_no_departure(fraction):
     # 50 agents that stay, 200 rounds: at most 2 % of agents and rounds are taken for departures
     draws = np.random.default_rng(0)
@@ -68,7 +68,7 @@ def plain_sender(selector: Adviser, left: set[str], agent: str, draw: float) -> 
 
 
 @pytest.mark.parametrize("preferences", ["uniform", "learned"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_a_sender_is_drawn_from_those_that_are_there(seed: int, preferences: str) -> None:
     rng = np.random.default_rng(seed)
     names = [str(i) for i in range(rng.integers(1, 7))]
@@ -163,10 +163,10 @@ def test_constant_messages_and_equal_values_do_no_harm():
 
 
 def test_trend_is_chosen_for_related_agents_and_own_surrogate_for_unrelated_ones():
-    # share of draws that follow the messages, 30 worlds each
+    # share of draws that follow the messages, 20 worlds each
     def share(related):
         taken = []
-        for seed in range(30):
+        for seed in range(20):
             x, y, messages = world(seed, related=related, n=10)
             own = fitting.fit_one(x, y, "rbf")
             taken.append(alone(drawing(x, y, own, messages, CUBE, rng(seed)))[0] is not None)

@@ -1,12 +1,10 @@
-import functools
-
 import numpy as np
 import pytest
 from contract import SQUARE, Run, same, step
 from scipy import stats
 
 from fbo_flower.algorithms import FTS, ThompsonSampling
-from fbo_flower.algorithms.fts.fts import LENGTHSCALE_GRID
+from fbo_flower.algorithms.fts.fts import LENGTHSCALE_GRID, Adviser
 from fbo_flower.algorithms.records import (
     AgentState,
     Federation,
@@ -17,7 +15,6 @@ from fbo_flower.algorithms.records import (
     Report,
     Task,
 )
-from fbo_flower.algorithms.schedules import own_probability
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.optim.maximise import maximise
@@ -27,7 +24,6 @@ from fbo_flower.numerics.surrogates.transforms import standardise
 
 PATHS = {"num_candidates": 64, "num_path_features": 32}
 SMALL = {**PATHS, "num_features": 24}
-# what an option could break; the whole contract is for the defaults, and in slow tests for WHOLE
 AGENTS = tuple(str(i) for i in range(8))
 
 
@@ -62,35 +58,22 @@ def test_fts_that_always_follows_itself_or_is_alone_is_thompson_sampling():
     assert same(one.histories(), Run.begin(ThompsonSampling(**PATHS), num_agents=1).steps(6).histories())
 
 
-# -- the coin and P_N --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("schedule", "iteration"), [("1-1/sqrt(t)", 1), ("1-1/t", 5), (0.3, 5)])
-def test_coin_falls_with_probability_p_t(schedule, iteration):
-    # exact binomial test at level 1e-3, 600 tosses; the probability plus .1 must be refuted
-    algorithm = FTS(schedule=schedule, **SMALL)
-    state = told(algorithm, trial=algorithm.num_initial + iteration - 1)
-    own = 0
-    for toss in range(75):
-        _, tasks = algorithm.ask(state, Phase.TRAIN, 9, AGENTS, generator(1, "coin", toss))
-        own += sum("weights" not in task.arrays for task in tasks.values())
-    p = own_probability(schedule, iteration)
-    assert stats.binomtest(own, 600, p).pvalue > 1e-3
-    wrong = p + 0.1 if p < 0.9 else p - 0.1
-    assert stats.binomtest(own, 600, wrong).pvalue < 1e-3
+# -- who is sent what ---------------------------------------------------------------------------
 
 
 def draws_of_senders(algorithm, state, target, count):
-    senders = []
-    for toss in range(count):
-        _, tasks = algorithm.ask(state, Phase.TRAIN, 9, [target], generator(2, "sender", toss))
-        senders.append(sender_of(state, tasks[target]))
-    return senders
+    asked = (algorithm.ask(state, Phase.TRAIN, 9, [target], generator(2, "sender", i)) for i in range(count))
+    return [sender_of(state, tasks[target]) for _, tasks in asked]
 
 
 @pytest.mark.parametrize(
     ("options", "rounds"),
-    [({}, {1, 2, 3, 4, 5}), ({"refresh_every": 4}, {1, 5}), ({"communication": "once"}, {1})],
+    [
+        ({}, {1, 2, 3, 4, 5}),
+        ({"refresh_every": 4}, {1, 5}),
+        ({"communication": "once"}, {1}),
+        ({"communication": "once", "trials_per_round": 3}, {1}),
+    ],
 )
 def test_messages_are_drawn_anew_as_often_as_the_options_say_and_once_each_is_used_once(options, rounds):
     run = Run.begin(FTS(schedule=0.0, **options, **SMALL), num_agents=5).steps(5)
@@ -98,8 +81,10 @@ def test_messages_are_drawn_anew_as_often_as_the_options_say_and_once_each_is_us
     assert {e.server_round for e in sent} == rounds
     assert len({e.report.arrays["weights"].tobytes() for e in sent}) == len(sent)
     for name in run.agents if "communication" in options else ():
-        mine = [e.task for e in run.exchanges if e.agent == name and "weights" in e.task.arrays]
-        assert sorted(sender_of(run.state, task) for task in mine) == sorted(set(run.agents) - {name})
+        mine = [e.task.arrays for e in run.exchanges if e.agent == name and "weights" in e.task.arrays]
+        rows = np.concatenate([arrays["weights"].reshape(-1, 24) for arrays in mine])
+        others = [message for agent, message in run.state.messages.items() if agent != name]
+        assert same(rows[np.lexsort(rows.T)], np.array(others)[np.lexsort(np.transpose(others))])
 
 
 def test_others_answer_once_and_evaluate_nothing():
@@ -146,11 +131,11 @@ def test_learned_preferences_favour_who_agrees():
     state = told(algorithm, trial=8)
     messages = {**state.messages, "1": state.messages["0"] * 1.01, "2": -state.messages["0"]}
     state = type(state)(SQUARE, state.progress, state.features, messages, AGENTS)
-    senders = draws_of_senders(algorithm, state, "0", 60)
-    assert senders.count("1") > 40
+    senders = draws_of_senders(algorithm, state, "0", 40)
+    assert senders.count("1") > 22
     assert senders.count("2") == 0
     flat = FTS(preferences="learned", schedule=0.0, learning_rate=0.0, **SMALL)
-    names, counts = np.unique(draws_of_senders(flat, state, "0", 350), return_counts=True)
+    names, counts = np.unique(draws_of_senders(flat, state, "0", 140), return_counts=True)
     assert len(names) == 7
     assert stats.chisquare(counts).pvalue > 1e-3
 
@@ -181,9 +166,8 @@ def test_message_is_a_draw_of_the_weights_given_the_agents_standardised_values()
     np.testing.assert_array_equal(sent, expected[0])
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_foreign_iteration_maximises_the_message(seed):
-    algorithm = FTS()
+def test_foreign_iteration_maximises_the_message():
+    algorithm, seed = FTS(), 0
     features, arrays = with_features({"weights": np.random.default_rng(seed).standard_normal(100)}, 100, seed)
     agent_state = AgentState(SQUARE, History.empty(2)).learn(
         Outcome(np.array([[0.01, 0.5]] * 3), np.zeros(3), np.arange(3))
@@ -286,70 +270,6 @@ def test_lengthscale_per_feature_is_used_per_feature():
     np.testing.assert_allclose(run.state.features.frequencies.std(axis=0), [10.0, 0.5], rtol=0.15)
 
 
-# -- does it pay -------------------------------------------------------------------------------
-
-NUM_WORLDS = 20
-
-
-@functools.cache
-def early(name, related=True):
-    """Best value of the target after 3 random points and 3 iterations, in each of 20 worlds `(20,)`.
-
-    Five agents hold 20 observations each: of the target's function plus a fifth of another one, or of
-    functions of their own.
-    """
-    algorithms = {
-        "ts": ThompsonSampling(),
-        "portfolio": FTS(advice="portfolio", schedule="first-5", targets=("0",)),
-        "single": FTS(advice="single", schedule="first-5", targets=("0",)),
-        "random": FTS(advice="random", schedule="first-5", targets=("0",)),
-    }
-    best = []
-    for world in range(NUM_WORLDS):
-        functions = [smooth(1000 * world + a, 0.25) for a in range(6)]
-
-        def value(agent, points, functions=functions):
-            if agent == 0:
-                return functions[0](points)
-            return functions[agent](points) * (0.2 if related else 1.0) + related * functions[0](points)
-
-        prior = {}
-        for agent in range(1, 6):
-            points = generator(world, "prior", agent).random((20, 2))
-            prior[str(agent)] = History.prior(points, value(agent, points))
-
-        def objective(c, x, value=value):
-            return float(value(int(x.agent), np.array([c["x"], c["y"]]))[0])
-
-        run = Run.begin(algorithms[name], num_agents=6, seed=world, objective=objective, prior=prior)
-        run.steps(4, present=["0"] if name == "ts" else None)
-        best.append(run.histories()["0"].values.max())
-    return np.array(best)
-
-
-def z_over_ts(name, related=True):
-    gain = early(name, related) - early("ts", related)
-    return gain.mean() / (gain.std(ddof=1) / NUM_WORLDS**0.5)
-
-
-@pytest.mark.parametrize("name", ["portfolio", "single"])
-def test_related_agents_help_early(name):
-    assert z_over_ts(name) > 2
-
-
-def test_random_points_in_place_of_messages_do_not_help():
-    assert z_over_ts("random") < 1
-
-
-def test_portfolio_of_related_agents_beats_random_points():
-    gain = early("portfolio") - early("random")
-    assert gain.mean() / (gain.std(ddof=1) / NUM_WORLDS**0.5) > 3
-
-
-def test_unrelated_agents_do_not_help():
-    assert z_over_ts("portfolio", related=False) < 2
-
-
 # -- what messages reveal ----------------------------------------------------------------------
 
 
@@ -367,19 +287,17 @@ def test_server_can_reconstruct_points_and_values_of_foreign_rounds():
     algorithm = FTS(schedule=0.0, min_distance=0.0)
     grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 41)] * 2), axis=-1).reshape(-1, 2)
     distances, guesses, truths = [], [], []
-    for seed in range(2):
-        run = Run.begin(algorithm, num_agents=4, seed=seed, objective=objective).steps(8)
-        for exchange in run.exchanges:
-            sent, received = exchange.task.arrays, exchange.report.arrays
-            if "weights" in sent:  # what the server sees ...
-                features = rff.RandomFeatures(sent["frequencies"], sent["phases"])
-                function = LinearFunction(features, sent["weights"])
-                x = maximise([function], grid[None], np.arange(2))[0].x
-                guesses.append((features(x[None]) @ received["weights"])[0])
-                # ... and what it must not know
-                distances.append(np.linalg.norm(x - exchange.history.points[-1]))
-                truths.append(standardise(exchange.history.values)[-1])
-    assert len(guesses) == 2 * 4 * 7
+    for exchange in Run.begin(algorithm, num_agents=4, seed=0, objective=objective).steps(8).exchanges:
+        sent, received = exchange.task.arrays, exchange.report.arrays
+        if "weights" in sent:  # what the server sees ...
+            features = rff.RandomFeatures(sent["frequencies"], sent["phases"])
+            function = LinearFunction(features, sent["weights"])
+            x = maximise([function], grid[None], np.arange(2))[0].x
+            guesses.append((features(x[None]) @ received["weights"])[0])
+            # ... and what it must not know
+            distances.append(np.linalg.norm(x - exchange.history.points[-1]))
+            truths.append(standardise(exchange.history.values)[-1])
+    assert len(guesses) == 4 * 7
     error = np.array(guesses) - truths
     assert np.quantile(distances, 0.95) < 1e-4
     assert np.corrcoef(guesses, truths)[0, 1] > 0.98
@@ -394,17 +312,12 @@ def test_own_rounds_and_the_random_control_send_no_message_of_others():
     assert all("point" in e.task.arrays for e in run.exchanges if e.server_round > 1)
 
 
-# -- many agents, other spaces -----------------------------------------------------------------
-
-
-def test_a_portfolio_looks_at_a_sample_of_very_many_messages():
+def test_a_portfolio_looks_at_a_sample_of_very_many_messages(monkeypatch):
+    monkeypatch.setattr("fbo_flower.algorithms.fts.fts.MAX_POOL", 3)
     algorithm = FTS(advice="portfolio", schedule=0.0, **SMALL)
-    names = tuple(str(i) for i in range(300))
     state = told(algorithm)
-    messages = {name: np.random.default_rng(int(name)).standard_normal(24) for name in names}
-    state = type(state)(SQUARE, state.progress, state.features, messages, frozenset(names))
-    state = algorithm.tell(state, Phase.TRAIN, {name: Report(0, 3) for name in names})
-    _, tasks = algorithm.ask(state, Phase.TRAIN, 2, names, generator(0))
+    assert len(Adviser(algorithm, state, generator(0)).senders) == 3
+    _, tasks = algorithm.ask(state, Phase.TRAIN, 2, AGENTS, generator(0))
     assert all("point" in task.arrays for task in tasks.values())
 
 
@@ -412,12 +325,6 @@ def test_a_portfolio_looks_at_a_sample_of_very_many_messages():
 
 
 ADVISED = {"initial_design": "advised", **SMALL}
-
-
-def joining(algorithm, seed=0):
-    """The first task of an agent that joins eight others, and the server's state."""
-    state, tasks = algorithm.ask(told(algorithm), Phase.TRAIN, 2, [*AGENTS, "late"], generator(seed))
-    return state, tasks["late"]
 
 
 @pytest.mark.parametrize("advice", ["single", "portfolio", "mixture"])
@@ -461,15 +368,15 @@ def test_an_agent_sends_no_message_before_its_initial_design_is_complete():
 
 
 def test_a_late_joiner_does_better_with_advice_than_at_random():
-    # hills that all agents share, 8 seeds: best of one advised trial against the best of three random ones
+    # hills that all agents share, 4 seeds: best of one advised trial against the best of three random ones
     def hill(config, context):
         return -((config["x"] - 0.3) ** 2) - (config["y"] - 0.8) ** 2
 
     def best(design, seed):
         options = {"advice": "portfolio", "initial_design": design, **SMALL}
         run = Run.begin(FTS(**options), num_agents=4, seed=seed, objective=hill, late=("3",))
-        run.steps(6, present=["0", "1", "2"]).steps(1)
+        run.steps(5, present=["0", "1", "2"]).steps(1)
         return run.agents["3"].log.values.max()
 
-    gains = [best("advised", seed) - best("random", seed) for seed in range(8)]
+    gains = [best("advised", seed) - best("random", seed) for seed in range(4)]
     assert np.mean(gains) > 0

@@ -4,48 +4,51 @@ import copy
 
 import numpy as np
 import pytest
-from contract import SQUARE, Run, over_grid, same
+from contract import SQUARE, Run, same
 
 from fbo_flower import strategies
-from fbo_flower.algorithms import PFPNE, Fed1UCB, FedPNE, make_algorithm
+from fbo_flower.algorithms import PFPNE, Fed1UCB, FedPNE, LocalPNE
 from fbo_flower.algorithms.pne.gp import GPPNE, Observations, Scale
 from fbo_flower.algorithms.pne.racing import RacingPNE, _packed, unpacked
 from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Report, Task
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.bandits import gp_search
-from fbo_flower.simulation import Keep, make_problem, simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 
+LINE = SearchSpace({"x": Float(0.0, 1.0)})
+
 
 def test_no_gap_is_fed_pne_and_a_large_one_is_local_pne_bit_for_bit():
-    def trials(name, **options):
-        algorithm, keep = make_algorithm(name, {"budget": 600, **options}), Keep(label="a")
-        return simulate("himmelblau", None, 3, algorithm, seed=5, engine="inline", keep=keep).trials
+    def points(kind, **options):
+        run = Run.begin(kind(budget=300, **options), objective=cusp).steps(12)
+        return [log.points.tobytes() for log in run.histories().values()]
 
-    assert trials("pf-pne", gap=0.0) == trials("fed-pne")
-    assert trials("pf-pne", gap=2.0) == trials("local-pne")
-    assert trials("pf-pne") != trials("local-pne")
+    assert points(PFPNE, gap=0.0) == points(FedPNE)
+    assert points(PFPNE, gap=2.0) == points(LocalPNE) != points(PFPNE)
 
 
 def test_a_run_whose_agents_never_come_back_ends_with_a_clear_error():
-    app = client_app(lambda config, context: config["x"], SearchSpace({"x": Float(0.0, 1.0)}), seed=0)
+    app = client_app(lambda config, context: config["x"], LINE, seed=0)
     faults = {m: Fault("down", rounds=range(3, 1000)) for m in range(2)}
     strategy = strategies.LocalPNE(
-        num_agents=2, seed=0, budget=100, max_evaluations_per_round=10, round_timeout=0.3
+        num_agents=2, seed=0, budget=100, max_evaluations_per_round=10, round_timeout=0.1
     )
     with pytest.raises(ConfigError, match="none was connected"):
         strategy.start(InProcessGrid(app, 2, faults=faults), num_rounds=None)
-    assert strategy.study is not None
     assert strategy.study.settings["runs"][0]["status"] == "failed"
+
+
+def stage_one(algorithm):
+    """A generator, and the state of four agents at the root."""
+    rng = np.random.default_rng(0)
+    return rng, algorithm.init(Federation(LINE, tuple("0123")), rng)
 
 
 def test_nothing_is_eliminated_on_fewer_pulls_than_the_depth_wants():
     algorithm = PFPNE(budget=10_000)
-    rng = np.random.default_rng(0)
-    space = SearchSpace({"x": Float(0.0, 1.0)})
-    state = algorithm.init(Federation(space, tuple("0123")), rng)
+    rng, state = stage_one(algorithm)
     for _ in range(5):  # down to a depth that wants several pulls of each cell
         state, tasks = algorithm.ask(state, Phase.TRAIN, 1, list("0123"), rng)
         state = algorithm.tell(state, Phase.TRAIN, {a: answer(task) for a, task in tasks.items()})
@@ -70,9 +73,8 @@ def answer(task):
 @pytest.mark.parametrize("aggregate", ["mean", "median"])
 def test_an_agent_that_claims_no_pulls_is_waited_for_twice_its_work_and_no_longer(aggregate):
     algorithm = PFPNE(budget=10_000, gap=0.05, aggregate=aggregate)
-    rng = np.random.default_rng(0)
-    state = algorithm.init(Federation(SearchSpace({"x": Float(0.0, 1.0)}), tuple("0123")), rng)
-    honest = algorithm.init(Federation(SearchSpace({"x": Float(0.0, 1.0)}), tuple("0123")), rng)
+    rng, state = stage_one(algorithm)
+    _, honest = stage_one(algorithm)
     spent = rounds = needed = 0
     while not state.stage_two:
         rounds += 1
@@ -98,18 +100,15 @@ def test_an_agent_that_claims_no_pulls_is_waited_for_twice_its_work_and_no_longe
 
 # -- the Gaussian-process variant -------------------------------------------------------------------
 
-GP = {"variant": "gp"}
-
 
 def hill(config, context):
     return 1.0 - (config["x"] - 0.3) ** 2 - (config["y"] - 0.7) ** 2
 
 
 def test_agents_find_the_top_of_a_hill_in_twenty_pulls():
-    study = over_grid("pf-pne", hill, SQUARE, 4, budget=20, **GP)
-    assert study.trials["pulls"].sum() == 80
-    for best in study.best.values():
-        assert best["value"] > 0.995
+    run = Run.begin(GPPNE(budget=20), num_agents=4, objective=hill).steps(24)
+    assert {len(log) for log in run.histories().values()} == {20}
+    assert all(log.values.max() > 0.995 for log in run.histories().values())
 
 
 def test_an_agent_receives_the_sums_of_the_others_only():
@@ -139,10 +138,11 @@ def test_an_agent_whose_objective_fails_at_first_makes_the_design_longer():
             raise RuntimeError("no luck")
         return hill(config, context)
 
-    study = over_grid("pf-pne", objective, SQUARE, 2, budget=20, **GP)
-    assert study.trials["pulls"].sum() == 40
-    assert study.rounds["failed_trials"].sum() == 7
-    assert all(best["value"] > 0.85 for best in study.best.values())
+    run = Run.begin(GPPNE(budget=20), num_agents=2, objective=objective).steps(24)
+    for name, log in run.histories().items():
+        assert len(log) == 20
+        assert len(log.failures) == (7 if name == "0" else 0)
+        assert np.nanmax(log.values) > 0.85
 
 
 def test_failed_pulls_are_missing_once_a_point_has_a_success():
@@ -173,18 +173,12 @@ def test_a_place_outside_the_federation_is_refused():
 
 # -- racing ------------------------------------------------------------------------------------------
 
-RACING = {"variant": "racing"}
-
 
 def cusp(config, context):
     """One objective for all agents: they share cells for several rounds."""
     return (
         1.0 - abs(config["x"] - 0.3) ** 0.5 - abs(config["y"] - 0.7) + 0.001 * context.rng.standard_normal()
     )
-
-
-def cumulative(study, num_agents):
-    return np.array([study.regret.where(agent=str(m))["cumulative"][-1] for m in range(num_agents)])
 
 
 def test_stage_two_sends_nothing_but_the_number_of_evaluations():
@@ -198,17 +192,11 @@ def test_stage_two_sends_nothing_but_the_number_of_evaluations():
 
 
 def test_given_smoothness_is_used():
-    values = []
-    for options in ({}, {"nu": 5.0, "rho": 0.9}):
-        problem = make_problem("garland", 2, 2, {"noise": 0.0})
-        one = simulate(
-            problem,
-            algorithm=make_algorithm("pf-pne", {**RACING, "budget": 500, **options}),
-            seed=2,
-            engine="inline",
-        )
-        values.append(cumulative(one, 2))
-    assert values[1].min() > values[0].max()
+    def deepest(**options):
+        run = Run.begin(RacingPNE(budget=300, **options), num_agents=1, objective=cusp).steps(2)
+        return len(np.unique(run.histories()["0"].points, axis=0))
+
+    assert deepest(nu=5.0, rho=0.9) > 1.5 * deepest(), "bounds that fall slowly spread the pulls"
 
 
 def test_one_who_is_away_for_the_whole_of_stage_one_is_told_of_it_and_pulls_all_its_cells():

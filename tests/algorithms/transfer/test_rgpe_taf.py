@@ -16,57 +16,48 @@ from fbo_flower.numerics.surrogates.transforms import standardise
 SMALL = {"num_candidates": 64, "num_features": 12}
 
 
-def test_taf_over_what_the_target_has_seen_lets_no_value_travel():
-    run = Run.begin(TAF(improvement_over="seen", **SMALL)).steps(4)
-    assert not any("incumbent" in e.report.arrays or "incumbents" in e.task.arrays for e in run.exchanges)
-    assert any("means" in e.task.arrays for e in run.exchanges)
+def of_agent(run, name):
+    return [e for e in run.exchanges if e.agent == name]
 
 
 # -- what travels, and how often -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", [RGPE, TAF])
-def test_posteriors_are_sent_once_and_kept(algorithm):
-    run = Run.begin(algorithm(communication="once", **SMALL), num_agents=4).steps(6)
-    for name in run.agents:
-        mine = [e for e in run.exchanges if e.agent == name]
+def test_posteriors_are_sent_once_and_kept_and_again_to_who_lost_them():
+    run = Run.begin(TAF(communication="once", **SMALL), num_agents=4).steps(6)
+    for name, agent in run.agents.items():
+        mine = of_agent(run, name)
         assert ["mean" in e.report.arrays for e in mine] == [True] + [False] * 5
         assert [len(e.task.arrays.get("means", ())) for e in mine] == [0, 3, 0, 0, 0, 0]
         assert ["frequencies" in e.task.arrays for e in mine] == [True] + [False] * 5
         listed = [set(e.task.arrays["members"].tolist()) for e in mine[1:]]
         assert all(digests == listed[0] for digests in listed)
-        kept = run.agents[name].agent_state.arrays["means"]
         theirs = [run.state.posteriors[a].mean for a in sorted(run.agents) if a != name]
-        np.testing.assert_array_equal(kept, theirs)
-
-
-def test_a_target_that_lost_its_posteriors_is_sent_them_again():
-    run = Run.begin(RGPE(communication="once", num_draws=5, **SMALL)).steps(3)
+        np.testing.assert_array_equal(agent.agent_state.arrays["means"], theirs)
     agent = run.agents["1"]
-    agent.agent_state = AgentState(
-        SQUARE, agent.agent_state.history
-    )  # nothing but its own observations is left
-    run.steps(3)
-    mine = [e for e in run.exchanges if e.agent == "1"]
-    assert [bool(e.report.values.get("missing")) for e in mine] == [False] * 3 + [True] + [False] * 2
-    assert [len(e.task.arrays.get("means", ())) for e in mine] == [0, 2, 0, 0, 2, 0]
-    assert len(agent.agent_state.arrays["means"]) == 2
-    assert "frequencies" in mine[4].task.arrays
+    agent.agent_state = AgentState(SQUARE, agent.agent_state.history)  # only its observations are left
+    mine = of_agent(run.steps(3), "1")[6:]
+    assert [bool(e.report.values.get("missing")) for e in mine] == [True, False, False]
+    assert [len(e.task.arrays.get("means", ())) for e in mine] == [0, 3, 0]
+    assert len(agent.agent_state.arrays["means"]) == 3
+    assert "frequencies" in mine[1].task.arrays
 
 
 def test_a_lost_exchange_is_repeated_with_the_same_posteriors():
     run = Run.begin(RGPE(num_draws=5, **SMALL)).step().step(lost=["1"]).step()
-    two, three = (e.task for e in run.exchanges if e.agent == "1" and e.server_round > 1)
+    two, three = (e.task for e in of_agent(run, "1")[1:])
     assert two.trial == three.trial
     assert same(two.arrays, three.arrays)
 
 
-def test_others_answer_once_and_evaluate_nothing():
+def test_others_answer_once_and_over_what_the_target_has_seen_no_value_travels():
     prior = {"2": History.prior(np.random.default_rng(0).random((5, 2)), np.arange(5.0))}
-    run = Run.begin(TAF(targets=("1",), **SMALL), num_agents=4, prior=prior).steps(4)
+    algorithm = TAF(targets=("1",), improvement_over="seen", **SMALL)
+    run = Run.begin(algorithm, num_agents=4, prior=prior).steps(4)
     assert {n: a.num_evaluations for n, a in run.agents.items()} == {"0": 0, "1": 6, "2": 0, "3": 0}
-    # a target gives nothing either that nobody would use
-    assert set(run.state.posteriors) == {"2"}
+    assert set(run.state.posteriors) == {"2"}, "a target gives nothing that nobody would use"
+    assert any("means" in e.task.arrays for e in run.exchanges)
+    assert not any("incumbent" in e.report.arrays or "incumbents" in e.task.arrays for e in run.exchanges)
 
 
 def test_a_target_is_sent_a_sample_of_very_many():
@@ -78,64 +69,58 @@ def test_a_target_is_sent_a_sample_of_very_many():
     assert len({tuple(arrays["members"]) for arrays in later[:5]}) > 1  # and not the same for all
 
 
+def posteriors_of(count, incumbents=1):
+    rng = np.random.default_rng(0)
+    return {str(i): WeightPosterior(*map(rng.random, (12, 78, incumbents))) for i in range(count)}
+
+
+def stored(target, arrays, before=None):
+    """The target's state after a task with these arrays."""
+    return target.absorbed(Task(Phase.TRAIN, 1, 0, 1, arrays), before or AgentState(SQUARE, History.empty(2)))
+
+
 @pytest.mark.parametrize("algorithm", [RGPE, TAF])
 def test_targets_of_a_group_share_the_arrays_of_their_tasks_and_keep_one_copy(algorithm):
-    rng = np.random.default_rng(0)
     with_incumbents = algorithm is TAF
-    posteriors = {
-        str(i): WeightPosterior(*map(rng.random, (12, 78, int(with_incumbents)))) for i in range(60)
-    }
+    posteriors = posteriors_of(60, int(with_incumbents))
     outgoing = Outgoing(posteriors, 20, with_incumbents)
     tasks = {agent: outgoing.arrays(agent, {}) for agent in posteriors}
     for agent, arrays in tasks.items():
         listed = arrays["members"].tolist()
         assert len(set(listed)) == 20
         assert posteriors[agent].digest not in listed
-        assert set(listed) <= {WeightPosterior(*row).digest for row in rows(arrays)}
+        best = arrays["incumbents"][:, None] if with_incumbents else np.empty((len(arrays["means"]), 0))
+        rows = zip(arrays["means"], arrays["inverses"], best, strict=True)
+        assert set(listed) <= {WeightPosterior(*row).digest for row in rows}
     assert len({id(arrays["inverses"]) for arrays in tasks.values()}) == 3
     target = algorithm(max_members=20, **SMALL)
-    states = [
-        target.absorbed(Task(Phase.TRAIN, 1, 0, 1, arrays), AgentState(SQUARE, History.empty(2))).arrays
-        for arrays in tasks.values()
-    ]
+    states = [stored(target, arrays).arrays for arrays in tasks.values()]
     assert len({id(state["inverses"]) for state in states}) == 3
     assert not any(state["inverses"].flags.writeable for state in states)
 
 
-def rows(arrays):
-    none = np.empty((len(arrays["means"]), 0))
-    best = arrays["incumbents"][:, None] if "incumbents" in arrays else none
-    return zip(arrays["means"], arrays["inverses"], best, strict=True)
-
-
 def test_a_target_uses_the_listed_posteriors_in_their_order_and_not_its_own():
-    rng = np.random.default_rng(0)
-    posteriors = {str(i): WeightPosterior(*map(rng.random, (12, 78, 1))) for i in range(21)}
-    target = TAF(**SMALL)
+    posteriors, target = posteriors_of(21), TAF(**SMALL)
     for agent in ("0", "20"):
         arrays = Outgoing(posteriors, 64, True).arrays(agent, {})
         assert len(arrays["means"]) == 21
-        shared = {"frequencies": np.zeros((12, 2)), "phases": np.zeros(12)}
-        task = Task(Phase.TRAIN, 1, 0, 1, {**arrays, **shared})
-        members = target.others(task, target.absorbed(task, AgentState(SQUARE, History.empty(2))))
+        arrays |= {"frequencies": np.zeros((12, 2)), "phases": np.zeros(12)}
+        members = target.others(Task(Phase.TRAIN, 1, 0, 1, arrays), stored(target, arrays))
         others = [p for name, p in posteriors.items() if name != agent]
         np.testing.assert_array_equal(members.means, [p.mean for p in others])
         np.testing.assert_array_equal(members.incumbents, np.concatenate([p.incumbent for p in others]))
 
 
 def test_new_posteriors_are_merged_with_those_that_a_target_stores():
-    rng = np.random.default_rng(0)
-    posteriors = {str(i): WeightPosterior(*map(rng.random, (12, 78, 1))) for i in range(5)}
-    target, agent_state = TAF(**SMALL), AgentState(SQUARE, History.empty(2))
+    posteriors, target = posteriors_of(5), TAF(**SMALL)
     first = Outgoing(posteriors, 64, True).arrays("0", {})
-    agent_state = target.absorbed(Task(Phase.TRAIN, 1, 0, 1, first), agent_state)
-    posteriors["3"] = WeightPosterior(*map(rng.random, (12, 78, 1)))
+    posteriors["3"] = posteriors_of(6)["5"]
     second = Outgoing(posteriors, 64, True).arrays("0", {"0": frozenset(first["members"].tolist())})
     assert len(second["means"]) == 1
-    stored = target.absorbed(Task(Phase.TRAIN, 2, 1, 1, second), agent_state).arrays
-    assert stored["digests"].tolist() == [posteriors[a].digest for a in "1234"]
-    np.testing.assert_array_equal(stored["inverses"], [posteriors[a].inverse for a in "1234"])
-    np.testing.assert_array_equal(stored["incumbents"], [posteriors[a].incumbent[0] for a in "1234"])
+    kept = stored(target, second, stored(target, first)).arrays
+    assert kept["digests"].tolist() == [posteriors[a].digest for a in "1234"]
+    np.testing.assert_array_equal(kept["inverses"], [posteriors[a].inverse for a in "1234"])
+    np.testing.assert_array_equal(kept["incumbents"], [posteriors[a].incumbent[0] for a in "1234"])
 
 
 def test_message_is_the_posterior_of_the_paper():
@@ -152,10 +137,8 @@ def test_message_is_the_posterior_of_the_paper():
     np.testing.assert_allclose(sent["mean"], inverse @ phi.T @ y, rtol=1e-6)
     np.testing.assert_allclose(unpack_symmetric(sent["inverse"], 12), inverse, rtol=1e-6, atol=1e-8)
     assert set(sent) == {"mean", "inverse"}
-    assert (
-        step(TAF(**SMALL).summarise, task, agent_state, np.random.default_rng(0)).arrays["incumbent"]
-        == y.max()
-    )
+    of_taf = step(TAF(**SMALL).summarise, task, agent_state, np.random.default_rng(0)).arrays
+    assert of_taf["incumbent"] == y.max()
 
 
 # -- what a target makes of them -------------------------------------------------------------------
@@ -261,7 +244,7 @@ def test_server_can_read_points_and_values_out_of_a_posterior():
     `Sigma = Phi^T Phi + sigma^2 I`: the span of the `phi(x_i)` is known, and on the square hardly anything
     else is in it. Given the points, `Phi^T y = Sigma nu` gives the values.
     """
-    run = Run.begin(TAF(num_features=60, num_initial=5, num_candidates=64), num_agents=3).step()
+    run = Run.begin(TAF(num_features=60, num_initial=5, num_candidates=64), num_agents=2).step()
     features, found, errors = run.state.features, 0, []
     grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 61)] * 2), axis=-1).reshape(-1, 2)
     for name, said in run.state.posteriors.items():
@@ -273,7 +256,7 @@ def test_server_can_read_points_and_values_out_of_a_posterior():
             phi = features(np.atleast_2d(x))
             return 1 - ((phi @ span) ** 2).sum(axis=1)
 
-        starts = grid[np.argsort(outside(grid))[:150]]
+        starts = grid[np.argsort(outside(grid))[:60]]
         ends = [
             minimize(lambda x: outside(x)[0], s, bounds=[(0, 1)] * 2, options={"ftol": 1e-16, "gtol": 1e-12})
             for s in starts
@@ -285,5 +268,5 @@ def test_server_can_read_points_and_values_out_of_a_posterior():
         phi = features(history.points)
         y, *_ = np.linalg.lstsq(phi.T, sigma @ said.mean, rcond=None)
         errors.append(np.abs(y - standardise(history.values)).max())
-    assert found >= 12  # of 15
+    assert found >= 7  # of 10
     assert max(errors) < 1e-4

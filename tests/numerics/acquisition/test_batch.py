@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from acquisition_cases import every_batch, gaussian_process, mesh, random_belief
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition import batch
 from fbo_flower.numerics.acquisition.batch import WithPending, maximise_batch
 from fbo_flower.numerics.acquisition.entropy_search import BatchMaxValueEntropy, sample_maxima
@@ -35,15 +34,6 @@ def problem(kind, seed, num_points, num_agents):
     return acquisition, np.array(local), float(rng.choice([0.0, 0.5, 1.0, 1.5, 3.0]))
 
 
-def on_a_mesh(kind, seed, num_agents):
-    """A belief on a mesh of 144 points: its acquisition, and own values of agents that differ a little."""
-    rng = np.random.default_rng(seed)
-    mean, factor = gaussian_process(mesh(12), 0.2, 12, 0.02, rng)
-    own = [mean + 0.2 * rng.standard_normal(144) for _ in range(num_agents)]
-    local = np.array([own_gain(kind, values, factor, 0.02, 32, rng) for values in own])
-    return mean, factor, central(kind, mean, factor, 0.02, num_agents, rng), local
-
-
 def missed(kind, count, num_starts):
     """How often the maximum of exhaustive search is not found, over random problems."""
     number = 0
@@ -69,23 +59,14 @@ def test_a_search_of_single_moves_alone_misses_maxima(monkeypatch):
     assert missed("kg", 24, 1) > 2
 
 
-@pytest.mark.parametrize(
-    ("kind", "beta", "num_starts"), [("kg", 1.5, 1), ("kg", 0.0, 2), ("ei", 0.0, 2), ("es", 0.0, 4)]
-)
-def test_few_starts_reach_what_eight_do_on_a_mesh(kind, beta, num_starts):
-    reached = []
-    for seed in range(2):
-        *_, acquisition, local = on_a_mesh(kind, seed, 4)
-        many = batch.maximise_batch(acquisition, local, beta, 8, np.random.default_rng(1))
-        few = batch.maximise_batch(acquisition, local, beta, num_starts, np.random.default_rng(0))
-        reached.append(few.value / many.value)
-    assert np.mean(reached) >= 0.98
-
-
 @pytest.mark.parametrize(("beta", "seed"), [(0.0, 0), (1.5, 2)])
 def test_the_short_search_of_many_agents_reaches_the_value_of_the_full_one(monkeypatch, beta, seed):
     """Judged by 2048 other draws: what the full search gains beyond 1 % is fitted to its own draws."""
-    mean, factor, acquisition, local = on_a_mesh("kg", seed, 16)
+    rng = np.random.default_rng(seed)
+    mean, factor = gaussian_process(mesh(12), 0.2, 12, 0.02, rng)
+    own = [mean + 0.2 * rng.standard_normal(144) for _ in range(16)]
+    local = np.array([own_gain("kg", values, factor, 0.02, 32, rng) for values in own])
+    acquisition = central("kg", mean, factor, 0.02, 16, rng)
     judge = BatchKnowledgeGradient(mean, factor, 0.02, centred_draws(2048, 16, np.random.default_rng(9)))
 
     def search():
@@ -107,19 +88,9 @@ def test_reported_values_are_those_of_the_batch_whichever_agent_is_asked(kind):
         assert best.central == pytest.approx(value, rel=1e-9)
     own = local[np.arange(3), best.index].sum()
     assert best.value == pytest.approx(value + beta * own, rel=1e-9)
-    assert best.value == best.starts.max()
-    assert best.starts.shape == (3,)
-    assert best.updates > 3
     design = np.array([3, 17, 3])  # with a duplicate
     values = [acquisition.values(design, agent, design[agent : agent + 1])[0] for agent in range(3)]
     np.testing.assert_allclose(values, values[0], rtol=1e-9)
-
-
-@KINDS
-def test_with_a_heavy_weight_each_agent_takes_its_own_best_point(kind):
-    acquisition, local, _ = problem(kind, 3, 60, 3)
-    best = batch.maximise_batch(acquisition, local, 1e9, 1, np.random.default_rng(0))
-    np.testing.assert_array_equal(best.index, local.argmax(axis=1))
 
 
 @KINDS
@@ -153,17 +124,6 @@ def test_factors_of_many_matrices_reproduce_them_even_if_they_are_singular():
     lower = batch.stacked_cholesky(matrices)
     np.testing.assert_allclose(lower @ lower.transpose(0, 2, 1), matrices, atol=1e-6)
     assert not np.triu(lower, 1).any()
-
-
-@pytest.mark.parametrize(
-    ("local", "beta", "num_starts", "message"),
-    [(np.zeros((2, 9)), 1.0, 1, "local: expected up to 2 agents and 10 points"),
-     (np.zeros((3, 10)), 1.0, 1, "local"), (np.zeros((2, 10)), -1.0, 1, "beta"),
-     (np.zeros((2, 10)), 1.0, 0, "start")],
-)  # fmt: skip
-def test_arguments_that_do_not_fit_are_refused(local, beta, num_starts, message):
-    with pytest.raises(ConfigError, match=message):
-        batch.maximise_batch(problem("kg", 0, 10, 2)[0], local, beta, num_starts, np.random.default_rng(0))
 
 
 class FavouredPair:
@@ -214,7 +174,7 @@ def gain_given_fantasies(mean, covariance, noise_variance, pending, candidate, d
     return total / len(draws) - mean.max()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_choice_is_the_best_one_after_conditioning_on_every_fantasy(seed):
     mean, factor, noise_variance = random_belief(seed, NUM_POINTS)
     rng = np.random.default_rng(seed)
@@ -230,10 +190,9 @@ def test_the_choice_is_the_best_one_after_conditioning_on_every_fantasy(seed):
     assert best.value == pytest.approx((expected + 0.1 * own[0]).max(), rel=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["kg", "ei", "es"])
-@pytest.mark.parametrize("seed", range(2))
-def test_where_an_observation_is_exact_no_point_under_way_is_chosen_again(kind, seed):
-    points, rng = mesh(5), np.random.default_rng(seed)
+@KINDS
+def test_where_an_observation_is_exact_no_point_under_way_is_chosen_again(kind):
+    points, rng = mesh(5), np.random.default_rng(0)
     distance = np.square(points[:, None] - points[None]).sum(axis=-1)
     factor = np.linalg.cholesky(np.exp(-0.5 * distance / 0.3**2) + 1e-9 * np.eye(25))
     mean = 0.3 * factor @ rng.standard_normal(25)

@@ -6,7 +6,6 @@ from acquisition_cases import gaussian_process, mesh
 from scipy.integrate import quad
 from scipy.stats import norm, truncnorm
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.entropy_search import (
     BatchMaxValueEntropy,
     max_value_entropy,
@@ -41,17 +40,6 @@ def test_one_observation_is_worth_no_more_than_its_information_and_nearly_as_muc
     assert 0.75 * exact <= bound <= exact + 1e-9
 
 
-def test_without_noise_the_bound_is_below_the_closed_form_of_max_value_entropy_search():
-    rng = np.random.default_rng(0)
-    mean, stddev, maxima = rng.standard_normal(30), rng.random(30) + 0.2, 2 + rng.random(16)
-    gamma = (maxima - mean[:, None]) / stddev[:, None]
-    ratio = norm.pdf(gamma) / norm.cdf(gamma)
-    closed = (gamma * ratio / 2 - norm.logcdf(gamma)).mean(axis=1)  # [Wang2017, Eq. 6]
-    bound = max_value_entropy(mean, stddev**2, 0.0, maxima)
-    assert (bound <= closed + 1e-12).all()
-    assert np.corrcoef(bound, closed)[0, 1] > 0.99
-
-
 def test_maxima_are_those_of_draws_of_the_posterior():
     maxima = sample_maxima(np.zeros(2), np.eye(2), 50_000, np.random.default_rng(0))
     assert maxima.mean() == pytest.approx(1 / math.sqrt(math.pi), abs=4 * maxima.std() / math.sqrt(50_000))
@@ -83,12 +71,3 @@ def test_certain_points_tell_nothing_and_noiseless_duplicates_are_avoided():
     assert np.isfinite(values).all()
     assert values.argmax() == 1
     assert values.argmin() == 0
-
-
-def test_arguments_that_do_not_fit_are_refused():
-    with pytest.raises(ConfigError, match="noise variance"):
-        max_value_entropy(np.zeros(1), np.ones(1), -1.0, np.zeros(1))
-    with pytest.raises(ConfigError, match="draws"):
-        max_value_entropy(np.zeros(1), np.ones(1), 1.0, np.zeros(0))
-    with pytest.raises(ConfigError, match="factor"):
-        BatchMaxValueEntropy(np.zeros(3), np.eye(2), 0.1, np.zeros(1), 2)

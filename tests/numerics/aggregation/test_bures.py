@@ -1,17 +1,12 @@
 import numpy as np
 import pytest
-import scipy.linalg
 from acquisition_cases import mesh
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from fbo_flower.errors import ConfigError, NumericalError
+from fbo_flower.errors import NumericalError
 from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.aggregation.bures import reliability
 from fbo_flower.numerics.surrogates import gp
-
-SEEDS = st.integers(0, 2**32)
 
 
 def spd(num, size, seed=0, rank=None):
@@ -69,38 +64,6 @@ def posteriors(num=3, side=8, observations=10, lengthscale=0.3):
     return np.array([gp.posterior(rows, np.zeros(observations), h).covariance(points) for rows in x])
 
 
-# -- distance ----------------------------------------------------------------------------------------------
-
-
-def test_distance_is_the_formula_as_printed_and_that_of_means_and_deviations_if_covariances_commute():
-    a, b = spd(2, 6)
-    m, zero = np.arange(6.0), np.zeros(6)
-    expected = m @ m + np.trace(a + b - 2.0 * scipy.linalg.sqrtm(root(a) @ b @ root(a)).real)
-    assert bures.distance(m, a, zero, b) ** 2 == pytest.approx(expected)
-    assert bures.distance(m, a, m, a) < 1e-12 * np.sqrt(a.trace())
-    q, a, b = rotation(6), np.array([0.0, 1.0, 2.0, 3.0, 4.0, 1.0]), np.array([3.0, 1.0, 0.0, 5.0, 4.0, 2.0])
-    found = bures.distance(m, q * a**2 @ q.T, zero, q * b**2 @ q.T)
-    assert found == pytest.approx(np.hypot(np.linalg.norm(m), np.linalg.norm(a - b)))
-    with pytest.raises(ConfigError, match=r"Gaussian b: expected mean \(2,\)"):
-        bures.distance(np.zeros(2), np.eye(2), np.zeros(3), np.eye(3))
-
-
-@settings(max_examples=15)
-@given(st.integers(1, 6), st.integers(1, 6), SEEDS)
-def test_distance_is_a_metric_that_rotations_keep(size, rank, seed):
-    k = spd(3, size, seed, rank)
-    m = np.random.default_rng(seed + 1).standard_normal((3, size))
-    q = rotation(size, seed)
-
-    def d(i, j):
-        return bures.distance(m[i], k[i], m[j], k[j])
-
-    assert d(0, 1) == pytest.approx(d(1, 0), abs=1e-7)
-    assert d(0, 2) <= d(0, 1) + d(1, 2) + 1e-7
-    turned = bures.distance(q @ m[0], q @ k[0] @ q.T, q @ m[1], q @ k[1] @ q.T)
-    assert turned == pytest.approx(d(0, 1), abs=1e-7)
-
-
 # -- barycenter: closed forms ------------------------------------------------------------------------------
 
 
@@ -124,7 +87,7 @@ def test_barycenter_of_commuting_covariances_averages_their_roots(tolerance):
 # -- barycenter: oracles -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tolerance", [1e-3, 1e-6, 1e-10])
+@pytest.mark.parametrize("tolerance", [1e-3, 1e-10])
 def test_reported_residual_and_spread_are_those_of_the_formulas_as_printed(tolerance):
     k, weights = posteriors(), np.full(3, 1.0 / 3.0)
     found = bures.barycenter(k, tolerance=tolerance, rank_cut=1e-8)
@@ -140,16 +103,6 @@ def test_no_other_covariance_has_a_smaller_spread_also_where_every_one_is_singul
     found = bures.barycenter(k, tolerance=1e-6, max_iterations=300)
     assert found.spread == pytest.approx(least_spread(k, weights), rel=1e-5)
     assert found.spread == pytest.approx(spread(k, weights, found.covariance), rel=1e-5)
-
-
-def test_barycenter_agrees_with_pot():
-    ot = pytest.importorskip("ot")
-    k, weights = spd(4, 12), np.array([0.1, 0.2, 0.3, 0.4])
-    means = np.random.default_rng(1).standard_normal((4, 12))
-    theirs = ot.gaussian.bures_wasserstein_barycenter(means, k, weights, eps=1e-11, num_iter=2000)[1]
-    np.testing.assert_allclose(bures.barycenter(k, weights, 1e-12).covariance, theirs, rtol=1e-8, atol=1e-8)
-    expected = ot.gaussian.bures_wasserstein_distance(means[0], means[1], k[0], k[1])
-    assert bures.distance(means[0], k[0], means[1], k[1]) == pytest.approx(expected)
 
 
 # -- barycenter: start, rank, stopping ---------------------------------------------------------------------
@@ -182,72 +135,27 @@ def test_mixing_saves_steps_and_what_did_not_converge_says_so(monkeypatch):
     np.testing.assert_allclose(mixed.covariance, plain.covariance, atol=2e-5)
 
 
-def test_a_warm_start_ends_where_a_cold_one_does():
-    k = posteriors()
-    cold = bures.barycenter(k, tolerance=1e-10)
-    warm = bures.barycenter(k, tolerance=1e-10, start=cold.covariance)
-    np.testing.assert_allclose(warm.covariance, cold.covariance, atol=1e-9)
-    assert bures.barycenter(k, start=cold.covariance).iterations < bures.barycenter(k).iterations
-
-
-def test_few_directions_are_as_good_as_all():
+def test_a_warm_start_and_few_directions_lead_to_the_same_barycenter():
     k = posteriors()
     full, cut = (bures.barycenter(k, tolerance=1e-10, rank_cut=c) for c in (1e-14, 1e-8))
     assert cut.rank < full.rank
     np.testing.assert_allclose(cut.covariance, full.covariance, atol=1e-6)
     assert full.converged  # rounding does not come back through small eigenvalues
-    assert cut.spread == pytest.approx(full.spread, rel=1e-5)
+    warm = bures.barycenter(k, tolerance=1e-10, start=cut.covariance)
+    np.testing.assert_allclose(warm.covariance, cut.covariance, atol=1e-9)
+    cold = bures.barycenter(k, tolerance=1e-3)
+    assert bures.barycenter(k, tolerance=1e-3, start=cold.covariance).iterations < cold.iterations
 
 
-# -- barycenter: properties --------------------------------------------------------------------------------
-
-
-@settings(max_examples=15)
-@given(st.integers(2, 5), st.integers(1, 6), SEEDS)
-def test_barycenter_turns_scales_and_permutes_with_its_covariances(num, size, seed):
-    k, weights = spd(num, size, seed), np.random.default_rng(seed).random(num) + 0.1
-    q, order = rotation(size, seed), np.random.default_rng(seed).permutation(num)
+def test_units_of_covariances_and_weights_do_not_matter_and_a_weight_of_0_is_as_good_as_absence():
+    k, weights = spd(3, 4), np.array([0.2, 0.3, 0.7])
     found = bures.barycenter(k, weights, 1e-10).covariance
-    scale = np.abs(found).max()
-    turned = bures.barycenter(q @ k @ q.T, weights, 1e-10).covariance
-    np.testing.assert_allclose(turned, q @ found @ q.T, atol=1e-7 * scale)
-    permuted = bures.barycenter(k[order], weights[order], 1e-10).covariance
-    np.testing.assert_allclose(permuted, found, atol=1e-7 * scale)
-    scaled = bures.barycenter(7.0 * k, 3.0 * weights, 1e-10).covariance
-    np.testing.assert_allclose(scaled, 7.0 * found, atol=1e-6 * scale)
-    small = bures.barycenter(1e-14 * k, weights, 1e-10).covariance
-    np.testing.assert_allclose(1e14 * small, found, atol=1e-6 * scale)
-    more, zero = np.concatenate([k, spd(1, size, seed + 1)]), np.append(weights, 0.0)
-    without = bures.barycenter(more, zero, 1e-10).covariance  # a weight of 0 is as good as absence
-    np.testing.assert_allclose(without, found, atol=1e-7 * scale)
-
-
-@settings(max_examples=15)
-@given(st.integers(2, 5), st.integers(1, 6), st.integers(1, 6), SEEDS)
-def test_barycenter_is_a_covariance_of_no_more_trace_than_the_mean(num, size, rank, seed):
-    k = spd(num, size, seed, rank)
-    found = bures.barycenter(k, max_iterations=30).covariance
-    scale = np.einsum("nii->", k) / num
-    assert np.linalg.eigvalsh(found)[0] >= -1e-9 * scale
-    assert found.trace() <= scale * (1.0 + 1e-9)
-    np.testing.assert_allclose(found, found.T, atol=1e-12 * scale)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"covariances": np.eye(3)}, r"expected \(N, S, S\)"),
-        ({"covariances": np.full((2, 3, 3), np.nan)}, "finite"),
-        ({"weights": np.ones(3)}, "weights"),
-        ({"weights": np.array([-1.0, 2.0])}, "weights"),
-        ({"weights": np.zeros(2)}, "weights"),
-        ({"start": np.eye(2)}, "start"),
-    ],
-)
-def test_what_is_no_set_of_covariances_is_refused(changes, message):
-    arguments = {"covariances": spd(2, 3), "weights": None} | changes
-    with pytest.raises(ConfigError, match=message):
-        bures.barycenter(**arguments)
+    for unit in (7.0, 1e-14):
+        scaled = bures.barycenter(unit * k, 3.0 * weights, 1e-10).covariance
+        np.testing.assert_allclose(scaled / unit, found, atol=1e-6)
+    more = np.concatenate([k, spd(1, 4, 1)])
+    without = bures.barycenter(more, np.append(weights, 0.0), 1e-10).covariance
+    np.testing.assert_allclose(without, found, atol=1e-7)
 
 
 @pytest.mark.parametrize("tolerance", [1e-6, 1e-9])
@@ -262,118 +170,22 @@ def test_a_matrix_that_is_no_covariance_is_named(tolerance):
 # -- weights by reliability --------------------------------------------------------------------------
 
 
-POINTS = mesh(8)
-H = gp.Hyperparameters("rbf", np.full(2, 0.3), 1.2, 0.02)
-WORLDS = 8
-
-
-def f1(x):
-    """The first function of the paper."""
-    return (x**2).sum(axis=1) + np.sin(2.0 * np.pi * x[:, 0]) + np.cos(2.0 * np.pi * x[:, 1])
-
-
-CENTRE, SCALE = f1(POINTS).mean(), f1(POINTS).std()
-TRUTH = (f1(POINTS) - CENTRE) / SCALE
-
-
-def beliefs(seed, bad="", num_agents=4, observations=12):
-    """Posteriors of agents on the points; the first one is `bad`."""
-    rng = np.random.default_rng(seed)
-    means, covariances = [], []
-    for n in range(num_agents):
-        how = bad if n == 0 else ""
-        x = POINTS[rng.integers(0, len(POINTS), observations)]
-        if how == "started badly":
-            x = 0.15 * rng.random((observations, 2))
-        noise = (1.0 if how == "noisy" else np.sqrt(0.02) / SCALE) * rng.standard_normal(observations)
-        belief = gp.posterior(x, (f1(x) - CENTRE) / SCALE + noise, H)
-        mean, covariance = belief.predict(POINTS)[0], belief.covariance(POINTS)
-        if how.startswith("sends noise"):
-            mean = rng.standard_normal(len(POINTS))
-        if how.endswith("and is sure"):
-            covariance = 1e-6 * covariance
-        means.append(mean)
-        covariances.append(covariance)
-    return np.array(means), np.array(covariances)
-
-
-def errors(bad, num_agents=4):
-    """Error of the central mean, root mean square over the points: by reliability and equal weights."""
-    found = []
-    for seed in range(WORLDS):
-        means, covariances = beliefs(seed, bad, num_agents)
-        weights = reliability(means, covariances)
-        found.append([np.sqrt(np.mean((w - TRUTH) ** 2)) for w in (weights @ means, means.mean(axis=0))])
-    return np.mean(found, axis=0)
-
-
-@pytest.mark.parametrize("num_agents", [3, 8])
-@pytest.mark.parametrize("bad", ["started badly", "noisy", "sends noise", "sends noise and is sure"])
-def test_weights_help_when_one_agent_is_bad(bad, num_agents):
-    weighted, equal = errors(bad, num_agents)
-    assert weighted < 0.98 * equal
-
-
-def test_weights_of_sound_agents_are_equal_and_do_not_hurt():
-    weighted, equal = errors("")
-    assert weighted < 1.01 * equal
-    found = np.array([reliability(*beliefs(seed)) for seed in range(30)])
-    assert np.mean(np.ptp(found, axis=1) < 1e-12) > 0.7  # most often exactly so
-    np.testing.assert_allclose(found.mean(axis=0), 0.25, atol=0.03)
-
-
-def test_claiming_certainty_gains_nothing():
-    """A mean that others confirm and a claim of certainty: no more than the others."""
-    found = [reliability(*beliefs(seed, " and is sure")) for seed in range(WORLDS)]
-    assert max(weights[0] - weights[1:].max() for weights in found) < 1e-12
-    naive = [beliefs(seed, " and is sure")[1].trace(axis1=1, axis2=2)[0] for seed in range(WORLDS)]
-    assert max(naive) < 1e-3  # by its claim alone it would have all the weight
-
-
-def test_one_absurd_message_moves_nobody_elses_weight():
-    means, covariances = beliefs(0)
-    for size in (1e3, 1e9):
-        loud = means.copy()
-        loud[0] = size
-        weights = reliability(loud, covariances)
-        assert weights[0] < 1e-5
-        assert weights[1:].max() < 4.0 * weights[1:].min()
-
-
-def test_weights_of_equal_beliefs_are_equal():
-    means, covariances = beliefs(0)
-    found = reliability(np.repeat(means[:1], 3, axis=0), np.repeat(covariances[:1], 3, axis=0))
-    np.testing.assert_allclose(found, 1.0 / 3.0)
-    np.testing.assert_allclose(reliability(np.zeros((2, 3)), np.zeros((2, 3, 3))), 0.5)
-    np.testing.assert_array_equal(reliability(means[:1], covariances[:1]), 1.0)
-
-
 def test_weights_by_hand():
     means = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 8.0]])  # squared distances 4, 64, 68
     covariances = np.array([np.eye(2), 0.5 * np.eye(2), 2.0 * np.eye(2)])  # traces 2, 1, 4
     shares = np.array([1.0, 1.0, 2.0 * 2.0 / 32.0])  # errors 2, 2, 32: the lower medians of distances, halved
-    np.testing.assert_allclose(reliability(means, covariances), shares**2 / (shares**2).sum())
+    for unit in (1.0, 10.0):
+        found = reliability(unit * means, unit**2 * covariances)
+        np.testing.assert_allclose(found, shares**2 / (shares**2).sum())
+    np.testing.assert_allclose(reliability(np.zeros((2, 3)), np.zeros((2, 3, 3))), 0.5)
+    np.testing.assert_array_equal(reliability(means[:1], covariances[:1]), 1.0)
 
 
-@settings(max_examples=15)
-@given(st.permutations(range(5)), st.integers(0, 2**32))
-def test_weights_follow_their_agents_and_ignore_units(order, seed):
-    means, covariances = beliefs(seed, "noisy", 5)
-    order = list(order)
+@pytest.mark.parametrize("size", [0.0, 1e3, 1e9])
+def test_an_absurd_mean_loses_its_weight_and_a_claim_of_certainty_gains_nothing(size):
+    means, covariances = 0.1 * np.random.default_rng(0).standard_normal((4, 9)), np.array([np.eye(9)] * 4)
+    means[0] += size
+    covariances[0] *= 1e-6  # by its claim alone it would have all the weight
     weights = reliability(means, covariances)
-    assert weights.sum() == pytest.approx(1.0)
-    np.testing.assert_allclose(reliability(means[order], covariances[order]), weights[order], rtol=1e-9)
-    np.testing.assert_allclose(reliability(10.0 * means, 100.0 * covariances), weights, rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("means", "covariances", "message"),
-    [
-        (np.zeros(3), np.zeros((1, 3, 3)), r"expected means \(N, S\)"),
-        (np.zeros((2, 3)), np.zeros((2, 3)), r"expected means \(N, S\)"),
-        (np.full((2, 3), np.inf), np.zeros((2, 3, 3)), "finite"),
-    ],
-)
-def test_what_is_no_set_of_beliefs_is_refused(means, covariances, message):
-    with pytest.raises(ConfigError, match=message):
-        reliability(means, covariances)
+    np.testing.assert_allclose(weights[1:], weights[1])
+    assert weights[0] <= (1.0 if size == 0.0 else 1e-4) * weights[1]

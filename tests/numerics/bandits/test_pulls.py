@@ -10,7 +10,7 @@ from fbo_flower.numerics.bandits.pulls import CellPulls, Pulls, Survivors, joint
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_pulls_of_cells_add_up_as_in_a_dict(seed: int) -> None:
+def test_pulls_of_cells_add_up_as_in_a_dict(seed: int):
     rng = np.random.default_rng(seed)
     table = CellPulls.read({}, "cells.")
     plain: dict[int, tuple[list[float], int]] = {}
@@ -34,7 +34,7 @@ def test_pulls_of_cells_add_up_as_in_a_dict(seed: int) -> None:
         assert found.within[row] == pytest.approx(len(values) * np.var(values) if values else 0.0)
 
 
-def test_the_table_before_is_left_as_it_was() -> None:
+def test_the_table_before_is_left_as_it_was():
     table = Pulls.read({}, "", 3)
     more = table.add([1], 2, 6.0, 2.0, 1)
     assert not table.count.any()
@@ -42,12 +42,12 @@ def test_the_table_before_is_left_as_it_was() -> None:
     assert more.means().tolist() == [0.0, 3.0, 0.0]
 
 
-def survivors(depths: list[int], indices: list[int], arity: int = 2) -> Survivors:
+def survivors(depths: list[int], indices: list[int], arity: int = 2):
     values = np.arange(len(depths), dtype=np.float64)
     return Survivors(partition.number(depths, indices, arity), values, values)
 
 
-def test_survivors_are_found_by_depth_and_replaced_by_newer_ones() -> None:
+def test_survivors_are_found_by_depth_and_replaced_by_newer_ones():
     mine = survivors([0, 1, 1], [0, 0, 1]).updated(survivors([1, 2], [1, 3]))
     assert mine.cell.tolist() == [1, 2, 3, 7]
     assert mine.mean.tolist() == [0.0, 1.0, 0.0, 1.0]
@@ -69,7 +69,7 @@ def test_cells_outside_the_partition_and_in_disorder_are_found(
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e8])
-def test_deviations_of_parts_give_those_of_the_whole(offset: float) -> None:
+def test_deviations_of_parts_give_those_of_the_whole(offset: float):
     values = offset + np.random.default_rng(0).standard_normal(50)
     parts = [(len(p), p.sum(), ((p - p.mean()) ** 2).sum()) for p in np.split(values, [3, 4, 20])]
     sums = (0, 0.0, 0.0)

@@ -3,7 +3,6 @@ import itertools
 import numpy as np
 import pytest
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.scattered import DelaunayInterpolant
 
 
@@ -22,16 +21,3 @@ def test_linear_functions_and_values_at_the_points_are_kept_and_nothing_lies_bey
     surface = DelaunayInterpolant(points, values)
     np.testing.assert_allclose(surface(points), values, atol=1e-6)
     assert values.min() <= surface(z).min() <= surface(z).max() <= values.max()
-
-
-@pytest.mark.parametrize(
-    ("points", "values", "message"),
-    [
-        (np.eye(3)[:, :2], np.zeros(3), r"corners of the cube, \[1.0, 1.0\] is missing"),
-        (np.zeros((3, 4)), np.zeros(3), "D from 1 to 3"),
-        (corners(2), np.array([0.0, 1.0, np.nan, 0.0]), "finite"),
-    ],
-)
-def test_what_cannot_be_interpolated_is_refused(points, values, message):
-    with pytest.raises(ConfigError, match=message):
-        DelaunayInterpolant(points, values)

@@ -7,12 +7,10 @@ import pytest
 from amounts import examples
 from scipy.optimize import minimize
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import sample_paths
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.kernels import KERNELS
 from fbo_flower.numerics.surrogates.transforms import standardise
-from fbo_flower.numerics.threads import single_thread
 
 NAMES = pytest.mark.parametrize("name", KERNELS)
 
@@ -65,20 +63,17 @@ def test_a_climb_ends_where_the_gradient_is_nothing_or_points_out_of_the_bounds(
     assert ((modes.evaluations > 1) & (modes.evaluations < fitting.MAX_EVALUATIONS)).all()
 
 
-@NAMES
-def test_most_modes_are_those_of_scipy_and_the_others_are_no_worse_on_the_whole(name):
+@pytest.mark.parametrize(
+    ("name", "priors"),
+    [("rbf", fitting.Priors()), ("matern52", fitting.Priors()), ("matern52", fitting.Priors(0.3, 0.3, 1e-4))],
+)
+def test_most_modes_are_those_of_scipy_and_the_others_are_no_worse_on_the_whole(name, priors):
     number = examples(60, 24)
     x, y = many(number, 25)
-    gain = fitting.fit(x, y, name).values - [best_value(x[b], y[b], name) for b in range(number)]
+    gain = fitting.fit(x, y, name, priors=priors).values
+    gain -= [best_value(x[b], y[b], name, priors) for b in range(number)]
     assert np.mean(np.abs(gain) < 1e-3) > 0.8
     assert gain.mean() > -0.25  # one of sixty ends in a mode that is worse by six
-
-
-def test_priors_move_the_modes():
-    x, y = rng(3).random((3, 8, 2)), rng(4).standard_normal((3, 8))
-    priors = fitting.Priors(lengthscale_stddev=0.3, noise_centre=1e-4)
-    expected = [best_value(x[b], y[b], "matern52", priors) for b in range(3)]
-    np.testing.assert_allclose(fitting.fit(x, y, "matern52", priors=priors).values, expected, atol=1e-3)
 
 
 def test_a_process_ends_where_it_would_alone_and_a_warm_start_stays_there():
@@ -91,29 +86,8 @@ def test_a_process_ends_where_it_would_alone_and_a_warm_start_stays_there():
     again = fitting.fit(x, y, "matern52", together.theta)
     assert again.evaluations.max() <= 3
     np.testing.assert_allclose(again.values, together.values, atol=1e-3)
-    one = fitting.fit_one(x[0], y[0], "matern52", gp.Hyperparameters.from_array("matern52", again.theta[0]))
-    np.testing.assert_allclose(one.to_array(), again.theta[0], atol=1e-3)
-
-
-@NAMES
-def test_fit_recovers_the_hyperparameters_of_a_large_sample_within_its_own_uncertainty(name):
-    truth = gp.Hyperparameters(name, np.array([0.2, 0.6]), 1.0, 0.01)
-    x = rng(0).random((150, 2))
-    drawn = path_of(np.zeros((0, 2)), np.zeros(0), truth, 2000, rng(10))
-    y = drawn(x) + 0.1 * rng(20).standard_normal(150)
-
-    def gradient(theta):
-        return log_posterior(x, y, name, theta)[1]
-
-    with single_thread():
-        mode, steps = fitting.fit_one(x, y, name).to_array(), 1e-4 * np.eye(4)
-        hessian = np.array([(gradient(mode + s) - gradient(mode - s)) / 2e-4 for s in steps])
-    deviation = np.sqrt(np.diag(np.linalg.inv(-0.5 * (hessian + hessian.T))))
-    errors = np.abs(mode - truth.to_array()) / deviation
-    assert errors.max() < 4.0
-    assert deviation[[0, 1, 3]].max() < 0.5  # lengthscales and noise are really learned
-    # negative control: the lengthscales of the other axes
-    assert (np.abs(mode - truth.to_array()[[1, 0, 2, 3]]) / deviation)[:2].max() > 4.0
+    one = fitting.fit_one(x[0], y[0], "matern52")
+    np.testing.assert_allclose(one.to_array(), together.theta[0], atol=1e-6)
 
 
 AWKWARD = {
@@ -143,14 +117,6 @@ def test_fit_and_paths_stay_finite_on_awkward_data(case):
     assert np.isfinite(gradients).all()
 
 
-def test_three_points_leave_the_lengthscales_near_the_prior():
-    x = np.array([rng(seed + 100).random((3, 2)) for seed in range(8)])
-    y = np.array([standardise(rng(seed).standard_normal(3)) for seed in range(8)])
-    ratios = np.exp(fitting.fit(x, y, "rbf").theta[:, :2]) / (0.3 * math.sqrt(2))
-    assert ratios.min() > 0.2
-    assert ratios.max() < 5.0
-
-
 def test_without_observations_the_mode_is_that_of_the_prior():
     modes = fitting.fit(np.empty((2, 0, 3)), np.empty((2, 0)), "rbf", np.ones((2, 5)))
     np.testing.assert_array_equal(modes.theta, np.tile(fitting.prior(3)[0], (2, 1)))
@@ -168,9 +134,3 @@ def test_with_known_variances_of_the_noise_a_fit_is_a_mode_of_their_likelihood()
     none = fitting.fit_one(x, y, "matern52", known=fitting.Known(0.0 * known))
     plain = fitting.fit_one(x, y, "matern52")
     np.testing.assert_allclose(none.to_array(), plain.to_array(), atol=1e-6)
-
-
-@pytest.mark.parametrize(("x", "y"), [((3, 4), (3, 4)), ((2, 3, 1), (2, 4)), ((2, 3, 1), (3, 3))])
-def test_shapes_that_do_not_fit_are_refused(x, y):
-    with pytest.raises(ConfigError, match=r"expected x \(B, n, F\)"):
-        fitting.fit(np.zeros(x), np.zeros(y), "rbf")

@@ -1,6 +1,3 @@
-import functools
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +7,6 @@ from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import sample_paths
 from fbo_flower.numerics.surrogates import gp, rff
 from fbo_flower.numerics.surrogates.kernels import KERNELS
@@ -31,10 +27,6 @@ def data(n, num_dims=2, seed=0):
     x = rng(seed).random((n, num_dims))
     y = np.sin(6.0 * x[:, 0]) + 0.1 * rng(seed + 1).standard_normal(n)
     return x, y
-
-
-def path_of(x, y, h, num_features, generator, scale=1.0):
-    return sample_paths(x[None], y[None], [h], num_features, [generator], scale)[0]
 
 
 def processes(kernel, n=9):
@@ -94,27 +86,13 @@ def test_likelihoods_are_normal_densities_and_gradients_finite_differences(name,
     assert likelihood(theta)[0] == pytest.approx(density, rel=1e-6)
     numerical = approx_fprime(theta, lambda a: likelihood(a)[0], 1e-6)
     np.testing.assert_allclose(likelihood(theta)[1], numerical, rtol=1e-3, atol=1e-3)
-
-
-@NAMES
-@pytest.mark.parametrize(("n", "num_dims"), [(1, 1), (2, 3), (40, 4)])
-def test_likelihoods_and_gradients_of_many_are_those_one_by_one(name, n, num_dims):
-    x, y = rng(n).random((6, n, num_dims)), rng(2).standard_normal((6, n))
-    theta = rng(3).normal(-1.0, 0.7, (6, num_dims + 2))
-    differences = gp.pair_differences(x)
-    values, gradients = gp.log_marginal_likelihoods(differences, y, name, theta)
-    for b in range(6):
-        one = slice(b, b + 1)
-        value, gradient = gp.log_marginal_likelihoods(differences[one], y[one], name, theta[one])
-        np.testing.assert_array_equal(values[one], value)
-        np.testing.assert_array_equal(gradients[one], gradient)
-
-
-def test_without_observations_the_posterior_is_the_prior():
-    process = gp.posterior(np.zeros((0, 2)), np.zeros(0), hyperparameters("matern52"))
-    mean, variance = process.predict(rng().random((4, 2)))
-    np.testing.assert_array_equal(mean, 0.0)
-    np.testing.assert_allclose(variance, 1.3)
+    three = [np.stack([part] * 3) for part in (gp.pair_differences(x[None])[0], y, theta)]
+    three[1][0], three[2][2] = 1.0, three[2][2] - 0.3  # others do not change a bit of the second one
+    found = gp.log_marginal_likelihoods(
+        *three[:2], name, three[2], None if added is None else np.stack([added] * 3)
+    )
+    assert found[0][1] == likelihood(theta)[0]
+    np.testing.assert_array_equal(found[1][1], likelihood(theta)[1])
 
 
 @pytest.mark.parametrize("n", [0, 1, 7])
@@ -133,8 +111,10 @@ def test_each_of_many_processes_is_conditioned_by_the_formula(n, more):
         np.testing.assert_allclose(process.inverse, inverse, rtol=1e-7, atol=1e-7)
         np.testing.assert_array_equal(process.inverse, process.inverse.T)
         np.testing.assert_allclose(process.means, function @ inverse @ y[b], rtol=1e-7, atol=1e-9)
-        expected = prior_covariance(z, x[b], h) @ inverse @ y[b]
-        np.testing.assert_allclose(process.mean(z), expected, rtol=1e-7, atol=1e-9)
+        cross = prior_covariance(z, x[b], h)
+        mean, variance = process.predict(z)
+        np.testing.assert_allclose(mean, cross @ inverse @ y[b], rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(variance, h.outputscale - np.diag(cross @ inverse @ cross.T), atol=1e-9)
         parts = None if not more else added[b : b + 1], None if not more else variances[b : b + 1]
         alone = gp.condition(x[b : b + 1], y[b : b + 1], [h], *parts)[0]
         np.testing.assert_array_equal(alone.inverse, process.inverse)
@@ -147,41 +127,7 @@ def test_repeated_points_with_the_least_noise_can_be_conditioned():
     np.testing.assert_allclose(found[1].means, 1.0, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "scales", "message"),
-    [("rbf", [0.1, -0.1], "positive"), ("cubic", [1.0], "kernel"), ("rbf", [[1.0]], "shape")],
-)
-def test_malformed_hyperparameters_are_refused(kernel, scales, message):
-    with pytest.raises(ConfigError, match=message):
-        gp.Hyperparameters(kernel, np.array(scales), 1.0, 0.1)
-
-
-@pytest.mark.parametrize("shape", [(3, 2), (2, 4)])
-@pytest.mark.parametrize("call", [gp.posterior, gp.log_marginal_likelihood])
-def test_data_that_do_not_fit_are_refused(call, shape):
-    with pytest.raises(ConfigError, match="data"):
-        call(np.zeros(shape), np.zeros(2), hyperparameters("rbf"))
-
-
-@pytest.mark.parametrize("variances", [np.zeros(6), np.full(7, -1.0), np.full(7, np.nan)])
-def test_wrong_variances_are_refused(variances):
-    with pytest.raises(ConfigError, match="variances"):
-        gp.posterior(*data(7), hyperparameters("rbf"), variances)
-
-
 # -- paths --------------------------------------------------------------------------------------------
-
-
-@NAMES
-@pytest.mark.parametrize("n", [0, 1, 12])
-def test_the_gradient_of_a_path_agrees_with_finite_differences(name, n):
-    path = path_of(*data(n), hyperparameters(name), 50, rng(2))
-    z = rng(3).random((5, 2))
-    values, gradients = path.value_and_gradient(z)
-    np.testing.assert_allclose(values, path(z), atol=2e-5)  # single precision
-    for row, gradient in zip(z, gradients, strict=True):
-        numerical = approx_fprime(row, lambda v: path(v[None])[0], 1e-7)
-        np.testing.assert_allclose(gradient, numerical, rtol=1e-3, atol=5e-4)
 
 
 def plain_path(x, y, h, num_features, rng, scale):
@@ -194,54 +140,15 @@ def plain_path(x, y, h, num_features, rng, scale):
     return lambda z: features.cosines(z) @ weights + prior_covariance(z, x, h) @ solved
 
 
-@pytest.mark.parametrize(("kernel", "scale"), [("rbf", 1.0), ("matern52", 0.4)])
-def test_paths_are_drawn_by_the_formula(kernel, scale):
-    x, y, drawn = processes(kernel)
+@pytest.mark.parametrize(("kernel", "n", "scale"), [("rbf", 9, 1.0), ("matern52", 9, 0.4), ("rbf", 0, 1.0)])
+def test_paths_are_drawn_by_the_formula_and_gradients_agree_with_differences(kernel, n, scale):
+    x, y, drawn = processes(kernel, n)
     z = rng(4).random((20, 3))
     for b, path in enumerate(sample_paths(x, y, drawn, 32, [rng(3, b) for b in range(5)], scale)):
         expected = plain_path(x[b], y[b], drawn[b], 32, rng(3, b), scale)
         np.testing.assert_allclose(path(z), expected(z), rtol=0, atol=1e-9)
-
-
-@functools.cache
-def standardised_paths(name, num_features, deviation_scale=1.0, num_paths=1500):
-    """Paths at 5 points, whitened by the exact posterior: `(num_paths, 5)`, of mean 0 and covariance I."""
-    (x, y), h, z, generator = data(8), hyperparameters(name), rng(4).random((5, 2)), rng(5)
-    process = gp.posterior(x, y, h)
-    paths = np.array(
-        [path_of(x, y, h, num_features, generator, deviation_scale)(z) for _ in range(num_paths)]
-    )
-    factor = deviation_scale * np.linalg.cholesky(process.covariance(z))
-    return np.linalg.solve(factor, (paths - process.predict(z)[0]).T).T
-
-
-def distance_from_normal(white):
-    return stats.kstest((white**2).sum(axis=1), stats.chi2(5).cdf)
-
-
-@pytest.mark.parametrize(("name", "num_features", "scale"), [("rbf", 64, 2.0), ("matern52", 256, 1.0)])
-def test_paths_have_the_moments_of_the_exact_posterior(name, num_features, scale):
-    white = standardised_paths(name, num_features, scale)
-    assert np.abs(white.mean(axis=0)).max() < 4.5 / math.sqrt(len(white))
-    np.testing.assert_allclose(np.cov(white.T), np.eye(5), atol=0.15)
-
-
-@NAMES
-def test_paths_of_many_features_are_normal_and_a_tenth_too_wide_would_be_noticed(name):
-    white = standardised_paths(name, 2048, num_paths=1200)
-    assert distance_from_normal(white).pvalue > 0.001
-    assert distance_from_normal(1.1 * white).pvalue < 1e-6
-
-
-def test_few_features_are_not_normal_and_the_distance_shrinks_with_their_number():
-    # a mixture over the frequencies: exact moments, heavy tails
-    few, usual = (distance_from_normal(standardised_paths("matern52", count)) for count in (64, 256))
-    assert few.pvalue < 1e-6
-    assert few.statistic > 1.5 * usual.statistic
-    assert usual.statistic < 0.06
-
-
-def test_a_deviation_scale_of_zero_gives_the_mean():
-    (x, y), h, z = data(8), hyperparameters("rbf"), rng(4).random((5, 2))
-    path = path_of(x, y, h, 16, rng(), 0.0)
-    np.testing.assert_allclose(path(z), gp.posterior(x, y, h).predict(z)[0], atol=1e-10)
+        values, gradients = path.value_and_gradient(z)
+        np.testing.assert_allclose(values, expected(z), atol=2e-5)  # single precision
+        for row, gradient in zip(z[:3], gradients, strict=False):
+            numerical = approx_fprime(row, lambda v, path=path: path(v[None])[0], 1e-7)
+            np.testing.assert_allclose(gradient, numerical, rtol=1e-3, atol=1e-3)

@@ -4,7 +4,6 @@ from acquisition_cases import mesh
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.surrogates import gp, pivots, pooling
 
 POINTS = mesh(12)
@@ -35,26 +34,6 @@ def test_pooling_equals_the_posterior_of_the_pooled_data(num_agents):
     assert np.abs(np.mean(means, axis=0) - expected).max() > 0.1
 
 
-@pytest.mark.parametrize("n", [0, 1, 12])
-def test_an_increment_is_what_the_posterior_adds_to_the_prior(n):
-    increment = pooling.observe(*data(n, n), AT, H)
-    mean, covariance = pooling.pool([increment])
-    precision = np.linalg.inv(covariance)
-    scale = 1e-10 * max(np.abs(increment.precision).max(), 1.0)
-    np.testing.assert_allclose(precision - np.eye(len(mean)), increment.precision, atol=scale)
-    larger = scale * (1 + np.abs(increment.shift).max())
-    np.testing.assert_allclose(precision @ mean, increment.shift, atol=larger)
-
-
-def test_a_fine_set_serves_observations_between_its_points():
-    x, y = data(40, on_points=False)
-    mean, covariance = pooling.pool([pooling.observe(x, y, AT, H)])
-    belief = gp.posterior(x, y, H)
-    np.testing.assert_allclose(CHOSEN.basis @ mean, belief.predict(POINTS)[0], atol=1e-4)
-    found = CHOSEN.basis @ covariance @ CHOSEN.basis.T
-    np.testing.assert_allclose(found, belief.covariance(POINTS), atol=1e-4)
-
-
 def test_what_a_coarse_set_leaves_open_counts_as_noise():
     """Few pivots: without the open variance as noise the belief is far too sure."""
     coarse = POINTS[::29]
@@ -74,10 +53,3 @@ def test_what_a_coarse_set_leaves_open_counts_as_noise():
     careless = pooling.Increment(w.T @ w / H.noise_variance, w.T @ y / H.noise_variance)
     assert error(careful) < 2.0
     assert error(careless) > 5.0 * error(careful)
-
-
-def test_shapes_that_do_not_fit_are_refused():
-    with pytest.raises(ConfigError, match="increment"):
-        pooling.Increment(np.eye(3), np.zeros(2))
-    with pytest.raises(ConfigError, match="at least one"):
-        pooling.pool([])

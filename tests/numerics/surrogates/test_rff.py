@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import approx_fprime
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.surrogates import kernels, rff
 
 NOISE = 0.05
@@ -15,15 +14,10 @@ def rng(seed=0):
     return np.random.default_rng(seed)
 
 
-def problem(n, num_features=6):
-    features = rff.draw_features(num_features, 0.4, 2, rng())
+def problem(n):
+    features = rff.draw_features(6, 0.4, 2, rng())
     x = rng(1).random((n, 2))
     return features, x, np.sin(5.0 * x[:, 0]) + 0.1 * rng(2).standard_normal(n)
-
-
-def regression(n, num_features=6):
-    features, x, y = problem(n, num_features)
-    return features(x), y
 
 
 @given(st.floats(-1e4, 1e4), st.integers(1, 40))
@@ -63,34 +57,26 @@ def test_the_gradient_goes_through_the_normalisation():
         np.testing.assert_allclose(gradient, numerical, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("n", [0, 4, 6, 30])
-def test_the_posterior_of_weights_is_that_of_bayesian_linear_regression(n):
-    phi, y = regression(n)
+@pytest.mark.parametrize("n", [0, 4, 30])
+def test_drawn_weights_have_the_law_of_bayesian_linear_regression_and_other_laws_are_told_apart(n):
+    features, x, y = problem(n)
+    phi = features(x)
     nu, inverse = rff.weight_posterior(phi, y, NOISE)
     precision = np.eye(6) + phi.T @ phi / NOISE  # of omega ~ N(0, I) given y
     np.testing.assert_allclose(NOISE * inverse, np.linalg.inv(precision), atol=1e-12)
     np.testing.assert_allclose(nu, np.linalg.solve(precision, phi.T @ y / NOISE), atol=1e-10)
-
-
-@pytest.mark.parametrize("n", [0, 4, 6, 30])
-def test_drawn_weights_have_the_law_of_the_posterior_and_other_laws_are_told_apart(n):
-    features, x, y = problem(n)
-    nu, inverse = rff.weight_posterior(features(x), y, NOISE)
     root, generator = np.linalg.cholesky(NOISE * inverse), rng(3)
 
-    def whitened(values, noise=NOISE):
+    def p_value(values, noise=NOISE):
         many = np.broadcast_to(x, (2000, *x.shape)), np.broadcast_to(values, (2000, n))
         draws = rff.sample_weights([features] * 2000, *many, noise, [generator] * 2000)
         white = np.linalg.solve(root, (draws - nu).T).T
-        return white, stats.kstest((white**2).sum(axis=1), stats.chi2(6).cdf).pvalue
+        return stats.kstest((white**2).sum(axis=1), stats.chi2(6).cdf).pvalue
 
-    white, p_value = whitened(y)
-    assert p_value > 0.001
-    assert np.abs(white.mean(axis=0)).max() < 4.5 / np.sqrt(len(white))
-    np.testing.assert_allclose(np.cov(white.T), np.eye(6), atol=0.15)
+    assert p_value(y) > 0.001
     if n:  # negative controls: wrong noise, wrong pairs
-        assert whitened(y, 1.5 * NOISE)[1] < 1e-6
-        assert whitened(np.roll(y, 1))[1] < 1e-6
+        assert p_value(y, 1.5 * NOISE) < 1e-6
+        assert p_value(np.roll(y, 1)) < 1e-6
 
 
 @pytest.mark.parametrize("n", [1, 5])
@@ -106,37 +92,3 @@ def test_weights_of_few_points_are_drawn_by_the_formula_for_each_agent_by_itself
         one = slice(b, b + 1)
         alone = rff.sample_weights([features], x[one], y[one], 0.02, [rng(3 + b)])
         np.testing.assert_array_equal(alone[0], weights)
-
-
-@pytest.mark.parametrize(
-    ("frequencies", "phases"),
-    [
-        (np.zeros((3, 2)), np.zeros(2)),
-        (np.zeros(3), np.zeros(3)),
-        (np.zeros((0, 2)), np.zeros(0)),
-        (np.full((3, 2), np.nan), np.zeros(3)),
-        (np.zeros((3, 2), dtype=np.float32), np.zeros(3)),
-    ],
-)
-def test_malformed_features_are_refused(frequencies, phases):
-    with pytest.raises(ConfigError, match="expected"):
-        rff.RandomFeatures(frequencies, phases)
-
-
-@pytest.mark.parametrize("lengthscales", [0.0, -1.0, np.nan, np.ones(3)])
-def test_malformed_lengthscales_are_refused(lengthscales):
-    with pytest.raises(ConfigError, match="lengthscales"):
-        rff.draw_features(5, lengthscales, 2, rng())
-
-
-def test_data_of_other_shapes_and_no_noise_are_refused():
-    (phi, y), (features, x, _) = regression(4), problem(4)
-    for call, message in (
-        (lambda: rff.draw_features(5, 0.5, 2, rng())(np.zeros((4, 3))), "points"),
-        (lambda: rff.draw_features(0, 0.5, 2, rng()), "features"),
-        (lambda: rff.sample_weights([features], x[None], y[None, :3], NOISE, [rng()]), "regression"),
-        (lambda: rff.weight_posterior(phi, y[:3], NOISE), "regression"),
-        (lambda: rff.sample_weights([features], x[None], y[None], 0.0, [rng()]), "noise_variance"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            call()

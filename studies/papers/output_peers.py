@@ -1,0 +1,139 @@
+"""Optuna's samplers and BoTorch with several outputs: one agent tunes alone, from given starting points.
+
+Optuna comes with the extra `bench`; GPSampler needs torch as well, and BoTorch is optional.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fbo_flower.algorithms.aims import Aims
+from fbo_flower.numerics.acquisition.hypervolume import non_dominated, reference_point
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.space import SearchSpace
+from studies.papers.optuna_peers import suggested
+
+Evaluate = Callable[[dict[str, Any]], Array]  # outputs `(O,)` of a configuration, larger is better
+NEEDS = {"GPSampler": ("optuna", "torch"), "NSGA-II": ("optuna",), "qLogNEHVI": ("botorch",)}
+RESTARTS, RAW, SAMPLES = 2, 64, 64  # of BoTorch's maximisation
+Tune = Callable[[SearchSpace, Aims, Evaluate, Sequence[dict[str, Any]], int, int], Array]
+
+
+def is_installed(row: str) -> bool:
+    """Return whether the libraries of a comparator can be imported."""
+    return all(importlib.util.find_spec(name) is not None for name in NEEDS.get(row, ()))
+
+
+def optuna_outputs(
+    name: str,
+    space: SearchSpace,
+    aims: Aims,
+    evaluate: Evaluate,
+    starts: Sequence[dict[str, Any]],
+    budget: int,
+    seed: int,
+) -> Array:
+    """Return the outputs `(budget, O)` of an agent that tunes with "GPSampler" or "NSGA-II"."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    found: list[Array] = []
+    limited = np.flatnonzero(np.isfinite(aims.least))
+
+    def broken(trial: Any) -> list[float]:
+        return [float(b) for b in trial.user_attrs["broken"]]
+
+    def objective(trial: Any) -> Any:
+        found.append(evaluate(suggested(space, trial)))
+        trial.set_user_attr("broken", (aims.least - found[-1])[limited].tolist())
+        values = found[-1][: len(aims.objectives)].tolist()
+        return values if len(values) > 1 else values[0]
+
+    kind: Any = optuna.samplers.GPSampler if name == "GPSampler" else optuna.samplers.NSGAIISampler
+    more: dict[str, Any] = (
+        {"n_startup_trials": len(starts)} if name == "GPSampler" else {"population_size": 10}
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that parts of Optuna are experimental
+        sampler = kind(seed=seed, constraints_func=broken if len(limited) else None, **more)
+        study = optuna.create_study(directions=["maximize"] * len(aims.objectives), sampler=sampler)
+        for config in starts:
+            study.enqueue_trial(dict(config))
+        study.optimize(objective, n_trials=budget)
+    return np.array(found)
+
+
+def botorch_outputs(
+    name: str,
+    space: SearchSpace,
+    aims: Aims,
+    evaluate: Evaluate,
+    starts: Sequence[dict[str, Any]],
+    budget: int,
+    seed: int,
+) -> Array:
+    """Return the outputs `(budget, O)` of an agent that tunes with qLogNEHVI; qLogNEI for one objective."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    points = [space.encode(config) for config in starts]
+    found = [evaluate(config) for config in starts]
+    while len(found) < budget:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            u = _botorch_point(np.array(points), np.array(found), aims)
+        points.append(space.snap(u[None, :])[0])
+        found.append(evaluate(space.decode(points[-1])))
+    return np.array(found[:budget])
+
+
+def _botorch_point(x: Array, outputs: Array, aims: Aims) -> Array:
+    """Return the next point `(D,)` after points `(n, D)` with outputs `(n, O)`."""
+    import torch
+    from botorch.acquisition.logei import qLogNoisyExpectedImprovement
+    from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
+    from botorch.acquisition.multi_objective.objective import IdentityMCMultiOutputObjective
+    from botorch.acquisition.objective import LinearMCObjective
+    from botorch.fit import fit_gpytorch_mll
+    from botorch.models import ModelListGP, SingleTaskGP
+    from botorch.optim import optimize_acqf
+    from botorch.sampling import SobolQMCNormalSampler
+    from gpytorch.mlls import SumMarginalLogLikelihood
+
+    mean, scale = outputs.mean(axis=0), np.maximum(outputs.std(axis=0), 1e-9)
+    y, least = (outputs - mean) / scale, (aims.least - mean) / scale
+    start = (aims.start - mean[: len(aims.objectives)]) / scale[: len(aims.objectives)]
+    points, dimension = torch.tensor(x), x.shape[1]
+    model = ModelListGP(*(SingleTaskGP(points, torch.tensor(column[:, None])) for column in y.T))
+    fit_gpytorch_mll(SumMarginalLogLikelihood(model.likelihood, model))
+    limited = np.flatnonzero(np.isfinite(least)).tolist()
+    limits: Any = [lambda z, k=k: least[k] - z[..., k] for k in limited] or None
+    common: Mapping[str, Any] = {
+        "X_baseline": points,
+        "constraints": limits,
+        "prune_baseline": True,
+        "sampler": SobolQMCNormalSampler(torch.Size([SAMPLES])),
+    }
+    count, improvement = len(aims.objectives), None
+    if count == 1:
+        improvement = qLogNoisyExpectedImprovement(
+            model, objective=LinearMCObjective(torch.eye(y.shape[1], dtype=torch.float64)[0]), **common
+        )
+    else:
+        objectives = y[:, :count]
+        known = reference_point(objectives[non_dominated(objectives)])
+        improvement = qLogNoisyExpectedHypervolumeImprovement(
+            model,
+            ref_point=np.where(np.isnan(start), known, start).tolist(),
+            objective=IdentityMCMultiOutputObjective(list(range(count))),
+            **common,
+        )
+    bounds = torch.tensor(np.array([np.zeros(dimension), np.ones(dimension)]))
+    best, _ = optimize_acqf(improvement, bounds, q=1, num_restarts=RESTARTS, raw_samples=RAW)
+    return np.asarray(best[0].numpy(), dtype=np.float64)
