@@ -174,9 +174,19 @@ def run_few(
     return _stacked(variant, [options], start, num_iterations, count + 1, known)
 
 
-def _stacked(variant: str, each: Sequence[Mapping[str, Any]], *given: Any) -> Arrays:
+def _stacked(
+    variant: str,
+    each: Sequence[Mapping[str, Any]],
+    start: int,
+    num_iterations: int,
+    num_fields: int,
+    known: Mapping[str, tuple[Array, Array]],
+) -> Arrays:
     """Return the results of studies with the fields 0, 1, ... as targets, with options for each."""
-    found = [_study(VARIANTS[variant], options, *given, target) for target, options in enumerate(each)]
+    found = [
+        _study(VARIANTS[variant], options, start, num_iterations, num_fields, known, target)
+        for target, options in enumerate(each)
+    ]
     curves, seconds, floats = (np.array(part) for part in zip(*found, strict=True))
     return {"curves": curves, "seconds": seconds, "floats": floats}
 
