@@ -24,8 +24,8 @@ from fbo_flower.algorithms.registry import BUILT_IN
 from fbo_flower.cli.common import texts_of
 from fbo_flower.cli.main import app
 from fbo_flower.clients.evaluator import Parallel
-from fbo_flower.clients.guards import Operator
-from fbo_flower.clients.site import SiteOptions
+from fbo_flower.clients.model_site import SiteOptions
+from fbo_flower.clients.operator import Operator
 from fbo_flower.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]

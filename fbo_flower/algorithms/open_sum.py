@@ -84,10 +84,15 @@ class OpenSum:
             statement = keys.statement(label, [cards[agent] for agent in there])
             for agent in there:
                 if agent in reports:
-                    signature = _hexadecimal(str(reports[agent].values.get(SIGNATURE, "")))[0]
+                    signature = _parts(reports[agent], SIGNATURE)[0]
                     if keys.is_signed(keys.identity_of(cards[agent]), statement, signature):
                         signatures[agent] = signature
         return signatures
+
+    def opened(self, reports: Mapping[str, Report]) -> list[tuple[list[str], Array]]:
+        """Return the agents and the flat sum of each group that did not fail, see `sum_of`."""
+        sums = ((self.there(group), self.sum_of(group, reports)) for group in self.groups)
+        return [(there, total) for there, total in sums if total is not None]
 
     def sum_of(self, group: Sequence[str], reports: Mapping[str, Report]) -> Array | None:
         """Return the sum over the members of one group, flat, from the shares in reports.
@@ -96,7 +101,7 @@ class OpenSum:
         entry of the sum exceeds what honest agents can send.
         """
         revealed = {
-            agent: _revealed(reports[agent], [other for other in group if other != agent])
+            agent: dict(zip((o for o in group if o != agent), _parts(reports[agent], REVEALED), strict=False))
             for agent in group
             if agent in reports and agent in self.signatures
         }
@@ -128,15 +133,10 @@ def _length(summand: Summand) -> int:
     return int(np.prod(summand.shape))
 
 
-def _revealed(report: Report, others: Sequence[str]) -> dict[str, bytes]:
-    """Return the shares that a report reveals, by the member whose mask they are of."""
-    return dict(zip(others, _hexadecimal(str(report.values.get(REVEALED, ""))), strict=False))
-
-
-def _hexadecimal(text: str) -> list[bytes]:
+def _parts(report: Report, name: str) -> list[bytes]:
     """Return the parts of a text between commas; empty bytes for a part that is not hexadecimal."""
     found = []
-    for part in text.split(","):
+    for part in str(report.values.get(name, "")).split(","):
         try:
             found.append(bytes.fromhex(part))
         except ValueError:

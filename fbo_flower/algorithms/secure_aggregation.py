@@ -3,11 +3,10 @@
 `SecureAggregation` wraps such an algorithm. The server divides the agents into groups, and each round has
 three half-rounds. In TRAIN, members of a group send their summands under random masks (`secure.rounds`). In
 EVALUATE they sign who of the group has sent numbers (`secure.keys`). In REVEAL, members that see enough
-signatures of the same list reveal the shares that remove the masks from their group's sum. The wrapped
-algorithm then receives the total of all good groups and the names of the agents in it.
+signatures of the same list reveal the shares that remove the masks. The wrapped algorithm receives the total
+of all good groups and the names of the agents in it; every agent in a sum adds something to it.
 
-An agent that has nothing to add sends no masked numbers, so every agent in a sum adds something to it. A
-group's sum fails when too many members leave, or when a member lies. A failed sum is never repeated,
+A group's sum fails when too many members leave, or when a member lies. A failed sum is never repeated,
 because an agent masks the report of one piece of work once (`secure_member.py`). After a failure groups are
 halved, so a misbehaving agent spoils a smaller sum.
 """
@@ -96,13 +95,7 @@ class SecureState:
 
 @dataclass(frozen=True, kw_only=True)
 class SecureAggregation(Algorithm[SecureState]):
-    """An algorithm whose server receives sums over agents instead of their single summands.
-
-    Parameters
-    ----------
-    wrapped : the algorithm
-    least : smallest number of agents in a sum
-    """
+    """An algorithm `wrapped`, whose server receives sums over `least` agents or more, and no summand."""
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN, Phase.EVALUATE, Phase.REVEAL)
     sums_securely: ClassVar[bool] = True
@@ -197,7 +190,7 @@ class SecureAggregation(Algorithm[SecureState]):
         if phase is Phase.EVALUATE:
             return self._read_signatures(state, reports)
         if phase is Phase.REVEAL:
-            return self._unmask_sum(state, reports)
+            return self._close(state, [] if state.open_sum is None else state.open_sum.opened(reports))
         stripped = {}
         sent: dict[str, rounds.Masked] = {}
         for agent, report in reports.items():
@@ -288,17 +281,6 @@ class SecureAggregation(Algorithm[SecureState]):
         strikes = {**state.strikes, **{agent: state.strikes.get(agent, 0) + 1 for agent in spoilers}}
         barred = {**state.barred, **{a: state.num_asked + 2 ** strikes[a] for a in spoilers}}
         return replace(state, strikes=strikes, barred=barred)
-
-    def _unmask_sum(self, state: SecureState, reports: Mapping[str, Report]) -> SecureState:
-        """Remove the masks group by group, and close the sum with the groups where that succeeded."""
-        if state.open_sum is None:
-            return state
-        good = []
-        for group in state.open_sum.groups:
-            group_sum = state.open_sum.sum_of(group, reports)
-            if group_sum is not None:
-                good.append((state.open_sum.there(group), group_sum))
-        return self._close(state, good)
 
     def _close(self, state: SecureState, good: Sequence[tuple[Sequence[str], Array]]) -> SecureState:
         """Return the state without an open sum; the wrapped algorithm gets the sums of the good groups.

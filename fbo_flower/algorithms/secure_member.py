@@ -5,15 +5,15 @@ numbers, and it reveals once, only if enough members have signed the same statem
 the books, so they survive wherever the agent's journal does.
 
 Some algorithms sum reports that are made anew from all observations. If an agent is in one of two such sums
-and not in the other, their difference holds all its observations: it is not asked about the second sum, so
-the others protect it. A member takes part in such sums with the same members only, once it has signed one.
+and not in the other, their difference holds all its observations, although it is not asked about the second.
+So a member that has signed such a sum takes part in further ones with the same members only.
 
 Others, with `sends_rows_once`, fill tables of slots (`Written`): each item enters at most one sum that the
-agent has signed. They offer their items in their order: numbers that are sent once in a study come first,
-then a row for each observation. What a report holds is offered; when the agent has signed the report's sum,
-it is spent, with all that was offered before. Nobody can open a sum that this agent has not signed, so its
-items come again in the next report. Nobody can know that a signed sum stayed closed, so its items never do.
-A row that is withheld never enters a sum; its entries are NaN.
+agent has signed. Items have an order: numbers that are sent once in a study come first, then a row for each
+observation. What a report holds is offered; when the agent has signed the report's sum, it is spent, with all
+that was offered before. Nobody can open a sum that this agent has not signed, so its items come again in the
+next report. Nobody can know that a signed sum stayed closed, so its items never do. A row that is withheld
+never enters a sum; its entries are NaN.
 """
 
 from __future__ import annotations
@@ -194,12 +194,9 @@ def accept_masking(
 def accept_signing(task: Task, member: Member, least: int, repeats: bool) -> Member:
     """Return the member with the list of who has sent numbers.
 
-    Raises
-    ------
-    WireError
-        If the list is a second or a short one, or lacks a partner of the sums before.
+    WireError if the list is a second or a short one, or lacks a partner of the sums before.
     """
-    number = _number(task)
+    number = int(task.values.get(SUM, 0))
     there = tuple(np.asarray(task.arrays.get("secure.there", np.empty(0)), dtype=np.bool_).tolist())
     needed = keys.threshold(member.size, least) - 1
     if number != member.masked or number <= member.signed:
@@ -235,7 +232,7 @@ def accept_reveal(task: Task, member: Member, least: int, every: bool) -> Member
     ----------
     every : whether all members that sent numbers must have signed
     """
-    number, count = _number(task), len(member.cards)
+    number, count = int(task.values.get(SUM, 0)), len(member.cards)
     boxes = task.arrays.get("secure.boxes", np.empty((0, rounds.BOX_BYTES)))
     signatures = _rows(task.arrays.get("secure.signatures", np.empty((0, keys.SIGNATURE_BYTES))))
     if not number == member.masked == member.signed or number <= member.revealed:
@@ -301,10 +298,6 @@ def _rows(array: AnyArray) -> tuple[bytes, ...]:
     return tuple(data[i : i + length] for i in range(0, len(data), length)) if length else ()
 
 
-def _number(task: Task) -> int:
-    return int(task.values.get(SUM, 0))
-
-
 def _bytes(arrays: Mapping[str, AnyArray], name: str) -> bytes:
     return np.asarray(arrays[f"secure.{name}"], dtype=np.uint8).tobytes()
 
@@ -315,10 +308,7 @@ def _bytes(arrays: Mapping[str, AnyArray], name: str) -> bytes:
 def num_slots(task: Task) -> int:
     """Return the number of slots of the table that a task asks for; 0 for none.
 
-    Raises
-    ------
-    WireError
-        If there cannot be such a table, or too few slots for the members of the sum.
+    WireError if there cannot be such a table, or too few slots for the members of the sum.
     """
     size, members = int(task.values.get("slots", 0)), 1 + len(task.arrays.get("secure.members", ()))
     if size and (not slots.is_size(size) or size < slots.LOAD * members):

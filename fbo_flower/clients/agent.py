@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from logging import DEBUG, WARNING
+from logging import DEBUG, INFO, WARNING
 from typing import Any
 
 from flwr.app import Context
@@ -27,16 +27,8 @@ from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, run_task, seen_by
 from fbo_flower.algorithms.trials_per_round import answers_in_part
 from fbo_flower.clients.asking import Asked, with_known
-from fbo_flower.clients.evaluator import (
-    EvaluationCache,
-    Evaluator,
-    ObjectiveEvaluator,
-    Parallel,
-    TaskContext,
-)
+from fbo_flower.clients.evaluator import EvaluationCache, Evaluator, ObjectiveEvaluator, Parallel
 from fbo_flower.clients.guards import (
-    BudgetSpentError,
-    Operator,
     algorithm_of,
     check_once,
     check_subset,
@@ -45,7 +37,6 @@ from fbo_flower.clients.guards import (
     identity,
     own_card,
     pinned,
-    spend,
 )
 from fbo_flower.clients.memory import (
     Memory,
@@ -58,9 +49,11 @@ from fbo_flower.clients.memory import (
 )
 from fbo_flower.clients.node import agent_id, in_simulation, node_info, partition_of
 from fbo_flower.clients.objective import Objective
-from fbo_flower.clients.own_answer import OnFinish, announce, answer_at_end
+from fbo_flower.clients.operator import BudgetSpentError, Operator
+from fbo_flower.clients.own_answer import OnFinish, OwnAnswer, answer_at_end, call_on_finish
 from fbo_flower.clients.pruning import FEDERATED, CurveBook, Pruning
-from fbo_flower.errors import ConfigError, WireError, WrongTypeError
+from fbo_flower.clients.task_context import TaskContext
+from fbo_flower.errors import ConfigError, WireError, WrongTypeError, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.held import HeldSpace, held_space
@@ -178,10 +171,10 @@ class TuningAgent(NumPyClient):
         self._seed = seed
         self._prior = prior or {}
         self._initial = initial
-        given = {"max_trials": max_trials, "participation": participation}
-        budgets = {name: value for name, value in given.items() if value is not None}
-        node_config = {**budgets, **context.node_config} if budgets else context.node_config
-        self._operator = Operator.read(node_config, disclose, chosen_by, disclose_curves)
+        budgets = {"max_trials": max_trials, "participation": participation}
+        self._operator = Operator.read(
+            context.node_config, disclose, chosen_by, disclose_curves=disclose_curves, **budgets
+        )
         if self._aims.private and self._operator.disclose != "none" and chosen_by != SIMULATION:
             raise ConfigError(
                 f"disclose: expected 'none' together with private outputs ({', '.join(self._aims.private)}), "
@@ -329,7 +322,11 @@ class TuningAgent(NumPyClient):
         """Check and run a task, store its report and the agent's new state, and return the report."""
         algorithm, task, study = request.algorithm, request.task, request.envelope.study
         known = memory.study(study)
-        entropy, agent_state = self._first_state() if known is None else self._stored_state(*known)
+        entropy, agent_state = (
+            self._first_state()
+            if known is None
+            else (known[0], agent_state_from_bytes(known[1], self._own_space))
+        )
         # an interrupted task must propose the same again, so the bounds of a study stay
         pinned_aims = memory.note(aims_note(study)).get("aims") if known is not None else None
         aims = self._aims if pinned_aims is None else Aims.from_json(str(pinned_aims))
@@ -352,8 +349,7 @@ class TuningAgent(NumPyClient):
             self._operator.check_peers(algorithm.members(task))
             accepted = algorithm.accept(task, agent_state.write(**identity(memory, study)))
         self._operator.charge(memory, charge, task)
-        budget, delta = float(self._operator.max_epsilon), float(self._operator.delta)
-        spend(memory, budget, delta, f"{study} {request.key}", algorithm, task, self._space)
+        self._operator.spend(memory, f"{study} {request.key}", algorithm, task, self._space)
         if known is None:
             if aims != NUMBER:
                 memory.put_note(aims_note(study), {"aims": aims.to_json(bounds=True)})
@@ -420,10 +416,7 @@ class TuningAgent(NumPyClient):
         reply = wire.encode_report(report, task, request.envelope, disclosure)
         if FLOWER_LOGGER.isEnabledFor(DEBUG):
             arrays = [f"{name} {array.shape}" for name, array in report.arrays.items()]
-            told: dict[str, object] = {
-                "its trials": disclosure.trials,
-                "medians of its curves": disclosure.curves,
-            }
+            told: dict[str, object] = {"its trials": disclosure.trials, "curves": disclosure.curves}
             if disclosure.trials is None:
                 told["its best value"] = disclosure.incumbent
             disclosed = [what for what, content in told.items() if content is not None]
@@ -440,9 +433,20 @@ class TuningAgent(NumPyClient):
 
     def _end_study(self, study: str) -> None:
         with closing(self._open_memory()) as memory:
-            answer = answer_at_end(memory, self._agent, study, self._space, aims=self._aims)
+            answer = answer_at_end(memory, self._agent, study, self._space, self._judged, self._aims)
         if answer is not None:  # the journal is closed: `on_finish` may read it, and may take long
-            announce(answer, self._on_finish, self._context)
+            self._announce(answer)
+
+    def _judged(self, agent_state: AgentState) -> int:
+        """Return the number of evaluations without a trial, as of a site that judges models at the end."""
+        return 0
+
+    def _announce(self, answer: OwnAnswer) -> None:
+        """Log the agent's own answer and pass it to the app."""
+        level = WARNING if answer.config is None else INFO
+        log(level, "agent %s: study %s has ended: %s", self._agent, printable(answer.study), answer)
+        if answer.config is not None:
+            call_on_finish(answer, self._on_finish, self._context)
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -456,6 +460,3 @@ class TuningAgent(NumPyClient):
             points, observed = self._prior[self._agent]
             history = History.prior(self._space.snap(points), *self._aims.observed(observed))
         return fresh_entropy() if self._seed is None else self._seed, AgentState(self._own_space, history)
-
-    def _stored_state(self, entropy: int, data: bytes) -> tuple[int, AgentState]:
-        return entropy, agent_state_from_bytes(data, self._own_space)

@@ -26,18 +26,15 @@ from flwr.compat.common import recorddict_compat as compat
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import Aims, Limit
 from fbo_flower.algorithms.options import check_number
-from fbo_flower.algorithms.registry import register
 from fbo_flower.algorithms.requests import Failed, Steps, side_by_side
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.evaluator import Parallel, points_of
-from fbo_flower.clients.guards import Operator, check_flag
 from fbo_flower.clients.objective import Objective, check_objective
 from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.clients.pruning import Pruning
 from fbo_flower.clients.workers import pickled
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.numerics.threads import single_thread
-from fbo_flower.space.held import held_space
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.wire.codec import Packed
 from fbo_flower.wire.flower_records import from_lists, from_records, to_lists, to_records
@@ -103,14 +100,7 @@ def client_app(
     aims = Aims.of(minimize, objectives, limits, reference)
     points = points_of(initial, space)
     if Parallel(num_parallel, trial_timeout).needs_workers:
-        pickled(objective)  # an objective that cannot be pickled is refused here, not in the first task
-    budgets = {"max_trials": max_trials, "participation": participation}
-    check_flag("disclose_curves", disclose_curves)
-    Operator.read({name: limit for name, limit in budgets.items() if limit is not None}, disclose)
-    Pruning.read({}, pruning)
-    held_space(space, fixed)
-    for kind in algorithms:
-        register(kind)
+        pickled(objective)
 
     def agent(context: Context) -> TuningAgent:
         return TuningAgent(
@@ -121,41 +111,20 @@ def client_app(
             algorithms=algorithms,
         )  # fmt: skip
 
+    # wrong arguments are refused here, not in the first task; nothing is opened
+    agent(Context(0, 0, {"agent": "any", "journal": "any"}, RecordDict(), {}))
     return agent_app(agent)
 
 
 def add_tuning(
-    app: ClientApp,
-    objective: Objective,
-    space: SearchSpace,
-    *,
-    action: str = "tune",
-    seed: int | None = None,
-    disclose: str | None = None,
-    prior: Prior | None = None,
-    minimize: bool = False,
-    objectives: Mapping[str, str] | None = None,
-    limits: Mapping[str, Limit] | None = None,
-    reference: Mapping[str, float] | None = None,
-    initial: Sequence[Mapping[str, Any]] = (),
-    on_finish: OnFinish | None = None,
-    num_parallel: int = 1,
-    trial_timeout: float = 0.0,
-    max_trials: int | None = None,
-    participation: float | None = None,
-    fixed: Mapping[str, object] | None = None,
-    pruning: Pruning | str | None = None,
-    disclose_curves: bool = False,
-    algorithms: Sequence[type[Algorithm[Any]]] = (),
+    app: ClientApp, objective: Objective, space: SearchSpace, *, action: str = "tune", **options: Any
 ) -> None:
     """Add tuning to an existing ClientApp; its own functions do not change.
 
     Parameters
     ----------
     app : a decorated ClientApp
-    objective, space, seed, disclose, prior, minimize, objectives, limits, reference, initial, on_finish,
-        num_parallel, trial_timeout, max_trials, participation, fixed, pruning, disclose_curves, algorithms :
-        see `client_app`
+    objective, space, options : see `client_app`
     action : name of the tuning messages; pass the same `action` to the strategy
 
     Raises
@@ -169,15 +138,7 @@ def add_tuning(
         raise ConfigError(
             f"app: expected a ClientApp, got {kind_of(app)}; call add_tuning(app, objective, space)"
         )
-    tuning = client_app(
-        objective, space,
-        seed=seed, disclose=disclose, prior=prior, minimize=minimize, objectives=objectives, limits=limits,
-        reference=reference, initial=initial, on_finish=on_finish,
-        num_parallel=num_parallel, trial_timeout=trial_timeout, max_trials=max_trials,
-        participation=participation, fixed=fixed, pruning=pruning, disclose_curves=disclose_curves,
-        algorithms=algorithms,
-    )  # fmt: skip
-    route(app, tuning.agent, action)
+    route(app, client_app(objective, space, **options).agent, action)
 
 
 def agent_app(agent: Callable[[Context], TuningAgent]) -> TuningApp:

@@ -7,11 +7,10 @@ was under way. The outcome is in the order of the trials.
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections import ChainMap, Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import ChainMap, Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from logging import WARNING
 from typing import Any, Protocol
 
@@ -21,29 +20,17 @@ from flwr.common.logger import log
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
 from fbo_flower.algorithms.options import check_number
-from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Query, Task
-from fbo_flower.clients.memory import Memory
-from fbo_flower.clients.objective import Objective, ObjectiveContext, can_repeat, context_of_trial
-from fbo_flower.clients.pruning import (
-    Curve,
-    CurveBook,
-    StopRule,
-    curve_to_bytes,
-    measures_of_curve,
-    stopped_at,
-)
+from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Query
+from fbo_flower.clients.objective import Objective, can_repeat
+from fbo_flower.clients.pruning import Curve, StopRule, curve_to_bytes, measures_of_curve, stopped_at
+from fbo_flower.clients.task_context import TaskContext, measures_of, times_of
 from fbo_flower.clients.workers import Ended, Job, call, new_traceback, pool_of
-from fbo_flower.errors import ConfigError, JournalError, kind_of
-from fbo_flower.numerics.discrete_noise import uniform_from
-from fbo_flower.numerics.seeding import generator
+from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage.agent_journal import SECONDS, Evaluation
-from fbo_flower.wire.codec import LATEST_TIME
+from fbo_flower.storage.agent_journal import Evaluation
 
 MAX_PARALLEL = 1024
-STARTED = "started"  # with `SECONDS` an entry of `Evaluation.measures`
-OUTPUT = "output "  # and the name of an output: the beginning of its entry there
-Times = dict[int, tuple[float, float]]  # first trial of a row -> start and end, seconds since 1970
+OUTPUT = "output "  # and the name of an output: the beginning of its entry in `Evaluation.measures`
 _POINTS, _VALUES = "first.points", "first.values"
 
 
@@ -57,120 +44,6 @@ class Evaluator(Protocol):
     def arrays(self) -> Mapping[str, AnyArray]:
         """Return arrays about the evaluations that the agent's state stores with the algorithm's arrays."""
         ...
-
-
-def measures_of(started: float, seconds: float) -> dict[str, float]:
-    """Return start and duration, as `Evaluation.measures` of the journal holds them."""
-    return {STARTED: started, SECONDS: seconds}
-
-
-def times_of(evaluation: Evaluation) -> Times:
-    """Return the times of a row."""
-    measures = evaluation.measures
-    return {evaluation.trial: (measures[STARTED], measures[STARTED] + measures[SECONDS])}
-
-
-def disclosed_times(times: Times, trials: Iterable[int]) -> Array | None:
-    """Return start and end of rows, `(k, 2)`; None if one is unknown, or a clock is wrong by centuries."""
-    known = [times.get(int(trial), (np.nan, np.nan)) for trial in trials]
-    array = np.array(known, dtype=np.float64).reshape(-1, 2)
-    return array if ((array >= 0) & (array <= LATEST_TIME)).all() else None
-
-
-@dataclass
-class TaskContext:
-    """One task at one agent.
-
-    Parameters
-    ----------
-    agent, study : ids of the agent and of the study
-    partition : its partition of a simulated data set; -1 on a device without one
-    task : the verified task
-    key : names the task in the agent's memory
-    entropy : seed of the agent's random numbers in this study
-    memory : the agent's memory, which stores evaluations
-    node_config, run_config : settings of Flower's context
-    simulated : whether the agent draws from the study's seed, as simulated agents do. Such an agent repeats
-        its draws and promises no privacy
-    book : the agent's completed curves, from which trials learn when to stop; the evaluators fill it in
-    times : when each row of the task was evaluated; the evaluators fill it in
-    stored : evaluations of this task from before an interruption that nobody has taken
-    """
-
-    agent: str
-    study: str
-    partition: int
-    task: Task
-    key: str
-    entropy: int
-    memory: Memory
-    node_config: Mapping[str, Any]
-    run_config: Mapping[str, Any]
-    simulated: bool
-    book: CurveBook = field(default_factory=CurveBook)
-    times: Times = field(default_factory=dict)
-    stored: deque[Evaluation] = field(init=False)
-
-    def __post_init__(self) -> None:
-        # evaluations that were made at once are stored in the order in which they ended
-        found = self.memory.evaluations(self.study, self.key)
-        self.stored = deque(sorted(found, key=lambda stored: stored.trial))
-
-    def take(self, trial: int, point: Array, span: int) -> Evaluation | None:
-        """Return the stored evaluation of a trial; None if it was not evaluated. Trials must ascend.
-
-        Raises
-        ------
-        JournalError
-            If it belongs to another trial or point, because another version wrote the journal.
-        """
-        if not self.stored or self.stored[0].trial > trial:
-            return None
-        stored = self.stored.popleft()
-        if stored.trial != trial or stored.span != span or not np.array_equal(stored.point, point):
-            raise JournalError(
-                f"journal: expected trial {trial}, got trial {stored.trial} at another point; "
-                "the journal was written by another version of the algorithm: resume with that version, or "
-                "start a new study"
-            )
-        return stored
-
-    def append(self, evaluation: Evaluation) -> None:
-        """Store a new evaluation."""
-        self.memory.append(self.study, self.key, evaluation)
-
-    def draws(self, purpose: str, *keys: int) -> np.random.Generator:
-        """Return the random generator for a purpose in this phase; see `algorithms.requests.Draws`."""
-        return generator(self.entropy, "agent", self.agent, purpose, str(self.task.phase), *keys)
-
-    def private_integers(self, purpose: str, *keys: int) -> Callable[[int], int]:
-        """Return the source of noise that protects an answer: `source(n)` is a uniform integer in `[0, n)`.
-
-        On a device it is the operating system's generator, which nobody can seed or repeat.
-        """
-        if not self.simulated:
-            return secrets.randbelow
-        drawn: list[Callable[[int], int]] = []  # the generator is made for the first number
-
-        def integer(bound: int) -> int:
-            if not drawn:
-                drawn.append(uniform_from(self.draws(purpose, *keys)))
-            return drawn[0](bound)
-
-        return integer
-
-    def objective_context(self, trial: int, curve: Curve | None = None) -> ObjectiveContext:
-        """Return the context that the objective gets for a trial.
-
-        Parameters
-        ----------
-        curve : takes what the trial reports; None: nothing is recorded, and it never stops
-        """
-        return context_of_trial(
-            self.agent, self.partition, trial, self.task.round,
-            lambda: generator(self.entropy, "agent", self.agent, "objective", trial),
-            self.node_config, self.run_config, curve, self.study,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -194,12 +67,8 @@ class Parallel:
     @staticmethod
     def read(node_config: Mapping[str, Any], app: Parallel) -> Parallel:
         """Return the settings in `node_config`, and those of the app where it has none."""
-        if "num_parallel" not in node_config and "trial_timeout" not in node_config:
-            return app
-        return Parallel(
-            node_config.get("num_parallel", app.num_parallel),
-            node_config.get("trial_timeout", app.trial_timeout),
-        )
+        own = {f.name: node_config[f.name] for f in fields(app) if f.name in node_config}
+        return replace(app, **own) if own else app
 
     @property
     def needs_workers(self) -> bool:
@@ -223,12 +92,9 @@ class Parallel:
 
 @dataclass
 class EvaluationCache:
-    """The points that an agent has evaluated so far, and their values.
+    """The points `(D,)` that an agent has evaluated so far, as bytes, with their values.
 
-    Attributes
-    ----------
-    values : point `(D,)` as bytes -> its value
-    num_evaluations : calls of the objective, failures included
+    `num_evaluations` counts calls of the objective, failures included.
     """
 
     values: dict[bytes, float] = field(default_factory=dict)
@@ -263,41 +129,26 @@ class EvaluationCache:
                 self.values[key] = value
 
 
-@dataclass(frozen=True)
-class Row:
-    """One row of a query: consecutive trials of one point.
+def _filled(
+    row: Evaluation, observed: Array, reason: str, measures: Mapping[str, float], curve: Curve | None = None
+) -> Evaluation:
+    """Return a row with the values `(k,)` of its successful evaluations; `k` may be 0.
 
     Parameters
     ----------
-    trial : id of the first trial
-    point : `(D,)`, snapped to the search space
-    span : number of trials
+    reason : of the first failure; "" if there was none
+    curve : what the trial has reported, in a row of one trial
     """
-
-    trial: int
-    point: Array
-    span: int
-
-    def evaluation(
-        self, observed: Array, reason: str, measures: Mapping[str, float], curve: Curve | None = None
-    ) -> Evaluation:
-        """Return the row with the values `(k,)` of its successful evaluations; `k` may be 0.
-
-        Parameters
-        ----------
-        reason : of the first failure; "" if there was none
-        curve : what the trial has reported, in a row of one trial
-        """
-        value, square = float("nan") if len(observed) == 0 else float(observed[0]) + 0.0, 0.0  # no -0.0
-        if len(observed) > 1:
-            with np.errstate(over="ignore"):  # the square of a huge value is infinite
-                value = float(np.mean(observed)) + 0.0
-                square = float(np.sum(np.square(observed - value)))
-        measures = {**measures, **measures_of_curve(curve)}
-        told = curve_to_bytes(curve)
-        return Evaluation(
-            self.trial, self.point, value, len(observed), self.span, square, reason, measures, told
-        )
+    value, square = float("nan") if len(observed) == 0 else float(observed[0]) + 0.0, 0.0  # no -0.0
+    if len(observed) > 1:
+        with np.errstate(over="ignore"):  # the square of a huge value is infinite
+            value = float(np.mean(observed)) + 0.0
+            square = float(np.sum(np.square(observed - value)))
+    measures = {**measures, **measures_of_curve(curve)}
+    return replace(
+        row, value=value, count=len(observed), square=square, failure=reason, measures=measures,
+        artifact=curve_to_bytes(curve),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -306,8 +157,6 @@ class ObjectiveEvaluator:
 
     Parameters
     ----------
-    objective, space : of the agent
-    context : the task
     cache : known values, for an objective declared deterministic; None: evaluate every trial
     parallel : how many rows at once, and how long each may take
     initial : `(k, D)`, points of the agent's first k trials, in place of those of the queries; None: none
@@ -331,30 +180,31 @@ class ObjectiveEvaluator:
             trials, spans = np.arange(first_trial, first_trial + len(points)), [1] * len(points)
         else:
             trials, spans = first_trial + np.cumsum(repeats) - repeats, repeats.tolist()
-        rows = [Row(*row) for row in zip(trials.tolist(), points, spans, strict=True)]
+        # each is without values: consecutive trials of one point, snapped to the search space
+        rows = [
+            Evaluation(trial, point, np.nan, 0, span)
+            for trial, point, span in zip(trials.tolist(), points, spans, strict=True)
+        ]
         # the last value of a stopped trial has no other output beside it
         prunes = repeats is None and self.cache is None and not self.aims.has_outputs
-        found = dict(self._evaluations(rows, prunes))
-        done = [found[i] for i in range(len(rows))]
+        ended = dict(self._evaluations(rows, prunes))
+        done = [ended[i] for i in range(len(rows))]
         failures = {row.trial: row.failure for row in done if row.failure}
         values = np.array([row.value for row in done], dtype=np.float64)
         if repeats is None:
             stopped = {row.trial: step for row in done if (step := stopped_at(row)) is not None}
             known = self.context.book.predicted
             predicted = {trial: known[trial] for trial in stopped if trial in known}
-            outputs = self._outputs(done) if self.aims.has_outputs else None
+            outputs = None
+            if self.aims.has_outputs:  # `(q, O)`
+                found = [[row.measures.get(OUTPUT + n, np.nan) for n in self.aims.names] for row in done]
+                outputs = np.array(found, dtype=np.float64).reshape(-1, len(self.aims.names))
             return Outcome(
                 points, values, trials, failures, stopped=stopped, predicted=predicted, outputs=outputs
             )
         counts = np.array([row.count for row in done], dtype=np.int64)
         deviations = np.array([row.square for row in done], dtype=np.float64)
         return Outcome(points, values, trials, failures, counts, repeats, deviations)
-
-    def _outputs(self, done: Sequence[Evaluation]) -> Array:
-        """Return the outputs of evaluations, `(q, O)`."""
-        names = [OUTPUT + name for name in self.aims.names]
-        found = [[row.measures.get(name, np.nan) for name in names] for row in done]
-        return np.array(found, dtype=np.float64).reshape(-1, len(names))
 
     def arrays(self) -> Mapping[str, AnyArray]:
         """Return the cache and the completed curves as arrays; none without them."""
@@ -373,7 +223,7 @@ class ObjectiveEvaluator:
         known = self.initial[first_trial : first_trial + len(query.points)]
         return np.concatenate([known, query.points[len(known) :]])
 
-    def _evaluations(self, rows: Sequence[Row], prunes: bool) -> Iterator[tuple[int, Evaluation]]:
+    def _evaluations(self, rows: Sequence[Evaluation], prunes: bool) -> Iterator[tuple[int, Evaluation]]:
         """Yield the place and the evaluation of each row, and log why it has failed.
 
         Parameters
@@ -394,7 +244,7 @@ class ObjectiveEvaluator:
                     )  # fmt: skip
                 yield i, evaluation
 
-    def _at_once(self, rows: Mapping[int, Row], prunes: bool) -> Iterator[tuple[int, Evaluation]]:
+    def _at_once(self, rows: Mapping[int, Evaluation], prunes: bool) -> Iterator[tuple[int, Evaluation]]:
         """Yield the place and the evaluation of each row: stored ones first, then others as they end.
 
         When trials stop is decided by what had ended before the first of them began.
@@ -425,14 +275,14 @@ class ObjectiveEvaluator:
                 context.book.add(done[i])
 
     def _evaluated(
-        self, rows: Mapping[int, Row], known: Mapping[bytes, float], rules: Mapping[int, StopRule]
+        self, rows: Mapping[int, Evaluation], known: Mapping[bytes, float], rules: Mapping[int, StopRule]
     ) -> Iterator[tuple[int, Evaluation]]:
         """Evaluate rows, except those at known points, and yield each as it ends."""
         jobs: list[Job] = []
         owners: list[int] = []  # job -> its row
         for i, row in rows.items():
             if self.cache is not None and (value := known.get(row.point.tobytes())) is not None:
-                yield i, row.evaluation(np.full(row.span, value), "", measures_of(time.time(), 0.0))
+                yield i, _filled(row, np.full(row.span, value), "", measures_of(time.time(), 0.0))
                 continue
             new = self._jobs(row, Curve(rules[i]) if i in rules else None)
             jobs += new
@@ -446,7 +296,7 @@ class ObjectiveEvaluator:
                 ends = [parts[i][n] for n in sorted(parts[i])]
                 yield i, self._joined(rows[i], ends, ends[0].curve if i in rules else None)
 
-    def _jobs(self, row: Row, curve: Curve | None) -> list[Job]:
+    def _jobs(self, row: Evaluation, curve: Curve | None) -> list[Job]:
         """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial.
 
         Workers share the calls of a row; in this process they are one job.
@@ -468,7 +318,7 @@ class ObjectiveEvaluator:
             timeout = float(self.parallel.trial_timeout)
             yield from pool_of(self.objective).run(jobs, self.parallel.num_parallel, timeout)
 
-    def _joined(self, row: Row, ended: Sequence[Ended], curve: Curve | None) -> Evaluation:
+    def _joined(self, row: Evaluation, ended: Sequence[Ended], curve: Curve | None) -> Evaluation:
         """Return the evaluation of a row from the ends of its calls."""
         values, named = [value for end in ended for value in end.values], dict[str, float]()
         if self.aims.has_outputs:  # of one evaluation
@@ -482,16 +332,13 @@ class ObjectiveEvaluator:
             self.tracebacks[row.trial] = new_traceback(self.context.memory, failed.error)
         start, stop = min(e.started for e in ended), max(e.started + e.seconds for e in ended)
         reason = "" if failed is None else failed.failure
-        return row.evaluation(observed, reason, {**measures_of(start, stop - start), **named}, curve)
+        return _filled(row, observed, reason, {**measures_of(start, stop - start), **named}, curve)
 
 
 def points_of(initial: object, space: SearchSpace) -> Array | None:
     """Return the points `(k, D)` of a list of known configurations; None if it is empty.
 
-    Raises
-    ------
-    ConfigError
-        If it is no list, or a configuration is not one of the search space.
+    ConfigError if it is no list, or a configuration is not one of the search space.
     """
     if isinstance(initial, Mapping | str) or not isinstance(initial, Sequence):
         raise ConfigError(

@@ -209,13 +209,7 @@ def agent_state_to_bytes(agent_state: AgentState) -> bytes:
 
 
 def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
-    """Undo `agent_state_to_bytes`.
-
-    Raises
-    ------
-    JournalError
-        If the state is damaged or of another search space.
-    """
+    """Undo `agent_state_to_bytes`; JournalError if the state is damaged or of another search space."""
     try:
         arrays, values = loads(data)
         if values["space"] != space.digest:
@@ -244,6 +238,3 @@ def report_from_bytes(data: bytes) -> wire.Packed:
     """Return a packed report that was stored as `dumps(*report)`."""
     arrays, config = loads(data)
     return wire.Packed(arrays, cast(dict[str, Scalar], config))
-
-
-__all__ = ["Memory", "StateMemory", "check_journal", "journal_path", "open_memory"]

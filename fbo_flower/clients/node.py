@@ -11,7 +11,7 @@ import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -136,6 +136,4 @@ def node_info(context: Context) -> dict[str, str | float]:
     }
 
 
-@cache
-def _flower_version() -> str:
-    return metadata.version("flwr")  # cached: it reads a file, and a simulation calls it for every agent
+_flower_version = cache(partial(metadata.version, "flwr"))  # it reads a file, once for all simulated agents

@@ -238,11 +238,7 @@ def can_repeat(objective: Objective) -> bool:
 
 
 def evaluate_repeatedly(
-    objective: Objective,
-    config: dict[str, Any],
-    context: ObjectiveContext,
-    repeats: int,
-    aims: Aims = NUMBER,
+    objective: Objective, config: dict[str, Any], context: ObjectiveContext, repeats: int, aims: Aims = NUMBER
 ) -> npt.NDArray[np.float64]:
     """Return the values of one call of `objective.repeated`, `(repeats,)`; larger is better.
 

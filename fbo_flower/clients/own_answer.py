@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from logging import ERROR, INFO, WARNING
+from logging import ERROR
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import AgentState, Array
 from fbo_flower.clients.memory import Memory, agent_state_from_bytes
-from fbo_flower.errors import ConfigError, JournalError, printable
+from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import StoredStudy, aims_note, read_studies
@@ -132,8 +132,8 @@ def answer_at_end(
     agent: str,
     study: str,
     space: SearchSpace,
-    judged: Callable[[AgentState], int] = lambda agent_state: 0,
-    aims: Aims = NUMBER,
+    judged: Callable[[AgentState], int],
+    aims: Aims,
 ) -> OwnAnswer | None:
     """Return the agent's own answer, and remember that the study has ended.
 
@@ -160,14 +160,6 @@ def answer_at_end(
     return answer
 
 
-def announce(answer: OwnAnswer, on_finish: OnFinish | None, context: Context) -> None:
-    """Log the agent's own answer and pass it to the app; an exception of the app is logged only."""
-    level = WARNING if answer.config is None else INFO
-    log(level, "agent %s: study %s has ended: %s", answer.agent, printable(answer.study), answer)
-    if answer.config is not None:
-        call_on_finish(answer, on_finish, context)
-
-
 def call_on_finish(answer: OwnAnswer, on_finish: OnFinish | None, context: Context) -> None:
     """Pass an answer to the app; an exception of the app is logged only."""
     if on_finish is None:
@@ -186,13 +178,11 @@ def algorithm_of(text: str) -> Algorithm[Any]:
 
 @dataclass(frozen=True)
 class StoredAnswer:
-    """An agent's own answer, read from its journal.
+    """An agent's own answer after its last finished task, read from its journal.
 
     Parameters
     ----------
-    answer : after the agent's last finished task
-    num_failed : evaluations that failed
-    failure : why the first of them failed; "" if none failed
+    num_failed, failure : evaluations that failed, and why the first of them did; "" if none failed
     unreadable : why the answer cannot be read; "" if it can
     """
 
@@ -205,10 +195,7 @@ class StoredAnswer:
 def read_answers(path: Path) -> list[StoredAnswer]:
     """Return an agent's own answer in each study of its journal, the latest study last.
 
-    Raises
-    ------
-    JournalError
-        If the file is not an agent's journal.
+    JournalError if the file is not an agent's journal.
     """
     agent, studies = read_studies(path)
     return [_read(agent, stored) for stored in studies]

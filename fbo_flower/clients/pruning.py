@@ -152,10 +152,7 @@ class Curve:
     def report(self, step: object, value: object) -> None:
         """Add a value.
 
-        Raises
-        ------
-        ObjectiveError
-            If the step is not an integer above the last one, or the value not a finite number.
+        ObjectiveError if the step is not an integer above the last one, or the value not a finite number.
         """
         if isinstance(step, bool | np.bool_) or not isinstance(step, int | np.integer):
             raise ObjectiveError(f"report: step: expected an integer, got {kind_of(step)}")
@@ -250,7 +247,13 @@ class CurveBook:
         steps, lengths = (np.asarray(arrays[n], dtype=np.int64).tolist() for n in (_STEPS, _LENGTHS))
         values = np.asarray(arrays[_VALUES], dtype=np.float64)
         finals = np.asarray(arrays[_FINALS], dtype=np.float64)
-        book.by_step, book.finals = (_by_step(steps, lengths, column) for column in (values, finals))
+        ends = np.cumsum(lengths)[:-1]
+        book.by_step, book.finals = (
+            {step: part.tolist() for step, part in zip(steps, np.split(column, ends), strict=True)}
+            if steps
+            else {}
+            for column in (values, finals)
+        )
         counts = np.asarray(arrays[_COUNTS], dtype=np.int64).tolist()
         book.num_curves, book.num_trials, book.num_by_others = counts
         return book
@@ -276,21 +279,15 @@ class CurveBook:
         self.num_trials += 1
         if (step := stopped_at(evaluation)) is not None:
             self.num_by_others += BY_OTHERS in evaluation.measures
-            self._predict(evaluation, step)
+            value = forecast(*self._at(step), evaluation.value)
+            if self.pruning.learns == PREDICTED and math.isfinite(value):
+                self.predicted[evaluation.trial] = value
         elif evaluation.artifact is not None and not evaluation.failure:
             self.num_curves += 1
             self._own = None
             for step, value in zip(*curve_from_bytes(evaluation.artifact), strict=True):
                 self.by_step.setdefault(step, []).append(value)
                 self.finals.setdefault(step, []).append(evaluation.value)
-
-    def _predict(self, evaluation: Evaluation, step: int) -> None:
-        """Note the value that a stopped trial would have had, if completed trials tell it."""
-        if self.pruning.learns != PREDICTED:
-            return
-        value = forecast(*self._at(step), evaluation.value)
-        if math.isfinite(value):
-            self.predicted[evaluation.trial] = value
 
     def _at(self, step: int) -> tuple[Array, Array]:
         """Return the values `(n,)` of completed trials at a step, and their final ones."""
@@ -340,8 +337,3 @@ class CurveBook:
     def summary(self) -> Array:
         """Return the summary `(k, 3)` of the agent's own completed curves, which it may share."""
         return curves.summary_of(self.by_step, LEAST_CURVES, MAX_STEPS)
-
-
-def _by_step(steps: list[int], lengths: list[int], column: Array) -> dict[int, list[float]]:
-    values = iter(column.tolist())
-    return {step: [next(values) for _ in range(length)] for step, length in zip(steps, lengths, strict=True)}

@@ -7,10 +7,8 @@ and outside what its operator allows, see `SiteOptions`.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from logging import INFO, WARNING
@@ -24,17 +22,18 @@ from flwr.common.logger import log
 
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Outcome, Phase, Query, Task
-from fbo_flower.algorithms.registry import APP
 from fbo_flower.algorithms.rfms.rfms import CURATOR, LOCKBOX, OPENBOX, ROLES
 from fbo_flower.algorithms.rfms.site import digest, num_final_judgements
 from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.app import agent_app
-from fbo_flower.clients.evaluator import STARTED, Evaluator, TaskContext, measures_of, times_of
+from fbo_flower.clients.evaluator import Evaluator
 from fbo_flower.clients.memory import Memory, check_journal
+from fbo_flower.clients.model_site import ModelSite, SiteOptions
 from fbo_flower.clients.objective import ObjectiveContext
-from fbo_flower.clients.own_answer import OnFinish, answer_at_end, call_on_finish
-from fbo_flower.clients.site import Export, ModelSite, Scorer, Shipment, SiteData, SiteObjective, SiteOptions
+from fbo_flower.clients.own_answer import OnFinish, OwnAnswer, call_on_finish
+from fbo_flower.clients.site import Export, Scorer, Shipment, SiteData, SiteObjective
+from fbo_flower.clients.task_context import STARTED, TaskContext, measures_of, times_of
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError, printable
 from fbo_flower.models import as_file
 from fbo_flower.numerics.discrete_noise import noisy_count
@@ -54,10 +53,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Account:
-    """Number of answers and total epsilon for each bag, "inbag" or "outbag".
+    """Number of answers and total epsilon for each bag, "inbag" or "outbag", in all studies together.
 
-    The account covers all studies: a server cannot get a new budget by starting a new study. It is in the
-    agent's memory: a journal keeps it permanently; without a journal it is lost when the SuperNode stops.
+    A server cannot get a new budget by starting a new study. Without a journal the account is lost when the
+    SuperNode stops.
     """
 
     answers: dict[str, int] = field(default_factory=dict)
@@ -109,7 +108,7 @@ class SiteAgent(TuningAgent):
     ----------
     site : trains and judges models on the site's rows
     options : what the operator allows
-    space, context, seed, disclose, journals, chosen_by : see `TuningAgent`
+    space, context, and others : see `TuningAgent`
     on_finish : `on_finish(answer, context)` is called once at the site when the study has ended. `answer` is
         the site's `OwnAnswer`: the configuration with the smallest loss on its own rows, and minus that loss.
         A lockbox, and a site whose trainings and judgements all failed, have no configuration there
@@ -129,16 +128,9 @@ class SiteAgent(TuningAgent):
         context: Context,
         *,
         role: str = "",
-        seed: int | None = None,
-        disclose: str | None = None,
-        journals: str | os.PathLike[str] | None = None,
-        on_finish: OnFinish | None = None,
-        chosen_by: str = APP,
+        **others: Any,
     ) -> None:
-        super().__init__(
-            _no_objective, space, context,
-            seed=seed, disclose=disclose, journals=journals, on_finish=on_finish, chosen_by=chosen_by,
-        )  # fmt: skip
+        super().__init__(_no_objective, space, context, **others)
         self._site = site
         self._role = str(context.node_config.get("role", role))
         if self._role not in ROLES:
@@ -147,7 +139,7 @@ class SiteAgent(TuningAgent):
                 f"got {self._role!r}"
             )
         self._site_options = options
-        if self._site_options.answer_noise_epsilon and not site.is_rate:
+        if options.answer_noise_epsilon and not site.is_rate:
             raise ConfigError(
                 "answer_noise_epsilon: expected scorer='misclassification', whose sensitivity is 1/n, got "
                 "another scorer; set answer_noise_epsilon = 0 or change the scorer"
@@ -161,15 +153,15 @@ class SiteAgent(TuningAgent):
     def _wants_end(self) -> bool:
         return self._on_finish is not None  # otherwise it has nothing to do then: the server chooses models
 
-    def _end_study(self, study: str) -> None:
-        with closing(self._open_memory()) as memory:
-            answer = answer_at_end(memory, self._agent, study, self._space, num_final_judgements)
-        if answer is not None:
-            log(
-                INFO, "agent %s: study %s has ended; number of models trained or judged here: %d",
-                self._agent, printable(study), answer.num_evaluations,
-            )  # fmt: skip
-            call_on_finish(answer, self._on_finish, self._context)
+    def _judged(self, agent_state: AgentState) -> int:
+        return num_final_judgements(agent_state)
+
+    def _announce(self, answer: OwnAnswer) -> None:
+        log(
+            INFO, "agent %s: study %s has ended; number of models trained or judged here: %d",
+            self._agent, printable(answer.study), answer.num_evaluations,
+        )  # fmt: skip
+        call_on_finish(answer, self._on_finish, self._context)
 
     def get_properties(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return this site's registration, with its role."""
@@ -198,13 +190,7 @@ class SiteAgent(TuningAgent):
 
 @dataclass(frozen=True)
 class SiteEvaluator:
-    """Trains or judges models for one task of a site.
-
-    Parameters
-    ----------
-    site, options, role, space : of the site
-    context : the task
-    """
+    """Trains or judges models for one task of a site."""
 
     site: ModelSite
     options: SiteOptions
@@ -324,7 +310,7 @@ class SiteEvaluator:
 
 
 def _as_objective_error(work: Callable[[], _T]) -> _T:
-    """Return `work()`; turn any exception into an ObjectiveError, with REFUSED only for a refused model."""
+    """Return `work()`; any exception is an ObjectiveError, with REFUSED only for a refused model."""
     try:
         return work()
     except WireError as error:  # the model is refused; the text holds nothing about the data
@@ -364,11 +350,8 @@ def site_app(
     on_finish : called once at every site when the study has ended, see `SiteAgent`
     """
     objective = SiteObjective(make_model, load_data, scorer, folds, format=format, export=export)
-
-    def agent(context: Context) -> SiteAgent:
-        return site_agent(objective, space, context, seed=seed, disclose=disclose, on_finish=on_finish)
-
-    return agent_app(agent)
+    given: dict[str, Any] = {"seed": seed, "disclose": disclose, "on_finish": on_finish}
+    return agent_app(lambda context: site_agent(objective, space, context, **given))
 
 
 def site_agent(
@@ -376,23 +359,15 @@ def site_agent(
     space: SearchSpace,
     context: Context,
     *,
-    role: str = "",
-    seed: int | None = None,
-    disclose: str | None = None,
     defaults: Mapping[str, Any] | None = None,
-    journals: str | os.PathLike[str] | None = None,
-    on_finish: OnFinish | None = None,
-    chosen_by: str = APP,
+    **others: Any,
 ) -> SiteAgent:
     """Return the agent of a site.
 
     Parameters
     ----------
-    role, defaults : role and values of `SiteOptions` that `node_config` does not set
+    defaults : values of `SiteOptions` that `node_config` does not set
+    others : see `SiteAgent`
     """
     options = SiteOptions.read(context.node_config, defaults or {})
-    site = ModelSite(objective, options)
-    return SiteAgent(
-        site, options, space, context,
-        role=role, seed=seed, disclose=disclose, journals=journals, on_finish=on_finish, chosen_by=chosen_by,
-    )  # fmt: skip
+    return SiteAgent(ModelSite(objective, options), options, space, context, **others)

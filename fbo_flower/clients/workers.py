@@ -1,11 +1,9 @@
 """Worker processes that evaluate an agent's objective, several trials at once.
 
-A worker is started fresh, not forked, so it is safe beside Ray, gRPC and BLAS threads. It does not run the
-program that started the agent, so a script needs no `if __name__ == "__main__"`. It runs BLAS and OpenMP with
-one thread. The objective is pickled once, with `cloudpickle`, and only sent to processes of this device.
-
-A worker that dies, or takes longer than a trial may, costs its own trial: the trial fails with the reason,
-and the next one gets a new worker.
+A worker is started fresh, not forked, so it is safe beside Ray, gRPC and BLAS threads, and it does not run
+the program that started the agent: a script needs no `if __name__ == "__main__"`. It runs BLAS and OpenMP
+with one thread. A worker that dies, or takes longer than a trial may, costs its own trial, and the next one
+gets a new worker.
 
 A worker inherits one end of a pipe. The first message is the pickled objective. Each further one is a pickled
 trial, and the answer to it is JSON, so that the agent unpickles nothing. A thread reads the pipe: when the
@@ -168,12 +166,7 @@ def call(objective: Objective, job: Job) -> Ended:
 
 
 class Worker:
-    """One worker process and the pipe to it.
-
-    Parameters
-    ----------
-    objective : pickled
-    """
+    """One worker process for a pickled objective, and the pipe to it."""
 
     def __init__(self, objective: bytes) -> None:
         ours, theirs = socket.socketpair()
@@ -202,13 +195,7 @@ class Worker:
         return most - (time.perf_counter() - self.clock) if most else float("inf")
 
     def answer(self, job: Job) -> Ended | None:
-        """Read how the job has ended; None if the worker has become ready for it.
-
-        Raises
-        ------
-        ConfigError
-            If the worker cannot load the objective.
-        """
+        """Return how the job has ended; None: the worker is ready for it. ConfigError if it cannot load."""
         answer: dict[str, Any] = {}
         with contextlib.suppress(EOFError, OSError, ValueError):
             answer = json.loads(self.pipe.recv_bytes())
@@ -282,14 +269,7 @@ class WorkerPool:
     def run(self, jobs: Sequence[Job], at_once: int, timeout: float) -> Iterator[tuple[int, Ended]]:
         """Run jobs, up to `at_once` at the same time, and yield the place and the end of each as it ends.
 
-        Parameters
-        ----------
-        timeout : seconds that one evaluation may take; 0: any number
-
-        Raises
-        ------
-        ConfigError
-            If a worker cannot load the objective.
+        `timeout` is in seconds of one evaluation, 0: any number. ConfigError if a worker cannot load.
         """
         waiting, busy = deque(range(len(jobs))), dict[Worker, int]()
         try:
@@ -342,13 +322,7 @@ def _message(job: Job) -> bytes:
 
 
 def pickled(objective: Objective) -> bytes:
-    """Return an objective as bytes for worker processes.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be pickled.
-    """
+    """Return an objective as bytes for worker processes; ConfigError if it cannot be pickled."""
     try:
         return bytes(cloudpickle.dumps(objective, protocol=pickle.HIGHEST_PROTOCOL))
     except Exception as error:  # pickle raises several kinds, and so may the user's objects
@@ -361,17 +335,11 @@ def pickled(objective: Objective) -> bytes:
 
 
 _POOLS: list[tuple[Objective, WorkerPool]] = []  # the latest objectives, and their workers
-MAX_POOLS = 4
+_MAX_POOLS = 4
 
 
 def pool_of(objective: Objective) -> WorkerPool:
-    """Return this process's pool for an objective, which is pickled at the first call.
-
-    Raises
-    ------
-    ConfigError
-        If the objective cannot be pickled, or the system is Windows.
-    """
+    """Return this process's pool for an objective; ConfigError if it cannot be pickled, and on Windows."""
     for known, pool in _POOLS:
         if known is objective and pool.owner == os.getpid():
             return pool
@@ -381,7 +349,7 @@ def pool_of(objective: Objective) -> WorkerPool:
         )
     pool = WorkerPool(pickled(objective))
     _POOLS.append((objective, pool))
-    while len(_POOLS) > MAX_POOLS:
+    while len(_POOLS) > _MAX_POOLS:
         _POOLS.pop(0)[1].close()
     return pool
 

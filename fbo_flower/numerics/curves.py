@@ -30,7 +30,7 @@ import numpy as np
 from fbo_flower.numerics.arrays import Array
 
 LEAST_GAINS = 2  # for their standard deviation
-STEP, NUMBER, MEDIAN = 0, 1, 2  # columns of a summary
+STEP, MEDIAN = 0, 2  # columns of a summary
 
 
 def medians_of(by_step: Mapping[int, Sequence[float]]) -> dict[int, float]:
@@ -47,10 +47,14 @@ def summary_of(by_step: Mapping[int, Sequence[float]], least: int, most_rows: in
     most_rows : largest `k`; of more steps evenly spaced ones are kept, the first and the last among them
     """
     steps = sorted(step for step, values in by_step.items() if len(values) >= least)
-    if len(steps) > most_rows:
-        steps = [steps[i] for i in np.linspace(0, len(steps) - 1, most_rows).round().astype(int)]
-    rows = [(step, len(by_step[step]), float(median(by_step[step]))) for step in steps]
-    return np.array(rows, dtype=np.float64).reshape(-1, 3)
+    return _table([(step, len(by_step[step]), float(median(by_step[step]))) for step in steps], most_rows)
+
+
+def _table(rows: Sequence[tuple[float, float, float]], most_rows: int) -> Array:
+    table = np.array(rows, dtype=np.float64).reshape(-1, 3)
+    if len(table) > most_rows:
+        table = table[np.linspace(0, len(table) - 1, most_rows).round().astype(int)]
+    return table
 
 
 def pooled(summaries: Sequence[Array], least: int, most_rows: int) -> Array:
@@ -74,10 +78,7 @@ def pooled(summaries: Sequence[Array], least: int, most_rows: int) -> Array:
         weights = numbers.copy()
         weights[largest] = min(numbers[largest], max(numbers.sum() - numbers[largest], 1.0) / 2)
         rows.append((step, numbers.sum(), weighted_median(medians, weights)))
-    table = np.array(rows, dtype=np.float64).reshape(-1, 3)
-    if len(table) > most_rows:
-        table = table[np.linspace(0, len(table) - 1, most_rows).round().astype(int)]
-    return table
+    return _table(rows, most_rows)
 
 
 def weighted_median(values: Array, weights: Array) -> float:

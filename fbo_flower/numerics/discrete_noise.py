@@ -98,13 +98,7 @@ def discrete_gaussian(variance: Fraction, uniform: Uniform) -> int:
 
 
 def discrete_gaussians(variance: Fraction, count: int, uniform: Uniform) -> IntArray:
-    """Draw `count` independent integers `(count,)` from the discrete Gaussian distribution.
-
-    Raises
-    ------
-    ConfigError
-        If the variance is above `LARGEST_SCALE^2`, or the count is negative.
-    """
+    """Draw `count` integers `(count,)` by `discrete_gaussian`; the variance is at most `LARGEST_SCALE^2`."""
     value, largest = _positive("variance", variance), LARGEST_SCALE**2
     if value > largest:
         raise ConfigError(f"variance: expected at most {largest} for an array of int64, got {value}")
@@ -123,11 +117,6 @@ def noisy_count(count: int, n: int, epsilon: Fraction, uniform: Uniform) -> int:
     ----------
     count : in `[0, n]`
     epsilon : positive; `Fraction(0.5)` converts a float exactly
-
-    Raises
-    ------
-    ConfigError
-        If the count is not an integer in `[0, n]`.
     """
     for name, value in (("n", n), ("count", count)):
         if not isinstance(value, int) or isinstance(value, bool):

@@ -81,16 +81,12 @@ def variance_shares(boxes: Boxes, pairs: Sequence[tuple[int, int]] = ()) -> tupl
 
 
 def mean_over_others(boxes: Boxes, axes: Sequence[int], points: Sequence[Array]) -> Array:
-    """Return the mean of the function over all parameters but one or two.
+    """Return the mean of the function over all parameters but one, `(n,)`, or two, `(n, m)`.
 
     Parameters
     ----------
     axes : one or two parameters
     points : per parameter in `axes`, the positions `(n,)` in [0, 1] at which the mean is wanted
-
-    Returns
-    -------
-    `(n,)` for one parameter, `(n, m)` for two
     """
     others = [d for d in range(boxes.low.shape[1]) if d not in axes]
     weight = boxes.values * boxes.widths[:, others].prod(axis=1)  # (L,)

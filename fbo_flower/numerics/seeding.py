@@ -31,11 +31,6 @@ def generator(seed: int, *keys: str | int) -> np.random.Generator:
     seed : `0 <= seed < 2**128`
     keys : purpose of the draws, e.g. a role, an agent, a trial; `1` and `"1"` differ, and so do
         `("a", "bc")` and `("ab", "c")`
-
-    Raises
-    ------
-    ConfigError
-        If the seed is out of range or a key is neither a text nor an integer.
     """
     if not 0 <= seed < 2**ENTROPY_BITS:
         raise ConfigError(f"seed: expected an integer in [0, 2**{ENTROPY_BITS}), got {seed}")

@@ -17,7 +17,8 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.axes import draw_message, draw_table
-from fbo_flower.reports.curves import draw_curves, draw_regret, metric_of
+from fbo_flower.reports.curves import draw_curves, draw_regret, metric_of, named_agents
+from fbo_flower.reports.fronts import draw_all, feasible, has_outputs, rows_of_axes
 from fbo_flower.reports.importance import most_important, study_axes, study_importance
 from fbo_flower.reports.pictures import FORMATS, report_style, save_figure, study_styles
 from fbo_flower.reports.selection import draw_models
@@ -112,7 +113,9 @@ def figure(study: Study, *, title: str | None = None, x: str = "evaluations") ->
         chosen, why = most_important(chosen, study_importance(study), _MAX_SLICES)
     best = ranked(study)
     first = best[:_MAX_BEST]
-    heights = [3.5, 2.5 * -(-len(chosen) // 3) if chosen else 0.7]
+    outputs = has_outputs(study)
+    heights = [3.5, 2.5 * -(-len(chosen) // 3) if chosen else 0.01 if outputs else 0.7]
+    heights += [0.5 + 2.3 * rows_of_axes(study)] if outputs else []
     heights += [0.55 + _LINE_HEIGHT * (len(first) + 1)] if first else []
     known = study.rounds["mean_incumbent"], study.recommendations["value"], study.regret["simple"]
     if not any(np.isfinite(values).any() for values in (study.trials["value"], *known)):
@@ -125,9 +128,11 @@ def figure(study: Study, *, title: str | None = None, x: str = "evaluations") ->
         draw_curves(parts[0].subplots(), study, styles, x)
     if len(heights) > 1 and chosen:
         draw_slices(parts[1], study, chosen, why, styles)
-    elif len(heights) > 1:
+    elif len(heights) > 1 and not outputs:
         message = f"No configurations were disclosed; to see them, {_HOW_TO_DISCLOSE}"
         draw_message(parts[1].subplots(), message)
+    if outputs and len(heights) > 1:
+        draw_all(parts[2], study, styles, named_agents(study))
     if first:
         cells = best_cells(study, _MAX_BEST)
         for axis in chosen:
@@ -136,7 +141,7 @@ def figure(study: Study, *, title: str | None = None, x: str = "evaluations") ->
         note = f"; the other {hidden} are in best.json" if hidden else ""
         order = "smallest" if study.any_minimizes else "largest"
         heading = f"Best configuration of each agent, {order} values first{note}"
-        draw_table(parts[2].subplots(), cells, heading)
+        draw_table(parts[-1].subplots(), cells, heading)
     _write_title(parts[0], title)
     return drawing
 
@@ -220,7 +225,8 @@ def _with_value(study: Study) -> str:
         return ""
     counts = []
     for algorithm in study.algorithms:
-        tables = [table.where(algorithm=algorithm) for table in (study.trials, study.recommendations)]
+        trials = study.trials.where(algorithm=algorithm)
+        tables = [trials.take(feasible(trials)), study.recommendations.where(algorithm=algorithm)]
         counts.append(len({a for rows in tables for a in rows["agent"][np.isfinite(rows["value"])].tolist()}))
     low, high = min(counts), max(counts)
     if not high:

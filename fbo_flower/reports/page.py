@@ -29,7 +29,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from fbo_flower.errors import printable
-from fbo_flower.reports import curves, selection, slices, traffic
+from fbo_flower.reports import curves, fronts, selection, slices, traffic
 from fbo_flower.reports.axes import shorten
 from fbo_flower.reports.figures import best_cells, ranked, study_title
 from fbo_flower.reports.importance import (
@@ -89,6 +89,7 @@ def html_page(study: Study, reference: str | None = None) -> str:
         found = study_importance(study)
         sections |= {
             "curves": ("Best value so far", _curves(pen, rows)),
+            **({"outputs": ("Outputs", _outputs(pen))} if fronts.has_outputs(study) else {}),
             "best": ("Best configurations", _best(pen)),
             "importance": ("Which parameters matter", _importance(found)),
             "slices": ("Value against each parameter", _slices(pen, found)),
@@ -195,18 +196,27 @@ def _best(pen: Pen) -> list[Part]:
 def _fronts(pen: Pen) -> list[Part]:
     """Return each agent's own Pareto front, a row per configuration."""
     study, agents = pen.shown, list(dict.fromkeys(pen.shown.trials["agent"].tolist()))
-    fronts = {agent: study.front(agent) for agent in agents[:MAX_AGENTS]}
-    owners = [agent for agent, front in fronts.items() for _ in front.configs]
-    if not owners:
-        return []
-    values = np.concatenate([front.values for front in fronts.values()])
-    cells: dict[str, list[Any]] = {"agent": owners}
-    cells |= {
-        name: [f"{v:.6g}" for v in column] for name, column in zip(study.objectives, values.T, strict=True)
+    found = {agent: study.front(agent) for agent in agents[:MAX_AGENTS]}
+    cells = fronts.front_cells(found, study.objectives)
+    cells["configuration"] = [_copied(config) for front in found.values() for config in front.configs]
+    return [("table", (cells, cells["agent"]))] if cells["agent"] else []
+
+
+def _outputs(pen: Pen) -> list[Part]:
+    """Return pictures of some agents' outputs, and the shares of feasible trials of all agents."""
+    study, styles, hues = pen.shown, pen.styles, curves.named_agents(pen.study)
+    agents, which = fronts.agents_shown(study)
+    pictures: Pictures = {
+        (fronts.heading_of(study, agent), f"Outputs of the trials of {agent}"): partial(
+            fronts.draw_outputs, study=study, agent=agent, styles=styles, colours=hues
+        )
+        for agent in agents
     }
-    cells["volume of the front"] = [f"{fronts[agent].hypervolume:.5g}" for agent in owners]
-    cells["configuration"] = [_copied(config) for front in fronts.values() for config in front.configs]
-    return [("table", (cells, owners))]
+    if "feasible" in study.trials.columns and len(agents) > 1:
+        caption = "Share of each agent's trials that holds its limits"
+        pictures[caption, caption] = partial(fronts.draw_shares, study=study, styles=styles)
+    said = f"{fronts.explained(study)}; {which}" if which else fronts.explained(study)
+    return [("text", said[0].upper() + said[1:]), *pen.pictures(pictures, _SMALL)]
 
 
 def _copied(config: Mapping[str, Any]) -> Markup:

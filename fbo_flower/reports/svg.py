@@ -97,7 +97,8 @@ class Pen:
         else:
             which = f"trial {one['trial']}" if kind == "trials" else "best"
             place = self._place[one["agent"]]
-            head = f"{one['agent'][:60]}, {algorithm}{which}: {one['value']:.6g}"
+            told = ", ".join(f"{name} {number:.6g}" for name, number in one.get("outputs", {}).items())
+            head = f"{one['agent'][:60]}, {algorithm}{which}: {told or format(one['value'], '.6g')}"
         return [place, printable(head), shown_config(one["config"])]
 
     def _svg(self, draw: Draw, description: str, size: tuple[float, float]) -> Markup:

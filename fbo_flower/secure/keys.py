@@ -1,17 +1,12 @@
 """Keys, sealed boxes and masks for secure sums, and the cards, the threshold and the statement of members.
 
-Flower's `encrypt` and `decrypt` are used unchanged. Its `create_shares` multiplies bit by bit, in a thread
-for each block, so shares are made in `rounds.py`. Keys are agreed on X25519 instead of its P-384, which takes
-fifteen times as long: groups may change from sum to sum, and each new pair agrees. Its `pseudo_rand_gen` is
-not used, because it reduces the seed to 32 bits and feeds a Mersenne Twister: anyone with a masked vector
-could try all masks. Masks here come from ChaCha20. `docs/adr/` has the reasons.
-
-Agents keep their keys for a whole study. What follows from keys alone is therefore computed once and kept in
-memory, beside the private keys from which it follows.
+Flower's `encrypt` and `decrypt` are used unchanged. Shares are made in `rounds.py`, keys are agreed on
+X25519, and masks come from ChaCha20: `docs/adr/` says why Flower's own are not used. Agents keep their keys
+for a whole study, so what follows from keys alone is kept in memory.
 
 Every agent has a key pair for key agreement and an identity key pair, which signs. Its card holds both public
-keys, and the agreement key is signed with the identity key. Before members reveal anything, they sign a
-statement about which members have sent their numbers [Bonawitz2017, Sec. 6, active adversaries].
+keys, the agreement key signed. Before members reveal anything, they sign a statement about which members have
+sent their numbers [Bonawitz2017, Sec. 6, active adversaries].
 
 Notation: a group has `n` members, `c` of them work for the server, and `t` members must sign the same
 statement. An honest agent signs one statement per sum. Two different statements with `t` signatures each need
@@ -43,7 +38,7 @@ IDENTITY_BYTES, SIGNATURE_BYTES = 32, 64  # Ed25519: a private or public key, an
 
 
 def new_private_key() -> bytes:
-    """Return a new random private key of `PRIVATE_BYTES` bytes."""
+    """Return a new random private key."""
     return X25519PrivateKey.generate().private_bytes_raw()
 
 
@@ -145,15 +140,11 @@ _CARD, _STATEMENT = b"fbo-flower card\0", b"fbo-flower statement\0"
 
 
 def threshold(size: int, least: int) -> int:
-    """Return `t`, the number of members that must sign the same statement.
+    """Return `t`, the number of members of a group of `size` that must sign the same statement.
 
-    It is more than two thirds of the group and at least `least`. Up to `least - 2` members that work
-    for the server are fewer than `2 t - n`. With `least - 1` of them, a sum of `least` hides nothing anyway.
-
-    Parameters
-    ----------
-    size : `n`, at least `least`
-    least : smallest number of agents in a sum
+    It is more than two thirds of the group and at least `least`, the fewest agents of a sum. Up to `least -
+    2` members that work for the server are fewer than `2 t - n`. With `least - 1`, a sum of `least` hides
+    nothing.
     """
     return max(least, 2 * size // 3 + 1, (size + least) // 2)
 

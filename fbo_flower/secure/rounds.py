@@ -43,15 +43,12 @@ class Masked:
 
 
 def mask(words: Words, private: bytes, others: Sequence[bytes], label: bytes, needed: int) -> Masked:
-    """Return the numbers masked, with sealed shares of the private mask's seed.
+    """Return numbers `(size, 2)` masked, with sealed shares of the private mask's seed.
 
     Parameters
     ----------
-    words : `(size, 2)`
-    private : the agent's private key
     others : `(n - 1,)`, public keys of the other members
     label : name of the sum, used only once
-    needed : number of shares that recover the seed
     """
     own, public = secrets.token_bytes(keys.SEED_BYTES), keys.public_key(private)
     added: list[Words] = [words, keys.expand(own, len(words))]
@@ -156,10 +153,7 @@ SHARE_BYTES = _INDEX + _VALUE
 def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
     """Return `number` shares of a secret; any `threshold` of them recover it, and fewer say nothing.
 
-    Raises
-    ------
-    ValueError
-        If there is no such sharing.
+    ValueError if there is no such sharing.
     """
     if len(secret) != SECRET_BYTES or not 1 <= threshold <= number < 2 ** (8 * _INDEX):
         raise ValueError(

@@ -17,8 +17,8 @@ from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.evaluator import Parallel, points_of
 from fbo_flower.clients.guards import check_subset
+from fbo_flower.clients.model_site import SiteOptions
 from fbo_flower.clients.pruning import FEDERATED, Pruning
-from fbo_flower.clients.site import SiteOptions
 from fbo_flower.clients.site_agent import site_agent
 from fbo_flower.clients.workers import pickled
 from fbo_flower.errors import ConfigError

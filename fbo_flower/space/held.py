@@ -104,11 +104,6 @@ def held_space(space: SearchSpace, fixed: Mapping[str, object] | str | None) -> 
     Parameters
     ----------
     fixed : name -> value, or the same as text, "depth=3, kernel=rbf"
-
-    Raises
-    ------
-    ConfigError
-        See `HeldSpace`.
     """
     if not fixed:
         return space

@@ -42,15 +42,7 @@ def write(parameters: Mapping[str, Parameter]) -> str:
 
 
 def read(text: str) -> dict[str, Parameter]:
-    """Return the parameters in a JSON text, which may come from an untrusted sender.
-
-    Raises
-    ------
-    WireError
-        If `text` is too long, not JSON or not the JSON of a search space.
-    ConfigError
-        If a parameter is well-formed but invalid.
-    """
+    """Return the parameters in a JSON text, which may come from an untrusted sender; see `from_json`."""
     if not isinstance(text, str) or len(text) > MAX_JSON_LENGTH:
         got = f"{len(text)}" if isinstance(text, str) else f"a {type(text).__name__}"
         raise WireError(f"search space: expected a JSON text of at most 1 MiB, got {got}")

@@ -16,11 +16,12 @@ import json
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, SupportsBytes
+from typing import TYPE_CHECKING, NamedTuple, SupportsBytes
 
 import numpy as np
 
@@ -286,19 +287,11 @@ def read_ledger(path: Path) -> ledger.Ledger:
         return ledger.Ledger(meta["agent"], rows, tuple(said.get("names", ())), said.get("disclosure", ""))
 
 
-@dataclass(frozen=True)
-class StoredStudy:
+class StoredStudy(NamedTuple):
     """One study in an agent's journal.
 
-    Parameters
-    ----------
-    study : id of the study
-    memory : the agent's state after its last finished task
-    algorithm : the algorithm with its options as text
-    space : the search space as JSON
-    failure : why the first failed evaluation failed; "" if none failed
-    num_failed : number of evaluations that failed
-    aims : the agent's objectives and limits as JSON, see `algorithms.aims`
+    `memory` is the agent's state after its last finished task; `algorithm` holds the options too, and with
+    `space` and `aims` is text or JSON; `failure` is why the first failed evaluation failed, "" if none did.
     """
 
     study: str
@@ -315,37 +308,23 @@ def read_studies(path: Path) -> tuple[str, list[StoredStudy]]:
     with opened(path, KIND) as journal:
         meta = _texts(journal)
         failures: dict[str, str] = {}
-        num_failed: dict[str, int] = {}
+        num_failed: Counter[str] = Counter()
         for row in journal.select("evaluations", "ORDER BY id"):
             if row["failure"]:
-                study = row["study"]
-                failures.setdefault(study, row["failure"])
-                num_failed[study] = num_failed.get(study, 0) + row["span"] - row["count"]
-        return meta["agent"], [
-            StoredStudy(
-                study,
-                memory,
-                meta[f"algorithm.{study}"],
-                meta[f"space.{study}"],
-                failures.get(study, ""),
-                num_failed.get(study, 0),
-                _aims_in(meta, study),
-            )
-            for _, study, _, memory in journal.select("studies", "ORDER BY rowid")
-        ]
+                failures.setdefault(row["study"], row["failure"])
+                num_failed[row["study"]] += row["span"] - row["count"]
+
+        def stored(study: str, memory: bytes) -> StoredStudy:
+            algorithm, space = meta[f"algorithm.{study}"], meta[f"space.{study}"]
+            failed = failures.get(study, ""), num_failed[study]
+            return StoredStudy(study, memory, algorithm, space, *failed, _aims_in(meta, study))
+
+        rows = journal.select("studies", "ORDER BY rowid")
+        return meta["agent"], [stored(row["study"], row["memory"]) for row in rows]
 
 
-@dataclass(frozen=True)
-class StoredCurve:
-    """What one trial has reported.
-
-    Parameters
-    ----------
-    agent, study, trial : whose it is
-    steps, values : as the objective reported them: losses, if it is a loss
-    stopped : whether the trial was stopped early
-    failure : why the trial failed; "" if it did not
-    """
+class StoredCurve(NamedTuple):
+    """What one trial has reported: losses, if the objective is a loss; `failure` is "" if it did not fail."""
 
     agent: str
     study: str

@@ -72,13 +72,7 @@ def atomic_file(
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of an `.npz` file by name.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read or is damaged.
-    """
+    """Return the arrays of an `.npz` file by name; ConfigError if the file cannot be read or is damaged."""
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: np.asarray(file[name]) for name in file.files}

@@ -114,10 +114,7 @@ def entries(
     ]
     values = dict(json.loads(str(config.get("values", "{}"))))
     values |= {name: config[name] for name in _NAMED if name in config}
-    rows += [row(name, "", _kind(value), len(str(value))) for name, value in values.items()]
+    kinds = {n: "text" if isinstance(value, str) else type(value).__name__ for n, value in values.items()}
+    rows += [row(name, "", kinds[name], len(str(value))) for name, value in values.items()]
     rest = {key: value for key, value in config.items() if key not in {*_NAMED, "values"}}
     return [*rows, row(ENVELOPE, "", "text", len(json.dumps(rest, default=str)))]
-
-
-def _kind(value: object) -> str:
-    return "text" if isinstance(value, str) else type(value).__name__

@@ -14,11 +14,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.errors import WireError
 
-AnyArray = npt.NDArray[np.generic]
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 

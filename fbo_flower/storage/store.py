@@ -2,21 +2,16 @@
 
 SQLite uses write-ahead logging with a full sync at each commit: after a kill or a power cut the file holds
 every committed transaction and nothing of an open one. A lock file beside it keeps a second writer out and
-names the process that holds it. The operating system releases the lock when that process ends. A reader takes
-no lock of ours, writes nothing and sees one committed state.
-
-The file is made under another name and renamed when it is complete, with mode 0600. So an empty file is
-never a new journal, but one that has lost its content.
+names the process that holds it. A reader takes no lock of ours, writes nothing and sees one committed state.
+The file is made under another name and renamed when it is complete, so an empty file has lost its content.
 
 The column `crc` of every row holds the CRC-32 of the table's name and of all other columns, the row's id or
 key included. So a changed cell, and content that moved to another row, are found when the row is read. The
 entry `rows` of the table `meta` holds the number of rows of every table. SQLite checks all pages, and we
 compare these numbers, when a process opens a file for the first time, or after somebody else has changed it.
-These are checks against damage. They do not protect against somebody who changes the file on purpose and
-computes the checksums again.
-
-What cannot be found: if the newest commits are still in the file `-wal`, after a crash, and that file is
-damaged or lost, SQLite returns to an earlier commit, which is a valid journal.
+These are checks against damage, not against somebody who computes the checksums again. One damage cannot be
+found: if the newest commits are still in the file `-wal`, after a crash, and that file is damaged or lost,
+SQLite returns to an earlier commit, which is a valid journal.
 """
 
 from __future__ import annotations
@@ -322,11 +317,8 @@ class Store(Rows):
     def transaction(self) -> Iterator[None]:
         """Run the block in a transaction: commit at its end, roll back if it raises.
 
-        Raises
-        ------
-        JournalError
-            If the file cannot be written, for instance because the disk is full. What was committed before
-            is still there.
+        JournalError if the file cannot be written, for instance because the disk is full. What was committed
+        before is still there.
         """
         before = dict(self._counts)
         with self.errors():

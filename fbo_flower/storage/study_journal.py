@@ -15,9 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
+from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.errors import JournalError
 from fbo_flower.storage.serialization import dumps, loads
 from fbo_flower.storage.store import JournalKind, Store, opened
@@ -25,7 +23,6 @@ from fbo_flower.storage.store import JournalKind, Store, opened
 if TYPE_CHECKING:
     import sqlite3
 
-AnyArray = npt.NDArray[np.generic]
 
 KIND = JournalKind(
     "fbo-flower study journal",
@@ -95,41 +92,34 @@ class StudyJournal(Store):
         JournalError
             If the settings differ, or a limit is smaller than before; the message lists the differences.
         """
-        self._compare(settings)
-        before = json.loads(self.meta("limits") or "{}")
+        text = json.dumps(dict(settings), sort_keys=True)
+        before, now = self.settings, dict(json.loads(text))
+        if before is None:
+            with self.transaction():
+                self.put_meta("settings", text)
+        elif before != now:
+            differences = [
+                f"{name} was {json.dumps(before.get(name))} and is {json.dumps(now.get(name))}"
+                for name in sorted({*before, *now})
+                if before.get(name) != now.get(name)
+            ]
+            raise JournalError(
+                f"resume: expected the settings of {self.path}, got others: {'; '.join(differences)}"
+            )
+        former = json.loads(self.meta("limits") or "{}")
         lowered = [
-            f"{name} was {'without end' if before[name] is None else before[name]} and is {limit}"
+            f"{name} was {'without end' if former[name] is None else former[name]} and is {limit}"
             for name, limit in (limits or {}).items()
-            if name in before and limit is not None and (before[name] is None or limit < before[name])
+            if name in former and limit is not None and (former[name] is None or limit < former[name])
         ]
         if lowered:
             raise JournalError(
                 f"resume: expected limits that are not smaller than those in {self.path}, got others: "
                 f"{'; '.join(lowered)}; to end a study earlier, press Ctrl-C"
             )
-        if limits and before != limits:
+        if limits and former != limits:
             with self.transaction():
                 self.put_meta("limits", json.dumps(dict(limits)))
-
-    def _compare(self, settings: Mapping[str, object]) -> None:
-        """Store the settings if there are none yet; JournalError if they differ from the stored ones."""
-        text = json.dumps(dict(settings), sort_keys=True)
-        before = self.settings
-        if before is None:
-            with self.transaction():
-                self.put_meta("settings", text)
-            return
-        now = dict(json.loads(text))
-        names = sorted({*before, *now})
-        differences = [
-            f"{name} was {json.dumps(before.get(name))} and is {json.dumps(now.get(name))}"
-            for name in names
-            if before.get(name) != now.get(name)
-        ]
-        if differences:
-            raise JournalError(
-                f"resume: expected the settings of {self.path}, got others: {'; '.join(differences)}"
-            )
 
     def write(self, events: Sequence[Event]) -> None:
         """Append events in one commit."""

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage.files import atomic_file, read_arrays
 from fbo_flower.storage.serialization import dumps
 
-AnyArray = npt.NDArray[np.generic]
 FOLDER = "messages"  # folder in a study's directory
 
 
@@ -69,10 +68,8 @@ class WarmStart:
     def load(path: str | Path, algorithm: str) -> WarmStart:
         """Return the messages of an algorithm in a file or in a study's directory.
 
-        Raises
-        ------
-        ConfigError
-            If there are none, or the directory has several such files; then pass the path of one file.
+        ConfigError if there are none, or the directory has several such files; then pass the path of one
+        file.
         """
         exports = ((file, _read(file)) for file in _files(Path(path)))
         found = [(file, messages) for file, messages in exports if messages.algorithm == algorithm]

@@ -36,8 +36,6 @@ _IN_TASKS = _HEADER | {"algorithm", "options"}
 _IN_REPORTS = _HEADER | {
     "num-failed", "spent", "disclosed.failures", "disclosed.incumbent", "disclosed.expected",
 }  # fmt: skip
-_IN_REFUSALS = frozenset({"schema", "study", "agent", "declined", "spent"})
-
 _PHASES = {str(phase): phase for phase in Phase}
 
 
@@ -119,8 +117,7 @@ def encode_report(report: Report, task: Task, envelope: Envelope, disclosure: Di
         "num-failed": report.num_failed,
     }
     arrays, scalars = encode_disclosure(disclosure)
-    config |= scalars
-    return Packed({**report.arrays, **arrays}, config)
+    return Packed({**report.arrays, **arrays}, config | scalars)
 
 
 def readdress(packed: Packed, task: Task) -> Packed:
@@ -146,20 +143,15 @@ def decline(task: Packed) -> Packed:
 
 def declines(packed: Packed, envelope: Envelope) -> bool:
     """Return whether a reply says that the agent's budget does not allow the task."""
-    config = packed.config
-    header = config.get("schema"), config.get("study"), config.get("agent")
-    expected = SCHEMA_VERSION, envelope.study, envelope.agent
-    plain = not packed.arrays and config.keys() == _IN_REFUSALS
-    return plain and config["declined"] is True and header == expected and says_spent(packed)
+    refusal = {"schema": SCHEMA_VERSION, "study": envelope.study, "agent": envelope.agent}
+    refusal |= {"declined": True, "spent": True}
+    types = {key: type(value) for key, value in packed.config.items()}
+    same_types = types == {key: type(value) for key, value in refusal.items()}
+    return not packed.arrays and same_types and packed.config == refusal
 
 
 def decode_report(
-    packed: Packed,
-    task: Task,
-    envelope: Envelope,
-    schema: Schema,
-    dimension: int,
-    aims: Aims = NUMBER,
+    packed: Packed, task: Task, envelope: Envelope, schema: Schema, dimension: int, aims: Aims = NUMBER
 ) -> tuple[Report, Disclosure]:
     """Return the report and the disclosure; WireError if it does not answer exactly this task.
 
@@ -246,33 +238,29 @@ class Disclosure:
 
 def encode_disclosure(disclosure: Disclosure) -> tuple[dict[str, AnyArray], dict[str, Scalar]]:
     """Return a disclosure as arrays and scalars."""
-    arrays: dict[str, AnyArray] = {}
-    config: dict[str, Scalar] = {}
-    if disclosure.trials is not None:
-        arrays["disclosed.points"] = disclosure.trials.points
-        arrays["disclosed.values"] = disclosure.trials.values
-        if disclosure.trials.spans is not None:
-            arrays["disclosed.pulls"] = disclosure.trials.spans
-        if disclosure.trials.outputs is not None:
-            arrays["disclosed.outputs"] = disclosure.trials.outputs
-        if disclosure.feasible is not None:
-            arrays["disclosed.feasible"] = disclosure.feasible.astype(np.int64)
-        failures = {str(trial): reason for trial, reason in disclosure.trials.failures.items()}
-        if disclosure.times is not None:
-            arrays["disclosed.times"] = disclosure.times
-        if disclosure.trials.stopped:
-            steps = [disclosure.trials.stopped.get(t, -1) for t in disclosure.trials.trials.tolist()]
-            arrays["disclosed.stopped"] = np.array(steps, dtype=np.int64)
-        config["disclosed.failures"] = json.dumps(failures, separators=(",", ":"))
-    if disclosure.recommendation is not None:
-        arrays["disclosed.recommendation"] = disclosure.recommendation
-    if disclosure.incumbent is not None:
-        config["disclosed.incumbent"] = float(disclosure.incumbent)
-    if disclosure.expected is not None:
-        config["disclosed.expected"] = float(disclosure.expected)
-    if disclosure.curves is not None:
-        arrays[OWN] = disclosure.curves
-    return arrays, config
+    arrays: dict[str, AnyArray | None] = {}
+    scalars: dict[str, Scalar | None] = {}
+    trials, feasible = disclosure.trials, disclosure.feasible
+    if trials is not None:
+        steps = [trials.stopped.get(trial, -1) for trial in trials.trials.tolist()]
+        arrays = {
+            "points": trials.points,
+            "values": trials.values,
+            "pulls": trials.spans,
+            "outputs": trials.outputs,
+            "feasible": None if feasible is None else feasible.astype(np.int64),
+            "times": disclosure.times,
+            "stopped": np.array(steps, dtype=np.int64) if trials.stopped else None,
+        }
+        failures = {str(trial): reason for trial, reason in trials.failures.items()}
+        scalars["failures"] = json.dumps(failures, separators=(",", ":"))
+    arrays |= {"recommendation": disclosure.recommendation, "curves": disclosure.curves}
+    for name, number in (("incumbent", disclosure.incumbent), ("expected", disclosure.expected)):
+        scalars[name] = None if number is None else float(number)
+    return (
+        {f"disclosed.{name}": array for name, array in arrays.items() if array is not None},
+        {f"disclosed.{name}": scalar for name, scalar in scalars.items() if scalar is not None},
+    )
 
 
 def decode_disclosure(
@@ -284,10 +272,7 @@ def decode_disclosure(
 ) -> Disclosure:
     """Return the disclosure; WireError if it contradicts the task or the report.
 
-    Parameters
-    ----------
-    named : arrays of the message, which fit `disclosed_arrays`
-    num_failed : failed trials of the report
+    `named` holds arrays that fit `disclosed_arrays`, `num_failed` is that of the report.
     """
     trials = _disclosed_trials(named, config, task)
     if trials is not None and trials.spans is None and len(trials.failures) != num_failed:
@@ -298,21 +283,22 @@ def decode_disclosure(
     times = _disclosed_times(named, trials)
     incumbent = config.get("disclosed.incumbent")
     if incumbent is not None and (not isinstance(incumbent, float) or np.isinf(incumbent)):
-        raise WireError(f"disclosed.incumbent: expected a number, got {show(incumbent)}", "disclosed")
+        raise _refusal(f"incumbent: expected a number, got {show(incumbent)}")
     point = named.get("disclosed.recommendation")
     recommendation = None if point is None else np.asarray(point, dtype=np.float64)
     expected = config.get("disclosed.expected")
     if expected is not None and not (
         recommendation is not None and isinstance(expected, float) and np.isfinite(expected)
     ):
-        raise WireError(
-            f"disclosed.expected: expected a finite number beside a recommendation, got {show(expected)}",
-            "disclosed",
-        )
+        raise _refusal(f"expected: expected a finite number beside a recommendation, got {show(expected)}")
     own = named.get(OWN)
     if own is not None:  # an agent has no more curves than trials
         own = checked_summary(OWN, own, float(task.end))
     return Disclosure(trials, incumbent, recommendation, expected, times, own, feasible)
+
+
+def _refusal(text: str) -> WireError:
+    return WireError(f"disclosed.{text}", "disclosed")
 
 
 @lru_cache(maxsize=256)
@@ -341,32 +327,21 @@ def _with_outputs(
     """Return the trials with their outputs, and which hold the limits."""
     has = trials is not None and aims.has_outputs, trials is not None and bool(aims.limits)
     if has != ("disclosed.outputs" in named, "disclosed.feasible" in named):
-        raise WireError(
-            "disclosed.outputs, disclosed.feasible: expected outputs beside values, and flags with limits",
-            "disclosed",
-        )
+        raise _refusal("outputs, feasible: expected outputs beside values, and flags with limits")
     if trials is None or not has[0]:
         return trials, None
     outputs = np.asarray(named["disclosed.outputs"], dtype=np.float64)
     failed = np.isnan(trials.values)
     if len(outputs) != len(failed) or not np.array_equal(outputs[:, 0], trials.values, equal_nan=True):
-        raise WireError(
-            "disclosed.outputs: expected a row for every disclosed trial, whose first entry is its value",
-            "disclosed",
-        )
+        raise _refusal("outputs: expected a row for every disclosed trial, whose first entry is its value")
     if not np.isfinite(outputs[~failed]).all() or not np.isnan(outputs[failed]).all():
-        raise WireError(
-            "disclosed.outputs: expected finite numbers, and NaN where a trial failed", "disclosed"
-        )
+        raise _refusal("outputs: expected finite numbers, and NaN where a trial failed")
     trials = replace(trials, outputs=outputs)
     if not has[1]:
         return trials, None
     feasible = named["disclosed.feasible"] == 1
     if len(feasible) != len(failed) or feasible[failed].any():
-        raise WireError(
-            "disclosed.feasible: expected 0 or 1 for every disclosed trial, and 0 where it failed",
-            "disclosed",
-        )
+        raise _refusal("feasible: expected 0 or 1 for every disclosed trial, and 0 where it failed")
     return trials, feasible
 
 
@@ -375,29 +350,24 @@ def _disclosed_times(named: Mapping[str, AnyArray], trials: Outcome | None) -> A
         return None
     times = np.asarray(named["disclosed.times"], dtype=np.float64)
     if trials is None or len(times) != len(trials.values) or (times[:, 1] < times[:, 0]).any():
-        raise WireError(
-            "disclosed.times: expected a start and a later end for every disclosed trial", "disclosed"
-        )
+        raise _refusal("times: expected a start and a later end for every disclosed trial")
     return times
 
 
 def _disclosed_trials(
     named: Mapping[str, AnyArray], config: Mapping[str, Scalar], task: Task
 ) -> Outcome | None:
-    if "disclosed.points" not in named and "disclosed.values" not in named:
+    found = [named.get(f"disclosed.{name}") for name in ("points", "values")]
+    if found[0] is None and found[1] is None:
         return None
-    if "disclosed.points" not in named or "disclosed.values" not in named:
-        raise WireError("disclosed trials: expected points and values, got only one of them", "disclosed")
-    points = np.asarray(named["disclosed.points"], dtype=np.float64)
-    values = np.asarray(named["disclosed.values"], dtype=np.float64)
+    if found[0] is None or found[1] is None:
+        raise _refusal("points, disclosed.values: expected both, got only one of them")
+    points, values = (np.asarray(array, dtype=np.float64) for array in found)
     pulls = named.get("disclosed.pulls")
     spans = None if pulls is None else np.asarray(pulls, dtype=np.int64)
     num_rows, num_trials = (len(values),) * 2 if spans is None else (len(spans), int(np.sum(spans)))
     if not len(points) == len(values) == num_rows or num_trials != task.num_trials:
-        raise WireError(
-            f"disclosed trials: expected rows of {task.num_trials} trials, got {len(values)} rows",
-            "disclosed",
-        )
+        raise _refusal(f"points: expected rows of {task.num_trials} trials, got {len(values)} rows")
     first = np.arange(num_rows) if spans is None else np.cumsum(spans) - spans
     first += task.trial
     plain = config.get("disclosed.failures") == "{}"
@@ -407,12 +377,9 @@ def _disclosed_trials(
     # a row of several trials has a value and a reason when some of them failed
     known = failed if spans is None or not failures else {str(trial) for trial in first}
     if len(values) - np.count_nonzero(finite) != len(failed) or not failed <= set(failures) <= known:
-        raise WireError(
-            "disclosed.values: expected finite numbers, and NaN with a reason where a trial failed",
-            "disclosed",
-        )
+        raise _refusal("values: expected finite numbers, and NaN with a reason where a trial failed")
     if not all(isinstance(reason, str) and len(reason) <= 1000 for reason in failures.values()):
-        raise WireError("disclosed.failures: expected texts of at most 1000 characters", "disclosed")
+        raise _refusal("failures: expected texts of at most 1000 characters")
     reasons = {int(trial): cast(str, reason) for trial, reason in failures.items()}
     return Outcome(points, values, first, reasons, spans=spans, stopped=_stopped_trials(named, first, values))
 
@@ -422,7 +389,7 @@ def _stopped_trials(named: Mapping[str, AnyArray], trials: AnyArray, values: Arr
         return {}
     steps = np.asarray(named["disclosed.stopped"], dtype=np.int64)
     if len(steps) != len(values) or (np.isnan(values) & (steps >= 0)).any():
-        raise WireError("disclosed.stopped: expected a step or -1 for every disclosed trial", "disclosed")
+        raise _refusal("stopped: expected a step or -1 for every disclosed trial")
     return {int(trial): int(step) for trial, step in zip(trials, steps, strict=True) if step >= 0}
 
 
@@ -440,15 +407,8 @@ SPEC = ArraySpec((None, 3), low=-LARGEST, high=LARGEST, max_length=MAX_STEPS)
 def checked_summary(name: str, array: AnyArray, most_curves: float = LATEST_STEP) -> Array:
     """Return a received summary.
 
-    Parameters
-    ----------
-    most_curves : largest number of curves that a row may claim
-
-    Raises
-    ------
-    WireError
-        If it is not `(k, 3)` finite float64 numbers with at most `MAX_STEPS` ascending steps, or a row claims
-        too few or too many curves.
+    WireError if it is not `(k, 3)` finite float64 numbers with at most `MAX_STEPS` ascending steps, or a row
+    claims too few curves, or more than `most_curves`.
     """
     if array.dtype != np.float64:
         raise WireError(f"{name}: expected float64, got {array.dtype}", "dtype")
@@ -471,13 +431,7 @@ def checked_summary(name: str, array: AnyArray, most_curves: float = LATEST_STEP
 
 
 def split_pooled(arrays: Mapping[str, AnyArray]) -> tuple[Mapping[str, AnyArray], Array | None]:
-    """Return the arrays of a task without the pooled summary, and that summary; None: the task has none.
-
-    Raises
-    ------
-    WireError
-        If the summary is malformed.
-    """
+    """Return the arrays of a task without the pooled summary, and that; WireError if it is malformed."""
     if POOLED not in arrays:
         return arrays, None
     summary = checked_summary(POOLED, arrays[POOLED])

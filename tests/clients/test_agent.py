@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 import pytest
 from agents import SPACE, Objective, node, packed, task
+from contract import same
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -16,7 +17,7 @@ import fbo_flower
 from fbo_flower import wire
 from fbo_flower.algorithms import FTS, RandomSearch
 from fbo_flower.algorithms.messages import Content, real, summable
-from fbo_flower.algorithms.records import Array, Phase, Task
+from fbo_flower.algorithms.records import Array, Phase
 from fbo_flower.clients import TuningAgent, client_app
 from fbo_flower.errors import ConfigError, FBOError, JournalError, WireError
 from fbo_flower.numerics.surrogates import rff
@@ -36,21 +37,13 @@ def agent(objective=None, context=None, **options):
     return TuningAgent(objective or canary(), SPACE, context or node(), **{"seed": 4, **options})
 
 
-def asked(trial=0, num_trials=3, arrays=ARRAYS, **envelope):
+def asked(trial=0, num_trials=3, arrays=ARRAYS, phase=Phase.TRAIN, **envelope):
     """Return a task of FTS, with the features of its message."""
-    given = {"arrays": arrays, "values": {"message": True}}
-    return packed(MODEL, task(trial, num_trials, **given), **envelope)
+    return packed(MODEL, task(trial, num_trials, phase, arrays=arrays, values={"message": True}), **envelope)
 
 
 def simple(trial=0, num_trials=3, phase=Phase.TRAIN, **envelope):
     return packed(RandomSearch(), task(trial, num_trials, phase), **envelope)
-
-
-def same(one, other):
-    assert one.config == other.config
-    assert {n: a.tobytes() for n, a in one.arrays.items()} == {
-        n: a.tobytes() for n, a in other.arrays.items()
-    }
 
 
 # -- what it answers ---------------------------------------------------------------------------
@@ -71,8 +64,7 @@ def test_registration_says_who_and_what():
 def test_report_answers_the_task():
     arrays, num_examples, config = agent().fit(*to_lists(asked()))
     assert num_examples == 3
-    envelope = wire.Envelope("s", "3", SPACE.digest)
-    sent = Task(Phase.TRAIN, 1, 0, 3, {}, {"message": True})
+    envelope, sent = wire.Envelope("s", "3", SPACE.digest), task(values={"message": True})
     schema = MODEL.report_schema(SPACE)
     report, disclosure = wire.decode_report(from_lists(arrays, config), sent, envelope, schema, 2)
     assert report.arrays["weights"].shape == (20,)
@@ -86,13 +78,8 @@ def test_objective_is_told_where_it_is(config, name):
     context = Context(1, 5, {"data": "here.csv", **config}, RecordDict(), {})
     agent(objective, context).answer(simple(0, 2, agent=name))
     assert set(seen[1][0]) == {"x", "y"}
-    told = seen[1][1]
-    assert (told.agent, told.partition, told.trial, told.server_round) == (
-        name,
-        config.get("partition-id", -1),
-        1,
-        1,
-    )
+    told, partition = seen[1][1], config.get("partition-id", -1)
+    assert (told.agent, told.partition, told.trial, told.server_round) == (name, partition, 1, 1)
     assert told.node_config["data"] == "here.csv"
 
 
@@ -110,9 +97,8 @@ def test_evaluate_returns_scalars_only():
     assert config["disclosed.incumbent"] == pytest.approx(3 * CANARY)
     _, _, everything = agent(disclose="trials").evaluate(*to_lists(simple(phase=Phase.EVALUATE)))
     assert everything == config, "trials are arrays, which cannot travel"
-    given = {"arrays": ARRAYS, "values": {"message": True}}
     with pytest.raises(WireError, match="scalars"):
-        agent().evaluate(*to_lists(packed(MODEL, task(phase=Phase.EVALUATE, **given))))
+        agent().evaluate(*to_lists(asked(phase=Phase.EVALUATE)))
 
 
 # -- what it discloses -------------------------------------------------------------------------
@@ -148,45 +134,29 @@ class Telling(RandomSearch):
         return Told(total=values.sum(keepdims=True), best=values[[row]], point=points[row]).payload
 
 
-def telling(app, secure_sums=0, **operator):
-    one = agent(context=node(**operator), disclose=app, algorithms=[Telling])
-    return one.answer(packed(Telling(secure_sums=secure_sums), task()))
-
-
-def names(reply):
-    """Return the algorithm's own arrays of a reply, and what is disclosed in it."""
-    every = {*reply.arrays, *reply.config}
-    return {n for n in reply.arrays if "." not in n}, {n for n in every if n.startswith("disclosed.")}
-
-
-NOTHING = ({"total"}, set())
-BEST = ({"total", "best"}, {"disclosed.incumbent"})
-TRIALS = {
-    "disclosed.incumbent",
-    "disclosed.failures",
-    *(f"disclosed.{name}" for name in ("points", "values", "times")),
-}
+NOTHING = {"total"}
+BEST = {"total", "best", "disclosed.incumbent"}
+TRIALS = {"point", "disclosed.failures", "disclosed.points", "disclosed.values", "disclosed.times"} | BEST
 
 
 @pytest.mark.parametrize(
     ("app", "operator", "expected"),
     [
-        (None, {}, NOTHING), ("none", {}, NOTHING), ("incumbent", {}, BEST),
-        ("trials", {}, ({"total", "best", "point"}, TRIALS)),
+        (None, {}, NOTHING), ("none", {}, NOTHING), ("incumbent", {}, BEST), ("trials", {}, TRIALS),
         ("trials", {"disclose": "none"}, NOTHING), ("trials", {"disclose": "incumbent"}, BEST),
-        ("none", {"disclose": "trials"}, ({"total", "best", "point"}, TRIALS)),
+        ("none", {"disclose": "trials"}, TRIALS),
     ],
 )  # fmt: skip
 def test_arrays_leave_only_with_consent_and_the_operator_overrides_the_app(app, operator, expected):
-    reply = telling(app, **operator)
-    assert names(reply) == expected
-    if "disclosed.incumbent" in expected[1]:
-        assert reply.config["disclosed.incumbent"] == 3 * CANARY
+    def names(secure_sums):
+        one = agent(context=node(**operator), disclose=app, algorithms=[Telling])
+        reply = one.answer(packed(Telling(secure_sums=secure_sums), task()))
+        if "disclosed.incumbent" in expected:
+            assert reply.config["disclosed.incumbent"] == 3 * CANARY
+        return {*reply.arrays, *(n for n in reply.config if n.startswith("disclosed."))}
 
-
-def test_with_secure_sums_an_agent_outside_of_a_sum_sends_what_it_consents_to_alone():
-    sent = [names(telling(disclose, 3))[0] for disclose in ("none", "incumbent", "trials")]
-    assert sent == [set(), {"best"}, {"best", "point"}]
+    assert names(0) == expected
+    assert names(3) == expected - NOTHING, "an agent outside of a secure sum sends no summand"
 
 
 @pytest.mark.parametrize("disclose", ["everything", "Trials", ""])
@@ -213,42 +183,28 @@ def test_reasons_of_failures_stay_at_home_unless_trials_are_disclosed():
 # -- what it refuses ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("changes", "match"),
-    [
-        ({"agent": "4"}, "agent"),
-        ({"agent": ""}, "agent"),
-        ({"space": "0" * 64}, "digest"),
-        ({"algorithm": "nope"}, "random, ts, fts"),
-        ({"algorithm": ""}, "random, ts, fts"),
-        ({"options": '{"nope":1}'}, "no option"),
-        ({"options": '{"num_initial":0}'}, "num_initial"),
-        ({"options": "[]"}, "options"),
-        ({"options": "{"}, "options"),
-        ({"options": "[" * 100_000}, "options"),
-        ({"options": '{"num_initial":' + "9" * 5000 + "}"}, "options"),
-        ({"options": '{"num_initial":NaN}'}, "num_initial"),
-        ({"schema": 2}, "schema"),
-        ({"schema": True}, "schema"),
-        ({"schema": "1"}, "schema"),
-        ({"phase": "later"}, "phase"),
-        ({"trial": -1}, "trial"),
-        ({"trial": 1}, "trial"),
-        ({"trial": True}, "trial"),
-        ({"num-trials": -1}, "num-trials"),
-        ({"num-trials": 1.0}, "num-trials"),
-        ({"num-trials": wire.MAX_TASK + 1}, "num-trials: expected at most 10000000"),
-        ({"round": None}, "round"),
-        ({"names": "a"}, "names"),
-        ({"values": '{"message":1}'}, "values"),
-        ({"study": 5}, "study"),
+WRONG_ENTRIES = {  # `tests/wire` shows what a message may be made of; None: the key itself is in the error
+    "agent": [("4", None), ("", None)], "space": [("0" * 64, "digest")],
+    "algorithm": [("nope", "random, ts, fts"), ("", "random, ts, fts")],
+    "options": [
+        ('{"nope":1}', "no option"), ('{"num_initial":0}', "num_initial"), ("[]", None), ("{", None),
+        ("[" * 100_000, None), ('{"num_initial":' + "9" * 5000 + "}", None),
+        ('{"num_initial":NaN}', "num_initial"),
     ],
+    "schema": [(2, None)], "phase": [("later", None)], "trial": [(1, None), (-1, None)],
+    "num-trials": [(wire.MAX_TASK + 1, "num-trials: expected at most 10000000")],
+    "names": [("a", None)], "values": [('{"message":1}', None)], "round": [(None, None)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "match"), [(key, *pair) for key, every in WRONG_ENTRIES.items() for pair in every]
 )
-def test_tasks_that_cannot_be_trusted_are_refused_before_anything_is_evaluated(changes, match):
+def test_tasks_that_cannot_be_trusted_are_refused_before_anything_is_evaluated(key, value, match):
     objective, context = canary(), node()
     arrays, config = to_lists(simple())
-    with pytest.raises(FBOError, match=match):
-        agent(objective, context).fit(arrays, config | changes)
+    with pytest.raises(FBOError, match=match or key):
+        agent(objective, context).fit(arrays, config | {key: value})
     assert not objective.calls
     assert not context.state
 
@@ -269,24 +225,15 @@ def test_hostile_options_are_config_errors(options):
     assert not objective.calls
 
 
-@pytest.mark.parametrize(
-    ("name", "array"),
-    [
-        ("point", np.array([0.5, 1.5])),
-        ("point", np.array([0.5])),
-        ("weights", np.full(20, np.inf)),
-        ("weights", np.ones(21)),
-        ("phases", np.full(20, 7.0)),
-        ("frequencies", np.ones((20, 3))),
-        ("messages", np.ones((33, 20))),
-        ("messages", np.ones((2, 19))),
-        ("history.points", np.zeros((1, 2))),
-    ],
-)
-def test_arrays_that_do_not_fit_the_schema_are_refused(name, array):
+def test_arrays_that_do_not_fit_the_schema_are_refused():
     objective = canary()
-    with pytest.raises(WireError, match=name):
-        agent(objective).answer(asked(arrays={**ARRAYS, name: array}))
+    for name, array in (
+        ("point", np.array([0.5, 1.5])), ("point", np.array([0.5])), ("weights", np.full(20, np.inf)),
+        ("weights", np.ones(21)), ("phases", np.full(20, 7.0)), ("frequencies", np.ones((20, 3))),
+        ("messages", np.ones((33, 20))), ("messages", np.ones((2, 19))), ("history.points", np.zeros((1, 2))),
+    ):  # fmt: skip
+        with pytest.raises(WireError, match=name):
+            agent(objective).answer(asked(arrays={**ARRAYS, name: array}))
     assert not objective.calls
 
 
@@ -301,13 +248,21 @@ def test_nodes_without_a_usable_name_are_config_errors(config):
 # -- what it remembers -------------------------------------------------------------------------
 
 
-def test_a_task_that_comes_again_is_not_done_again():
+@pytest.mark.parametrize("seed", [4, None])
+def test_a_task_that_comes_again_is_not_done_again(seed):
+    """Without a seed a device draws once what nobody can repeat."""
     objective, context = canary(), node()
-    first = agent(objective, context).answer(asked())
-    same(first, agent(objective, context).answer(asked()))  # a new process, the same state
-    agent(objective, context).answer(asked(3, 1))
-    agent(objective, context).answer(asked(0, 3))
+    first = agent(objective, context, seed=seed).answer(asked())
+    later = asked()
+    later.config["round"] = 6
+    again = agent(objective, context, seed=seed).answer(later)  # a new process, the same state
+    assert again.config == first.config | {"round": 6}
+    assert same(again.arrays, first.arrays)
+    agent(objective, context, seed=seed).answer(asked(3, 1))
+    agent(objective, context, seed=seed).answer(asked(0, 3))
     assert objective.trials == [0, 1, 2, 3]
+    other = agent(seed=seed).answer(asked()).arrays["weights"]
+    assert np.array_equal(first.arrays["weights"], other) == (seed == 4)
 
 
 def test_a_task_that_begins_with_a_trial_that_was_made_is_refused_and_tells_nothing():
@@ -325,8 +280,11 @@ def test_a_task_beyond_the_budget_is_done_as_far_as_it_reaches_and_the_next_one_
     reply = agent(objective, context).answer(simple(0, 3))
     assert (objective.trials, reply.config["num-trials"]) == ([0, 1], 2)
     assert wire.says_spent(reply)
-    declined = agent(objective, context).answer(simple(2, 1))
-    assert wire.declines(declined, wire.decode_envelope(simple(2, 1).config))
+    for study, trial in (("s", 2), ("another", 0)):  # the budget is one for all studies
+        further = simple(trial, 1, study=study)
+        declined = agent(objective, context).answer(further)
+        assert wire.declines(declined, wire.decode_envelope(further.config))
+    agent(objective, context).answer(simple(0, 3))  # answered before: costs nothing
     assert objective.trials == [0, 1]
 
 
@@ -337,14 +295,6 @@ def test_damaged_memory_is_a_journal_error_and_nothing_is_evaluated():
     with pytest.raises(JournalError, match="stored state"):
         agent(objective, node(state=RecordDict({"fbo-flower.memory": damaged}))).answer(asked())
     assert not objective.calls
-
-
-def test_without_a_seed_a_device_draws_once_what_nobody_can_repeat():
-    context = node()
-    first = agent(context=context, seed=None).answer(asked())
-    same(first, agent(context=context, seed=None).answer(asked()))
-    other = agent(seed=None).answer(asked())
-    assert first.arrays["weights"].tolist() != other.arrays["weights"].tolist()
 
 
 def test_another_study_starts_from_nothing():
@@ -370,16 +320,15 @@ def test_observations_from_before_make_the_first_message_and_are_not_disclosed()
 # -- under Flower ------------------------------------------------------------------------------
 
 
-def message(content, kind=MessageType.TRAIN):
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 0
-    return Message(to_records(content), 5, kind)
-
-
 def test_client_app_is_the_agent_and_refuses_what_the_agent_refuses():
+    def message(content, kind=MessageType.TRAIN):
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 0
+        return Message(to_records(content), 5, kind)
+
     context = node()
     app = client_app(canary(), SPACE, seed=4)
     reply = from_records(app(message(asked()), context).content)
-    same(reply, from_lists(*to_lists(agent().answer(asked()))))
+    assert same(reply, from_lists(*to_lists(agent().answer(asked()))))
     query = app(Message(RecordDict({"config": ConfigRecord()}), 7, MessageType.QUERY), context)
     assert query.content["config"]["agent"] == "3"
     evaluating = simple(0, 0, Phase.EVALUATE, study="s2")

@@ -19,8 +19,8 @@ from fbo_flower.algorithms.aims import Aims
 from fbo_flower.cli.main import run
 from fbo_flower.clients import ObjectiveContext, OwnAnswer, TuningAgent, add_tuning, client_app, data_file
 from fbo_flower.clients.app import agent_app
-from fbo_flower.clients.evaluator import disclosed_times
 from fbo_flower.clients.node import names_of_files
+from fbo_flower.clients.task_context import disclosed_times
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
@@ -58,12 +58,17 @@ def tune(objective: Any = loss, num_rounds: int | None = 4, kind: Any = FTS, **g
 # -- losses and known configurations -----------------------------------------------------------------
 
 
-def test_a_loss_gives_the_same_trials_as_its_gain_and_is_shown_as_it_is() -> None:
-    minimised, maximised = tune(loss), tune(gain)
+@pytest.mark.parametrize("prior", [False, True])
+def test_a_loss_gives_the_same_trials_as_its_gain_and_is_shown_as_it_is(prior: bool) -> None:
+    x, y = np.array([[0.1], [0.9]]), np.array([3.04, 3.36])  # observations from before the study
+
+    def study(objective: Any, sign: int) -> Study:
+        return tune(objective, **({"prior": dict.fromkeys("01", (x, sign * y))} if prior else {}))
+
+    minimised, maximised = study(loss, 1), study(gain, -1)
     assert minimised.trials["config"].tolist() == maximised.trials["config"].tolist()
     np.testing.assert_array_equal(minimised.trials["value"], -maximised.trials["value"])
-    assert minimised.any_minimizes
-    assert not maximised.any_minimizes
+    assert (minimised.any_minimizes, maximised.any_minimizes) == (True, False)
     assert minimised.best["0"]["value"] == -maximised.best["0"]["value"]
     assert minimised.rounds["best"][-1] == min(best["value"] for best in minimised.best.values())
 
@@ -76,14 +81,6 @@ def test_the_agent_keeps_its_loss_as_it_is(tmp_path: Path, capsys: pytest.Captur
     assert run(["best", str(tmp_path), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [(a.value, a.config) for a in answers] == [(p["value"], p["config"]) for p in printed]
-
-
-def test_observations_from_before_the_study_are_losses_too() -> None:
-    x, y = np.array([[0.1], [0.9]]), np.array([3.04, 3.36])
-    minimised, maximised = (
-        tune(f, prior={"0": (x, sign * y), "1": (x, sign * y)}) for f, sign in ((loss, 1), (gain, -1))
-    )
-    assert minimised.trials["config"].tolist() == maximised.trials["config"].tolist()
 
 
 def test_known_configurations_are_evaluated_first() -> None:
@@ -126,6 +123,7 @@ def test_agents_that_differ_are_refused_and_a_late_one_does_not_take_part() -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"max_trials": [3]}, "max_trials: expected an integer"),
         ({"minimize": "yes"}, "minimize: expected True or False, got the text 'yes'"),
         ({"initial": {"x": 0.5}}, "initial: expected a list of configurations"),
         ({"initial": "x"}, "initial: expected a list of configurations"),
@@ -141,19 +139,30 @@ def test_wrong_arguments_are_found_at_once(change: dict[str, Any], message: str)
 # -- times -------------------------------------------------------------------------------------------
 
 
-def test_every_disclosed_trial_has_its_times(tmp_path: Path) -> None:
+def test_every_disclosed_trial_has_its_times_and_a_resumed_study_keeps_them(tmp_path: Path) -> None:
+    def interrupt(progress: Any) -> None:
+        if progress.server_round == 2:
+            raise KeyboardInterrupt
+
+    given: dict[str, Any] = {"journals": tmp_path, "journal": tmp_path / "study.db"}
     before = time.time()
-    study = tune()
+    with pytest.raises(KeyboardInterrupt):
+        tune(callbacks=[interrupt], **given)
+    between = time.time()
+    study = tune(resume=True, **given)
     after = time.time()
+    assert study.trials == tune().trials
+    assert study.any_minimizes
     keys = [(row["agent"], row["trial"]) for row in study.trials]
     assert [(row["agent"], row["trial"]) for row in study.times] == keys
     started, ended = study.times["started"], study.times["ended"]
     assert (before <= started).all()
     assert (started <= ended).all()
     assert (ended <= after + 1).all(), "two clocks measure an end"
-    study.save(tmp_path)
-    assert Study.load(tmp_path) == study
-    assert "started" not in (tmp_path / "trials.csv").read_text()
+    assert ((ended <= between) == (study.trials["round"] <= 2)).all()
+    study.save(tmp_path / "saved")
+    assert Study.load(tmp_path / "saved") == study
+    assert "started" not in (tmp_path / "saved" / "trials.csv").read_text()
 
 
 def test_sites_that_train_have_times() -> None:
@@ -162,24 +171,6 @@ def test_sites_that_train_have_times() -> None:
     trained = study.times.where(agent=study.trials["agent"][0])
     assert (trained["ended"] > trained["started"]).all()
     assert len(study.times) == len(study.trials)
-
-
-def test_a_resumed_study_keeps_times_and_shows_losses(tmp_path: Path) -> None:
-    seen: list[Any] = []
-
-    def interrupt(progress: Any) -> None:
-        if progress.server_round == 2:
-            raise KeyboardInterrupt
-
-    given: dict[str, Any] = {"journals": tmp_path, "journal": tmp_path / "study.db"}
-    with pytest.raises(KeyboardInterrupt):
-        tune(callbacks=[interrupt], **given)
-    seen = [time.time()]
-    study = tune(resume=True, **given)
-    assert study.trials == tune().trials
-    assert study.any_minimizes
-    earlier = study.trials["round"] <= 2
-    assert ((study.times["ended"] <= seen[0]) == earlier).all()
 
 
 @pytest.mark.parametrize("started", [-1.0, 1e12, float("nan")])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,10 @@ from fbo_flower.algorithms.messages import ArraySpec
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.rfms.site import MAX_MODEL_BYTES, MAX_MODELS, digest
 from fbo_flower.clients.agent import TuningAgent
-from fbo_flower.clients.site import Bag, ModelSite, Shipment, SiteData, SiteObjective, SiteOptions
+from fbo_flower.clients.model_site import ModelSite, SiteOptions
+from fbo_flower.clients.site import Bag, Shipment, SiteData, SiteObjective
 from fbo_flower.clients.site_agent import SiteAgent
-from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.errors import WireError
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
 from fbo_flower.wire.flower_records import to_lists
 
@@ -71,12 +71,8 @@ def inside(config: dict[str, Any]) -> bool:
     )
 
 
-def agent(objective: Guarded, **node_config: Any) -> TuningAgent:
-    return TuningAgent(objective, SPACE, node(**node_config), seed=7, disclose="trials")
-
-
-def sent(name: str, options: dict[str, Any], task: Task, study: str = "s") -> wire.Packed:
-    return packed(make_algorithm(name, options), task, study=study, space=SPACE.digest)
+def sent(name: str, options: dict[str, Any], task: Task) -> wire.Packed:
+    return packed(make_algorithm(name, options), task, space=SPACE.digest)
 
 
 def array_of(draw: st.DrawFn, spec: ArraySpec, length: int) -> np.ndarray:
@@ -86,23 +82,18 @@ def array_of(draw: st.DrawFn, spec: ArraySpec, length: int) -> np.ndarray:
     power = draw(st.sampled_from([0.0, 1.0, 8.0, None, None]))
     if spec.dtype == "uint8":
         return rng.integers(0, 256, shape).astype(np.uint8)
-    if power is None:  # nearly plausible
-        drawn = (
-            np.sort(rng.choice(5, shape, replace=False))
-            if len(shape) == 1 and shape[0] < 5
-            else rng.random(shape)
-        )
-    else:
+    if power is not None:
         drawn = low + (high - low) * rng.random(shape) ** power
+    elif len(shape) == 1 and shape[0] < 5:  # nearly plausible
+        drawn = np.sort(rng.choice(5, shape, replace=False))
+    else:
+        drawn = rng.random(shape)
     return np.clip(drawn, low, high).astype(spec.dtype)
 
 
-VALUES = {
-    bool: st.booleans(),
-    int: st.integers(-3, 12),
-    float: st.floats(-1e9, 1e9),
-    str: st.text(max_size=5),
-}
+VALUES: dict[type, st.SearchStrategy[Any]] = {
+    bool: st.booleans(), int: st.integers(-3, 12), float: st.floats(-1e9, 1e9), str: st.text(max_size=5),
+}  # fmt: skip
 
 
 @st.composite
@@ -127,7 +118,7 @@ def test_whatever_a_task_says_the_agent_stays_inside_its_search_space(
 ) -> None:
     asked, evaluated = 0, 0
 
-    @settings(max_examples=examples(300, 120) if "secure_sums" in options else 40)
+    @settings(max_examples=examples(300, 60) if "secure_sums" in options else 40)
     @given(tasks(name, options))
     def hostile(task: Task) -> None:
         nonlocal asked, evaluated
@@ -135,7 +126,8 @@ def test_whatever_a_task_says_the_agent_stays_inside_its_search_space(
         asked += 1
         # whatever it raises, Flower answers with an error and nobody else is touched
         with np.errstate(all="ignore"), suppress(Exception):
-            agent(objective).answer(sent(name, options, task))
+            agent = TuningAgent(objective, SPACE, node(), seed=7, disclose="trials")
+            agent.answer(sent(name, options, task))
         evaluated += len(objective.configs)
         assert all(inside(config) for config in objective.configs)
         assert len(objective.configs) <= task.num_trials
@@ -147,31 +139,11 @@ def test_whatever_a_task_says_the_agent_stays_inside_its_search_space(
 
 def test_a_configuration_outside_is_noticed_by_the_test_above() -> None:
     assert inside({"C": 1.0, "kernel": "poly", "degree": 3})
-    assert not inside({"C": 2e3, "kernel": "rbf"})
-    assert not inside({"C": 1.0, "kernel": "rbf", "degree": 3})
-    assert not inside({"C": 1.0, "kernel": "poly", "degree": 6})
+    for c, kernel, degree in ((2e3, "rbf", None), (1.0, "rbf", 3), (1.0, "poly", 6)):
+        assert not inside({"C": c, "kernel": kernel, "degree": degree})
 
 
-@pytest.mark.parametrize("journal", [True, False])
-def test_an_operator_bounds_the_evaluations_of_all_studies_together(journal: bool, tmp_path: Path) -> None:
-    objective = Guarded()
-    device = agent(objective, max_trials=5, **({"journal": str(tmp_path / "a.db")} if journal else {}))
-    first, second = Task(Phase.TRAIN, 1, 0, 3), Task(Phase.TRAIN, 2, 3, 2)
-    device.answer(sent("random", {"num_initial": 3}, first))
-    device.answer(sent("random", {"num_initial": 3}, second))
-    device.answer(sent("random", {"num_initial": 3}, second))  # answered before: costs nothing
-    assert len(objective.configs) == 5
-    for study in ("s", "another"):
-        task = Task(Phase.TRAIN, 3, 5 if study == "s" else 0, 1)
-        reply = device.answer(sent("random", {"num_initial": 3}, task, study))
-        assert (reply.arrays, reply.config["declined"], reply.config["spent"]) == ({}, True, True)
-    assert len(objective.configs) == 5
-
-
-def test_a_bound_that_is_none_is_a_configuration_error() -> None:
-    with pytest.raises(ConfigError, match="max_trials"):
-        agent(Guarded(), max_trials="many")
-
+# -- sites ---------------------------------------------------------------------------------------------
 
 MODEL = np.arange(40, dtype=np.uint8)
 POINT = np.full((1, SPACE.dimension), 0.5)
@@ -195,110 +167,63 @@ class GuardedSite:
         return 0.5, 80
 
 
-def site_agent(role, site):
-    context = node(role=role)
-    return SiteAgent(site, SiteOptions.read(context.node_config, {}), SPACE, context, seed=7)
-
-
-def honest(role):
-    arrays = {"point": POINT}
-    if role != "openbox":
-        arrays["model"] = MODEL
-    if role == "lockbox":
-        arrays = {"model": MODEL, "manifest": digest(MODEL)[None]}
-    return Task(PHASES[role], 1, 0, int(role != "lockbox"), arrays)
-
-
-def send(agent, task):
+def send(role, task, site, **options):
+    """Return the scalars of a site's answer."""
+    agent = SiteAgent(site, SiteOptions(**options), SPACE, node(role=role), seed=7)
     message = to_lists(sent("rfms", {}, task))
-    return agent.evaluate(*message) if task.phase is Phase.EVALUATE else agent.fit(*message)
+    return (agent.evaluate if task.phase is Phase.EVALUATE else agent.fit)(*message)[2]
 
 
-def changed(role, num_trials=None, **arrays):
-    task = honest(role)
-    kept = {k: v for k, v in {**task.arrays, **arrays}.items() if v is not None}
-    return Task(task.phase, 1, 0, task.num_trials if num_trials is None else num_trials, kept)
+def honest(role, num_trials=None, **changes):
+    """Return a task that is carried out, or one with changed arrays; None: without it."""
+    arrays = {
+        "openbox": {"point": POINT}, "curator": {"point": POINT, "model": MODEL},
+        "lockbox": {"model": MODEL, "manifest": digest(MODEL)[None]},
+    }[role]  # fmt: skip
+    kept = {k: v for k, v in {**arrays, **changes}.items() if v is not None}
+    number = int(role != "lockbox") if num_trials is None else num_trials
+    return Task(PHASES[role], 1, 0, number, kept)
 
 
-WRONG_POINTS = {
-    "below the cube": np.array([[0.5, -1e-9, 0.5]]),
-    "above the cube": np.array([[0.5, 1.0 + 1e-9, 0.5]]),
-    "not a number": np.array([[0.5, np.nan, 0.5]]),
-    "infinite": np.array([[0.5, np.inf, 0.5]]),
-    "too narrow": np.full((1, 2), 0.5),
-    "too wide": np.full((1, 4), 0.5),
-    "two of them": np.full((2, 3), 0.5),
-    "none of them": np.full((0, 3), 0.5),
-    "flat": np.full(3, 0.5),
-    "of another type": np.full((1, 3), 1, dtype=np.int64),
-    "missing": None,
-}
-WRONG_MODELS = {
-    "one byte too many": np.zeros(MAX_MODEL_BYTES + 1, dtype=np.uint8),
-    "in rows": MODEL.reshape(4, 10),
-    "of another type": MODEL.astype(np.float64),
-    "missing": None,
-}
-WRONG_MANIFESTS = {
-    "too narrow": digest(MODEL)[None, :31],
-    "one digest too many": np.tile(digest(MODEL), (MAX_MODELS + 1, 1)),
-    "of other models": digest(MODEL[1:])[None],
-    "empty": np.zeros((0, 32), dtype=np.uint8),
-    "missing": None,
-}
+WRONG = {
+    "point": [
+        None, np.array([[0.5, -1e-9, 0.5]]), np.array([[0.5, 1.0 + 1e-9, 0.5]]),
+        np.array([[0.5, np.nan, 0.5]]), np.array([[0.5, np.inf, 0.5]]), np.full((1, 2), 0.5),
+        np.full((1, 4), 0.5), np.full((2, 3), 0.5), np.full((0, 3), 0.5), np.full(3, 0.5),
+        np.full((1, 3), 1, dtype=np.int64),
+    ],
+    "model": [
+        None, np.zeros(MAX_MODEL_BYTES + 1, dtype=np.uint8), MODEL.reshape(4, 10), MODEL.astype(np.float64)
+    ],
+    "manifest": [
+        None, digest(MODEL)[None, :31], np.tile(digest(MODEL), (MAX_MODELS + 1, 1)), digest(MODEL[1:])[None],
+        np.zeros((0, 32), dtype=np.uint8),
+    ],
+}  # fmt: skip
+HELD = {"openbox": ["point"], "curator": ["point", "model"], "lockbox": ["model", "manifest"]}
 
 
 @pytest.mark.parametrize("role", PHASES)
-def test_an_honest_task_is_answered(role):
+def test_a_site_answers_an_honest_task_and_refuses_one_of_the_wrong_shape_size_or_number(role):
     site = GuardedSite()
-    send(site_agent(role, site), honest(role))
+    refused = [(name, honest(role, **{name: wrong})) for name in HELD[role] for wrong in WRONG[name]]
+    if role != "lockbox":
+        refused += [("one trial", honest(role, number)) for number in (0, 2, wire.MAX_TASK)]
+    for match, task in refused:
+        with pytest.raises(WireError, match=match):
+            send(role, task, site)
+    assert not site.configs
+    assert not site.models
+    send(role, honest(role), site)
     assert len(site.configs) + len(site.models) == 1
     assert all(inside(config) for config in site.configs)
-
-
-@pytest.mark.parametrize("kind", WRONG_POINTS)
-@pytest.mark.parametrize("role", ["openbox", "curator"])
-def test_a_configuration_that_is_none_of_the_space_is_refused(role, kind):
-    site = GuardedSite()
-    with pytest.raises(WireError, match="point"):
-        send(site_agent(role, site), changed(role, point=WRONG_POINTS[kind]))
-    assert not site.configs
-    assert not site.models
-
-
-@pytest.mark.parametrize("kind", WRONG_MODELS)
-@pytest.mark.parametrize("role", ["curator", "lockbox"])
-def test_bytes_that_are_no_model_by_their_shape_or_size_are_refused(role, kind):
-    site = GuardedSite()
-    with pytest.raises(WireError, match="model"):
-        send(site_agent(role, site), changed(role, model=WRONG_MODELS[kind]))
-    assert not site.models
-
-
-@pytest.mark.parametrize("kind", WRONG_MANIFESTS)
-def test_a_lockbox_judges_no_model_without_a_manifest_that_names_it(kind):
-    site = GuardedSite()
-    with pytest.raises(WireError, match=r"manifest"):
-        send(site_agent("lockbox", site), changed("lockbox", manifest=WRONG_MANIFESTS[kind]))
-    assert not site.models
-
-
-@pytest.mark.parametrize("num_trials", [0, 2, wire.MAX_TASK])
-@pytest.mark.parametrize("role", ["openbox", "curator"])
-def test_a_task_of_the_search_is_one_trial(role, num_trials):
-    site = GuardedSite()
-    with pytest.raises(WireError, match="one trial"):
-        send(site_agent(role, site), changed(role, num_trials))
-    assert not site.configs
-    assert not site.models
 
 
 def test_a_model_over_the_operators_size_is_refused_before_it_is_read():
     rows = Bag(np.zeros((3, 2)), np.array([0, 1, 0]))
     objective = SiteObjective(lambda config: None, lambda context: SiteData(rows, rows))
-    options = SiteOptions(max_model_bytes=39)
-    agent = SiteAgent(ModelSite(objective, options), options, SPACE, node(role="curator"), seed=7)
-    answer = send(agent, honest("curator"))[2]
+    site = ModelSite(objective, SiteOptions(max_model_bytes=39, in_process=True))
+    answer = send("curator", honest("curator"), site, max_model_bytes=39)
     assert "refused: model: expected 1 to 39 bytes, got 40" in answer["values"]
 
 
@@ -323,7 +248,7 @@ def test_whatever_a_task_says_a_site_keeps_to_its_space_and_its_role(role):
         site = GuardedSite()
         asked += 1
         with np.errstate(all="ignore"), suppress(Exception):  # Flower answers with an error
-            send(site_agent(role, site), task)
+            send(role, task, site)
         assert all(inside(config) for config in site.configs)
         assert len(site.configs) + len(site.models) <= 1
         assert not (site.configs and role != "openbox")

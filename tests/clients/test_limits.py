@@ -120,42 +120,36 @@ def test_an_agent_refuses_an_algorithm_that_models_one_number() -> None:
         tuned.answer(asked)
 
 
-def test_the_answer_and_the_command_show_the_numbers_of_the_best(
+def test_the_answer_and_the_command_show_the_numbers_of_the_best_and_the_front(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers: list[OwnAnswer] = []
-    tune(8, journals=tmp_path, on_finish=lambda answer, context: answers.append(answer))
-    assert {a.outputs["gain"] for a in answers} == {a.value for a in answers}
-    assert all(a.outputs["latency_ms"] <= BOUND for a in answers)
-    assert run(["best", str(tmp_path), "--json"]) == 0
+    def answers(name: str, num_rounds: int, **goals: Any) -> tuple[list[OwnAnswer], Study, str]:
+        found: list[OwnAnswer] = []
+        told = {"on_finish": lambda answer, context: found.append(answer), "journals": tmp_path / name}
+        study = tune(num_rounds, **told, **goals)
+        assert run(["best", str(tmp_path / name)]) == 0
+        return found, study, capsys.readouterr().out
+
+    held, _, printed = answers("limits", 5)
+    assert {a.outputs["gain"] for a in held} == {a.value for a in held}
+    assert all(a.outputs["latency_ms"] <= BOUND for a in held)
+    assert f"latency_ms: {held[0].outputs['latency_ms']:.6g}" in printed
+    assert run(["best", str(tmp_path / "limits"), "--json"]) == 0
     entries = json.loads(capsys.readouterr().out)
-    assert [entry["outputs"] for entry in entries] == [dict(a.outputs) for a in answers]
-    assert run(["best", str(tmp_path)]) == 0
-    assert f"latency_ms: {answers[0].outputs['latency_ms']:.6g}" in capsys.readouterr().out
+    assert [entry["outputs"] for entry in entries] == [dict(a.outputs) for a in held]
 
-
-def test_the_command_says_that_no_configuration_holds_the_limits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tune(2, journals=tmp_path, limits={"latency_ms": -1.0})
-    assert run(["best", str(tmp_path)]) == 0
-    assert "no configuration holds the limits; the nearest has" in capsys.readouterr().out
-
-
-def test_the_answer_and_the_command_show_the_front(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    answers: list[OwnAnswer] = []
-    goals: dict[str, Any] = {**FRONTS, "limits": None}
-    study = tune(8, journals=tmp_path, on_finish=lambda answer, context: answers.append(answer), **goals)
-    for answer in answers:
+    fronts, study, printed = answers("front", 5, **FRONTS, limits=None)
+    for answer in fronts:
         ours = sorted(outputs["gain"] for _, outputs in answer.front)
         np.testing.assert_array_equal(ours, np.sort(study.front(answer.agent).values[:, 0]))
-        assert str(answer).startswith(
-            f"front of {len(answer.front)} configurations after 10 evaluations: gain"
+        start = (
+            f"front of {len(answer.front)} configurations after {answer.num_evaluations} evaluations: gain"
         )
-    assert run(["best", str(tmp_path)]) == 0
-    assert f"front of {len(answers[0].front)}:" in capsys.readouterr().out
+        assert str(answer).startswith(start)
+    assert f"front of {len(fronts[0].front)}:" in printed
+
+    _, _, printed = answers("none", 2, limits={"latency_ms": -1.0})
+    assert "no configuration holds the limits; the nearest has" in printed
 
 
 def test_the_ledger_says_what_outputs_and_flags_mean(tmp_path: Path) -> None:

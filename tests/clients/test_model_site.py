@@ -10,10 +10,10 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from fbo_flower.clients import site as site_file
-from fbo_flower.clients import site_app
+from fbo_flower.clients import model_site, site_app
+from fbo_flower.clients.model_site import ModelSite, SiteOptions
 from fbo_flower.clients.objective import ObjectiveContext
-from fbo_flower.clients.site import Bag, ModelSite, SiteData, SiteObjective, SiteOptions
+from fbo_flower.clients.site import Bag, SiteData, SiteObjective
 from fbo_flower.errors import ModelError, ObjectiveError
 from fbo_flower.models import pack
 from fbo_flower.models.jail import Confinement
@@ -31,24 +31,28 @@ def model_site_of(
     **options,
 ):  # fmt: skip
     objective = SiteObjective(make_model, lambda _: data, folds=3, format=format, export=export)
-    return ModelSite(objective, SiteOptions(**options))
+    return ModelSite(objective, SiteOptions(**{"in_process": True, **options}))
 
 
 def test_a_site_that_requires_confinement_judges_nothing_where_something_is_not_denied(monkeypatch):
-    monkeypatch.setattr(site_file, "confinement", lambda: Confinement(("reading",), ("landlock",)))
-    site = model_site_of(require_confinement=True)
+    monkeypatch.setattr(model_site, "confinement", lambda: Confinement(("reading",), ("landlock",)))
+    site = model_site_of(require_confinement=True, in_process=False)
     with pytest.raises(ModelError, match="network, writing, processes, as require_confinement"):
         site.judge(pack(tree()), "outbag", CONTEXT)
-    assert model_site_of().judge(pack(tree()), "outbag", CONTEXT).num_rows == 30
+    assert model_site_of(in_process=False).judge(pack(tree()), "outbag", CONTEXT).num_rows == 30
+
+
+def check_judged(site, make_model, data):
+    """What a site trains it judges as scikit-learn does."""
+    shipment = site.train({}, CONTEXT)
+    assert shipment.num_rows == 90
+    expected = np.mean(make_model({}).fit(*data.inbag).predict(X[90:]) != data.outbag.y)
+    assert site.judge(shipment.model, "outbag", CONTEXT) == (pytest.approx(expected), 30)
+    return shipment
 
 
 def test_what_a_site_trains_it_can_judge():
-    site = model_site_of()
-    shipment = site.train({}, CONTEXT)
-    assert shipment.num_rows == 90
-    model = DecisionTreeClassifier(max_depth=2).fit(*DATA.inbag)
-    expected = np.mean(model.predict(X[90:]) != Y[90:])
-    assert site.judge(shipment.model, "outbag", CONTEXT) == (pytest.approx(expected), 30)
+    check_judged(model_site_of(), lambda config: DecisionTreeClassifier(max_depth=2), DATA)
 
 
 # -- a site's own model, before it leaves ----------------------------------------------------------
@@ -70,43 +74,35 @@ def counted():
     return lambda config: Counted(algorithm="brute")
 
 
-def test_a_type_that_is_not_trusted_is_found_after_one_fit_and_the_needed_line_is_named(counted):
+def test_a_type_that_is_not_trusted_is_found_after_one_fit_and_the_line_that_is_named_is_enough(counted):
     line = f'trusted = "{Counted.__module__}.Counted"'
     with pytest.raises(ModelError, match=rf"set in node_config of every site: {line}"):
         model_site_of(counted).train({}, CONTEXT)
     assert Counted.num_fits == 1
-
-
-def test_the_line_that_is_named_is_enough(counted):
     site = model_site_of(counted, trusted=f"{Counted.__module__}.Counted")
     shipment = site.train({}, CONTEXT)
     assert shipment.carries
     assert site.judge(shipment.model, "outbag", CONTEXT).num_rows == 30
 
 
-def test_a_study_of_untrusted_models_ends_at_the_first_trial(counted):
+@pytest.mark.parametrize(
+    ("make_model", "num_failed", "reason"),
+    [(None, 1, "trusted = "), (lambda config: SVC(), 3, "without rows of the openbox's data")],
+    ids=["untrusted", "with rows"],
+)
+def test_a_study_of_models_that_no_site_may_send_ends_at_once_unless_another_configuration_may_avoid_it(
+    make_model, num_failed, reason, counted
+):
     space = SearchSpace({"x": Float(0.0, 1.0)})
-    app = site_app(counted, space, lambda context: DATA, folds=3, seed=3)
-    roles = {site: {"role": role} for site, role in enumerate(("openbox", "curator", "lockbox"))}
-    strategy = RFMS(num_agents=3, seed=3, num_initial=5, num_trials=8)
-    with pytest.raises(ObjectiveError, match=r"all of 1 evaluations failed, the first with: .*trusted = "):
-        strategy.start(InProcessGrid(app, 3, node_configs=roles), num_rounds=None)
-    study = strategy.study
-    assert len(study.models["failure"]) == 1
-    assert "trusted = " in study.models["failure"][0]
-    assert Counted.num_fits == 1
-
-
-def test_a_refusal_that_another_configuration_may_avoid_does_not_end_the_study():
-    space = SearchSpace({"x": Float(0.0, 1.0)})
-    app = site_app(lambda config: SVC(), space, lambda context: DATA, folds=3, seed=3)
+    app = site_app(make_model or counted, space, lambda context: DATA, folds=3, seed=3)
     roles = {site: {"role": role} for site, role in enumerate(("openbox", "curator", "lockbox"))}
     strategy = RFMS(num_agents=3, seed=3, num_initial=3, num_trials=8)
-    with pytest.raises(ObjectiveError, match=r"all of 3 evaluations failed, the first with: .*without rows"):
+    with pytest.raises(ObjectiveError, match=f"all of {num_failed} evaluations failed, the first .*{reason}"):
         strategy.start(InProcessGrid(app, 3, node_configs=roles), num_rounds=None)
-    study = strategy.study
-    assert len(study.models["failure"]) == 3  # all of the initial design: rows may not leave
-    assert "without rows of the openbox's data" in study.models["failure"][0]
+    failures = strategy.study.models["failure"]
+    assert len(failures) == num_failed  # all of the initial design, if it may be avoided
+    assert reason in failures[0]
+    assert Counted.num_fits == (make_model is None)
 
 
 # -- models of other libraries --------------------------------------------------------------------
@@ -120,11 +116,7 @@ def test_a_site_trains_and_judges_models_of_lightgbm():
 
     names = np.array(["ill", "well"])
     data = SiteData(Bag(X[:90], names[Y[:90]]), Bag(X[90:], names[Y[90:]]))
-    site = model_site_of(make_model, data, format="lightgbm-text")
-    shipment = site.train({}, CONTEXT)
-    model = make_model({}).fit(*data.inbag)
-    expected = np.mean(model.predict(X[90:]) != data.outbag.y)
-    assert site.judge(shipment.model, "outbag", CONTEXT) == (pytest.approx(expected), 30)
+    shipment = check_judged(model_site_of(make_model, data, format="lightgbm-text"), make_model, data)
     assert shipment.carries == ()
 
 

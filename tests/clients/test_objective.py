@@ -35,17 +35,10 @@ def outcome(value):
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (1, 1.0),
-        (0.5, 0.5),
-        (-0.0, -0.0),
-        (Fraction(1, 4), 0.25),
-        (np.float32(0.5), 0.5),
-        (np.int64(3), 3.0),
-        (np.array(2.5), 2.5),
-        (5e-324, 5e-324),
-        (1.7e308, 1.7e308),
+        (1, 1.0), (0.5, 0.5), (-0.0, -0.0), (Fraction(1, 4), 0.25), (np.float32(0.5), 0.5),
+        (np.int64(3), 3.0), (np.array(2.5), 2.5), (5e-324, 5e-324), (1.7e308, 1.7e308),
     ],
-)
+)  # fmt: skip
 def test_real_numbers_are_taken(value, expected):
     got = outcome(value)
     assert type(got) is float
@@ -76,45 +69,36 @@ def test_anything_else_is_an_objective_error(value):
         outcome(value)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        ValueError("no"),
-        KeyError("a"),
-        MemoryError(),
-        StopIteration(),
-        AssertionError(),
-        RecursionError(),
-        Unspeakable(),
-    ],
-)
-def test_anything_raised_is_an_objective_error(error):
+def raising(error):
     def objective(config, context):
         raise error
 
+    return objective
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("no"), KeyError("a"), MemoryError(), StopIteration(), AssertionError(), RecursionError(),
+     Unspeakable()],
+)  # fmt: skip
+def test_anything_raised_is_an_objective_error(error):
     with pytest.raises(ObjectiveError, match=type(error).__name__):
-        evaluate(objective, {}, CONTEXT)
-
-
-def test_reasons_are_short():
-    def objective(config, context):
-        raise ValueError("x" * 10**6)
-
-    with pytest.raises(ObjectiveError) as caught:
-        evaluate(objective, {}, CONTEXT)
-    assert len(str(caught.value)) == MAX_REASON
-    with pytest.raises(ObjectiveError) as caught:
-        outcome("x" * 10**6)
-    assert len(str(caught.value)) < MAX_REASON
+        evaluate(raising(error), {}, CONTEXT)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_an_interruption_is_no_failed_trial(error):
-    def objective(config, context):
-        raise error
-
     with pytest.raises(error):
-        evaluate(objective, {}, CONTEXT)
+        evaluate(raising(error), {}, CONTEXT)
+
+
+def test_reasons_are_short():
+    with pytest.raises(ObjectiveError) as caught:
+        evaluate(raising(ValueError("x" * 10**6)), {}, CONTEXT)
+    assert len(str(caught.value)) == MAX_REASON
+    with pytest.raises(ObjectiveError) as caught:
+        outcome("x" * 10**6)
+    assert len(str(caught.value)) < MAX_REASON
 
 
 # -- as seldom as possible ---------------------------------------------------------------------------
@@ -142,54 +126,42 @@ def count(calls: Path, agent: str = "") -> int:
 
 
 def tune(objective, **options):
-    return simulate(objective, SPACE, num_rounds=9, **grouped(agents=3, **options))
-
-
-@pytest.mark.parametrize("value", WRONG.values(), ids=WRONG)
-def test_a_value_of_the_wrong_type_is_seen_once_per_agent(value, calls):
-    objective = recorded(calls, value)
-    with pytest.raises(ObjectiveError, match=r"expected one finite number, got .*; return a float"):
-        tune(objective, algorithm="ei", engine="inline", minimize=value is None)
-    assert count(calls) == 3
+    given = {"agents": 3, "algorithm": "random", "engine": "inline", **options}
+    return simulate(objective, SPACE, num_rounds=9, **grouped(**given))
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("value", "given"),
     [
-        *({"algorithm": name} for name in ("fts", "fed-ei", "hct", "co-kg", "pf-pne")),
-        {"mode": "async"},
+        *((value, {"algorithm": "ei", "minimize": value is None}) for value in WRONG.values()),
+        *(("0.9", {"algorithm": name}) for name in ("fts", "fed-ei", "hct", "co-kg", "pf-pne")),
+        ("0.9", {"mode": "async"}),
     ],
     ids=str,
 )
-def test_whatever_the_algorithm_and_the_mode(given, calls):
-    with pytest.raises(ObjectiveError, match=r"got a str, '0\.9'"):
-        tune(recorded(calls, "0.9"), **{"algorithm": "random", "engine": "inline", **given})
+def test_a_value_of_the_wrong_type_is_seen_once_per_agent_whatever_the_algorithm_and_the_mode(
+    value, given, calls
+):
+    with pytest.raises(ObjectiveError, match=r"expected one finite number, got .*; return a float"):
+        tune(recorded(calls, value), **given)
     assert count(calls) == 3
 
 
 def test_in_worker_processes_those_under_way_are_the_last(calls):
     objective = recorded(calls, None)
     with pytest.raises(ObjectiveError, match="got None"):
-        tune(objective, algorithm="random", engine="inline", num_parallel=2, options={"trials_per_round": 4})
-    assert count(calls) <= 6
+        tune(objective, agents=1, num_parallel=2, options={"trials_per_round": 4})
+    assert count(calls) <= 2
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_one_device_among_many_costs_only_itself(mode, calls):
     objective = recorded(calls, None, only="1")
-    study = tune(objective, algorithm="random", engine="inline", mode=mode)
+    study = tune(objective, mode=mode)
     assert set(study.trials["agent"]) == {"0", "2"}
     assert count(calls, "1") <= len(study.rounds), "once in a round at most"
     if mode == "sync":
         assert count(calls, "0") == 9 + 2
-
-
-@pytest.mark.parametrize(("value", "mode"), [(math.nan, "sync"), (math.inf, "async")])
-def test_if_all_evaluations_of_the_first_round_fail_there_is_no_second(value, mode, calls):
-    objective = recorded(calls, value)
-    with pytest.raises(ObjectiveError, match="all of 9 evaluations failed"):
-        tune(objective, algorithm="random", engine="inline", mode=mode)
-    assert count(calls) == 9, "an initial design of three"
 
 
 def test_the_value_stays_at_an_agent_that_discloses_nothing(caplog):

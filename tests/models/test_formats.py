@@ -104,7 +104,7 @@ def test_an_envelope_that_is_none_is_refused(payload, match):
     assert "\n" not in str(caught.value)
 
 
-@settings(max_examples=examples(200, 40))
+@settings(max_examples=examples(200, 20))
 @given(st.sampled_from(sorted(STUMPS)), st.booleans(), st.data())
 def test_flipped_bytes_are_an_error_or_a_model(name, inside, data):
     body = bytearray(STUMPS[name] if inside else sent(STUMPS[name], name).tobytes())
@@ -399,7 +399,7 @@ def test_what_onnx_runtime_refuses_is_an_error_of_the_model(change):
         predict(enveloped(linear_onnx(**change), "onnx", 5, ["a", "b"]), X)
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(60, 10))
 @given(st.data())
 def test_flipped_bytes_of_an_onnx_model_are_an_error_or_a_model(data):
     body = bytearray(linear_onnx())

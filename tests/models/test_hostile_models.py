@@ -275,7 +275,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(max_examples=examples(300, 60))
+@settings(max_examples=examples(300, 40))
 @given(st.sampled_from(sorted(PAYLOADS)), st.sampled_from(["key", "value", "attribute"]), JUNK, st.data())
 def test_a_schema_with_junk_in_one_place_is_an_error_or_a_model(name, what, junk, data):
     def change(schema):
@@ -294,7 +294,7 @@ def test_a_schema_with_junk_in_one_place_is_an_error_or_a_model(name, what, junk
     survives(with_schema(PAYLOADS[name], change))
 
 
-@settings(max_examples=examples(400, 80))
+@settings(max_examples=examples(400, 50))
 @given(st.sampled_from(sorted(PAYLOADS)), st.booleans(), st.data())
 def test_flipped_bytes_are_an_error_or_a_model(name, inside, data):
     content = parts(PAYLOADS[name]) if inside else {"": PAYLOADS[name].tobytes()}

@@ -13,7 +13,7 @@ from fbo_flower.algorithms import make_algorithm
 from fbo_flower.simulation import simulate
 from fbo_flower.strategies import RoundProgress
 
-NUM_AGENTS, FIRST, LAST = 8, 24, 44
+NUM_AGENTS, FIRST, LAST = 8, 10, 20
 
 
 @pytest.mark.parametrize(

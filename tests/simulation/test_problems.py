@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -72,12 +70,6 @@ def test_an_option_that_cannot_be_used_is_refused_by_name(
 def test_an_unusable_number_of_agents_or_seed_is_refused(num_agents: int, seed: int) -> None:
     with pytest.raises(ConfigError, match="gp-samples: "):
         make_problem("gp-samples", num_agents, seed, {})
-
-
-def test_importing_the_problems_imports_no_scikit_learn() -> None:
-    program = "import sys, fbo_flower.simulation.problems.digits_svm; print('sklearn' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
-    assert run.stdout.strip() == "False"
 
 
 # digits-svm

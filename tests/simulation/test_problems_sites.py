@@ -92,7 +92,7 @@ def test_roles_do_not_change_the_bags_but_the_seed_does() -> None:
 def test_as_a_problem_each_site_sees_the_cross_validated_accuracy_of_its_own_inbag() -> None:
     problem = BreastCancerSites(5, 0, split="srs")
     config = {"alpha": 0.5, "lambda": 0.01}
-    for k in range(5):
+    for k in range(2):
         trained = problem.site_objective().train(config, context(k))
         assert problem(config, context(k)) == 1 - trained.loss > 0.9
         outbag = problem.site_objective().judge(trained.model.predict, "outbag", context(k))
@@ -101,7 +101,7 @@ def test_as_a_problem_each_site_sees_the_cross_validated_accuracy_of_its_own_inb
 
 
 def test_algorithms_without_roles_run_on_sites() -> None:
-    study = simulate(BreastCancerSites(5, 0, split="srs"), algorithm="random", num_rounds=2, engine="inline")
+    study = simulate(BreastCancerSites(5, 0, split="srs"), algorithm="random", num_rounds=1, engine="inline")
     assert (np.asarray(study.trials["value"], dtype=float) > 0.5).all()
 
 
@@ -265,9 +265,10 @@ def saga(p: PenalisedLikelihood) -> tuple[np.ndarray, float]:
     return model.coef_[0], float(model.intercept_[0])
 
 
-@pytest.mark.parametrize("strength", [2**-10, 2**-5, 0.1])
-@pytest.mark.parametrize("mix", [0.0, 0.3])
-@pytest.mark.parametrize(("n", "d"), [(80, 5), (30, 60)])
+@pytest.mark.parametrize(
+    ("n", "d", "strength", "mix"),
+    [(80, 5, 2**-10, 0.3), (80, 5, 0.1, 0.0), (30, 60, 2**-10, 0.0), (30, 60, 2**-5, 0.3)],
+)
 def test_coefficients_are_those_of_scikit_learns_solver_once_it_has_converged(
     n: int, d: int, strength: float, mix: float
 ) -> None:
@@ -341,15 +342,6 @@ def test_the_result_predicts_as_a_plain_model_of_scikit_learn() -> None:
     expected = np.where(p.x @ b + b0 > 0, "well", "ill")
     assert np.mean(predicted == expected) == 1.0
     assert pytest.approx(1 / 0.6) == model.C
-
-
-def test_rows_with_a_high_weight_are_classified_as_positive() -> None:
-    p = problem(60, 5, 0.1, 0.5)
-    shares = [
-        float(np.mean(logistic_regression(p.x, p.y.astype(int), 0.1, 0.5, odds).predict(p.x)))
-        for odds in (1 / 16, 1.0, 16.0)
-    ]
-    assert shares[0] < shares[1] < shares[2]
 
 
 def test_one_class_is_refused_and_rows_that_are_not_finite_are_an_error() -> None:

@@ -81,57 +81,39 @@ def unit_points(draw, space, n):
 # -- the plain oracle ------------------------------------------------------------------------------
 
 
-def plain_index(parameter, unit):
-    """Number of bin edges at or below `unit`, for a parameter with few values."""
+def edges(parameter):
+    """Return the edges of a discrete parameter's bins."""
     k = parameter.num_values
     if isinstance(parameter, Int) and parameter.log:
         lowest = parameter.low - 0.5
-        edges = [np.log1p(i / lowest) / np.log1p(k / lowest) for i in range(k)]
-    else:
-        edges = [i / k for i in range(k)]
-    return sum(edge <= unit for edge in edges) - 1
+        return [np.log1p(i / lowest) / np.log1p(k / lowest) for i in range(k + 1)]
+    return [i / k for i in range(k + 1)]
 
 
 def plain_resolve(space, point):
     """Return (snapped point, features, activity) of one point."""
-    point = list(point)
-    state = {}
+    units, snapped, features = dict(zip(space.names, point, strict=True)), [], []
 
-    def resolve(name):
-        if name not in state:
-            parameter = space.parameters[name]
-            active = all(
-                resolve(parent)[0]
-                and resolve(parent)[1] in [space.parameters[parent].index_of(v, parent) for v in values]
-                for parent, values in parameter.conditions.items()
-            )
-            unit = point[space.names.index(name)]
-            state[name] = (active, None if isinstance(parameter, Float) else plain_index(parameter, unit))
-        return state[name]
+    def index(name):
+        return sum(edge <= units[name] for edge in edges(space.parameters[name])[:-1]) - 1
 
-    snapped, features, activity = [], [], []
-    for name, unit in zip(space.names, point, strict=True):
-        parameter = space.parameters[name]
-        active, index = resolve(name)
-        k = 0 if index is None else parameter.num_values
-        if not active:
-            coordinate = 0.5
-        elif index is None:
-            coordinate = unit
-        elif isinstance(parameter, Int) and parameter.log:
-            lowest = parameter.low - 0.5
-            coordinate = (
-                (math.log1p(index / lowest) + math.log1p((index + 1) / lowest)) / 2 / math.log1p(k / lowest)
-            )
-        else:
-            coordinate = (index + 0.5) / k
-        snapped.append(coordinate)
-        activity.append(active)
+    def active(name):
+        return all(
+            active(parent) and index(parent) in [space.parameters[parent].index_of(v, parent) for v in values]
+            for parent, values in space.parameters[name].conditions.items()
+        )
+
+    for name, parameter in space.parameters.items():
+        coordinate = units[name]
+        if not isinstance(parameter, Float):
+            coordinate = sum(edges(parameter)[index(name) : index(name) + 2]) / 2
+        snapped.append(coordinate if active(name) else 0.5)
         if isinstance(parameter, Categorical):
-            features += [math.sqrt(0.5) if active and i == index else 0.0 for i in range(k)]
+            chosen = index(name) if active(name) else None
+            features += [math.sqrt(0.5) if i == chosen else 0.0 for i in range(parameter.num_values)]
         else:
-            features.append(coordinate)
-    return snapped, features, activity
+            features.append(snapped[-1])
+    return snapped, features, [active(name) for name in space.names]
 
 
 # -- round trips -----------------------------------------------------------------------------------

@@ -41,15 +41,13 @@ def sample_maxima(mean: Array, factor: Array, num_samples: int, rng: np.random.G
 def max_value_entropy(mean: Array, variance: Array, noise_variance: float, maxima: Array) -> Array:
     """Return a lower bound of the information about the maximum in one noisy observation of every point.
 
+    `(S,)`, in nats, not negative; 0 where the variance is 0.
+
     Parameters
     ----------
     mean, variance : `(S,)`
     noise_variance : variance of the observation noise; 0 is allowed
     maxima : `(K,)`, draws of the maximum
-
-    Returns
-    -------
-    `(S,)`, nats, not negative; 0 where the variance is 0
     """
     if not noise_variance >= 0 or not len(maxima):
         raise ConfigError(
@@ -102,7 +100,6 @@ class BatchMaxValueEntropy:
         return self.values(design, agent, np.arange(self.num_points))
 
     def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
-        """Return the information in the batch with entry `agent` replaced by each candidate, `(C,)`."""
         covariances = batch_covariances(self._factor, design, agent, candidates)
         covariances += self._noise_variance * np.eye(len(design))
         variances = np.einsum("cii->ci", covariances)

@@ -37,17 +37,13 @@ LEAST_STDDEV = 1e-9  # in units of a standardised loss
 
 
 def expected_improvement(mean: Array, variance: Array, best: float | Array) -> Array:
-    """Return `E max(f - best, 0)` for `f ~ N(mean, variance)`.
+    """Return `E max(f - best, 0) >= 0` for `f ~ N(mean, variance)`; 0 if it underflows or the variance is 0.
 
     Parameters
     ----------
-    mean : any shape
+    mean : any shape, that of the result
     variance : shape of the mean, or one that broadcasts to it; values <= 0 count as 0
     best : value to improve on; a number, or an array that broadcasts
-
-    Returns
-    -------
-    Of the mean's shape, not negative; 0 only where it underflows or the variance is 0
     """
     stddev = np.sqrt(np.maximum(variance, 0.0))
     improvement = np.asarray(mean - best, dtype=np.float64)
@@ -89,7 +85,6 @@ class LogImprovement:
         return log_improvement(mean, np.sqrt(np.maximum(variance, LEAST_STDDEV**2)), self.best)
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(n,)` and gradients `(n, F)`."""
         return log_improvement_and_gradient(*moments(self.posterior, z), self.best)
 
 
@@ -137,7 +132,6 @@ class BatchExpectedImprovement:
         return self._values(design, agent, np.arange(self.num_points), few)
 
     def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
-        """Return the expected improvement with entry `agent` replaced by each candidate, `(C,)`."""
         return self._values(design, agent, candidates, self._draws)
 
     def _values(self, design: IntArray, agent: int, candidates: IntArray, draws: Array) -> Array:

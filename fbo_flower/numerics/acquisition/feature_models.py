@@ -49,23 +49,6 @@ def _positions(size: int) -> IntArray:
     return found
 
 
-def feature_moments(
-    features: RandomFeatures, mean: Array, covariance: Array, z: Array
-) -> tuple[Array, Array, Array, Array]:
-    """Return mean and variance `(m,)` of `phi(z)^T omega`, and their gradients `(m, F)`.
-
-    Parameters
-    ----------
-    mean, covariance : `(M,)` and `(M, M)`, mean and covariance of `omega`
-    """
-    phi = features(z)
-    spread = phi @ covariance  # (m, M)
-    value, value_slope = features.value_and_gradient(z, mean)
-    variance = np.einsum("ij,ij->i", spread, phi)
-    _, half_slope = features.value_and_gradient(z, spread)  # of phi^T (C phi_0): half the gradient
-    return value, np.maximum(variance, 0.0), value_slope, 2.0 * half_slope
-
-
 @dataclass(frozen=True)
 class LogEnsembleImprovement:
     """`log E max(f - best, 0)` for `f = w f_0 + phi^T omega`, all parts independent [Feurer2018].
@@ -99,15 +82,16 @@ class LogEnsembleImprovement:
         return log_improvement(mean, stddev, self.best)
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(m,)` and gradients `(m, F)`."""
         own_mean, own_stddev, own_slope, own_stddev_slope = moments(self.posterior, z)
-        value, variance, value_slope, variance_slope = feature_moments(
-            self.features, self.mean, self.covariance, z
-        )
+        phi = self.features(z)
+        spread = phi @ self.covariance  # (m, M)
+        value, value_slope = self.features.value_and_gradient(z, self.mean)
+        variance = np.maximum(np.einsum("ij,ij->i", spread, phi), 0.0)
+        _, half_slope = self.features.value_and_gradient(z, spread)  # of phi^T (C phi_0): half the gradient
         mean = self.weight * own_mean + value
         total = self.weight**2 * own_stddev**2 + variance
         stddev = np.sqrt(np.maximum(total, LEAST_STDDEV**2))
-        total_slope = (2.0 * self.weight**2 * own_stddev)[:, None] * own_stddev_slope + variance_slope
+        total_slope = (2.0 * self.weight**2 * own_stddev)[:, None] * own_stddev_slope + 2.0 * half_slope
         stddev_slope = np.where((total > LEAST_STDDEV**2)[:, None], 0.5 * total_slope / stddev[:, None], 0.0)
         mean_slope = self.weight * own_slope + value_slope
         return log_improvement_and_gradient(mean, stddev, mean_slope, stddev_slope, self.best)
@@ -139,7 +123,6 @@ class LogTransferImprovement:
         return self._mixed(self.own(z), gains @ self.weights)
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(m,)` and gradients `(m, F)`."""
         own, own_slope = self.own.value_and_gradient(z)
         gains = self.features(z) @ self.means.T - self.bests
         active = np.where(gains > 0.0, self.weights, 0.0)  # (m, K)

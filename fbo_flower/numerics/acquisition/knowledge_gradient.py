@@ -44,22 +44,15 @@ SHARED = 6  # most frequent maximisers that `guess` tries for all fantasies
 
 
 def knowledge_gradient_from_factor(mean: Array, factor: Array, noise_variance: float) -> Array:
-    """Return the expected gain in the largest posterior mean by one observation, for every point.
+    """Return the expected gain in the largest posterior mean by one observation, for every point: `(S,)`.
+
+    In units of the mean, not negative; 0 where an observation carries no information.
 
     Parameters
     ----------
     mean : `(S,)`
     factor : `(S, r)`, the covariance is `factor factor^T`, of which only blocks are formed
     noise_variance : of the observation; 0 is allowed
-
-    Returns
-    -------
-    `(S,)`, in units of the mean, not negative; 0 where an observation carries no information
-
-    Raises
-    ------
-    ConfigError
-        If shapes do not match or the noise variance is negative.
     """
     num_points = len(mean)
     if factor.ndim != 2 or len(factor) != num_points:
@@ -144,13 +137,8 @@ def _walk(gap: Array, slope: Array) -> Array:
             crossings.append(crossing[go])
             here_gap, here_slope = gap.take(first), np.where(under_way, slope.take(first), np.inf)
             if 2 * len(go) < len(at):
-                at, here_gap, here_slope, gap, slope = (
-                    at[go],
-                    here_gap[go],
-                    here_slope[go],
-                    gap.take(go, axis=1),
-                    slope.take(go, axis=1),
-                )
+                at, here_gap, here_slope = at[go], here_gap[go], here_slope[go]
+                gap, slope = gap.take(go, axis=1), slope.take(go, axis=1)
     # sum_i (b_i - b_(i-1)) h(-c_i) [Frazier2009, Eq. 14]
     parts = np.concatenate(rises) * excess(-np.concatenate(crossings))
     total = np.bincount(np.concatenate(columns), weights=parts, minlength=num_columns)
@@ -221,7 +209,6 @@ class BatchKnowledgeGradient:
         return guessed[self._inside]
 
     def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
-        """Return q-KG of the batch with entry `agent` replaced by each candidate, `(C,)`."""
         if len(design) - agent > LATER:
             found = self._values_of_many(self._inside[design], agent, self._inside[candidates])
             if found is not None:

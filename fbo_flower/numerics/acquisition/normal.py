@@ -86,7 +86,7 @@ def log_cdf(z: Array) -> Array:
 
 
 def centred_draws(num_draws: int, dimension: int, rng: np.random.Generator) -> Array:
-    """Return standard normal draws from shifted Sobol points, minus their column means.
+    """Return standard normal draws `(M, N)` from shifted Sobol points, minus their column means.
 
     The mean of `max_z (a_z + b_z^T xi)` over draws of mean 0 is at least `max_z a_z` (Jensen), and exact
     where one `z` is best for every draw. So even gains that are far smaller than the sampling error of
@@ -96,10 +96,6 @@ def centred_draws(num_draws: int, dimension: int, rng: np.random.Generator) -> A
     ----------
     num_draws : `M`, at least 2; a power of two is balanced
     dimension : `N`; above 32 the uniform points are independent draws
-
-    Returns
-    -------
-    `(M, N)`, columns of mean 0
     """
     if num_draws < 2 or dimension < 1:
         raise ConfigError(

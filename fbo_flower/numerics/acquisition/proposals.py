@@ -65,7 +65,6 @@ class LogVolumeImprovement:
         return log_improvement(means, stddevs, *self.boxes)[0]
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(n,)` and gradients `(n, F)`."""
         means, stddevs, mean_slopes, stddev_slopes = (
             np.array(part) for part in zip(*(moments(p, z) for p in self.posteriors), strict=True)
         )
@@ -165,8 +164,7 @@ def merge_equal(x: Array, losses: Array) -> tuple[Array, Array]:
         return x, losses.astype(np.float64)
     _, first, group, counts = np.unique(x, axis=0, return_index=True, return_inverse=True, return_counts=True)
     sums = np.zeros((len(first), losses.shape[1]))
-    np.add.at(
-        sums, group.ravel(), losses / counts[group.ravel(), None]
-    )  # divided before summing, so that the sum cannot overflow
+    # divided before summing, so that the sum cannot overflow
+    np.add.at(sums, group.ravel(), losses / counts[group.ravel(), None])
     order = np.argsort(first)
     return x[first[order]], sums[order]

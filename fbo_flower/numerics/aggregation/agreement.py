@@ -140,13 +140,9 @@ def log_bayes_factors(increments: Sequence[Increment]) -> Array:
     increments : one per agent, at least 2
     """
     _check_number(increments)
-    whole = log_evidence(increments)
-    return np.array(
-        [
-            whole - log_evidence([*increments[:n], *increments[n + 1 :]]) - log_evidence([increment])
-            for n, increment in enumerate(increments)
-        ]
-    )
+    every, alone = log_evidence(increments), [log_evidence([increment]) for increment in increments]
+    others = [log_evidence([*increments[:n], *increments[n + 1 :]]) for n in range(len(increments))]
+    return np.asarray(every - np.array(others) - np.array(alone), dtype=np.float64)
 
 
 def log_evidence(increments: Sequence[Increment]) -> float:

@@ -96,8 +96,6 @@ def barycenter(
 
     Raises
     ------
-    ConfigError
-        If a shape, a weight or an entry is invalid.
     NumericalError
         If a covariance has a clearly negative eigenvalue.
     """

@@ -76,7 +76,8 @@ class BoxwiseLinearFunction:
     columns: IntArray
 
     def __call__(self, z: Array, /) -> Array:
-        return np.asarray(np.einsum("nm,nm->n", self.features(z), self._own(z)))
+        own = self.weights[self.boxes.index(z[:, self.columns])]
+        return np.asarray(np.einsum("nm,nm->n", self.features(z), own))
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
         """Return values `(n,)` and gradients `(n, F)`; jumps between boxes are ignored."""
@@ -86,6 +87,3 @@ class BoxwiseLinearFunction:
             rows = place == box
             values[rows], gradients[rows] = self.features.value_and_gradient(z[rows], self.weights[box])
         return values, gradients
-
-    def _own(self, z: Array) -> Array:
-        return np.asarray(self.weights[self.boxes.index(z[:, self.columns])])

@@ -32,10 +32,8 @@ def pooled_units(moments: Sequence[Array]) -> tuple[float, float]:
     """Return mean and standard deviation of all values, from each agent's number, mean and deviation."""
     number, mean, stddev = np.array(moments).T
     exponent = int(np.frexp(float(np.max(np.abs(np.concatenate([mean, stddev])))))[1])
-    mean, stddev = (
-        np.ldexp(mean, -exponent),
-        np.ldexp(stddev, -exponent),
-    )  # so that squares neither overflow nor underflow
+    # so that squares neither overflow nor underflow
+    mean, stddev = np.ldexp(mean, -exponent), np.ldexp(stddev, -exponent)
     weights = number / number.sum()
     shift = float(weights @ mean)
     variance = float(weights @ (stddev**2 + (mean - shift) ** 2))

@@ -121,7 +121,7 @@ def transition_depth(nu: float, rho: float, gap: float, rule: str = "literal") -
 
 
 def eliminated(mean: Array, radius: Array, variation: float, protected: BoolArray | None = None) -> BoolArray:
-    """Return which cells of one depth cannot contain the optimum.
+    """Return which cells of one depth cannot contain the optimum, `(n,)`.
 
     `mean + radius + variation < mean[best] - radius[best]`, strictly; `best` is the first maximum of the
     means, protected cells included [Li2024, Alg. 1 l. 11 and Alg. 3 l. 9].
@@ -131,10 +131,6 @@ def eliminated(mean: Array, radius: Array, variation: float, protected: BoolArra
     mean, radius : `(n,)` in ascending order of the index
     variation : `nu1 rho^h`
     protected : `(n,)`, cells that are never eliminated (`K^h` in the second stage)
-
-    Returns
-    -------
-    `(n,)`
     """
     if mean.size == 0:
         return np.zeros(0, dtype=np.bool_)
@@ -184,15 +180,12 @@ def merge(means: npt.ArrayLike, counts: npt.ArrayLike, trim: float = 0.0) -> Mer
             f"counts: expected non-negative {means.shape}, as the means are (M, n); got {counts.shape}"
         )
     there = counts > 0
-    num_clients = there.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = _trimmed(means, there, trim) if trim else np.where(there, means, 0.0).sum(axis=0) / num_clients
-        inverse = np.where(there, 1.0 / counts, 0.0).sum(axis=0)
-        count = np.where(num_clients > 0, num_clients**2 / inverse, 0.0)  # n_eff
-    largest = counts.max(axis=0, initial=0)
-    equal = (np.where(there, counts, largest) == largest).all(axis=0)
-    count = np.where(equal, counts.sum(axis=0), count)
-    return Merged(mean, count * efficiency(trim) if trim else count, num_clients)
+        sums = (np.where(there, a, 0.0).sum(axis=0) for a in (1.0, means, 1.0 / counts, counts))
+        merged = merge_sums(*sums)
+        if not trim:
+            return merged
+        return Merged(_trimmed(means, there, trim), merged.count * efficiency(trim), merged.num_clients)
 
 
 def merge_sums(present: Array, means: Array, inverse: Array, counts: Array) -> Merged:

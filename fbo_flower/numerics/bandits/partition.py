@@ -39,7 +39,7 @@ def num_cells(depth: int, dim: int, arity: int = 2) -> int:
 
 
 def cell(depth: int, index: npt.ArrayLike, dim: int, arity: int = 2) -> tuple[Array, Array]:
-    """Return the bounds of cells of one depth.
+    """Return the bounds of cells of one depth, `low (n, D)` and `high (n, D)`; `(D,)` for a single integer.
 
     Parameters
     ----------
@@ -47,15 +47,6 @@ def cell(depth: int, index: npt.ArrayLike, dim: int, arity: int = 2) -> tuple[Ar
     index : `(n,)` integers in `[0, arity^depth)`, or one integer
     dim : `D`
     arity : 2, or `2^D` for `D <= 3`
-
-    Returns
-    -------
-    `low (n, D)`, `high (n, D)`; `(D,)` for a single integer
-
-    Raises
-    ------
-    ConfigError
-        If the depth is too large or an index is not in `[0, arity^depth)`.
 
     >>> low, high = cell(3, [5], dim=2)  # 5 = 0b101: upper half of axis 0, lower of 1, upper of 0
     >>> low.tolist(), high.tolist()

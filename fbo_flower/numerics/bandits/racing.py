@@ -140,8 +140,7 @@ class Cells:
 
     def copy(self) -> Cells:
         """Return an independent copy of the tree."""
-        arrays = (self.depth, self.index, self.parent, self.first_child, self.anchor)
-        return Cells(self.options, self.size, *(array.copy() for array in arrays))
+        return Cells(self.options, self.size, *(getattr(self, name).copy() for name in TREE_ARRAYS))
 
     def _anchors(self, cell: int, depth: int, index: IntArray, mean: Array) -> IntArray:
         dim, arity = self.options.dim, self.options.arity
@@ -176,15 +175,6 @@ def first_cells(options: RacingOptions, budget: int) -> tuple[IntArray, IntArray
     return np.concatenate(depths), np.concatenate(indices)
 
 
-def first_tree(options: RacingOptions, mean: Array) -> Cells:
-    """Return the tree of `first_cells`, in their order, with observed means `mean (n,)`."""
-    cells, inner = Cells(options), 0
-    while cells.size < len(mean):
-        cells.split(inner, mean)
-        inner += 1
-    return cells
-
-
 def grown_tree(options: RacingOptions, depth: IntArray, index: IntArray, mean: Array) -> Cells:
     """Return the tree with these cells in this order, in which children follow their parents.
 
@@ -193,11 +183,6 @@ def grown_tree(options: RacingOptions, depth: IntArray, index: IntArray, mean: A
     Parameters
     ----------
     depth, index, mean : `(n,)`
-
-    Raises
-    ------
-    ConfigError
-        If the cells do not form such a tree.
     """
     cells, arity = Cells(options), options.arity
     place = {(0, 0): 0}
@@ -242,9 +227,8 @@ def bonuses(cells: Cells, mean: Array, noise_variance: Array) -> Array:
     # relative to the means' variance, so that units do not matter; without variance any floor will do
     prior_second = max(float(second[shallow].sum() / many), LEAST_GAIN * (float(np.var(mean)) or 1.0))
     shrink, step = options.shrinkage, np.zeros(num_depths)
-    sums = zip(
-        count.tolist(), first.tolist(), second.tolist(), strict=True
-    )  # Python numbers are faster than NumPy's in a loop
+    # Python numbers are faster than NumPy's in a loop
+    sums = zip(count.tolist(), first.tolist(), second.tolist(), strict=True)
     for h, (n, gains, squares) in enumerate(sums):
         if h == 0:
             continue
@@ -357,7 +341,8 @@ class Gathering:
             self.means, self.counts = np.pad(self.means, late), np.pad(self.counts, late)
         if self.cells is None:
             self.means, self.counts = np.array(means), np.array(counts)
-            self.cells = first_tree(self.options, elimination.merge(means, counts).mean)
+            asked = first_cells(self.options, self.budget)
+            self.cells = grown_tree(self.options, *asked, elimination.merge(means, counts).mean)
         else:
             self.means = np.concatenate([self.means, means], axis=1)
             self.counts = np.concatenate([self.counts, counts], axis=1)

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.linalg import solve
 from fbo_flower.numerics.surrogates import gp, kernels
-from fbo_flower.numerics.surrogates.rff import RandomFeatures, cosine_in_place, draw_features
+from fbo_flower.numerics.surrogates.rff import RandomFeatures, cosines_of, draw_features, stack_features
 
 Single = npt.NDArray[np.float32]
 
@@ -149,8 +149,7 @@ class Cosines:
     @staticmethod
     def of(functions: Sequence[SamplePath | LinearFunction]) -> Cosines:
         """Return the features of functions, with their copies in float32."""
-        frequencies = np.array([f.features.frequencies for f in functions])
-        phases = np.array([f.features.phases for f in functions])
+        frequencies, phases = stack_features([f.features for f in functions])
         weights = np.array([f.weights for f in functions])
         both = np.concatenate([frequencies.transpose(0, 2, 1), phases[:, None, :]], axis=1)
         return Cosines(frequencies, phases, weights, (both.astype(np.float32), weights.astype(np.float32)))
@@ -172,10 +171,7 @@ class Cosines:
 
     def exact(self, z: Array) -> Array:
         """Return the cosines `(B, m, M)` at `z (B, m, F)`."""
-        angles = z @ self.frequencies.transpose(0, 2, 1)
-        angles += self.phases[:, None, :]
-        cosine_in_place(angles.reshape(-1))
-        return angles
+        return cosines_of(self.frequencies, self.phases, z)
 
     def take(self, rows: IntArray) -> Cosines:
         """Return the features in `rows`."""
@@ -246,16 +242,12 @@ def sample_paths(
     normals = np.array([rng.standard_normal(num_features + y.shape[1]) for rng in rngs])
     outputscale = np.array([h.outputscale for h in hyperparameters])
     noise_variance = np.array([h.noise_variance for h in hyperparameters])
-    weights = (deviation_scale * np.sqrt(2.0 * outputscale / num_features))[:, None] * normals[
-        :, :num_features
-    ]
-    noise = (deviation_scale * np.sqrt(noise_variance))[:, None] * normals[:, num_features:]
+    weights, noise = normals[:, :num_features], normals[:, num_features:]
+    weights = (deviation_scale * np.sqrt(2.0 * outputscale / num_features))[:, None] * weights
+    noise = (deviation_scale * np.sqrt(noise_variance))[:, None] * noise
 
     # f_0(X), then (K + s2 I)^-1 (y - f_0(X) - e)
-    angles = x @ np.array([features.frequencies for features in drawn]).transpose(0, 2, 1)
-    angles += np.array([features.phases for features in drawn])[:, None, :]
-    cosine_in_place(angles.reshape(-1))
-    prior = (angles @ weights[:, :, None])[:, :, 0]
+    prior = (cosines_of(*stack_features(drawn), x) @ weights[:, :, None])[:, :, 0]
     residual = y - prior - noise
     coefficients = outputscale[:, None] * solve(gp.covariances(x, hyperparameters), residual)
     return [
@@ -292,9 +284,8 @@ class PathStack(Stack):
                     difference = np.subtract.outer(scaled[:, column], own[:, column])
                     difference *= difference
                     r2 += difference
-                score += kernels.profile(self.kernel, cast(Array, r2)) @ self.coefficients[row].astype(
-                    np.float32
-                )
+                k = kernels.profile(self.kernel, cast(Array, r2))
+                score += k @ self.coefficients[row].astype(np.float32)
             found[row] = score
         return found
 

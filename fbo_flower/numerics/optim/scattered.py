@@ -28,7 +28,17 @@ class DelaunayInterpolant:
     """
 
     def __init__(self, points: Array, values: Array) -> None:
-        check_points(points, values)
+        dimension = points.shape[1] if points.ndim == 2 else 0
+        if not 1 <= dimension <= MAX_DIMENSION or values.shape != (len(points),):
+            raise ConfigError(
+                f"points: expected (n, D) with D from 1 to {MAX_DIMENSION}, and values (n,), "
+                f"got {points.shape} and {values.shape}"
+            )
+        if not (np.isfinite(points).all() and np.isfinite(values).all()):
+            raise ConfigError("points: expected finite numbers, and values too")
+        for corner in itertools.product((0.0, 1.0), repeat=dimension):
+            if not (points == corner).all(axis=1).any():
+                raise ConfigError(f"points: expected all corners of the cube, {list(corner)} is missing")
         self.points, self.values = points, values
         if points.shape[1] > 1:
             from scipy.interpolate import LinearNDInterpolator
@@ -58,19 +68,3 @@ class DelaunayInterpolant:
         for i in np.flatnonzero(~np.isfinite(result)):
             result[i] = self.values[((self.points - z[i]) ** 2).sum(axis=1).argmin()]
         return result
-
-
-def check_points(points: Array, values: Array) -> None:
-    """Raise ConfigError if points and values do not match or cannot be interpolated."""
-    dimension = points.shape[1] if points.ndim == 2 else 0
-    if not 1 <= dimension <= MAX_DIMENSION or values.shape != (len(points),):
-        raise ConfigError(
-            f"points: expected (n, D) with D from 1 to {MAX_DIMENSION}, and values (n,), got {points.shape} "
-            f"and {values.shape}"
-        )
-    if not (np.isfinite(points).all() and np.isfinite(values).all()):
-        raise ConfigError("points: expected finite numbers, and values too")
-    corners = np.array(list(itertools.product((0.0, 1.0), repeat=dimension)))
-    for corner in corners:
-        if not (points == corner).all(axis=1).any():
-            raise ConfigError(f"points: expected all corners of the cube, {corner.tolist()} is missing")

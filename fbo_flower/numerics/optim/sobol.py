@@ -43,7 +43,7 @@ _JOE_KUO = (
 
 
 def sobol(num_points: int, dimension: int, rng: np.random.Generator) -> Array:
-    """Return the first points of the Sobol sequence in `[0, 1)^D` with a random digital shift.
+    """Return the first points `(num_points, D)` of the Sobol sequence in `[0, 1)^D`, with a random shift.
 
     Above 32 dimensions the points are independent uniform draws, because a few hundred Sobol points cover
     most pairs of that many axes no more evenly than random points.
@@ -52,10 +52,6 @@ def sobol(num_points: int, dimension: int, rng: np.random.Generator) -> Array:
     ----------
     num_points : up to `2**30`; powers of two cover the cube most evenly
     dimension : `D > 0`
-
-    Returns
-    -------
-    `(num_points, D)`
     """
     if not 0 <= num_points <= 2**BITS or dimension < 1:
         raise ConfigError(
@@ -123,22 +119,10 @@ def largest_size(memory_limit: int) -> int:
     return math.isqrt(max(memory_limit, 0) // BYTES)
 
 
-def check_size(name: str, num_points: int, memory_limit: int) -> None:
-    """Raise ConfigError if the covariance of `num_points` points does not fit into `memory_limit` bytes."""
-    most = largest_size(memory_limit)
-    if num_points > most:
-        raise ConfigError(
-            f"{name}: expected at most {most} points, got {num_points}: their covariance takes "
-            f"{_gigabytes(num_points)}, memory_limit is {memory_limit / 1e9:.3g} GB"
-        )
-
-
 def mesh(side: int, dimension: int, memory_limit: int) -> Array:
-    """Return the uniform mesh with `side` points per axis, including the faces of the cube.
+    """Return the uniform mesh `(side^D, D)` with `side` points per axis, including the faces of the cube.
 
-    Returns
-    -------
-    `(side^D, D)`, the last axis varies fastest; for `side = 1` the centre of the cube
+    The last axis varies fastest; `side = 1` gives the centre of the cube.
 
     Raises
     ------
@@ -173,13 +157,13 @@ def largest_side(num_points: int, dimension: int) -> int:
 
 
 def spread(num_points: int, dimension: int, memory_limit: int, rng: np.random.Generator) -> Array:
-    """Return at most `num_points` points: a mesh in one or two dimensions, Sobol points in more.
-
-    Returns
-    -------
-    `(S, D)`, `S <= num_points`; `rng` draws the shift of the Sobol points
-    """
-    check_size("num_points", num_points, memory_limit)
+    """Return at most `num_points` points `(S, D)`: a mesh in one or two dimensions, Sobol points in more."""
+    most = largest_size(memory_limit)
+    if num_points > most:
+        raise ConfigError(
+            f"num_points: expected at most {most} points, got {num_points}: their covariance takes "
+            f"{_gigabytes(num_points)}, memory_limit is {memory_limit / 1e9:.3g} GB"
+        )
     if dimension <= MESH_AXES:
         return mesh(largest_side(num_points, dimension), dimension, memory_limit)
     return sobol(num_points, dimension, rng)

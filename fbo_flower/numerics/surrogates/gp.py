@@ -64,7 +64,7 @@ class Hyperparameters:
 def log_marginal_likelihoods(
     differences: Array, y: Array, kernel: str, theta: Array, added: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return `log N(y; 0, K + s2 I)` of every process and its gradient in `theta` [RW2006, Eqs. 5.8-5.9].
+    """Return `log N(y; 0, K + s2 I)`, `(B,)`, and gradients `(B, F + 2)` in `theta` [RW2006, Eqs. 5.8-5.9].
 
     Parameters
     ----------
@@ -72,10 +72,6 @@ def log_marginal_likelihoods(
     y : `(B, n)`
     theta : `(B, F + 2)`
     added : `(B, n, n)`, covariances that are added to `K`; None: 0
-
-    Returns
-    -------
-    Values `(B,)` and gradients `(B, F + 2)`.
     """
     num_processes, n = y.shape
     rows, columns, below = _below_diagonal(n)

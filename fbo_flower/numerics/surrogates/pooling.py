@@ -84,6 +84,4 @@ def pool(increments: Sequence[Increment]) -> tuple[Array, Array]:
 def weighted(increments: Sequence[Increment], weights: Array) -> list[Increment]:
     """Return the increments multiplied by `N w_n`, which leaves them unchanged for uniform weights."""
     shares = len(weights) * weights
-    return [
-        Increment(share * i.precision, share * i.shift) for share, i in zip(shares, increments, strict=True)
-    ]
+    return [Increment(s * i.precision, s * i.shift) for s, i in zip(shares, increments, strict=True)]

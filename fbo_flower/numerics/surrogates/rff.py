@@ -167,10 +167,7 @@ def kept_features(
 ) -> tuple[RandomFeatures, Array]:
     """Return `M` random features and weights `(N, M)` from the exported messages of an earlier study.
 
-    Raises
-    ------
-    ConfigError
-        If an array is missing, not finite, or of another shape.
+    ConfigError if an array is missing, not finite, or of another shape.
     """
     shapes = {
         "frequencies": (num_features, num_dims),
@@ -235,9 +232,7 @@ def sample_weights(
             nu = factor.solve(phi.T @ values)
             drawn.append(nu + stddev * factor.solve_upper(rng.standard_normal(num_features)))
         return np.array(drawn)
-    phi = x @ np.array([f.frequencies for f in features]).transpose(0, 2, 1)
-    phi += np.array([f.phases for f in features])[:, None, :]
-    cosine_in_place(phi.reshape(-1))
+    phi = cosines_of(*stack_features(features), x)
     phi /= np.maximum(np.sqrt(np.square(phi).sum(axis=2)), np.finfo(np.float64).tiny)[:, :, None]
     normals = np.array([rng.standard_normal(num_features + y.shape[1]) for rng in rngs])
     w0, e = normals[:, :num_features], stddev * normals[:, num_features:]
@@ -251,6 +246,19 @@ def sample_weights(
 def _precision(phi: Array, noise_variance: float) -> Array:
     """Return `Sigma = Phi^T Phi + sigma^2 I`, `(M, M)`."""
     return phi.T @ phi + noise_variance * np.eye(phi.shape[1])
+
+
+def stack_features(features: Sequence[RandomFeatures]) -> tuple[Array, Array]:
+    """Return the frequencies `(B, M, F)` and phases `(B, M)` of `B` sets of features."""
+    return np.array([f.frequencies for f in features]), np.array([f.phases for f in features])
+
+
+def cosines_of(frequencies: Array, phases: Array, x: Array) -> Array:
+    """Return `cos(S x + b)`, `(B, n, M)`, of stacked features at `x (B, n, F)`."""
+    angles: Array = x @ frequencies.transpose(0, 2, 1)
+    angles += phases[:, None, :]
+    cosine_in_place(angles.reshape(-1))
+    return angles
 
 
 def cosine_in_place(angles: Array) -> None:

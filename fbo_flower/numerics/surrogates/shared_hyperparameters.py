@@ -163,10 +163,6 @@ def shared(
         with np.errstate(divide="ignore"):
             theta[-1] = np.log(known)
     floor = max(noise_floor, fitting.NOISE_BOUNDS[0]) if known is None else noise_floor
-    low = [*[fitting.LENGTHSCALE_BOUNDS[0]] * num_features, fitting.OUTPUTSCALE_BOUNDS[0], floor]
-    high = [
-        *[fitting.LENGTHSCALE_BOUNDS[1]] * num_features,
-        fitting.OUTPUTSCALE_BOUNDS[1],
-        fitting.NOISE_BOUNDS[1],
-    ]
-    return Hyperparameters.from_array(kernel, np.clip(theta, np.log(low), np.log(high)))
+    low, high = fitting.bounds(num_features).T
+    low = np.append(low[:-1], np.log(floor))
+    return Hyperparameters.from_array(kernel, np.clip(theta, low, high))

@@ -68,11 +68,6 @@ def transform(y: Array, name: str) -> Array:
     name : "standardise": mean 0, s.d. 1; "rank": normal scores of the ranks; "clip": normal scores,
         values below the median are set to the median; "winsorise": low outliers are raised to a fence, see
         `winsorise`
-
-    Raises
-    ------
-    ConfigError
-        If `name` is unknown.
     """
     if name not in Y_TRANSFORMS:
         raise ConfigError(f"y_transform: expected one of {', '.join(Y_TRANSFORMS)}, got {name!r}")

@@ -22,7 +22,8 @@ from fbo_flower.algorithms.rfms.state import (
     write_late,
 )
 from fbo_flower.clients.app import agent_app
-from fbo_flower.clients.site import Shipment, SiteOptions
+from fbo_flower.clients.model_site import SiteOptions
+from fbo_flower.clients.site import Shipment
 from fbo_flower.clients.site_agent import SiteAgent
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.seeding import generator

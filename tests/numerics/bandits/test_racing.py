@@ -43,7 +43,9 @@ PEAKS = np.array([[0.31, 0.62], [0.36, 0.57], [0.3, 0.65]])
 def test_the_first_cells_are_whole_depths_in_the_order_of_the_tree_for_a_third_of_the_budget(options):
     for budget in (20, 50, 89, 90, 1000):
         depth, index = first_cells(options, budget)
-        tree = racing.first_tree(options, np.zeros(len(depth)))
+        tree = racing.Cells(options)
+        while tree.size < len(depth):
+            tree.split(np.argmin(tree.first_child[: tree.size] >= 0), np.zeros(len(depth)))
         np.testing.assert_array_equal(tree.depth[: tree.size], depth)
         np.testing.assert_array_equal(tree.index[: tree.size], index)
         assert depth.max() == 1 or len(depth) * options.first_pulls <= budget / 3
@@ -101,7 +103,8 @@ def test_bonuses_follow_from_the_moments_of_gains_whose_prior_shrinks_from_depth
 
 def test_the_bonus_is_at_least_the_known_smoothness_and_0_where_descending_never_brought_anything():
     for known, least in (({"nu": 9.0, "rho": 0.5}, 9.0 * 0.5 ** np.arange(20)), ({}, 0.0)):
-        cells = racing.first_tree(RacingOptions(1, optimism=0.0, **known), np.zeros(3))
+        cells = Cells(RacingOptions(1, optimism=0.0, **known))
+        cells.split(0, np.zeros(1))
         bonus = racing.bonuses(cells, np.array([0.5, 0.4, 0.4]), np.zeros(3))
         np.testing.assert_allclose(bonus[:20], least)
 

@@ -1,0 +1,126 @@
+"""`TaskContext`: one task at one agent, what it draws from, and what is stored of it."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from fbo_flower.algorithms.records import Array, Task
+from fbo_flower.clients.memory import Memory
+from fbo_flower.clients.objective import ObjectiveContext, context_of_trial
+from fbo_flower.clients.pruning import Curve, CurveBook
+from fbo_flower.errors import JournalError
+from fbo_flower.numerics.discrete_noise import uniform_from
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.storage.agent_journal import SECONDS, Evaluation
+from fbo_flower.wire.codec import LATEST_TIME
+
+STARTED = "started"  # with `SECONDS` an entry of `Evaluation.measures`
+Times = dict[int, tuple[float, float]]  # first trial of a row -> start and end, seconds since 1970
+
+
+def measures_of(started: float, seconds: float) -> dict[str, float]:
+    """Return start and duration, as `Evaluation.measures` of the journal holds them."""
+    return {STARTED: started, SECONDS: seconds}
+
+
+def times_of(evaluation: Evaluation) -> Times:
+    """Return the times of a row."""
+    measures = evaluation.measures
+    return {evaluation.trial: (measures[STARTED], measures[STARTED] + measures[SECONDS])}
+
+
+def disclosed_times(times: Times, trials: Iterable[int]) -> Array | None:
+    """Return start and end of rows, `(k, 2)`; None if one is unknown, or a clock is wrong by centuries."""
+    known = [times.get(int(trial), (np.nan, np.nan)) for trial in trials]
+    array = np.array(known, dtype=np.float64).reshape(-1, 2)
+    return array if ((array >= 0) & (array <= LATEST_TIME)).all() else None
+
+
+@dataclass
+class TaskContext:
+    """One task at one agent.
+
+    Parameters
+    ----------
+    agent, study : ids of the agent and of the study
+    partition : its partition of a simulated data set; -1 on a device without one
+    task : the verified task
+    key : names the task in the agent's memory
+    entropy : seed of the agent's random numbers in this study
+    memory : the agent's memory, which stores evaluations
+    node_config, run_config : settings of Flower's context
+    simulated : whether the agent draws from the study's seed, as simulated agents do. Such an agent repeats
+        its draws and promises no privacy
+    book : the agent's completed curves, from which trials learn when to stop; the evaluators fill it in
+    times : when each row of the task was evaluated; the evaluators fill it in
+    stored : evaluations of this task from before an interruption that nobody has taken
+    """
+
+    agent: str
+    study: str
+    partition: int
+    task: Task
+    key: str
+    entropy: int
+    memory: Memory
+    node_config: Mapping[str, Any]
+    run_config: Mapping[str, Any]
+    simulated: bool
+    book: CurveBook = field(default_factory=CurveBook)
+    times: Times = field(default_factory=dict)
+    stored: deque[Evaluation] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # evaluations that were made at once are stored in the order in which they ended
+        found = self.memory.evaluations(self.study, self.key)
+        self.stored = deque(sorted(found, key=lambda stored: stored.trial))
+
+    def take(self, trial: int, point: Array, span: int) -> Evaluation | None:
+        """Return the stored evaluation of a trial; None if it was not evaluated. Trials must ascend.
+
+        JournalError if it belongs to another trial or point, because another version wrote the journal.
+        """
+        if not self.stored or self.stored[0].trial > trial:
+            return None
+        stored = self.stored.popleft()
+        if stored.trial != trial or stored.span != span or not np.array_equal(stored.point, point):
+            raise JournalError(
+                f"journal: expected trial {trial}, got trial {stored.trial} at another point; "
+                "the journal was written by another version of the algorithm: resume with that version, or "
+                "start a new study"
+            )
+        return stored
+
+    def append(self, evaluation: Evaluation) -> None:
+        """Store a new evaluation."""
+        self.memory.append(self.study, self.key, evaluation)
+
+    def draws(self, purpose: str, *keys: int) -> np.random.Generator:
+        """Return the random generator for a purpose in this phase; see `algorithms.requests.Draws`."""
+        return generator(self.entropy, "agent", self.agent, purpose, str(self.task.phase), *keys)
+
+    def private_integers(self, purpose: str, *keys: int) -> Callable[[int], int]:
+        """Return a source of uniform integers in `[0, n)`: on a device one that nobody can seed or repeat."""
+        if not self.simulated:
+            return secrets.randbelow
+        make = lru_cache(lambda: uniform_from(self.draws(purpose, *keys)))  # for the first number
+
+        def integer(bound: int) -> int:
+            return make()(bound)
+
+        return integer
+
+    def objective_context(self, trial: int, curve: Curve | None = None) -> ObjectiveContext:
+        """Return the context that the objective gets for a trial; without `curve` the trial never stops."""
+        return context_of_trial(
+            self.agent, self.partition, trial, self.task.round,
+            lambda: generator(self.entropy, "agent", self.agent, "objective", trial),
+            self.node_config, self.run_config, curve, self.study,
+        )  # fmt: skip
