@@ -409,34 +409,6 @@ def summary_cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
     return cells
 
 
-def traffic_cells(study: Study) -> dict[str, list[str]]:
-    """Return what an agent received, sent and disclosed in the whole run: heading -> a cell per algorithm."""
-    rows: list[dict[str, str]] = []
-    for algorithm in study.algorithms:
-        run, rounds = study.run(algorithm), study.rounds.where(algorithm=algorithm)
-        trials = study.trials.where(algorithm=algorithm)
-        num_agents = int(run.get("num_agents") or len(set(trials["agent"].tolist())) or 1)
-        each = {
-            name: float(rounds[name].sum()) / num_agents for name in ("bytes_down", "bytes_up", "floats_up")
-        }
-        privacy = run.get("privacy")
-        spent = privacy.get("epsilon") if isinstance(privacy, Mapping) else None
-        if spent is None:  # the noise of sites that judge models
-            spent = float(np.max(study.judgements.where(algorithm=algorithm)["epsilon"], initial=0.0))
-        floats = each["floats_up"]
-        rows.append(
-            {
-                "algorithm": algorithm,
-                "bytes received": format_bytes(each["bytes_down"]),
-                "bytes sent": format_bytes(each["bytes_up"]),
-                "numbers sent": "not counted" if math.isnan(floats) else f"{floats:,.0f}",
-                "trials disclosed": f"{len(trials) / num_agents:.3g}" if len(trials) else "none",
-                "differential privacy": f"epsilon {spent:.3g}" if spent else "none",
-            }
-        )
-    return {name: [row[name] for row in rows] for name in rows[0]}
-
-
 def _or_dash(value: float, form: str) -> str:
     return "-" if math.isnan(value) else format(value, form)
 

@@ -11,8 +11,6 @@ anything. Standard errors are over seeds.
 
 from __future__ import annotations
 
-import argparse
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,6 +27,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates.trend import LARGEST
 from fbo_flower.simulation import Fault, InProcessGrid
 from fbo_flower.strategies import TuningStrategy
+from studies.benchmarks.bench import options
 from studies.papers.ei.problems import PROBLEMS
 from studies.report import mean_and_error, table, write_csv
 from studies.runs import best_so_far, rounds_of
@@ -136,14 +135,10 @@ def rows_of(found: Sequence[dict[int, dict[tuple[str, str], Array]]]) -> list[di
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run all studies, write the CSV and print it as a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args(arguments)
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-    seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
+    given = options(__doc__, arguments=arguments, seeds=8, out=RESULTS)
+    seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
     rows = rows_of([{number: liars(seed, number) for number in NUM_LIARS} for seed in seeds])
-    write_csv(options.out, list(rows[0]), [list(made.values()) for made in rows])
+    write_csv(given.out, list(rows[0]), [list(made.values()) for made in rows])
     print(table(list(rows[0]), [made.values() for made in rows]), end="")
 
 

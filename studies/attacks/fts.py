@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.records import Array
+from fbo_flower.algorithms.records import Array, floats
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.optim.maximise import maximise
 from fbo_flower.numerics.surrogates import rff
@@ -46,16 +46,16 @@ def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackRe
     draws = np.random.default_rng(seed)
     for agent in map(str, range(NUM_AGENTS)):
         tasks = {o.round: o.arrays for o in heard.tasks if o.agent == agent}
-        sent = {o.round: _float(o.arrays["weights"]) for o in heard.sent("weights", agent)}
+        sent = {o.round: floats(o.arrays["weights"]) for o in heard.sent("weights", agent)}
         shared = next(t for t in tasks.values() if "frequencies" in t)
-        features = rff.RandomFeatures(_float(shared["frequencies"]), _float(shared["phases"]))
+        features = rff.RandomFeatures(floats(shared["frequencies"]), floats(shared["phases"]))
         points, values, _ = evaluated(study, agent)
         found: list[Array] = []
         for number, task in sorted(tasks.items()):
             if "weights" not in task:
                 continue
             trial = NUM_INITIAL + number - 2
-            followed = LinearFunction(features, np.atleast_2d(_float(task["weights"]))[0])
+            followed = LinearFunction(features, np.atleast_2d(floats(task["weights"]))[0])
             avoid = np.array(found).reshape(-1, 2)
             axes, seen = np.arange(2), avoid[None]
             x = maximise([followed], corners[None], axes, avoid=seen, min_distance=MIN_DISTANCE)[0].x
@@ -81,7 +81,3 @@ def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackRe
     ):
         errors = np.subtract(told, truth)
         yield compared(f"{name}: {text}", errors, np.std(truth), UNITS, "the mean of the values")
-
-
-def _float(array: Any) -> Array:
-    return np.asarray(array, dtype=np.float64)

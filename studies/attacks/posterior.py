@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from fbo_flower.algorithms.records import Array
+from fbo_flower.algorithms.records import Array, floats
 from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.numerics.surrogates.transforms import standardise
@@ -37,17 +37,15 @@ def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackRe
     study, heard = overhear(problem, server, NUM_ROUNDS, seed)
     noise_variance = float(str(server.algorithm.options()["message_noise_variance"]))
     shared = heard.told("frequencies")[0].arrays
-    features = rff.RandomFeatures(
-        *(np.asarray(shared[k], dtype=np.float64) for k in ("frequencies", "phases"))
-    )
+    features = rff.RandomFeatures(floats(shared["frequencies"]), floats(shared["phases"]))
     distances, uniform, errors, truths, best = [], [], [], [], []
     draws = np.random.default_rng(seed)
     for agent in map(str, range(NUM_AGENTS)):
         report = heard.sent("inverse", agent)[-1]
         points, observed, rounds = evaluated(study, agent)
         points, values = points[rounds <= report.round], standardise(observed[rounds <= report.round])
-        mean = np.asarray(report.arrays["mean"], dtype=np.float64)
-        inverse = unpack_symmetric(np.asarray(report.arrays["inverse"], dtype=np.float64), len(mean))
+        mean = floats(report.arrays["mean"])
+        inverse = unpack_symmetric(floats(report.arrays["inverse"]), len(mean))
         found = observed_points(inverse, noise_variance, features, len(points))
         near = np.linalg.norm(points[:, None] - found[None], axis=2)
         distances += near.min(axis=1).tolist()

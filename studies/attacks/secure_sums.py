@@ -15,7 +15,7 @@ import numpy as np
 
 from fbo_flower import algorithms
 from fbo_flower.algorithms.fts.dp_fts import DPFTSState
-from fbo_flower.algorithms.records import Array
+from fbo_flower.algorithms.records import Array, floats
 from fbo_flower.clients import client_app
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import DPFTS, FedPNE, TuningStrategy
@@ -65,7 +65,7 @@ def _one_sum(seed: int) -> Iterator[AttackResult]:
     spread = float(np.std(np.asarray(study.trials["value"], dtype=np.float64)))
     last: dict[tuple[int, int], dict[str, Array]] = {}
     for report in heard.sent("means"):
-        means = np.asarray(report.arrays["means"], dtype=np.float64)
+        means = floats(report.arrays["means"])
         last.setdefault((report.round, len(means)), {})[report.agent] = means
     errors = [
         own - np.mean(list(by_agent.values()), axis=0)
@@ -91,8 +91,7 @@ def _many_sums(seed: int) -> Iterator[AttackResult]:
     sent: dict[str, list[Array]] = {}
     for report in twin.heard.sent("weights"):
         if report.round > SKIPPED:
-            weights = np.asarray(report.arrays["weights"], dtype=np.float64)
-            sent.setdefault(report.agent, []).append(weights)
+            sent.setdefault(report.agent, []).append(floats(report.arrays["weights"]))
     agents = sorted(sent)
     shares = np.array([[row.get(agent, 0.0) for agent in agents] for row, _ in _SUMS[SKIPPED:]])
     truth = np.array([np.mean(sent[agent], axis=0) for agent in agents])

@@ -18,13 +18,17 @@ from studies.report import mean_and_error, row
 ROOT = Path(__file__).parents[2]
 
 
-def options(doc: str | None, *positional: str, **defaults: Any) -> argparse.Namespace:
+def options(
+    doc: str | None, *positional: str, arguments: Sequence[str] | None = None, **defaults: Any
+) -> argparse.Namespace:
     """Return the options of the command line, each of the type of its default; Flower logs errors only.
 
     Parameters
     ----------
     positional : names of arguments that are paths
-    defaults : option -> default. False: a flag; a list: one or several of its entries; None: a path
+    arguments : None: those of this process
+    defaults : option -> default. False: a flag; a list: one or several of its entries; a tuple: one of them,
+        the first by default; None: a path
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in positional:
@@ -35,10 +39,12 @@ def options(doc: str | None, *positional: str, **defaults: Any) -> argparse.Name
             parser.add_argument(flag, action="store_true")
         elif isinstance(default, list):
             parser.add_argument(flag, nargs="+", default=default, choices=default)
+        elif isinstance(default, tuple):
+            parser.add_argument(flag, default=default[0], choices=default)
         else:
             parser.add_argument(flag, default=default, type=Path if default is None else type(default))
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def resumed(directory: Path, settings: Mapping[str, Any], jobs: Sequence[Job], workers: int = 1) -> Path:

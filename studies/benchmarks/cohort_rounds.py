@@ -12,13 +12,15 @@ repeat others' rows.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from studies.benchmarks.bench import ROOT, options, say
+from studies.report import head
 
 HERE = Path(__file__).resolve().parent
 CELLS: dict[str, dict[str, Any]] = {
@@ -37,11 +39,8 @@ CELLS: dict[str, dict[str, Any]] = {
 
 def measure(cell: dict[str, Any], checkout: Path) -> tuple[list[dict[str, float]], float]:
     """Return the CPU milliseconds per agent of each round that counts, by process, and memory in GB."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{checkout}{os.pathsep}{HERE.parents[1]}",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
+    path = f"{checkout}{os.pathsep}{ROOT}"
+    environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, str(HERE / "round_cell.py"), json.dumps(cell)]
     # not in a checkout: Ray's workers would import the package from the working directory
     done = subprocess.run(command, env=environment, cwd=HERE, capture_output=True, text=True)  # noqa: PLW1510
@@ -55,35 +54,25 @@ def measure(cell: dict[str, Any], checkout: Path) -> tuple[list[dict[str, float]
 
 def main() -> None:
     """Print one line per algorithm."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--agents", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=3, help="that count")
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--engine", default="inline", choices=["inline", "ray"])
-    parser.add_argument("--before", type=Path, default=None, help="another checkout")
-    parser.add_argument("--only", nargs="*", default=list(CELLS), choices=list(CELLS))
-    given = parser.parse_args()
-    print("| algorithm | agents | CPU ms per agent and round | before | ratio | GB | grid | workers | Ray |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    engines, cells = ("inline", "ray"), list(CELLS)
+    given = options(__doc__, agents=1000, rounds=3, repeats=2, engine=engines, before=None, only=cells)
+    columns = ["CPU ms per agent and round", "before", "ratio", "GB", "grid", "workers", "Ray"]
+    print(head(["algorithm", "agents", *columns]))
     for name in given.only:
         rounds = given.rounds + CELLS[name].get("left_out", 1)
         cell = {"engine": given.engine, "agents": given.agents, "rounds": rounds, **CELLS[name]}
         best: dict[str, dict[str, float]] = {}
         memory = 0.0
         for _ in range(given.repeats):
-            for which, checkout in (("now", HERE.parents[1]), ("before", given.before)):
+            for which, checkout in (("now", ROOT), ("before", given.before)):
                 if checkout is not None:
                     rounds, gigabytes = measure(cell, checkout)
                     best[which] = min([best.get(which, rounds[0]), *rounds], key=total)
                     memory = gigabytes if which == "now" else memory
-        now, shares = best["now"], [f"{part:.2f}" for part in best["now"].values()]
-        before = (
-            f"{total(best['before']):.2f} | {total(best['before']) / total(now):.1f}"
-            if given.before
-            else "- | -"
-        )
-        columns = " | ".join([name, str(given.agents), f"{total(now):.2f}", before, f"{memory:.2f}", *shares])
-        print(f"| {columns} |", flush=True)
+        now, shares = total(best["now"]), [f"{part:.2f}" for part in best["now"].values()]
+        old = total(best["before"]) if given.before else None
+        before = ["-", "-"] if old is None else [f"{old:.2f}", f"{old / now:.1f}"]
+        say(name, given.agents, f"{now:.2f}", *before, f"{memory:.2f}", *shares)
 
 
 def total(parts: dict[str, float]) -> float:

@@ -17,9 +17,7 @@ With FEDERATION_ROUNDS=45 in the environment every run is five times as long, an
 
 from __future__ import annotations
 
-import argparse
 import json
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -49,6 +47,7 @@ from fbo_flower.federated.step import Failure, Step
 from fbo_flower.federated.trial_run import TrialRun
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation import InProcessGrid
+from studies.benchmarks.bench import options
 from studies.benchmarks.federation_data import (
     FEDERATIONS,
     Split,
@@ -387,15 +386,8 @@ def report(directory: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--federations", nargs="+", default=list(FEDERATIONS), choices=FEDERATIONS)
-    parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--out", type=Path, default=Path("runs/federation"))
-    parser.add_argument("--report", type=Path)
-    arguments = parser.parse_args()
-    logging.getLogger("flwr").setLevel(logging.ERROR)
+    given: dict[str, Any] = {"federations": list(FEDERATIONS), "methods": list(METHODS)}
+    arguments = options(__doc__, seeds=8, first=0, out=Path("runs/federation"), report=None, **given)
     if arguments.report is not None:
         print(report(arguments.report))
         return

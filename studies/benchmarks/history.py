@@ -8,7 +8,6 @@ ratios within a night: seconds per round divided by those of an app that does no
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import os
@@ -19,9 +18,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from studies.benchmarks.bench import ROOT, options
 from studies.benchmarks.page import find, per_round
 
-HERE = Path(__file__).parent
 COLUMNS = ("time", "version", "commit", "run", "agents", "seconds_per_round", "ratio_to_idle", "memory_gb")
 
 
@@ -29,7 +28,7 @@ def commit() -> str:
     """Return the short name of the commit that was measured; "" outside a repository."""
     if os.environ.get("GITHUB_SHA"):
         return os.environ["GITHUB_SHA"][:10]
-    words = ["git", "-C", str(HERE), "rev-parse", "--short=10", "HEAD"]
+    words = ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"]
     return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
 
 
@@ -87,14 +86,10 @@ def draw(history: list[dict[str, Any]], picture: Path) -> None:
 
 def main() -> None:
     """Append the night's lines and draw the whole history."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("history", type=Path, help="CSV file; made if it does not exist")
-    parser.add_argument("--picture", type=Path, default=None)
-    parser.add_argument("--cells", type=Path, default=HERE.parents[1] / "runs" / "benchmarks" / "cells")
-    given = parser.parse_args()
+    given = options(__doc__, "history", picture=None, cells=ROOT / "runs" / "benchmarks" / "cells")
     cells = [json.loads(path.read_text()) for path in sorted(given.cells.glob("*.json"))]
     if not cells:
-        parser.error(f"--cells: expected results of `make bench`, got none in {given.cells}")
+        raise SystemExit(f"--cells: expected results of `make bench`, got none in {given.cells}")
     new = lines(cells, datetime.now(UTC))
     is_new = not given.history.exists()
     with given.history.open("a", newline="") as file:

@@ -8,12 +8,12 @@ federation has spent equally many steps, where stopping early pays for more tria
 `python -m studies.benchmarks.pruning` writes the tables of early stopping in
 docs/results/federation.md. The oracles
 know what a stopped trial would have reached. `told` tells it to the algorithm, so all that is left is the
-cost of stopping the wrong trials; `ignored` leaves stopped trials out of the model.
+cost of stopping the wrong trials; `ignored` leaves stopped trials out of the model. The first of `--rules` is
+what the others are compared with; with `--late` two agents take part in half of the rounds.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,8 +31,8 @@ from fbo_flower.clients.pruning import CurveBook
 from fbo_flower.simulation import Agents, simulate
 from fbo_flower.study import Study, Table
 from fbo_flower.trackers import Callback, StudyInfo
-from studies.benchmarks.bench import say
-from studies.benchmarks.pruning_problems import NUM_AGENTS, NUM_STEPS, PROBLEMS, TEST, VALIDATE
+from studies.benchmarks.bench import options, say
+from studies.benchmarks.pruning_problems import NUM_AGENTS, PROBLEMS, TEST, VALIDATE
 from studies.report import head, shown
 
 NUM_LATE, NUM_TRIALS, MOST_ROUNDS = 2, 12, 24
@@ -236,16 +236,10 @@ def table(problem: str, seeds: range, rules: list[str], late: bool) -> None:
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--problem", choices=list(PROBLEMS), default=None)
-    parser.add_argument("--late", action="store_true", help="two agents take part in half of the rounds")
-    parser.add_argument("--rules", nargs="*", default=list(RULES), help="the first one is compared with")
-    given = parser.parse_args()
-    assert NUM_STEPS > 5
+    chosen: dict[str, Any] = {"problems": list(PROBLEMS), "rules": list(RULES)}
+    given = options(__doc__, seeds=8, first_seed=0, late=False, **chosen)
     seeds = range(given.first_seed, given.first_seed + given.seeds)
-    for name in PROBLEMS if given.problem is None else [given.problem]:
+    for name in given.problems:
         table(name, seeds, given.rules, given.late)
 
 

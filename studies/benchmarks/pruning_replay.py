@@ -10,7 +10,6 @@ and how far from their real ends are predictions? Algorithms do not react to the
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 from fbo_flower.clients import Pruning
 from fbo_flower.numerics.curves import forecast, limit_of
 from fbo_flower.simulation import Agents
-from studies.benchmarks.bench import say
+from studies.benchmarks.bench import options, say
 from studies.benchmarks.pruning_problems import NUM_AGENTS, NUM_STEPS, PROBLEMS, VALIDATE
 from studies.report import head
 from studies.runs import run
@@ -106,11 +105,8 @@ def replay(agents: list[Array], first: int, limit: Limit) -> tuple[dict[str, flo
 
 def main() -> None:
     """Print a table for each problem."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--problem", choices=list(PROBLEMS), default=None)
-    given = parser.parse_args()
-    for problem in PROBLEMS if given.problem is None else [given.problem]:
+    given = options(__doc__, seeds=5, problems=list(PROBLEMS))
+    for problem in given.problems:
         seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
         agents = [curves for seed in seeds for curves in recorded(problem, seed)]
         print(f"\n{PROBLEMS[problem].title}; {sum(map(len, agents))} trials\n")

@@ -7,7 +7,8 @@ OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.shared_prior rank-cut    # e
 
 from __future__ import annotations
 
-import argparse
+import sys
+from functools import partial
 
 import numpy as np
 from scipy.optimize import minimize
@@ -138,13 +139,6 @@ def rank_cut() -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Print the tables of docs/papers/co_kg.md.")
-    parser.add_argument("table", choices=["noise", "agreement", "rank-cut"])
-    asked = parser.parse_args().table
+    tables = {"noise": partial(noise, 12), "agreement": partial(agreement, 200), "rank-cut": rank_cut}
     with single_thread():
-        if asked == "noise":
-            noise(12)
-        elif asked == "agreement":
-            agreement(200)
-        else:
-            rank_cut()
+        tables[sys.argv[1]]()

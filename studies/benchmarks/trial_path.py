@@ -7,8 +7,6 @@ The engine is "inline", with 20 agents; only the rounds after the tenth are coun
 
 from __future__ import annotations
 
-import argparse
-import logging
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -16,6 +14,8 @@ from types import FrameType
 from typing import Any
 
 from fbo_flower import Float, SearchSpace
+from studies.benchmarks.bench import say
+from studies.report import head
 from studies.runs import run
 
 AGENTS, STEADY, LAST = 20, 10, 14
@@ -71,16 +71,11 @@ def trace(name: str) -> Path:
 
 def main() -> None:
     """Print a table, and with --all every function with its calls per trial."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("algorithms", nargs="*", default=["random", "fts"])
-    parser.add_argument("--all", action="store_true", help="list every function, the most called first")
-    given = parser.parse_args()
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-    print("| algorithm | files | functions | calls | depth |\n|---|---:|---:|---:|---:|")
-    for name in given.algorithms:
+    print(head(["algorithm", "files", "functions", "calls", "depth"]))
+    for name in [word for word in sys.argv[1:] if word != "--all"] or ["random", "fts"]:
         path = trace(name)
-        print(f"| {name} | {' | '.join(f'{number:.0f}' for number in path.per_trial().values())} |")
-        if given.all:
+        say(name, *(f"{number:.0f}" for number in path.per_trial().values()))
+        if "--all" in sys.argv:
             for (file, function, _), calls in path.calls.most_common():
                 number = calls / (AGENTS * (LAST - STEADY))
                 print(f"{number:8.2f} {file.split('/fbo_flower/')[1]} {function}")

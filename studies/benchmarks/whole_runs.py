@@ -5,12 +5,13 @@
 Every measurement (a cell) runs in a new process (`round_cell.py`); its result is a JSON file in `OUT/cells`,
 and a cell with a result is not measured again. Then pytest-benchmark measures the functions (`test_steps.py`,
 `test_peers.py`), and `page.py` writes the results into `docs/results/benchmarks.md`. A cell that takes longer
-than the limit is stopped and reported as such. `--long` adds 20 rounds of 10000 agents and stops nothing.
+than the limit (seconds) is stopped and reported as such. `--quick` takes small numbers, about a minute, and
+writes no page; `--long` adds 20 rounds of 10000 agents, 25 minutes, and stops nothing; `--no-functions`
+measures whole runs alone.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -21,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from fbo_flower.algorithms import ALGORITHMS
+from studies.benchmarks.bench import ROOT, options
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 COUNTS = (100, 1000, 5000, 10_000)
 SLEEPS = ((0.001, 2000), (0.1, 100), (2.0, 8))  # seconds of an evaluation, number of agents
 PRIOR = 20  # observations that an agent of FTS holds
@@ -120,13 +121,7 @@ def functions(out: Path, quick: bool) -> None:
 
 def main() -> None:
     """Make the missing measurements, then write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small numbers, about a minute; no page")
-    parser.add_argument("--long", action="store_true", help="the largest runs as well: about 25 minutes more")
-    parser.add_argument("--out", type=Path, default=None)
-    parser.add_argument("--limit", type=float, default=150.0, help="seconds of one cell")
-    parser.add_argument("--no-functions", action="store_true", help="whole runs alone")
-    given = parser.parse_args()
+    given = options(__doc__, quick=False, long=False, out=None, limit=150.0, no_functions=False)
     out = given.out or ROOT / "runs" / ("benchmarks-quick" if given.quick else "benchmarks")
     (out / "cells").mkdir(parents=True, exist_ok=True)
     for cell in cells(given.quick, given.long):

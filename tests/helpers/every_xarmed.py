@@ -1,20 +1,12 @@
 """What is true of every X-armed function, see `every_problem`: tests to import with `*`."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
-from every_problem import OURS
+from every_problem import OURS, Context
 
 from fbo_flower.simulation.problems import PROBLEMS, XArmed
 
 ALL = [PROBLEMS[name] for name in OURS if issubclass(PROBLEMS[name], XArmed)]
-
-
-@dataclass
-class Context:
-    partition: int
-    rng: np.random.Generator
 
 
 @pytest.mark.parametrize("problem_class", ALL)

@@ -32,24 +32,23 @@ def texts(figure: Figure) -> list[Text]:
     return [text for text in shown if id(text) not in hidden]
 
 
-def clipped(figure: Figure) -> list[str]:
-    """Return the texts that leave the figure's bounds."""
-    width, height = figure.bbox.width, figure.bbox.height
-    bounds = Bbox.from_extents(-_TOLERANCE, -_TOLERANCE, width + _TOLERANCE, height + _TOLERANCE)
-    boxes = [(text.get_text(), Text.get_window_extent(text)) for text in texts(figure)]  # no arrows
-    return [
-        text
+def unreadable(figure: Figure, *, covered: bool = True) -> list[tuple[str, ...]]:
+    """Return the texts that leave the figure's bounds, and the pairs of texts that cover each other.
+
+    Parameters
+    ----------
+    covered : whether pairs count; only upright ones do, because the boxes of slanted texts are too large
+    """
+    bounds = Bbox.from_extents(0, 0, figure.bbox.width, figure.bbox.height).padded(_TOLERANCE)
+    boxes = [(text, Text.get_window_extent(text)) for text in texts(figure)]  # without arrows
+    outside = [
+        (text.get_text(),)
         for text, box in boxes
-        if box.x0 < bounds.x0 or box.y0 < bounds.y0 or box.x1 > bounds.x1 or box.y1 > bounds.y1
+        if not (bounds.x0 <= box.x0 <= box.x1 <= bounds.x1 and bounds.y0 <= box.y0 <= box.y1 <= bounds.y1)
     ]
-
-
-def overlapping(figure: Figure) -> list[tuple[str, str]]:
-    """Return the pairs of upright texts that cover each other; the boxes of slanted ones are too large."""
-    upright = [text for text in texts(figure) if text.get_rotation() % 90 == 0]
-    boxes = [(text.get_text(), Text.get_window_extent(text)) for text in upright]
-    return [
+    upright = [(text.get_text(), box) for text, box in boxes if covered and text.get_rotation() % 90 == 0]
+    return outside + [
         (one, other)
-        for (one, a), (other, b) in combinations(boxes, 2)
+        for (one, a), (other, b) in combinations(upright, 2)
         if min(a.x1, b.x1) - max(a.x0, b.x0) > _TOLERANCE and min(a.y1, b.y1) - max(a.y0, b.y0) > _TOLERANCE
     ]

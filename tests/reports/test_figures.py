@@ -15,17 +15,23 @@ from fbo_flower.algorithms.registry import BUILT_IN
 from fbo_flower.cli.main import run
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.axes import spread
-from fbo_flower.reports.figures import best_by_time, draw, figure, study_title, traffic_figure
+from fbo_flower.reports.curves import best_by_time
+from fbo_flower.reports.figures import draw, figure, study_title, traffic_figure
 from fbo_flower.reports.importance import most_important, study_axes, study_importance
 from fbo_flower.reports.pictures import algorithm_style
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.study import Study
 
 pytest.importorskip("matplotlib")
-from figure_text import clipped, overlapping, texts  # needs matplotlib
+from figure_text import texts, unreadable  # needs matplotlib
 from made_study import changed, made_study
 
 NAN = math.nan
+
+
+@pytest.fixture(autouse=True)
+def _few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fbo_flower.reports.importance._NUM_TREES", 8)  # test_importance has them all
 
 
 def a_study(
@@ -289,8 +295,7 @@ def test_no_text_is_clipped_or_covered(name: str) -> None:
     study = STUDIES[name]()
     drawings = [figure(study)] + ([traffic_figure(study)] if len(study.rounds) else [])
     for drawing in drawings:
-        assert clipped(drawing) == []
-        assert overlapping(drawing) == []
+        assert unreadable(drawing) == []
 
 
 def test_a_picture_has_the_size_of_the_figure_whatever_the_names_in_it(tmp_path: Path) -> None:

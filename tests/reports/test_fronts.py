@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from figure_text import clipped, overlapping
+from figure_text import unreadable
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.reports.figures import figure
@@ -69,7 +69,7 @@ def test_the_picture_has_few_or_many_agents_and_no_text_is_clipped(number: int) 
     assert (f"all 12 agents; {len(none)} without any" in titles) == (number == 12)
     shown, which = agents_shown(study)
     assert (none[0] in shown, bool(which)) == (True, number > 6)
-    assert clipped(drawing) == overlapping(drawing) == []
+    assert unreadable(drawing) == []
 
 
 def test_the_page_shows_the_outputs_of_each_agent_and_of_each_dot() -> None:

@@ -8,6 +8,7 @@ import html
 import json
 import math
 import re
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from fbo_flower.cli.main import run
 from fbo_flower.reports.page import MAX_AGENTS, html_page
 from fbo_flower.simulation import simulate
 from fbo_flower.space import Categorical, Float, SearchSpace
+from fbo_flower.study import Study
 
+pytestmark = pytest.mark.usefixtures("_few_trees")
 EVIL = '<script>alert("x")</script>'
 VOID = {"meta", "br", "input"}
 
@@ -54,6 +57,18 @@ class Checker(HTMLParser):
         )
 
 
+@pytest.fixture
+def _few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fbo_flower.reports.importance._NUM_TREES", 8)  # test_importance has them all
+
+
+@cache
+def three_sites() -> tuple[Study, str]:
+    """Return a study of three agents with names, and its page."""
+    study = a_study(3, 12, name="site {}")
+    return study, html_page(study)
+
+
 def test_the_page_is_whole_and_asks_for_nothing() -> None:
     page = html_page(a_study(5, 12, algorithms=("fts", "ts")))
     checked = Checker(page)
@@ -80,7 +95,7 @@ def data_of(page: str) -> dict[str, Any]:
 
 
 def test_each_agent_has_a_line_and_of_many_a_hidden_one_beside_the_bands() -> None:
-    few, many = (html_page(a_study(number, 4)) for number in (100, 101))
+    few, many = (html_page(a_study(number, 2)) for number in (100, 101))
     for page, kind, number in ((few, "agent", 100), (many, "many", 101)):
         checked = Checker(page)
         assert checked.count("g", kind) == number
@@ -92,7 +107,7 @@ def test_each_agent_has_a_line_and_of_many_a_hidden_one_beside_the_bands() -> No
 
 
 def test_few_agents_are_named_beside_their_lines_and_have_one_colour_in_all_pictures() -> None:
-    page = html_page(a_study(3, 12, name="site {}"))
+    page = three_sites()[1]
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", page)
     assert {"site 0", "site 1", "site 2", "fts"} <= set(texts)
     swatches = re.findall(r"<i style=.background:(var\(--x\w+\)).></i> (site \d)</label>", page)
@@ -105,17 +120,16 @@ def test_few_agents_are_named_beside_their_lines_and_have_one_colour_in_all_pict
 
 
 def test_every_dot_has_the_value_and_the_configuration_of_its_trial() -> None:
-    study = a_study(2, 12)
-    page = html_page(study)
+    study, page = three_sites()
     notes, slices = data_of(page)["notes"], page.partition('id="slices"')[2].partition("<section")[0]
     groups = re.findall(r'<g data-n="([\d ]+)"[^>]*>(.*?)</g></g>', slices)
-    assert len(groups) == 3 * 2 * 2  # parameters, agents, trials and best
+    assert len(groups) == 3 * 3 * 2  # parameters, agents, trials and best
     for numbers, inside in groups:
         assert inside.count("<use ") == len(numbers.split())
     expected = {f"{row['agent']}, trial {row['trial']}: {row['value']:.6g}": row for row in study.trials}
     for agent, head, config in notes:
         owner, _, value = head.partition(", ")
-        assert owner == str(agent)
+        assert owner == f"site {agent}"
         row = expected.get(head)
         if row is None:
             assert value == f"best: {study.best[owner]['value']:.6g}"
@@ -124,16 +138,16 @@ def test_every_dot_has_the_value_and_the_configuration_of_its_trial() -> None:
         assert shown["kind"] == row["config"]["kind"]
         assert shown["depth"] == str(row["config"]["depth"])
         assert float(shown["lr"]) == pytest.approx(row["config"]["lr"], rel=1e-3)
-    assert len(notes) == len(expected) + 2
+    assert len(notes) == len(expected) + 3
 
 
 def test_a_large_page_stays_below_a_megabyte_and_says_what_it_leaves_out() -> None:
-    page = html_page(a_study(MAX_AGENTS + 10, 50))
+    page = html_page(a_study(MAX_AGENTS + 10, 40))
     assert len(page.encode()) < 1_000_000
     assert f"The best {MAX_AGENTS} of {MAX_AGENTS + 10} agents" in page
     assert re.search(r"At most 1,\d\d\d evaluations of an algorithm are drawn, evenly chosen", page)
     assert "Lines have" not in page
-    assert "Lines have 333 of 400 points" in html_page(a_study(30, 400))
+    assert "Lines have 333 of 400 points" in html_page(a_study(30, 400, SearchSpace({"x": Float(0, 1)})))
 
 
 def test_the_page_of_selected_models_has_fronts_with_the_losses_of_every_dot() -> None:
@@ -166,15 +180,18 @@ def test_texts_of_agents_and_users_are_escaped_everywhere() -> None:
     assert "\x1b" not in page
     assert html.escape(EVIL) in page
     assert any(EVIL in head for _, head, _ in data_of(page)["notes"])
-    for number in (1, 2, 9):
+    for number in (1, 9):
         Checker(html_page(a_study(number, 2, space, name=f"%20 \x1b[31m\n\t\ud800\u202e&'{EVIL}{{}}")))
     assert "agents with most failures" in page
 
 
 @pytest.mark.parametrize("minimize", [False, True])
 def test_a_best_configuration_can_be_copied_as_it_is(minimize: bool) -> None:
-    study = a_study(4, 10, minimize=minimize)
-    codes = re.findall(r'class="copy"><code>(.*?)</code>', html_page(study))
+    study, page = three_sites()
+    if minimize:
+        study = a_study(3, 3, minimize=True)
+        page = html_page(study)
+    codes = re.findall(r'class="copy"><code>(.*?)</code>', page)
     best = sorted(study.best.values(), key=lambda found: found["value"], reverse=not minimize)
     assert [json.loads(html.unescape(code)) for code in codes] == [found["config"] for found in best]
 
@@ -208,7 +225,7 @@ def test_the_page_of_a_run_with_privacy_says_what_it_cost() -> None:
 def test_the_command_writes_the_page_and_a_new_study_removes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a_study(3, 5).save(tmp_path / "s")
+    a_study(1, 2).save(tmp_path / "s")
     assert run(["report", str(tmp_path / "s"), "--html"]) == 0
     page = tmp_path / "s" / "report.html"
     assert f"Page: {page}" in capsys.readouterr().out

@@ -3,7 +3,7 @@
 import moocore
 import numpy as np
 import pytest
-from figure_text import clipped
+from figure_text import unreadable
 from made_study import made_study
 
 from fbo_flower.cli.main import run
@@ -89,7 +89,7 @@ def test_figure_has_a_front_the_kept_back_losses_and_win_matrices_for_several(tm
     drawn = figure(several)
     assert len(drawn.axes) == 4
     assert [t.get_text() for t in drawn.axes[2].texts] == ["1.00", "0.00"]
-    assert clipped(drawn) == []
+    assert unreadable(drawn, covered=False) == []
     assert draw(several, tmp_path / "front.png") == ""
     assert (tmp_path / "front.png").stat().st_size > 10_000
     with pytest.raises(ConfigError, match="judged"):

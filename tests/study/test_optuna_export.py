@@ -15,6 +15,7 @@ from fbo_flower.cli.main import run
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Start, simulate
 from fbo_flower.study import Study
+from fbo_flower.study.optuna import open_storage
 from fbo_flower.trackers import OptunaTracker
 
 optuna = pytest.importorskip("optuna", reason="needs fbo-flower[optuna]")
@@ -26,8 +27,11 @@ def study() -> Study:
     return tune([])
 
 
-def load(storage: str, name: str) -> optuna.Study:
-    return optuna.load_study(study_name=name, storage=storage)
+def load(storage: object, name: str | None = None) -> list[optuna.Study]:
+    """Return the studies of a storage, or the one of this name."""
+    opened = open_storage(storage)
+    found = optuna.get_all_study_names(opened) if name is None else [name]
+    return [optuna.load_study(study_name=one, storage=opened) for one in found]
 
 
 def names(studies: list[optuna.Study]) -> list[str]:
@@ -36,10 +40,10 @@ def names(studies: list[optuna.Study]) -> list[str]:
 
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_each_agent_has_a_study_with_its_trials(study: Study, tmp_path: Path, in_memory: bool) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
-    returned = study.to_optuna(None if in_memory else url)
+    file = tmp_path / "study.log"  # quicker than a database
+    returned = study.to_optuna(None if in_memory else file)
     assert names(returned) == ["by chance: 0", "by chance: 1", "by chance: 2"]
-    stored = returned if in_memory else [load(url, name) for name in optuna.get_all_study_names(url)]
+    stored = returned if in_memory else load(file)
     for agent, written in zip("012", stored, strict=True):
         rows = study.trials.where(agent=agent)
         assert written.direction.name == "MAXIMIZE"
@@ -83,13 +87,14 @@ def test_a_study_comes_back_as_it_was_and_nothing_is_written_twice(
 def test_another_run_with_the_same_label_and_somebody_elses_study_are_left_alone(
     study: Study, tmp_path: Path
 ) -> None:
-    study.to_optuna(tmp_path / "study.db")
-    assert names(tune([], num_rounds=1).to_optuna(tmp_path / "study.db"))[0] == "by chance (2): 0"
-    assert names(study.to_optuna(tmp_path / "study.db"))[0] == "by chance: 0"
-    url = f"sqlite:///{tmp_path}/other.db"
-    optuna.create_study(storage=url, study_name="by chance: 1")
-    assert names(study.to_optuna(url)) == ["by chance: 0", "by chance (2): 1", "by chance (2): 2"]
-    assert load(url, "by chance: 1").trials == []
+    file = tmp_path / "study.log"
+    study.to_optuna(file)
+    assert names(tune([], num_rounds=1).to_optuna(file))[0] == "by chance (2): 0"
+    assert names(study.to_optuna(file))[0] == "by chance: 0"
+    other = tmp_path / "other.log"
+    optuna.create_study(storage=open_storage(other), study_name="by chance: 1")
+    assert names(study.to_optuna(other)) == ["by chance: 0", "by chance (2): 1", "by chance (2): 2"]
+    assert load(other, "by chance: 1")[0].trials == []
 
 
 def test_a_loss_is_minimised_in_optuna_and_back(tmp_path: Path) -> None:
@@ -102,21 +107,19 @@ def test_a_loss_is_minimised_in_optuna_and_back(tmp_path: Path) -> None:
         minimize=True,
         engine="inline",
     )
-    (name, _) = names(study.to_optuna(tmp_path / "study.db"))
-    assert name == "fed-ei: north"
-    written = load(f"sqlite:///{tmp_path}/study.db", name)
+    written, _ = study.to_optuna(tmp_path / "study.log")
+    assert written.study_name == "fed-ei: north"
     assert written.direction.name == "MINIMIZE"
     assert written.best_value == study.best["north"]["value"]
-    back = Study.from_optuna(tmp_path / "study.db")
+    back = Study.from_optuna(tmp_path / "study.log")
     assert back.best == study.best
     assert SearchSpace.from_json(back.run("fed-ei")["space"]) == space
 
 
-def own_optuna_study(storage: str) -> optuna.Study:
+def own_optuna_study(file: Path) -> optuna.Study:
     """Return a study that a user of Optuna made before, with a wider range of n."""
-    study = optuna.create_study(
-        storage=storage, study_name="before", sampler=optuna.samplers.RandomSampler(1)
-    )
+    sampler = optuna.samplers.RandomSampler(1)
+    study = optuna.create_study(storage=open_storage(file), study_name="before", sampler=sampler)
 
     def objective(trial: optuna.Trial) -> float:
         n = trial.suggest_int("n", 1, 8)
@@ -131,11 +134,11 @@ def own_optuna_study(storage: str) -> optuna.Study:
 
 
 def test_an_agent_begins_with_what_it_found_with_optuna(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/own.db"
-    own = own_optuna_study(url)
+    file = tmp_path / "own.log"
+    own = own_optuna_study(file)
     space = SearchSpace({"x": Float(0, 1), "n": Int(1, 4)})
     with pytest.warns(UserWarning, match=r"of 11 trials are not in the search space"):
-        before = Study.from_optuna(url, "before", agent="0", space=space)
+        before = Study.from_optuna(file, "before", agent="0", space=space)
     inside = [trial for trial in own.trials if trial.state is TrialState.COMPLETE and trial.params["n"] <= 4]
     assert 1 < len(inside) < 11
     prior = before.observations(space)
@@ -155,12 +158,12 @@ def test_an_agent_begins_with_what_it_found_with_optuna(tmp_path: Path) -> None:
     assert study.settings["runs"][0]["prior_trials"] == {"0": len(inside)}
 
 
-def test_a_study_without_its_space_needs_one(study: Study, tmp_path: Path) -> None:
+def test_a_study_without_its_space_needs_one(study: Study) -> None:
     run_of = {name: value for name, value in study.settings["runs"][0].items() if name != "space"}
     bare = Study({**study.settings, "runs": [run_of]}, study.trials, study.rounds)
     with pytest.raises(ConfigError, match="pass space="):
-        bare.to_optuna(tmp_path / "study.db")
-    assert bare.to_optuna(tmp_path / "study.db", space=SPACE)
+        bare.to_optuna()
+    assert bare.to_optuna(space=SPACE)
 
 
 @pytest.mark.parametrize(
@@ -185,19 +188,17 @@ def test_a_study_that_cannot_be_read_is_refused_and_the_error_names_what_is_ther
         Study.from_optuna(tmp_path / "study.log", "mine")
     with pytest.raises(ConfigError, match=r"none\.db: expected an Optuna study, found none"):
         Study.from_optuna(tmp_path / "none.db")
-
-
-def test_objectives_without_names_are_refused(tmp_path: Path) -> None:
-    optuna.create_study(storage=f"sqlite:///{tmp_path}/two.db", directions=["minimize", "maximize"])
+    two = open_storage(tmp_path / "two.log")
+    optuna.create_study(storage=two, directions=["minimize", "maximize"])
     with pytest.raises(ConfigError, match="expected names of its 2 objectives, found none"):
-        Study.from_optuna(tmp_path / "two.db")
+        Study.from_optuna(two)
 
 
 @pytest.mark.parametrize("directions", [["minimize", "maximize"], ["minimize"]])
 def test_an_agent_begins_with_the_outputs_that_it_found_with_optuna(
     directions: list[str], tmp_path: Path
 ) -> None:
-    url, space = f"sqlite:///{tmp_path}/own.db", SearchSpace({"x": Float(0, 1)})
+    url, space = open_storage(tmp_path / "own.log"), SearchSpace({"x": Float(0, 1)})
     names = ["loss", "size"][: len(directions)]
     sampler = optuna.samplers.RandomSampler(seed=1)
     own = optuna.create_study(storage=url, study_name="own", directions=directions, sampler=sampler)
@@ -271,12 +272,10 @@ def test_a_trial_that_was_stopped_early_is_pruned_in_optuna_and_back(tmp_path: P
     stopped = np.isfinite(study.trials["stopped_at"])
     assert stopped.any()
     assert sum(len(values) for _, values in study.observations(space).values()) == (~stopped).sum()
-    url = f"sqlite:///{tmp_path}/study.db"
-    study.to_optuna(url, one_study=True)
-    (name,) = optuna.get_all_study_names(url)
-    written = [trial for trial in load(url, name).trials if trial.state is TrialState.PRUNED]
+    (kept,) = study.to_optuna(tmp_path / "study.log", one_study=True)
+    written = [trial for trial in kept.trials if trial.state is TrialState.PRUNED]
     assert sorted(trial.value for trial in written) == sorted(study.trials["value"][stopped].tolist())
-    again = Study.from_optuna(url, name)
+    again = Study.from_optuna(tmp_path / "study.log")
     for column in ("value", "stopped_at"):
         np.testing.assert_array_equal(again.trials[column], study.trials[column])
 
@@ -291,13 +290,12 @@ def test_several_objectives_and_limits_are_directions_and_constraints(
 ) -> None:
     limits = {"milliseconds": 15.0} | ({} if "size" in objectives else {"size": 1.0})
     goals: dict[str, Any] = {"objectives": objectives, "limits": limits}
-    url, space = f"sqlite:///{tmp_path}/tracked.db", SearchSpace({"x": Float(0, 1)})
+    file, space = tmp_path / "tracked.log", SearchSpace({"x": Float(0, 1)})
     study = simulate(
         measured, space, {"a": 0.7, "b": 0.3}, "random", 6,
-        engine="inline", callbacks=[OptunaTracker(url)], **goals,
+        engine="inline", callbacks=[OptunaTracker(file)], **goals,
     )  # fmt: skip
-    tracked = [load(url, name) for name in optuna.get_all_study_names(url)]
-    for written in (*study.to_optuna(), *tracked):
+    for written in (*study.to_optuna(), *load(file)):
         rows = list(study.trials.where(agent=written.user_attrs["agent"]))
         assert [way.name.lower()[:3] for way in written.directions] == list(objectives.values())
         for row, trial in zip(rows, written.trials, strict=True):
@@ -310,7 +308,7 @@ def test_several_objectives_and_limits_are_directions_and_constraints(
         if len(objectives) > 1:
             assert written.metric_names == list(objectives)
     if len(objectives) > 1:
-        back = Study.from_optuna(url)
+        back = Study.from_optuna(file)
         for name in ("outputs", "feasible", "value"):
             assert back.trials[name].tolist() == study.trials[name].tolist()
         assert back.front("a").hypervolume == study.front("a").hypervolume

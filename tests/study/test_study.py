@@ -74,6 +74,13 @@ def test_the_best_of_each_agent_is_its_first_best_trial_and_the_best_of_all_is_d
     assert (study.best_value, study.best_config) == (0.5, {"C": 2.0, "kernel": "1"})
     tied = a_study([trial("1", 1, 0.5, C=2), trial("1", 0, 0.5, C=1), trial("2", 0, NAN)])
     assert tied.best == {"1": {"config": {"C": 1}, "value": 0.5, "algorithm": "ts"}}
+    runs = [{"algorithm": name} for name in ("ts", "fts")]
+    both = made_study(runs, trials=[trial("1", 0, 0.5, "fts", C=2), trial("1", 0, 0.5, C=1)])
+    assert both.best == tied.best, "of equal ones that of the first run"
+    losses = Study(
+        {**study.settings, "runs": [{"algorithm": "ts", "minimize": True}]}, study.trials, study.rounds
+    )
+    assert (losses.best_value, losses.best_config) == (0.1, {"C": 1.0, "kernel": "rbf"})
     with pytest.raises(ConfigError, match="best: expected an agent that has disclosed a finite value"):
         changed(study, trials=[]).best_config  # noqa: B018
     pytest.importorskip("matplotlib", reason="needs the extra simulation")
@@ -138,10 +145,12 @@ def test_merged_studies_come_apart_again_and_two_runs_of_one_algorithm_need_two_
     study: Study, tmp_path: Path
 ) -> None:
     other = a_study([trial("2", 0, 0.75, "fts", C=1.0)], algorithm="fts")
+    other.settings.update(created="2026-01-02T00:00:00+00:00", versions={"numpy": "3"})
     merged = Study.merge([study, other], name="both")
     assert merged.algorithms == ["ts", "fts"]
-    assert merged.settings["name"] == "both"
-    assert merged.only("ts") == Study({**study.settings, "name": "both"}, study.trials, study.rounds)
+    told = {"name": "both", "created": "2026-01-02T00:00:00+00:00"}
+    assert merged.only("ts") == Study({**study.settings, **told}, study.trials, study.rounds)
+    assert [run.get("versions") for run in merged.settings["runs"]] == [None, {"numpy": "3"}]
     assert merged.only("fts").trials == other.trials
     assert merged.best["2"]["algorithm"] == "fts"
     assert merged.only("ts").best["2"]["value"] == 0.5

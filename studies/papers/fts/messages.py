@@ -105,12 +105,7 @@ def counts(num_fields: int) -> tuple[int, ...]:
 
 def jobs(directory: Path, size: Size, start: int) -> dict[str, list[Job]]:
     """Return the jobs of one start, by stage."""
-    common = {
-        "directory": str(directory),
-        "num_iterations": size.num_iterations,
-        "num_fields": size.num_fields,
-    }
-    targets = {"num_targets": size.num_targets}
+    common, targets = size.common(directory), {"num_targets": size.num_targets}
     return {
         "prior": [job(observe, SCALE, start, num_fields=size.num_fields)],
         "runs": [
@@ -129,12 +124,7 @@ def jobs(directory: Path, size: Size, start: int) -> dict[str, list[Job]]:
 
 def all_targets(directory: Path, size: Size, start: int) -> list[Job]:
     """Return the jobs of one start with every field as a target."""
-    common = {
-        "directory": str(directory),
-        "num_iterations": size.num_iterations,
-        "num_fields": size.num_fields,
-    }
-    return [job(run_all, v, start, **common) for v in VARIANTS]
+    return [job(run_all, v, start, **size.common(directory)) for v in VARIANTS]
 
 
 # -- jobs --------------------------------------------------------------------------------------
@@ -157,10 +147,8 @@ def run_targets(
 ) -> Arrays:
     """Run one variant with the first fields as targets, one after the other."""
     known = held(directory, SCALE, start, num_fields)
-    chosen = {t: {"num_features": num_features, "targets": (str(t),)} for t in range(num_targets)}
-    return _stacked(
-        [_study(VARIANTS[variant], o, start, num_iterations, num_fields, known, t) for t, o in chosen.items()]
-    )
+    each = [{"num_features": num_features, "targets": (str(t),)} for t in range(num_targets)]
+    return _stacked(variant, each, start, num_iterations, num_fields, known)
 
 
 def run_all(variant: str, start: int, directory: str, num_iterations: int, num_fields: int) -> Arrays:
@@ -174,10 +162,7 @@ def run_growing(
     """Run a target without observations among others that hold 50 observations and continue to tune."""
     known = held(directory, SCALE, start, num_fields)
     options = {"communication": "every-round", "num_features": ALL_TARGETS}
-    return _stacked([
-        _study(VARIANTS[variant], options, start, num_iterations, num_fields, known, target)
-        for target in range(num_targets)
-    ])  # fmt: skip
+    return _stacked(variant, [options] * num_targets, start, num_iterations, num_fields, known)
 
 
 def run_few(
@@ -186,10 +171,22 @@ def run_few(
     """Run field 1 as the target among `count` other fields."""
     known = held(directory, SCALE, start, num_fields)
     options = {"num_features": ALL_TARGETS, "targets": ("0",)}
-    return _stacked([_study(VARIANTS[variant], options, start, num_iterations, count + 1, known, 0)])
+    return _stacked(variant, [options], start, num_iterations, count + 1, known)
 
 
-def _stacked(found: Sequence[tuple[Array, Array, Array]]) -> Arrays:
+def _stacked(
+    variant: str,
+    each: Sequence[Mapping[str, Any]],
+    start: int,
+    num_iterations: int,
+    num_fields: int,
+    known: Mapping[str, tuple[Array, Array]],
+) -> Arrays:
+    """Return the results of studies with the fields 0, 1, ... as targets, with options for each."""
+    found = [
+        _study(VARIANTS[variant], options, start, num_iterations, num_fields, known, target)
+        for target, options in enumerate(each)
+    ]
     curves, seconds, floats = (np.array(part) for part in zip(*found, strict=True))
     return {"curves": curves, "seconds": seconds, "floats": floats}
 

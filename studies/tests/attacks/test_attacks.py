@@ -11,12 +11,12 @@ import pytest
 
 from fbo_flower.algorithms.registry import BUILT_IN
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.surrogates import rff
 from studies import __main__ as cli
 from studies.attacks import ATTACKS, AttackResult, co_kg, equivocation, find
 from studies.attacks.noise import central_noise
 from studies.attacks.posterior import observed_points, observed_values
+from studies.attacks.records import rms
 from studies.peers.record import RECORDS
 
 
@@ -32,21 +32,18 @@ def test_fts_betrays_points_of_foreign_rounds_and_values_nearly() -> None:
     points = found["FTS: points of foreign rounds"]
     assert points.error < 0.5 * points.guess
     # local noise hides them: no better than somebody who guesses
-    for secret in ("values there, from the next weights", "the same, mean over all later weights"):
-        hidden = found[f"DP-FTS, local noise: {secret}"]
-        assert hidden.error > 0.9 * hidden.guess
-
+    hidden = {f"DP-FTS, local noise: {secret}": 0.9 for secret in (
+        "values there, from the next weights", "the same, mean over all later weights",
+    )}  # fmt: skip
     local = "DP-FTS, local noise {}: the message, from {}".format
     multipliers, features = "two noise multipliers", "a request with frequencies 0"
+    sums = "DP-FTS, central noise, strategy {}: sums before noise, from the study's files".format
     assert found[local("from a seeded generator in floating point (control)", multipliers)].error < 1e-12
     assert found[local("from the seed of a simulated agent", features)].error < 1e-12
-    for request in (multipliers, features):
-        hidden = found[local("from the device", request)]
-        assert hidden.error > 5 * hidden.guess
-    sums = "DP-FTS, central noise, strategy {}: sums before noise, from the study's files".format
     assert found[sums("with a seed")].error < 1e-9
-    hidden = found[sums("without a seed")]
-    assert hidden.error > 1.1 * hidden.guess
+    hidden |= {local("from the device", request): 5 for request in (multipliers, features)}
+    for secret, least in (hidden | {sums("without a seed"): 1.1}).items():
+        assert found[secret].error > least * found[secret].guess, secret
 
 
 @pytest.mark.parametrize(("server_seed", "knows"), [(3, True), (None, False)])
@@ -164,7 +161,7 @@ def test_the_command_shows_all_attacks_under_both_rules() -> None:
 
 
 def test_designs_tell_the_points_that_are_evaluated_and_where_the_best_one_is() -> None:
-    found = {result.secret: result for result in find("consensus").run(0)}
+    found = findings("consensus")
     points = found["Consensus: the points it evaluates, from the designs that are exchanged"]
     assert points.error < 1e-9
     assert points.count >= 30
@@ -181,10 +178,6 @@ def test_ranks_tell_where_the_best_point_is() -> None:
 
 
 watch = cache(co_kg.watch)  # several tests look at one run
-
-
-def rms(error: Array) -> float:
-    return float(np.sqrt(np.mean(error**2)))
 
 
 @pytest.mark.parametrize("central", ["barycenter", "product"])

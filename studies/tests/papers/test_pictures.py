@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-from figure_text import clipped, overlapping  # needs matplotlib
+from figure_text import unreadable  # needs matplotlib
 
 from studies.papers import families_report
 from studies.papers.co_kg import report as co_kg_draw
@@ -59,8 +59,7 @@ def test_families_are_drawn_as_gains_in_two_columns_and_twins_share_a_line(drawn
     gain = panels["problem 0"]["ts"] - panels["problem 0"]["ei"]
     np.testing.assert_allclose(np.asarray(left.lines[1].get_ydata()), gain.mean(axis=0))
     assert len(left.collections) == 9  # bands
-    assert clipped(figure) == []
-    assert overlapping(figure) == []
+    assert unreadable(figure) == []
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -81,8 +80,7 @@ def test_problems_in_more_dimensions_have_a_panel_each(drawn: Drawn) -> None:
     ]
     lines = figure.axes[0].lines[1:]
     assert len({line.get_color() for line in lines}) == len(lines)
-    assert clipped(figure) == []
-    assert overlapping(figure) == []
+    assert unreadable(figure) == []
 
 
 def test_curves_that_differ_on_one_problem_stay_apart() -> None:
@@ -101,7 +99,7 @@ def test_networks_are_drawn_paired_with_no_collaboration(drawn: Drawn) -> None:
     np.testing.assert_allclose(lines["co-kg"], 0.1)
     np.testing.assert_allclose(lines["product"], -0.2)
     assert figure.axes[0].get_yscale() == "linear"
-    assert clipped(figure) == []
+    assert unreadable(figure, covered=False) == []
 
 
 def test_one_framework_that_is_far_away_leaves_the_panel_with_a_note(drawn: Drawn) -> None:
@@ -121,8 +119,7 @@ def test_ticks_of_the_privacy_picture_do_not_collide(drawn: Drawn) -> None:
     epsilons |= {"dp-fts z=1": 25.0, "dp-fts z=2": 9.7, "dp-fts z=4": 4.1, "dp-fts z=8": 1.8}
     epsilons |= {"draws z=1": 9.4, "local z=2": 10.1}
     figure = drawn(private, "draw", curves, epsilons)
-    assert overlapping(figure) == []
-    assert clipped(figure) == []
+    assert unreadable(figure) == []
     low, high = figure.axes[0].get_xlim()
     ticks = [tick for tick in figure.axes[0].get_xticks() if low <= tick <= high]
     assert ticks == [2, 5, 10, 20]
@@ -134,7 +131,7 @@ def test_legends_say_what_the_letters_mean(drawn: Drawn) -> None:
     assert figure.axes[0].get_title(loc="left") == "others differ by 0.02 and hold 40 observations"
     texts = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert texts == ["ts", *(f"fts, {m} features" for m in (30, 50, 100)), "control: random advice"]
-    assert clipped(figure) == []
+    assert unreadable(figure, covered=False) == []
     preferences = drawn(related, "draw_preferences", np.eye(12), np.eye(29))
     assert "probability that the target uses the message" in [ax.get_ylabel() for ax in preferences.axes]
-    assert clipped(preferences) == []
+    assert unreadable(preferences, covered=False) == []

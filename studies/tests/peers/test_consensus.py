@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from contract import FINITE, MIXED, SQUARE, AlgorithmContract, Run, same
+from peer_runs import CUBE, assert_leave_with_trials_only, best_values, same_trials
 
 from fbo_flower.algorithms import ExpectedImprovement
 from fbo_flower.algorithms.records import Federation, Phase, Report
 from fbo_flower.clients.guards import consented
-from fbo_flower.space import Categorical, Float, SearchSpace
+from fbo_flower.space import Categorical
 from studies.peers.consensus import Consensus, Designs
 
 SMALL = {"num_candidates": 64}
-CUBE = SearchSpace({f"x{i}": Float(0, 1) for i in range(4)})
 
 
 class TestContract(AlgorithmContract):
@@ -68,13 +68,7 @@ def test_after_the_transition_each_keeps_its_own_design():
 
 def test_a_single_agent_and_agents_without_a_transition_do_what_ei_does():
     for count, transition in ((1, 20), (3, 0)):
-        runs = [
-            Run.begin(algorithm, num_agents=count).steps(6)
-            for algorithm in (Consensus(transition=transition, **SMALL), ExpectedImprovement(**SMALL))
-        ]
-        one, two = (run.histories() for run in runs)
-        for agent in one:
-            np.testing.assert_array_equal(one[agent].points, two[agent].points)
+        same_trials(Consensus(transition=transition, **SMALL), ExpectedImprovement(**SMALL), count)
 
 
 def test_every_agent_evaluates_the_average_of_the_designs_of_the_last_round():
@@ -110,9 +104,7 @@ def test_only_designs_of_the_last_round_are_averaged():
 def test_without_consent_a_design_stays_and_the_agent_evaluates_its_own():
     algorithm = Consensus(**SMALL)
     report = Report(0, 3, 0, {"design": np.array([0.1, 0.2])})
-    for disclose in ("none", "incumbent"):
-        assert not consented(algorithm, report, disclose).arrays
-    assert set(consented(algorithm, report, "trials").arrays) == {"design"}
+    assert_leave_with_trials_only(algorithm, report, {"design"})
     run = Run.begin(algorithm, num_agents=4).step()
     silent = {e.agent: e.report for e in run.exchanges}
     silent["1"] = consented(algorithm, silent["1"], "none")
@@ -132,23 +124,13 @@ def test_a_late_joiner_begins_with_random_points_and_then_relies_on_the_others()
     np.testing.assert_allclose(second.arrays["design"], np.mean(designs, axis=0), atol=1e-12)
 
 
-def related(seed, spread):
-    """One bowl per agent; the centres are `spread` apart."""
-    common = np.random.default_rng([seed, 99]).random(4)
-
-    def objective(config, context):
-        moved = np.random.default_rng([seed, int(context.agent)]).standard_normal(4)
-        centre = np.clip(common + spread * moved, 0, 1)
-        return -float(((CUBE.encode(config) - centre) ** 2).sum())
-
-    return objective
-
-
 def test_agents_with_one_objective_are_ahead_early_by_averaging():
     # the paper's claim: at first relying on each other speeds up; the same objective is its best case
     def best(algorithm, seed):
-        run = Run.begin(algorithm, num_agents=6, seed=seed, space=CUBE, objective=related(seed, 0.0))
-        return np.mean([history.values.max() for history in run.steps(4).histories().values()])
+        def bowl(config, context):
+            return -float(((CUBE.encode(config) - np.random.default_rng([seed, 99]).random(4)) ** 2).sum())
+
+        return np.mean(best_values(algorithm, 4, num_agents=6, seed=seed, space=CUBE, objective=bowl))
 
     alone, together = (
         np.array([best(a, seed) for seed in range(8)])

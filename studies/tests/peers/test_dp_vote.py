@@ -7,14 +7,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 from contract import FINITE, MIXED, SQUARE, AlgorithmContract, Run
+from peer_runs import finish, study_of
 from scipy.optimize import brentq
 from scipy.stats import kstest, norm
 
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import AgentState, History, Payload, Phase, Task
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.secure import keys
-from fbo_flower.simulation import simulate
 from studies.peers.dp_vote import DPVote, first_places, listed_points, votes
 
 SMALL = {"num_configs": 8, "max_evaluations_per_round": 2, "num_votes": 2, "secure_sums": 0}
@@ -113,21 +112,14 @@ def test_an_operators_account_counts_the_agents_own_noise_alone():
     assert not algorithm.uses_observations(task, SQUARE)
 
 
-def study_of(agents, options):
-    algorithm = make_algorithm("dp-vote", options)
-    return simulate("himmelblau", agents=agents, algorithm=algorithm, seed=1, engine="inline")
-
-
-def finish(run, most=30):
-    while not run.algorithm.finished(run.state) and run.server_round < most:
-        run.step()
-    run.half(Phase.FINISH)
+def voted(run):
+    finish(run).half(Phase.FINISH)
     return run
 
 
 @pytest.mark.parametrize("space", [SQUARE, MIXED, FINITE], ids=["square", "mixed", "finite"])
 def test_without_noise_the_configuration_with_most_votes_wins_and_all_agents_know_it(space):
-    run = finish(Run.begin(DPVote(**(SMALL | {"noise_multiplier": 0.0})), space=space, num_agents=5))
+    run = voted(Run.begin(DPVote(**(SMALL | {"noise_multiplier": 0.0})), space=space, num_agents=5))
     points = listed_points(space, 8, run.state.seed)
     ballots = [votes(agent.agent_state.history, points, 2) for agent in run.agents.values()]
     np.testing.assert_array_equal(run.state.tally, np.sum(ballots, axis=0))
@@ -138,7 +130,7 @@ def test_without_noise_the_configuration_with_most_votes_wins_and_all_agents_kno
 
 
 def test_every_agent_evaluates_the_whole_list_once_and_votes_once():
-    run = finish(Run.begin(DPVote(**SMALL)))
+    run = voted(Run.begin(DPVote(**SMALL)))
     points = listed_points(SQUARE, 8, run.state.seed)
     for log in run.histories().values():
         np.testing.assert_array_equal(log.points, points)
@@ -147,21 +139,21 @@ def test_every_agent_evaluates_the_whole_list_once_and_votes_once():
 
 def test_secure_sums_without_noise_elect_the_same_winner():
     options = {"num_configs": 6, "noise_multiplier": 0.0}
-    clear, secure = (study_of(4, {**options, "secure_sums": k}) for k in (0, 3))
+    clear, secure = (study_of("dp-vote", 4, **options, secure_sums=k) for k in (0, 3))
     one, two = (study.settings["runs"][0]["found"] for study in (clear, secure))
     assert one["shared"] == two["shared"]
     np.testing.assert_allclose(one["votes"], two["votes"], atol=1e-9)
 
 
 def test_the_study_says_what_privacy_was_spent():
-    study = study_of(4, {"num_configs": 6})
+    study = study_of("dp-vote", 4, num_configs=6)
     privacy = study.settings["runs"][0]["privacy"]
     assert privacy["epsilon"] == DPVote().epsilon(1)
     assert (privacy["noise"], privacy["messages"], privacy["sums_made"]) == ("distributed", 1, 1)
 
 
 def test_too_few_agents_for_a_sum_end_without_a_winner():
-    study = study_of(2, {"num_configs": 5})
+    study = study_of("dp-vote", 2, num_configs=5)
     assert "found" not in study.settings["runs"][0]
 
 

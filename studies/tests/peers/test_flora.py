@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from contract import MIXED, SQUARE, AlgorithmContract, Run
-from scipy.optimize import check_grad
+from peer_runs import assert_leave_with_trials_only, assert_slopes, finish, study_of
 
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients.guards import consented
 from fbo_flower.numerics.surrogates.rff import draw_features
-from fbo_flower.simulation import simulate
 from studies.peers.flora import COMBINATIONS, FLoRA, combined, statistics
 
 SMALL = {"num_candidates": 64, "num_features": 20, "secure_sums": 0}
@@ -22,17 +20,6 @@ class TestContract(AlgorithmContract):
 
     def make(self):
         return FLoRA(budget=7, **SMALL)
-
-
-def study_of(agents, options):
-    algorithm = make_algorithm("flora", options)
-    return simulate("himmelblau", agents=agents, algorithm=algorithm, seed=1, engine="inline")
-
-
-def finish(run, most=30):
-    while not run.algorithm.finished(run.state) and run.server_round < most:
-        run.step()
-    return run
 
 
 def test_all_agents_evaluate_one_configuration_as_their_last_trial():
@@ -75,9 +62,7 @@ def test_without_consent_no_surface_leaves_and_without_any_the_study_ends():
     state, tasks = algorithm.ask(run.state, Phase.TRAIN, 3, ["0", "1", "2"], np.random.default_rng(0))
     assert all(task.values == {"share": True} for task in tasks.values())
     reports = {name: run.agents[name].answer(algorithm, task) for name, task in tasks.items()}
-    for disclose in ("none", "incumbent"):
-        assert not consented(algorithm, reports["0"], disclose).arrays
-    assert set(consented(algorithm, reports["0"], "trials").arrays) == {"gram", "moment"}
+    assert_leave_with_trials_only(algorithm, reports["0"], {"gram", "moment"})
     silent = {name: consented(algorithm, report, "none") for name, report in reports.items()}
     state = algorithm.tell(state, Phase.TRAIN, silent)
     state, tasks = algorithm.ask(state, Phase.TRAIN, 4, ["0", "1", "2"], np.random.default_rng(0))
@@ -88,13 +73,13 @@ def test_without_consent_no_surface_leaves_and_without_any_the_study_ends():
 @pytest.mark.parametrize("combine", ["single", "uncertainty"])
 def test_secure_sums_give_the_same_configuration_as_surfaces_in_the_clear(combine):
     options = {"budget": 5, "num_features": 20, "num_candidates": 64, "combine": combine}
-    clear, secure = (study_of(4, {**options, "secure_sums": k}) for k in (0, 3))
+    clear, secure = (study_of("flora", 4, **options, secure_sums=k) for k in (0, 3))
     np.testing.assert_allclose(clear.trials["value"], secure.trials["value"], rtol=1e-4)
     assert len(secure.trials["value"]) == 4 * 5
 
 
 def test_too_few_agents_for_a_sum_end_without_a_shared_configuration():
-    study = study_of(2, {"budget": 4, "num_candidates": 64})
+    study = study_of("flora", 2, budget=4, num_candidates=64)
     assert "found" not in study.settings["runs"][0]
     assert len(study.trials["value"]) == 2 * 3
 
@@ -176,8 +161,4 @@ def test_sums_suffice_for_a_single_model():
 def test_values_and_gradients_agree(combine):
     found = surface(combine)
     np.testing.assert_allclose(found.value_and_gradient(Z)[0], found(Z), atol=1e-4)  # single precision
-    for z in Z:
-        error = check_grad(
-            lambda p: float(found(p[None, :])[0]), lambda p: found.value_and_gradient(p[None, :])[1][0], z
-        )
-        assert error < 1e-3
+    assert_slopes(found, Z, 1e-3)

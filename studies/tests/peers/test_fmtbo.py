@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from contract import MIXED, SQUARE, AlgorithmContract, Run, hills, same
+from peer_runs import assert_slopes, best_values, same_trials
 from scipy.integrate import quad
-from scipy.optimize import check_grad
 from scipy.stats import norm, rankdata, spearmanr
 
 from fbo_flower.algorithms import ExpectedImprovement
@@ -35,13 +35,7 @@ class TestContract(AlgorithmContract):
 
 def test_a_single_agent_and_agents_that_ignore_the_others_do_what_ei_does():
     for count, weight in ((1, 0.5), (3, 0.0)):
-        runs = [
-            Run.begin(algorithm, num_agents=count).steps(6)
-            for algorithm in (FMTBO(global_weight=weight, **SMALL), ExpectedImprovement(num_candidates=64))
-        ]
-        one, two = (run.histories() for run in runs)
-        for agent in one:
-            np.testing.assert_array_equal(one[agent].points, two[agent].points)
+        same_trials(FMTBO(global_weight=weight, **SMALL), ExpectedImprovement(num_candidates=64), count)
 
 
 @pytest.mark.parametrize("space", [SQUARE, MIXED], ids=["square", "mixed"])
@@ -101,9 +95,8 @@ def active_axes(seed):
 def test_the_global_hyperparameters_do_no_harm_to_related_agents():
     # the paper's claim is a gain; in a few seeds of this size we require only that nothing is lost
     def best(algorithm, seed):
-        run = Run.begin(algorithm, num_agents=6, seed=seed, space=LINES, objective=active_axes(seed))
-        values = [-history.values.max() for history in run.steps(7).histories().values()]
-        return np.mean(np.log(values))
+        given = {"num_agents": 6, "seed": seed, "space": LINES, "objective": active_axes(seed)}
+        return np.mean(np.log(np.negative(best_values(algorithm, 7, **given))))
 
     shared = np.array([best(FMTBO(**SMALL), seed) for seed in range(3)])
     alone = np.array([best(ExpectedImprovement(num_candidates=64), seed) for seed in range(3)])
@@ -181,11 +174,7 @@ def test_the_gradient_is_that_of_the_value():
     found = LogMixtureImprovement(BOTH, [0.25, 0.75], 0.4)
     values, _ = found.value_and_gradient(Z)
     np.testing.assert_allclose(values, found(Z), rtol=1e-9)
-    for z in Z:
-        error = check_grad(
-            lambda p: float(found(p[None, :])[0]), lambda p: found.value_and_gradient(p[None, :])[1][0], z
-        )
-        assert error < 1e-4
+    assert_slopes(found, Z, 1e-4)
 
 
 def test_a_mixture_of_equal_processes_is_that_process():

@@ -7,15 +7,13 @@ from collections import Counter
 import numpy as np
 import pytest
 from contract import AlgorithmContract, Run
+from peer_runs import CUBE, assert_leave_with_trials_only, best_values
 from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import ExpectedImprovement, make_algorithm
-from fbo_flower.clients.guards import consented
-from fbo_flower.space import Float, SearchSpace
 from studies.peers.sharing import ShareBest, ShareRandom
 
 SMALL = {"num_candidates": 64}
-CUBE = SearchSpace({f"x{i}": Float(0, 1) for i in range(4)})
 
 
 class TestContract(AlgorithmContract):
@@ -60,24 +58,13 @@ def test_a_point_that_the_agent_knows_is_not_evaluated_again():
 
 
 def test_points_and_values_leave_with_disclosed_trials_only():
-    run = Run.begin(ShareBest(**SMALL), num_agents=2)
-    run.step()
-    sent = run.exchanges[0].report
-    for disclose, names in (("none", set()), ("incumbent", set()), ("trials", {"point", "value"})):
-        assert set(consented(ShareBest(), sent, disclose).arrays) == names
+    run = Run.begin(ShareBest(**SMALL), num_agents=2).step()
+    assert_leave_with_trials_only(ShareBest(), run.exchanges[0].report, {"point", "value"})
 
 
 def test_agents_with_one_objective_are_ahead_of_agents_alone():
-    best = {}
-    for algorithm in (ShareBest(**SMALL), ExpectedImprovement(**SMALL)):
-        best[algorithm.name] = [
-            np.mean([
-                history.values.max()
-                for history in Run.begin(algorithm, num_agents=5, seed=seed, space=CUBE, objective=bowl)
-                .steps(4)
-                .histories()
-                .values()
-            ])
-            for seed in range(8)
-        ]  # fmt: skip
-    assert ttest_rel(best["share-best"], best["ei"], alternative="greater").statistic > 3
+    together, alone = (
+        [np.mean(best_values(a, 4, num_agents=5, seed=s, space=CUBE, objective=bowl)) for s in range(8)]
+        for a in (ShareBest(**SMALL), ExpectedImprovement(**SMALL))
+    )
+    assert ttest_rel(together, alone, alternative="greater").statistic > 3

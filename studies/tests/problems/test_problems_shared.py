@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from every_xarmed import *  # noqa: F403
+from every_xarmed import Context
 from real_data import needs_data
 
 from fbo_flower.errors import ConfigError
@@ -17,12 +18,6 @@ from fbo_flower.simulation.problems import F1, make_problem, shifts
 from studies.problems import Ackley, BreastCancerMLP, CaliforniaMLP, Rastrigin10D, Rosenbrock
 from studies.problems import mlp as network
 from studies.problems.data import CALIFORNIA_FILE, DATA_VARIABLE
-
-
-@dataclass(frozen=True)
-class Context:
-    partition: int
-    rng: np.random.Generator
 
 
 def at(x1: float, x2: float) -> dict[str, float]:

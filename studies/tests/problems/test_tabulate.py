@@ -1,9 +1,9 @@
 import json
 import pickle
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from every_problem import Context
 
 import studies.__main__  # noqa: F401  # adds its commands
 from fbo_flower.cli.main import main
@@ -13,12 +13,6 @@ from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation.problems import TableProblem, read_table
 from studies.problems import tabulate as tabulating
 from studies.problems.tabulate import accuracy, describe, first_design, next_design, stage_sizes, tabulate
-
-
-@dataclass(frozen=True)
-class Context:
-    partition: int
-    rng: np.random.Generator
 
 
 @pytest.fixture(scope="module")

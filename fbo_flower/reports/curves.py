@@ -1,0 +1,305 @@
+"""Draw best values so far, and regret where the optimum is known.
+
+With one algorithm there is a line per agent, named if the agents are few, or bands of quantiles of many
+agents, and their mean. With several, there is one line per algorithm, the mean over agents, with a band of
+one standard error to either side. The axis starts near the end of the initial design, whose values are often
+very low. What agents did not disclose is missing, and the picture says so.
+
+Against time, x is seconds since the first evaluation of a run began, by the simulated clock if the run had
+one, otherwise by the clocks of the agents. Only trials with a disclosed time count. An agent's value changes
+when a trial ends and holds until its next better one, to the end of the run. An agent counts from the end of
+its first trial with a value; before that, the mean is over the other agents.
+
+The HTML page is made of the same drawings. In their SVG, a group's `gid` says what is in it: `agent NAME` is
+the line of an agent, and `many NAME` one that is shown only if some agents are chosen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import numpy as np
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.axes import (
+    Line,
+    Style,
+    corner_note,
+    draw_band,
+    draw_lines,
+    draw_message,
+    evenly,
+    label_ends,
+    mark_initial_design,
+    scale_regret,
+    shorten,
+    zoom,
+)
+from fbo_flower.reports.pictures import AGENTS
+from fbo_flower.reports.summary import agent_curves, mean_and_stderr, result_rows, target_rows
+from fbo_flower.study.ranking import natural_order
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from fbo_flower.study.study import Study
+
+MAX_LINES = 100  # agents that get a line each; of more, quantiles are drawn
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How much a drawing holds.
+
+    Parameters
+    ----------
+    names : characters after which a name beside a line is cut; 0: it is not
+    points : of a line; bandits make 10^5 evaluations
+    lines_of : agents that have a line also where there are more than `MAX_LINES`, for a page to show and hide
+    """
+
+    names: int = 0
+    points: int = 1000
+    lines_of: frozenset[str] | None = None
+
+
+def metric_of(study: Study) -> str:
+    """Return the name of the metric if all runs have the same, else an empty text."""
+    metrics = {str(run["metric"]) for run in study.settings["runs"] if run.get("metric")}
+    return metrics.pop() if len(metrics) == 1 else ""
+
+
+def named_agents(study: Study) -> dict[str, str]:
+    """Return a colour for each agent of a study of one algorithm; none if they are too many for names."""
+    tables = study.trials, study.recommendations
+    agents = sorted({agent for table in tables for agent in table["agent"].tolist()}, key=natural_order)
+    few = len(study.algorithms) == 1 and 1 < len(agents) <= len(AGENTS)
+    return dict(zip(agents, AGENTS, strict=False)) if few else {}
+
+
+def draw_curves(
+    ax: Axes,
+    study: Study,
+    styles: Mapping[str, Style],
+    x: str = "evaluations",
+    detail: Detail = Detail(),  # frozen
+) -> None:
+    """Draw the mean best value so far per algorithm; for one algorithm also its agents.
+
+    Without disclosed trials the means that the server saw are drawn against rounds; without these, the axes
+    say why there is nothing to draw.
+
+    Parameters
+    ----------
+    x : one of `AXES`; over time, a value holds until the next one
+    """
+    lines, agents, x = _mean_lines(study, x, detail.points)
+    if not lines:
+        draw_message(ax, nothing_to_draw(study))
+        return
+    by_time, minimize = x == "time", study.any_minimizes
+    num_initial = 0 if x == "rounds" else _initial_design(study)
+    start = _end_of_initial_design(study) if by_time else num_initial
+    named, colours = lines, dict(styles)
+    if len(agents) > 1:
+        ((name, (grid, mean, _)),) = lines.items()
+        hues = named_agents(study)
+        if hues:  # the mean is black, and beside it every agent has a colour and its name
+            colours |= {agent: (hue, "-") for agent, hue in hues.items()} | {name: ("#000000", "-")}
+            named = agents | lines
+        draw_lines(ax, {name: (grid, mean, np.full(len(grid), np.nan))}, colours, steps=by_time)
+        _draw_agents(ax, agents, hues, styles[name][0], steps=by_time, detail=detail)
+        zoom(ax, agents.values(), start, minimize=minimize)
+        if detail.lines_of is None:  # a page says it below the picture
+            corner_note(ax, what_is_drawn(len(agents)), at_top=minimize)
+    else:
+        draw_lines(ax, lines, styles, steps=by_time)
+        for agent in agents:
+            ax.lines[0].set_gid(f"agent {quoted(agent)}")
+        zoom(ax, lines.values(), start, minimize=minimize)
+        _explain_bands(ax, lines, at_top=minimize)
+    ax.set_ylabel(f"Best {shorten(metric_of(study)) or 'value'} so far")
+    ax.yaxis.set_major_formatter("{x:g}")  # no exponent beside the axis, where the next label is
+    ax.set_xlabel("Round" if x == "rounds" else "Evaluations per agent")
+    if by_time:
+        from matplotlib.ticker import MaxNLocator
+
+        ax.set_xlim(left=0.0)
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+        ax.xaxis.set_major_formatter("{x:,g}")
+        ax.set_xlabel("Seconds since the first evaluation began; an agent counts from its first value")
+    else:
+        mark_initial_design(ax, num_initial)
+    label_ends(ax, named, colours, detail.names)
+
+
+def _mean_lines(study: Study, x: str, points: int) -> tuple[dict[str, Line], dict[str, Line], str]:
+    """Return the mean of each algorithm that has one, the agents of a single one, and what x is."""
+    lines: dict[str, Line] = {}
+    agents: dict[str, Line] = {}
+    for algorithm in study.algorithms:
+        if x == "time":
+            names, grid, own = best_by_time(study, algorithm, points)
+        else:
+            names, own = agent_curves(study, algorithm)
+            shown = evenly(own.shape[1], points)
+            grid, own = shown.astype(np.float64) + 1, own[:, shown]
+        lines[algorithm] = (grid, *mean_and_stderr(own))
+        if len(study.algorithms) == 1:
+            known = np.asarray(np.isfinite(own).any(axis=1)).tolist()
+            nothing = np.full(len(grid), np.nan)
+            agents = {
+                agent: (grid, curve, nothing) for agent, curve, k in zip(names, own, known, strict=True) if k
+            }
+    if x != "time" and not any(len(grid) for grid, _, _ in lines.values()):  # no trials disclosed
+        x = "rounds"
+        for algorithm in study.algorithms:
+            rounds = study.rounds.where(algorithm=algorithm)
+            mean = rounds["mean_incumbent"]
+            lines[algorithm] = (rounds["round"].astype(float), mean, np.full(len(mean), np.nan))
+    return {name: line for name, line in lines.items() if np.isfinite(line[1]).any()}, agents, x
+
+
+def quoted(agent: str) -> str:
+    """Return a name for a `gid`; `urllib.parse.unquote` undoes it. An agent may be called anything."""
+    return quote(agent, safe="", errors="surrogatepass")
+
+
+def what_is_drawn(num_agents: int) -> str:
+    """Say in words what the lines are in the picture of one algorithm with so many agents."""
+    few = num_agents <= MAX_LINES
+    return f"bold: mean, faint: {'one agent each' if few else 'quantiles 10 to 90 % and 25 to 75 %, median'}"
+
+
+def _draw_agents(
+    ax: Axes, lines: Mapping[str, Line], hues: Mapping[str, str], colour: str, *, steps: bool, detail: Detail
+) -> None:
+    """Draw a thin line per agent or, of many agents, bands of quantiles."""
+    thin: dict[str, Any] = {"drawstyle": "steps-post" if steps else "default", "zorder": 2}
+    shown: Iterable[str] = lines
+    if len(lines) > MAX_LINES:
+        x, own = next(iter(lines.values()))[0], np.array([curve for _, curve, _ in lines.values()])
+        columns = np.isfinite(own).any(axis=0)
+        low, first, median, third, high = np.nanquantile(own[:, columns], (0.1, 0.25, 0.5, 0.75, 0.9), axis=0)
+        draw_band(ax, x[columns], low, high, colour, steps=steps)
+        draw_band(ax, x[columns], first, third, colour, steps=steps)
+        ax.plot(x[columns], median, color=colour, linewidth=0.7, **thin)
+        shown = [agent for agent in lines if agent in (detail.lines_of or ())]
+    width, alpha = (1.1, 0.8) if hues else (0.7, 0.35)
+    kind = "many" if len(lines) > MAX_LINES else "agent"
+    for agent in shown:
+        x, curve, _ = lines[agent]
+        turns = curve[1:] != curve[:-1]  # points between two that are as high need not be drawn
+        corners = np.r_[True, turns] | np.r_[turns, True]
+        style: dict[str, Any] = {"color": hues.get(agent, colour), "linewidth": width, "alpha": alpha}
+        ax.plot(x[corners], curve[corners], gid=f"{kind} {quoted(agent)}", **style, **thin)
+
+
+def best_by_time(study: Study, algorithm: str, points: int = 1000) -> tuple[list[str], Array, Array]:
+    """Return the target agents' best values so far on one grid of times, see `_held`.
+
+    The times are seconds, at which a trial of any of the agents ended; agents are in the order of their
+    trials.
+    """
+    times = study.times.where(algorithm=algorithm)
+    origin = float(times["started"].min(initial=np.inf))
+    seconds = {(row["agent"], row["trial"]): row["ended"] - origin for row in times}
+    rows = [row for row in result_rows(study, algorithm) if (row["agent"], row["trial"]) in seconds]
+    events = ((row["agent"], seconds[row["agent"], row["trial"]], row["value"]) for row in rows)
+    return _held(events, points, np.fmin if study.minimizes(algorithm) else np.fmax)
+
+
+def _held(
+    events: Iterable[tuple[str, float, float]], points: int = 1000, better: np.ufunc | None = None
+) -> tuple[list[str], Array, Array]:
+    """Return agents' values on one grid; a value holds until the agent's next event.
+
+    Parameters
+    ----------
+    events : agent, position and value
+    better : `np.fmax` or `np.fmin`, which ignore NaN where they can: draw an agent's best value so far, to
+        the end of the grid; None: draw its values, and NaN after its last event
+
+    Returns
+    -------
+    agents : in the order of their first events
+    grid : `(num_points,)`, ascending positions of events
+    curves : `(n, num_points)`; NaN before an agent's first value
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    for agent, x, value in events:
+        found.setdefault(agent, []).append((x, value))
+    grid = np.unique([x for own in found.values() for x, _ in own])
+    grid = grid[evenly(len(grid), points)]
+    curves = np.empty((len(found), len(grid)))
+    for curve, own in zip(curves, found.values(), strict=True):
+        at, values = np.array(sorted(own), dtype=np.float64).T
+        values = np.concatenate([[np.nan], values if better is None else better.accumulate(values)])
+        curve[:] = values[np.searchsorted(at, grid, side="right")]
+        if better is None:
+            curve[grid > at[-1]] = np.nan
+    return list(found), grid, curves
+
+
+def _explain_bands(ax: Axes, lines: Mapping[str, Line], *, at_top: bool) -> None:
+    if any(np.isfinite(stderr).any() for _, _, stderr in lines.values()):
+        corner_note(ax, "mean over agents ± 1 s.e.", at_top=at_top)
+
+
+def _initial_design(study: Study) -> int:
+    """Return the size of the initial design if it is the same in all runs, else 0."""
+    sizes = {int(run.get("num_initial") or 0) for run in study.settings["runs"]}
+    return sizes.pop() if len(sizes) == 1 else 0
+
+
+def _end_of_initial_design(study: Study) -> float:
+    """Return when the median agent of the fastest algorithm has ended its initial design; 0 without one."""
+    number, ends = _initial_design(study), [np.inf]
+    for algorithm in study.algorithms if number else ():
+        times = study.times.where(algorithm=algorithm)
+        groups = [np.sort(times["ended"][times["agent"] == agent]) for agent in set(times["agent"].tolist())]
+        middle = np.median([own[min(number, len(own)) - 1] for own in groups])
+        ends.append(float(middle - times["started"].min()))
+    return min(ends) if number else 0.0
+
+
+def nothing_to_draw(study: Study) -> str:
+    """Return why a study has no curve of values, and what to do."""
+    reasons = Counter(" ".join(text.split()) for text in study.trials["failure"].tolist())
+    if len(study.trials):
+        reason = reasons.most_common(1)[0][0] or "no reason was given"
+        return f"All {len(study.trials)} disclosed evaluations failed. Most common reason: {reason}"
+    if not len(study.rounds):
+        return "The study has no finished round."
+    return (
+        "The agents disclosed no values: nothing is wrong, they keep them on their devices.\n"
+        'To see a curve here, set disclose = "incumbent" or "trials" in the node_config of the agents that\n'
+        "may show them."
+    )
+
+
+def draw_regret(axes: Sequence[Axes], study: Study, styles: Mapping[str, Style]) -> None:
+    """Draw simple regret on a logarithmic axis and cumulative regret, means with bands of one s.e."""
+    for ax, column in zip(axes, ("simple", "cumulative"), strict=True):
+        name = f"{column.capitalize()} regret"
+        lines: dict[str, Line] = {}
+        for algorithm in study.algorithms:
+            rows = target_rows(study, study.regret, algorithm)
+            if np.isfinite(rows[column]).any():
+                _, x, curves = _held((row["agent"], row["evaluations"], row[column]) for row in rows)
+                lines[algorithm] = (x, *mean_and_stderr(curves))
+        if not lines:
+            raise ConfigError(f"figure: expected known values of {name.lower()}, got only NaN")
+        if column == "simple":
+            lines = scale_regret(ax, lines)
+        draw_lines(ax, lines, styles)
+        _explain_bands(ax, lines, at_top=column == "simple")
+        ax.set_xlabel("Evaluations per agent")
+        ax.set_ylabel(name)
+        mark_initial_design(ax, _initial_design(study))
+        label_ends(ax, lines, styles)
