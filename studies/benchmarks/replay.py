@@ -39,6 +39,10 @@ class Server:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
+    def for_outputs(self, names: tuple[str, ...]) -> Server:
+        """Return this recorder; objectives of these steps return one number."""
+        return self
+
     def ask(self, state: Any, phase: Phase, server_round: int, present: Any, rng: Any) -> Any:
         """Ask the algorithm and record the arguments."""
         kept = (state, phase, server_round, present, copy.deepcopy(rng))

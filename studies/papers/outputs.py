@@ -37,6 +37,7 @@ ALONE = {"GPSampler": (2, 20), "NSGA-II": (2, 20), "qLogNEHVI": (1, 10)}  # agen
 ROWS = (*TOGETHER, *ALONE)  # takes GPSampler half a second, BoTorch two
 COLOURS = ("#0072B2", "#D55E00", "#E69F00", "#999999", "#009E73", "#CC79A7", "#56B4E9")
 FIRST_DRAWN = 3
+Gains = dict[tuple[str, str], dict[int, Array]]  # problem, row -> number of the seed -> `(n,)`
 
 
 def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
@@ -131,24 +132,23 @@ def score(problem: Problem, site: Site, outputs: Array) -> Array:
 
 def report(directory: Path, labels: Sequence[str], seeds: Sequence[int]) -> list[Path]:
     """Write `results.md`, `results.csv` and `gains.png` from the finished jobs; return them."""
-    rows, gains = [], {}
+    rows: list[list[object]] = []
+    gains: Gains = {}
     for label in labels:
-        found = {
-            row: stack(directory, "score", seeds, scores, label, row)
-            for row in ROWS
-            if all(has(directory, scores, label, row, seed) for seed in seeds)
-        }
-        base = found[BASELINE]
+        base = stack(directory, "score", seeds, scores, label, BASELINE)
         deviation = np.maximum(base.reshape(-1, base.shape[2]).std(axis=0), 1e-12)
-        for row, values in found.items():
+        for row in ROWS:
+            places = [i for i, seed in enumerate(seeds) if has(directory, scores, label, row, seed)]
+            if not places:  # the comparators of other libraries may have fewer seeds, or none
+                continue
+            values = stack(directory, "score", [seeds[i] for i in places], scores, label, row)
             agents, n = values.shape[1:]
-            gains[label, row] = (values - base[:, :agents, :n]).mean(axis=1) / deviation[:n]
+            gain = (values - base[places, :agents, :n]).mean(axis=1) / deviation[:n]
+            gains[label, row] = dict(zip(places, gain, strict=True))
             for at in (at for at in CHECKPOINTS if at <= n):
-                numbers = (
-                    *mean_and_error(values.mean(axis=1)[:, at - 1]),
-                    *mean_and_error(gains[label, row][:, at - 1]),
-                )
-                rows.append([label, row, at, len(seeds), agents, *(f"{number:.4g}" for number in numbers)])
+                means = mean_and_error(values.mean(axis=1)[:, at - 1])
+                numbers = (*means, *mean_and_error(gain[:, at - 1]))
+                rows.append([label, row, at, len(places), agents, *(f"{number:.4g}" for number in numbers)])
     columns = [
         "problem",
         "row",
@@ -166,52 +166,50 @@ def report(directory: Path, labels: Sequence[str], seeds: Sequence[int]) -> list
     return [*files, directory / "gains.png"]
 
 
-def gain_table(labels: Sequence[str], gains: Mapping[tuple[str, str], Array]) -> str:
+def gain_table(labels: Sequence[str], gains: Gains) -> str:
     """Return gains over the baseline, a line per problem and number of evaluations."""
     rows = [row for row in ROWS if row != BASELINE and any((label, row) in gains for label in labels)]
     lines = []
     for label in labels:
         for at in CHECKPOINTS:
-            cells = [
-                shown(gains[label, row][:, at - 1], 2, "+")
-                if (label, row) in gains and gains[label, row].shape[1] >= at
-                else ""
-                for row in rows
-            ]
-            if any(cells):
+            found = [_at(gains.get((label, row), {}), at) for row in rows]
+            if any(found):
+                cells = [shown(np.array(list(each.values())), 2, "+") if each else "" for each in found]
                 lines.append([label, at, *cells])
     return table(["problem", "evaluations", *rows], lines)
 
 
-def ahead_table(labels: Sequence[str], gains: Mapping[tuple[str, str], Array]) -> str:
+def ahead_table(labels: Sequence[str], gains: Gains) -> str:
     """Return on how many problems `fed-ei` is ahead of each row and behind it, by two standard errors."""
     lines = []
-    for row in ROWS:
+    for row in (row for row in ROWS if row != "fed-ei"):
         for at in CHECKPOINTS:
-            pairs = [
-                (gains[label, "fed-ei"], gains[label, row])
-                for label in labels
-                if (label, row) in gains and gains[label, row].shape[1] >= at
-            ]
-            if row == "fed-ei" or not pairs:
-                continue
             z = []
-            for ours, theirs in pairs:
-                mean, error = mean_and_error(ours[:, at - 1] - theirs[:, at - 1])
-                z.append(float(mean / np.maximum(error, 1e-12)))
+            for label in labels:
+                ours, theirs = (_at(gains.get((label, name), {}), at) for name in ("fed-ei", row))
+                differences = np.array([ours[place] - theirs[place] for place in theirs])
+                if len(differences) > 1:
+                    mean, error = mean_and_error(differences)
+                    z.append(float(mean / np.maximum(error, 1e-12)))
             counts = [sum(test) for test in ([x > 0 for x in z], [x > 2 for x in z], [x < -2 for x in z])]
-            lines.append([row, at, len(z), *counts])
+            if z:
+                lines.append([row, at, len(z), *counts])
     return table(["row", "evaluations", "problems", "fed-ei is ahead", "by two s.e.", "behind by two"], lines)
 
 
-def draw_gains(labels: Sequence[str], gains: Mapping[tuple[str, str], Array], path: Path) -> None:
+def _at(found: Mapping[int, Array], at: int) -> dict[int, float]:
+    """Return seed -> gain after a number of evaluations, of the seeds that have as many."""
+    return {place: float(gain[at - 1]) for place, gain in found.items() if len(gain) >= at}
+
+
+def draw_gains(labels: Sequence[str], gains: Gains, path: Path) -> None:
     """Draw the gains of all rows over the baseline, a panel per problem."""
     figure, axes = panels(len(labels), 4, 3.0, 2.3)
     for axis, label in zip(axes, labels, strict=True):
         axis.axhline(0.0, color="black", linewidth=1, linestyle="--")
         for colour, row in zip(COLOURS, [row for row in ROWS if row != BASELINE], strict=True):
-            if (label, row) in gains and gains[label, row].shape[1] > FIRST_DRAWN:
-                gain = gains[label, row][:, FIRST_DRAWN - 1 :]
+            if (label, row) in gains:
+                gain = np.array(list(gains[label, row].values()))[:, FIRST_DRAWN - 1 :]
                 band(axis, np.arange(FIRST_DRAWN, FIRST_DRAWN + gain.shape[1]), gain, row, colour)
         axis.set_title(label, loc="left", fontsize=9)
         axis.set_xlabel("evaluations per agent")

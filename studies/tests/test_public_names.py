@@ -12,7 +12,8 @@ STUDIES = Path(__file__).parents[1]
 # rooms whose names are those of `__all__` ...
 ROOMS = {
     "fbo_flower", "fbo_flower.cli.main", "fbo_flower.clients", "fbo_flower.federated", "fbo_flower.models",
-    "fbo_flower.simulation", "fbo_flower.simulation.problems", "fbo_flower.space", "fbo_flower.storage",
+    "fbo_flower.simulation", "fbo_flower.simulation.partitioners.dirichlet",
+    "fbo_flower.simulation.problems", "fbo_flower.space", "fbo_flower.storage",
     "fbo_flower.strategies", "fbo_flower.study", "fbo_flower.trackers", "fbo_flower.wire",
 }  # fmt: skip
 # ... and those for people who write algorithms: every name without an underscore, of every module

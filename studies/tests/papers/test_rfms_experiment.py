@@ -274,10 +274,10 @@ def test_a_table_holds_what_sites_would_answer_one_by_one(learner: Any) -> None:
     problem = BreastCancerSites(5, 0, openbox=2, lockbox=4, **options)  # type: ignore[arg-type]
     site = problem.site_objective()
     for i, point in enumerate(found.points):
-        local, model, _ = site.train(problem.space.decode(point), context(2))
-        assert found.local[i] == pytest.approx(local, abs=1e-12)
+        shipment = site.train(problem.space.decode(point), context(2))
+        assert found.local[i] == pytest.approx(shipment.loss, abs=1e-12)
         answers: dict[str, list[Any]] = {
-            rows: [site.judge(model.predict, rows, context(k)) for k in range(5)]
+            rows: [site.judge(shipment.model.predict, rows, context(k)) for k in range(5)]
             for rows in ("inbag", "outbag", "all")
         }
         for rows, losses in (("inbag", found.inbag), ("outbag", found.outbag), ("all", found.lockbox)):

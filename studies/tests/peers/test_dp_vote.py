@@ -20,7 +20,7 @@ SMALL = {"num_configs": 8, "max_evaluations_per_round": 2, "num_votes": 2, "secu
 
 
 class TestContract(AlgorithmContract):
-    num_rounds = 6
+    num_rounds = 3
 
     def make(self):
         return DPVote(**SMALL)
