@@ -74,7 +74,7 @@ def test_a_regression_with_a_scorer_of_its_own_works() -> None:
     x = generator(0).normal(size=(50, 2))
     data = SiteData(Bag(x, 3 * x[:, 0]), Bag(x[:7], 3 * x[:7, 0]))
     chosen = site(lambda config: Ridge(1e-9), data, scorer="squared-error", folds=5)
-    loss, model, _ = chosen.train({}, context())
+    loss, _, model, _ = chosen.train({}, context())
     assert loss < 1e-12
     assert chosen.judge(lambda x: model.predict(x) + 2, "outbag", context()) == (pytest.approx(4.0), 7)
     assert not chosen.is_rate
