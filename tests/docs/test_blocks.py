@@ -135,7 +135,10 @@ def test_the_blocks_of_a_page_run_in_their_order(
     if page == "docs/start.md":
         check_first_study(caplog.messages)
     if page == "README.md":
-        assert capsys.readouterr().out.startswith("fed-ei 0.126\nei 0.169\n"), "what the page says it prints"
+        lines = [line.split() for line in capsys.readouterr().out.splitlines()[:2]]
+        assert [name for name, _ in lines] == ["fed-ei", "ei"]
+        # what the page says; processors differ in the last digits
+        assert [float(loss) for _, loss in lines] == pytest.approx([0.126, 0.169], abs=0.01)
     assert len(submitted) == sum("fbo-flower run" in block.text for block in found if not block.tag)
 
 
