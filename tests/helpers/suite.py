@@ -3,6 +3,8 @@
 import logging
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 # several processes run tests: with a thread per core each, BLAS spends most of its time waiting. Before numpy
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -57,6 +59,19 @@ def registered_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_LOCAL", dict(registry._LOCAL))
 
 
+@pytest.fixture
+def unpictured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write empty pictures, because drawing takes longer than a small study."""
+    from fbo_flower.reports.figures import traffic_path
+
+    def draw(study: Any, path: Path, x: str = "evaluations") -> str:
+        for picture in (path, traffic_path(path)):
+            picture.write_bytes(b"")
+        return ""
+
+    monkeypatch.setattr("fbo_flower.reports.figures.draw", draw)
+
+
 __all__ = [
     "_ray_stack",
     "devices",
@@ -66,4 +81,5 @@ __all__ = [
     "pytest_configure",
     "ray_cluster",
     "registered_before",
+    "unpictured",
 ]

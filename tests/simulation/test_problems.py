@@ -18,7 +18,9 @@ from fbo_flower.simulation.problems.gp_samples import sample_on_grid
 
 
 def test_an_unknown_problem_or_option_is_refused_with_a_list_of_what_there_is() -> None:
-    with pytest.raises(ConfigError, match=r"digits-svm, digits-trees, gp-samples, .*, table:FILE, got 'mnist'"):
+    with pytest.raises(
+        ConfigError, match=r"digits-svm, digits-trees, gp-samples, .*, table:FILE, got 'mnist'"
+    ):
         make_problem("mnist", None, 0, {})
     with pytest.raises(ConfigError, match=r"f1: expected options among noise_variance=0.02; got noise$"):
         make_problem("f1", None, 0, {"noise": 1})
