@@ -171,7 +171,7 @@ def quoted(agent: str) -> str:
 
 
 def what_is_drawn(num_agents: int) -> str:
-    """Say in words what the lines are in the picture of one algorithm with so many agents."""
+    """Return what the lines of a picture of one algorithm show, for this number of agents."""
     few = num_agents <= MAX_LINES
     return f"bold: mean, faint: {'one agent each' if few else 'quantiles 10 to 90 % and 25 to 75 %, median'}"
 
