@@ -20,11 +20,10 @@ from rich.console import Console
 from rich.text import Text
 
 from fbo_flower import __version__
-from fbo_flower.cli.asking import ask, tell
 from fbo_flower.cli.catalogue import algorithms, problems
 from fbo_flower.cli.common import Debug, Interrupted, Quiet
 from fbo_flower.cli.doctor import doctor
-from fbo_flower.cli.journals import best, key, ledger
+from fbo_flower.cli.journals import ask, best, key, ledger, tell
 from fbo_flower.cli.new import new
 from fbo_flower.cli.plan import parse_options
 from fbo_flower.cli.report import export, report

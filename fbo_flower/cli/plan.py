@@ -1,27 +1,126 @@
-"""The settings of one `fbo-flower simulate`, checked before it runs and saved so that it can be resumed."""
+"""The settings of one `fbo-flower simulate`, checked before it runs and saved so that it can be resumed.
+
+`FILE.py:FUNCTION` names a user's function; its data files are agents, and a TOML file is its search space.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from glob import glob, has_magic
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fbo_flower.cli.own_function import own_problem
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, did_you_mean
 from fbo_flower.simulation.settings import Agents, Async, Clock, Start, Sync
 from fbo_flower.storage.files import atomic_file
+from fbo_flower.study.ranking import natural_order
 
 if TYPE_CHECKING:
+    from fbo_flower import SearchSpace
     from fbo_flower.simulation.problems import Problem
+
+
+def load_function(text: str) -> Callable[..., float]:
+    """Return the function that "FILE.py:FUNCTION" names.
+
+    The module is not registered under a name, so that Ray sends the function itself to its workers. Its
+    folder stays on the path of this process and of those that it starts: it can import its neighbours.
+    """
+    path, colon, name = text.rpartition(":")
+    if not colon or not path.endswith(".py") or not name.isidentifier():
+        raise ConfigError(f"function: expected FILE.py:FUNCTION, such as score.py:score, got {text!r}")
+    file = Path(path).expanduser().resolve()
+    if not file.is_file():
+        raise ConfigError(f"function: expected a file {path}, found none")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"function: expected a Python file, got {path}")
+    module = importlib.util.module_from_spec(spec)
+    folder = str(file.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigError(f"function: {path} cannot be run ({type(error).__name__}: {error})") from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        known = [own for own, value in vars(module).items() if callable(value)]
+        raise ConfigError(
+            f"function: expected a function {name} in {path}, found none{did_you_mean(name, known)}"
+        )
+    return function  # type: ignore[no-any-return]  # what it returns is checked at every evaluation
+
+
+def data_files(pattern: str) -> tuple[Path, ...]:
+    """Return the files of a pattern, in natural order: `site-2` before `site-10`."""
+    root = Path(pattern).expanduser()
+    if root.is_dir():
+        raise ConfigError(f"--data: expected a pattern of files, got a directory; try '{pattern}/*.csv'")
+    found = [Path(path) for path in glob(str(root)) if Path(path).is_file()]
+    if not found:
+        raise ConfigError(
+            f"--data: expected files, found none at {pattern!r}"
+            + ("" if has_magic(pattern) else "; quote a pattern, as in --data 'dir/*.csv'")
+        )
+    return tuple(path.absolute() for path in sorted(found, key=lambda path: natural_order(str(path))))
+
+
+def read_space(path: Path) -> SearchSpace:
+    """Return the search space of a TOML file.
+
+    A parameter is a list of choices, or a table with `low` and `high` (`log`, `active_when`) or `choices`. It
+    is an integer if both ends are; `kind` says otherwise: "float", "int", "categorical" or "ordinal".
+    """
+    from fbo_flower import SearchSpace
+
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--space: {path} cannot be read ({error})") from error
+    parameters = [{"name": name, **_parameter(name, table)} for name, table in tables.items()]
+    try:
+        return SearchSpace.from_json(json.dumps({"parameters": parameters}, sort_keys=True))
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"--space: {path}: {error}") from error
+
+
+def _parameter(name: str, table: Any) -> dict[str, Any]:
+    if isinstance(table, list):
+        return {"kind": "categorical", "choices": table}
+    if not isinstance(table, Mapping):
+        raise ConfigError(
+            f"--space: {name}: expected a list of choices, or a table such as {{low = 0.1, high = 10}}, got "
+            f"{table!r}"
+        )
+    own = dict(table)
+    ends = own.get("low"), own.get("high")
+    kind = "categorical" if "choices" in own else "int" if all(type(end) is int for end in ends) else "float"
+    own.setdefault("kind", kind)
+    if own["kind"] in {"float", "int"}:
+        own.setdefault("log", False)
+    if own["kind"] == "float":
+        own |= {end: float(own[end]) for end in ("low", "high") if type(own.get(end)) is int}
+    if isinstance(parents := own.get("active_when"), Mapping):
+        own["active_when"] = {
+            parent: values if isinstance(values, list) else [values] for parent, values in parents.items()
+        }
+    return own
+
 
 PLAN = "simulate.json"
 RUNS, LATEST = Path("runs"), "latest"
@@ -99,8 +198,10 @@ class SimulationPlan:
         """Return the problem and each contestant's number of rounds; ConfigError if a setting is wrong."""
         from fbo_flower.algorithms.aims import Aims
         from fbo_flower.algorithms.options import check_number
+        from fbo_flower.clients.operator import names_of_files
         from fbo_flower.simulation.clocked_grid import duration_of
         from fbo_flower.simulation.engines import engine_name
+        from fbo_flower.simulation.own_objective import own_objective
         from fbo_flower.simulation.problems import make_problem
 
         given = self.given
@@ -121,8 +222,11 @@ class SimulationPlan:
             options |= {name: text for name, text in aims.items() if text is not None}
             problem = make_problem(given["problem"], given["agents"], given["seed"], options)
         else:
-            function, data, space, seed = (given[name] for name in ("function", "data", "space", "seed"))
-            problem = own_problem(function, data, space, seed, Aims.of(given["minimize"], **aims))
+            files = data_files(given["data"])  # each is the data of an agent of its name
+            agents = dict(zip(names_of_files(files), files, strict=True))
+            function, space = load_function(given["function"]), read_space(Path(given["space"]))
+            own = Aims.of(given["minimize"], **aims)
+            problem = own_objective(function, space, agents, given["seed"], own, ())
         problem.check_data()
         warm = self.start.warm_start
         if warm is not None and not any(self.warm(contestant) for contestant in self.contestants):

@@ -69,8 +69,8 @@ def report(
     from fbo_flower.reports.figures import PICTURE, check_x, draw, traffic_path
     from fbo_flower.reports.page import PAGE as HTML_PAGE
     from fbo_flower.reports.page import write_html_page
-    from fbo_flower.reports.privacy_page import PAGE, write_privacy_page
     from fbo_flower.reports.summary import summarise, to_markdown
+    from fbo_flower.reports.traffic import PAGE, write_privacy_page
 
     if as_page and out is not None and out.suffix.lower() != ".html":
         raise ConfigError(f"--out: expected a name that ends in .html with --html, got {out}")
@@ -185,7 +185,7 @@ def load_study(path: Path) -> Study:
     JournalError
         If a journal cannot be read.
     """
-    from fbo_flower.cli.watched import find_journals
+    from fbo_flower.cli.watch import find_journals
     from fbo_flower.strategies.start_and_end import study_of_journal
     from fbo_flower.study.directory import holds_study
     from fbo_flower.study.study import Study
@@ -235,7 +235,7 @@ def print_table(rows: Sequence[SummaryRow], console: Console | None = None) -> N
 
 def print_selections(study: Study, *, markdown: bool = False) -> None:
     """Print the table of selected models, if any run exchanged models, and who holds no limits."""
-    from fbo_flower.reports.axes import shorten
+    from fbo_flower.reports.pictures import shorten
     from fbo_flower.reports.selection import selection_cells, selections
     from fbo_flower.reports.summary import markdown_table, render_cells
 

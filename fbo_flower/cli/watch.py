@@ -1,24 +1,375 @@
-"""`fbo-flower watch`: show how far a run is while it runs, from its journals."""
+"""`fbo-flower watch`: how far a run is, from its servers' journals or from its finished study.
+
+An agent's replies are read before the server has judged them. So all numbers of a round are those that the
+server wrote when it closed the round; of the replies themselves only the senders count, and how many failed
+evaluations an agent reports, if that is a sensible number. The number of lines does not grow with the agents.
+"""
 
 from __future__ import annotations
 
+import math
+import re
+import statistics
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 
+from fbo_flower.algorithms.records import natural_key
 from fbo_flower.cli.common import Debug
-from fbo_flower.errors import ConfigError, JournalError
+from fbo_flower.cli.plan import JOURNALS, PLAN, read_plan
+from fbo_flower.errors import ConfigError, FBOError, JournalError, printable
+from fbo_flower.storage import Event
+from fbo_flower.storage.study_journal import StudyJournalReader
+from fbo_flower.study.directory import holds_study
+from fbo_flower.study.study import Study
 
-if TYPE_CHECKING:
-    from fbo_flower.cli.watched import WatchedRun
-
-_INTERRUPTED = 130
+_NAME = "study.db"
+_MOST_FILES = 1000  # databases in a directory that are looked at
+_RECENT = 10  # rounds from which the next one's duration is expected
+_LATE_ROUNDS = 2  # rounds under way after which an agent of an asynchronous run is silent
+_MOST_FAILED = 10_000_000  # evaluations of a task
+_WORST = 3  # agents that are named
 _MOST_FAILURES = 3  # looks in a row that may fail
+_BAR, _LONGEST_NAME = 25, 30  # characters
+_TOTALS = ("replies", "failures", "refused", "failed_trials", "evaluations")
+
+
+@dataclass
+class RunState:
+    """How far one run is."""
+
+    label: str = ""
+    mode: str = "sync"
+    fraction: float = 1.0
+    num_rounds: int | None = None  # as requested; None: until the algorithm is finished, or not recorded
+    agents: set[str] = field(default_factory=set)  # that have registered
+    present: set[str] = field(default_factory=set)  # when the server asked last
+    waiting: dict[str, int] = field(default_factory=dict)  # agent -> round of its task without a reply yet
+    answered: set[str] = field(default_factory=set)  # in the open half-round
+    silent: Counter[str] = field(default_factory=Counter)  # agent -> half-rounds without a reply in a row
+    failed: Counter[str] = field(default_factory=Counter)  # agent -> failed evaluations that it reports
+    seconds: list[float] = field(default_factory=list)  # of the finished rounds
+    totals: Counter[str] = field(default_factory=Counter)  # over the finished rounds
+    best: float | None = None  # None: no agent disclosed a value; so is the mean of the agents' best values
+    mean: float | None = None
+    disclosed: bool = False
+    open_round: int = 0  # 0: none is open
+    simulated: bool = False  # whether durations are those of a simulated clock
+    ended: bool = False
+
+    def apply(self, settings: Mapping[str, Any], events: Iterable[Event]) -> None:
+        """Apply the settings and the new events of a journal."""
+        self.label = str(settings.get("label", self.label))
+        self.mode = str(settings.get("mode", self.mode))
+        self.fraction = float(settings.get("fraction", self.fraction))
+        for event in events:
+            self._apply(event)
+
+    def _apply(self, event: Event) -> None:
+        values: Mapping[str, Any] = event.values
+        self.simulated = self.simulated or "time" in values
+        match event.kind:
+            case "roll" | "agents":
+                self.agents |= _names(values.get("agents"))
+            case "open":
+                self.open_round, self.ended = event.round, False
+                number = values.get("num_rounds")
+                self.num_rounds = number if isinstance(number, int) else self.num_rounds
+            case "ask":
+                self.present = _names(values.get("present"))
+                self.agents |= self.present
+                asked = _names(values.get("asked", values.get("present")))
+                self.waiting |= dict.fromkeys(asked, event.round)
+                self.answered = set()
+            case "reply":
+                self.answered.add(event.agent)
+                self.waiting.pop(event.agent, None)
+                self.silent.pop(event.agent, None)
+                config = values.get("config")
+                number = config.get("num-failed") if isinstance(config, dict) else None
+                if type(number) is int and 0 < number <= _MOST_FAILED:
+                    self.failed[event.agent] += number
+            case "tell":
+                if self.mode != "async" or event.phase != "train":  # else its tasks stay under way
+                    self.silent.update(self.waiting.keys())
+                    self.waiting = {}
+            case "round":
+                self._end_round(event.round, values)
+            case "end":
+                self.ended, self.open_round = True, 0
+
+    def _end_round(self, server_round: int, values: Mapping[str, Any]) -> None:
+        seconds, progress = values.get("seconds"), values.get("progress")
+        self.seconds.append(float(seconds) if isinstance(seconds, int | float) else 0.0)
+        self.open_round = 0
+        if self.mode == "async":
+            late = {agent: server_round - since for agent, since in self.waiting.items()}
+            self.silent = Counter({agent: rounds for agent, rounds in late.items() if rounds >= _LATE_ROUNDS})
+        if isinstance(progress, dict):
+            self.best, self.mean = progress.get("best"), progress.get("mean")
+            self.disclosed = bool(progress.get("disclosed"))
+            self.totals.update({name: int(progress.get(name) or 0) for name in _TOTALS})
+
+    def lines(self, status: str, now: datetime, goes_on: bool = True) -> Iterator[str]:
+        """Yield the lines that show the run; an end is expected, counted from `now`, if it `goes_on`."""
+        yield printable(f"{self.label or 'run'}: {status}")
+        done, totals = len(self.seconds), self.totals
+        bar = ""
+        if self.num_rounds:
+            full = round(_BAR * min(done / self.num_rounds, 1.0))
+            bar = f"  [{'#' * full}{'.' * (_BAR - full)}]"
+        yield _line("rounds", f"{done} of {self.num_rounds or '?'} done{bar}")
+        if self.open_round:
+            heard, asked = len(self.answered), len(self.waiting) + len(self.answered)
+            yield _line("open", f"round {self.open_round}: {heard:,} of {asked:,} agents answered")
+        yield from self._about_agents()
+        if self.best is not None:
+            best = f"{self.best:.6g}" + ("" if self.mean is None else f", mean over agents {self.mean:.6g}")
+        elif not totals["replies"]:
+            best = "no round has ended yet"
+        elif self.disclosed:
+            best = "no evaluation has succeeded yet"
+        else:
+            best = "not disclosed; each device has its own: fbo-flower best JOURNAL"
+        yield _line("best", best)
+        counted = f"{totals['evaluations']:,} done" if totals["evaluations"] else "not counted"
+        yield _line("evaluations", f"{counted}, {totals['failed_trials']:,} failed")
+        lost = f"{totals['failures']:,} lost, {totals['refused']:,} refused"
+        yield _line("replies", f"{totals['replies']:,} valid, {lost}")
+        if not self.seconds:
+            return
+        each, clock = statistics.median(self.seconds[-_RECENT:]), ""
+        if self.simulated:  # such a clock promises no end
+            goes_on, clock = False, " of a simulated clock"
+        yield _line("per round", f"{duration(each)}{clock} (the last: {duration(self.seconds[-1])})")
+        if goes_on and not self.ended and self.num_rounds is not None:
+            left = max(self.num_rounds - done, 0) * each
+            end = now + timedelta(seconds=left)
+            day = "" if end.date() == now.date() else f"{end:%Y-%m-%d} "
+            yield _line("end", f"expected at {day}{end:%H:%M:%S}, in {duration(left)}")
+
+    def _about_agents(self) -> Iterator[str]:
+        silent, present = set(self.silent), self.present
+        parts = [f"{len(self.agents):,}", f"{len(present - silent):,} present", f"{len(silent):,} silent"]
+        if self.fraction < 1.0:  # who was not drawn may be there
+            parts[1] = f"{len(present):,} drawn for this round"
+        else:
+            left = self.agents - present - silent if present else ()
+            parts.append(f"{len(left):,} left or resting")
+        yield _line("agents", ", ".join(parts))
+        for name, counts, unit in (("silent", self.silent, "unanswered"), ("failing", self.failed, "failed")):
+            worst = sorted(counts.items(), key=lambda item: (-item[1], natural_key(item[0])))[:_WORST]
+            named = [f"{printable(agent)[:_LONGEST_NAME]} ({number:,} {unit})" for agent, number in worst]
+            more = f" and {len(counts) - len(worst):,} more" if len(counts) > len(worst) else ""
+            if counts:
+                yield _line(f"  {name}", f"{', '.join(named)}{more}")
+
+
+def _line(name: str, said: str) -> str:
+    return f"  {name:<12} {said}"
+
+
+def _names(value: object) -> set[str]:
+    return set(map(str, value)) if isinstance(value, list | dict) else set()
+
+
+def state_of_study(study: Study, algorithm: str) -> RunState:
+    """Return the state of a run that is finished, from its study."""
+    run, rounds = study.run(algorithm), study.rounds.where(algorithm=algorithm)
+    trials = study.trials.where(algorithm=algorithm)
+    failed = trials.take(~np.isfinite(trials["value"]))
+    best, mean = (float(rounds[name][-1]) if len(rounds) else np.nan for name in ("best", "mean_incumbent"))
+    found = study.recommendations.where(algorithm=algorithm)["value"]
+    if not np.isfinite(best) and len(found):
+        best = float(found.min() if study.minimizes(algorithm) else found.max())
+        mean = float(found.mean())
+    totals = {name: int(rounds[name].sum()) for name in _TOTALS if name != "evaluations"}
+    number = int(run.get("num_agents") or len(set(trials["agent"].tolist())))
+    agents = set(trials["agent"].tolist()) or {str(k) for k in range(number)}
+    return RunState(
+        label=algorithm,
+        num_rounds=run.get("num_rounds"),
+        agents=agents,
+        present=agents,
+        failed=Counter(failed["agent"].tolist()),
+        seconds=rounds["seconds"].tolist(),
+        totals=Counter(totals | {"evaluations": int(trials["pulls"].sum())}),
+        best=best if np.isfinite(best) else None,
+        mean=mean if np.isfinite(mean) else None,
+        disclosed=bool(len(trials)) or bool(np.isfinite(best)),
+        ended=run.get("status", "finished") == "finished",
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in its two largest units.
+
+    >>> duration(0.25), duration(12.3), duration(200), duration(7300), duration(100_000)
+    ('0.25 s', '12 s', '3 min 20 s', '2 h 1 min', '1 d 3 h')
+    """
+    if seconds < 9.95:
+        return f"{seconds:.2g} s"
+    whole = math.floor(seconds + 0.5)
+    for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // part} {smaller}"
+    return f"{whole} s"
+
+
+class WatchedJournal:
+    """A server's journal and the state that its events lead to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._reader, self.state = path, StudyJournalReader(path), RunState()
+
+    def look(self) -> None:
+        """Read what was committed since the last look."""
+        if not self.state.ended:
+            self.state.apply(self._reader.settings(), self._reader.new_events())
+
+    def lines(self, now: datetime) -> Iterator[str]:
+        """Yield lines that show the run, with a sentence on whether the server's process runs."""
+        from fbo_flower.clients.asking import is_alive  # it imports Flower
+
+        process, goes_on, now_seconds = writer(self._path), True, time.time()
+        files = [file for file in (self._path, Path(f"{self._path}-wal")) if file.exists()]
+        last = max((file.stat().st_mtime for file in files), default=now_seconds)
+        written = f"last write {duration(max(now_seconds - last, 0.0))} ago"
+        if self.state.ended:
+            status = "ended"
+        elif process is None:
+            status = written
+        elif is_alive(process, unknown=True):
+            status = f"running (process {process}), {written}"
+        else:
+            status = f"not running: process {process} has ended without finishing; resume it to go on"
+            goes_on = False
+        return self.state.lines(status, now, goes_on)
+
+
+class WatchedRun:
+    """A server's journal, or the directory of a run with the journals of several algorithms.
+
+    Raises ConfigError if there is nothing to watch.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._journals: dict[Path, WatchedJournal] = {}
+        if path.is_dir():
+            if not find_journals(path) and not holds_study(path) and not (path / PLAN).exists():
+                raise ConfigError(
+                    f"watch: expected the directory of a run or of a server's journal, got {path}, which "
+                    "holds neither; a run can be watched if it writes a journal (fbo-flower simulate "
+                    "--journal, or journal='/srv/study.db' in the run config)"
+                )
+        elif not path.is_file():
+            raise ConfigError(
+                f"watch: expected the directory of a run or a server's journal, got {path}, which does not "
+                "exist; a journal appears when the run begins"
+            )
+
+    def look(self) -> None:
+        """Read what is new."""
+        for path in find_journals(self.path) if self.path.is_dir() else [self.path]:
+            if path not in self._journals:
+                self._journals[path] = WatchedJournal(path)
+        for journal in self._journals.values():
+            journal.look()
+
+    def lines(self, now: datetime) -> Iterator[str]:
+        """Yield the lines that show the run: several for an algorithm that runs, one if it has ended."""
+        journals = list(self._journals.values())
+        if not journals:
+            yield from self._lines_without_journals(now)
+        labels = self._planned()
+        if journals and len(labels) > 1:
+            ended = sum(journal.state.ended for journal in journals)
+            yield printable(f"{ended} of {len(labels)} algorithms ended: {', '.join(labels)}")
+        for journal in journals:
+            state = journal.state
+            if not state.ended or journal is journals[-1]:
+                yield from journal.lines(now)
+            else:
+                best = "not disclosed" if state.best is None else f"best {state.best:.6g}"
+                yield printable(f"{state.label}: ended after {len(state.seconds)} rounds, {best}")
+
+    def _lines_without_journals(self, now: datetime) -> Iterator[str]:
+        if not holds_study(self.path):
+            yield f"{self.path}: no algorithm has begun yet"
+            return
+        study = Study.load(self.path)
+        for algorithm in study.algorithms:
+            status = str(study.run(algorithm).get("status") or "ended")
+            yield from state_of_study(study, algorithm).lines(status, now)
+
+    @property
+    def may_change(self) -> bool:
+        """Whether it makes sense to look again."""
+        if not self._journals:
+            return not holds_study(self.path)
+        states = [journal.state for journal in self._journals.values()]
+        return not all(state.ended for state in states) or len(states) < len(self._planned())
+
+    def progress(self) -> tuple[object, ...]:
+        """Return what changes when a round or a run has ended, or agents went silent."""
+        states = [journal.state for journal in self._journals.values()]
+        return tuple((s.label, len(s.seconds), s.ended, len(s.silent)) for s in states)
+
+    def _planned(self) -> list[str]:
+        """Return the labels of the algorithms that the run consists of; empty if that is not written."""
+        try:
+            plan = read_plan(self.path) if (self.path / PLAN).is_file() else None
+        except FBOError:
+            return []  # of another version
+        return [] if plan is None else [contestant.label for contestant in plan.contestants]
+
+
+def find_journals(directory: Path) -> list[Path]:
+    """Return the servers' journals of a run's directory in the order of its algorithms, or the only one."""
+    if (directory / JOURNALS).is_dir():
+        directory = directory / JOURNALS
+    found = [path for path in (directory / _NAME, *directory.glob(f"*/{_NAME}")) if path.is_file()]
+    if found:
+        return sorted(found, key=_order)
+    others = [path for path in sorted(directory.glob("*.db"))[:_MOST_FILES] if _is_server_journal(path)]
+    if len(others) > 1:
+        names = ", ".join(path.name for path in others[:5])
+        raise ConfigError(f"watch: expected one server's journal in {directory}, got {names}; pass the file")
+    return others
+
+
+def _order(path: Path) -> tuple[int, str]:
+    """Return a key that sorts "prior" first and "2-ts" before "10-ei"."""
+    match = re.match(r"([0-9]+)-", path.parent.name)
+    return (int(match[1]) if match else 0), str(path)
+
+
+def _is_server_journal(path: Path) -> bool:
+    try:
+        StudyJournalReader(path)
+    except JournalError:
+        return False
+    return True
+
+
+def writer(path: Path) -> int | None:
+    """Return the id of the process that has opened a journal last; None if it is not known."""
+    try:
+        with open(path.with_name(path.name + ".lock"), encoding="utf-8", errors="replace") as stream:
+            match = re.fullmatch(r"process ([0-9]{1,10})", stream.read(200).strip())
+    except OSError:
+        return None
+    return int(match[1]) if match else None
 
 
 def watch(
@@ -43,8 +394,6 @@ def watch(
 
     Example: fbo-flower watch runs/mine
     """
-    from fbo_flower.cli.watched import WatchedRun
-
     if not 0.05 <= interval <= 3600:
         raise ConfigError(f"--interval: expected 0.05 to 3600 seconds, got {interval:g}")
     try:
@@ -55,7 +404,7 @@ def watch(
         else:
             _follow(watched, interval)
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return 130
     return 0
 
 

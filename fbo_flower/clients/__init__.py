@@ -9,8 +9,8 @@ from fbo_flower.clients.asking import Asked, Site
 from fbo_flower.clients.evaluator import Evaluator, ObjectiveEvaluator
 from fbo_flower.clients.memory import agent_state_from_bytes
 from fbo_flower.clients.model_site import ModelSite, SiteOptions
-from fbo_flower.clients.node import data_file
 from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.clients.operator import data_file
 from fbo_flower.clients.optimizer import Optimizer
 from fbo_flower.clients.own_answer import OwnAnswer
 from fbo_flower.clients.pruning import Pruning

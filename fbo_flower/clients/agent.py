@@ -26,18 +26,9 @@ from fbo_flower.algorithms.registry import APP, SIMULATION, check_aims, register
 from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, run_task, seen_by
 from fbo_flower.algorithms.trials_per_round import answers_in_part
+from fbo_flower.clients import guards
 from fbo_flower.clients.asking import Asked, with_known
 from fbo_flower.clients.evaluator import EvaluationCache, Evaluator, ObjectiveEvaluator, Parallel
-from fbo_flower.clients.guards import (
-    algorithm_of,
-    check_once,
-    check_subset,
-    consented,
-    disclosure_of,
-    identity,
-    own_card,
-    pinned,
-)
 from fbo_flower.clients.memory import (
     Memory,
     agent_state_from_bytes,
@@ -45,11 +36,16 @@ from fbo_flower.clients.memory import (
     check_journal,
     journal_path,
     open_memory,
-    report_from_bytes,
 )
-from fbo_flower.clients.node import agent_id, in_simulation, node_info, partition_of
 from fbo_flower.clients.objective import Objective
-from fbo_flower.clients.operator import BudgetSpentError, Operator
+from fbo_flower.clients.operator import (
+    BudgetSpentError,
+    Operator,
+    agent_id,
+    in_simulation,
+    node_info,
+    partition_of,
+)
 from fbo_flower.clients.own_answer import OnFinish, OwnAnswer, answer_at_end, call_on_finish
 from fbo_flower.clients.pruning import FEDERATED, CurveBook, Pruning
 from fbo_flower.clients.task_context import TaskContext
@@ -60,7 +56,7 @@ from fbo_flower.space.held import HeldSpace, held_space
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
 from fbo_flower.storage.agent_journal import aims_note, task_key
-from fbo_flower.storage.serialization import dumps
+from fbo_flower.storage.serialization import dumps, loads
 from fbo_flower.wire.checks import show
 from fbo_flower.wire.codec import split_pooled
 from fbo_flower.wire.flower_records import from_lists, to_lists
@@ -230,7 +226,7 @@ class TuningAgent(NumPyClient):
             properties |= {name: True for name, said in true.items() if said}
             if config.get("key") is True:
                 check_journal(self._durable, "secure sums")
-                properties["key"] = own_card(memory).hex()
+                properties["key"] = guards.own_card(memory).hex()
             chosen = f"{self._operator.disclose} (chosen by: {self._operator.chosen_by})"
             memory.enter_registration(["incarnation", *properties], chosen)
             return {"incarnation": memory.incarnation, **properties}
@@ -287,7 +283,8 @@ class TuningAgent(NumPyClient):
         with closing(self._open_memory()) as memory:
             stored = memory.report(request.envelope.study, self._report_key(request))
             if stored is not None:
-                reply = wire.readdress(report_from_bytes(stored), request.task)
+                arrays, scalars = loads(stored)
+                reply = wire.readdress(wire.Packed(arrays, scalars), request.task)
                 name, chosen_by = request.algorithm.name, self._operator.chosen_by
                 memory.enter_sent(ledger.entries(*reply, name, "the same answer", True, chosen_by))
                 return reply
@@ -313,7 +310,7 @@ class TuningAgent(NumPyClient):
             raise WireError(f"agent: expected a task for {self._agent!r}, got one for {envelope.agent!r}")
         if envelope.space != self._space.digest:
             raise WireError(f"space: expected digest {self._space.digest}, got {envelope.space}")
-        algorithm, schema = algorithm_of(envelope.algorithm, envelope.options, self._space)
+        algorithm, schema = guards.algorithm_of(envelope.algorithm, envelope.options, self._space)
         arrays, others = split_pooled(message.arrays)
         task = wire.decode_task(message._replace(arrays=arrays), schema)
         return Request(envelope, algorithm, task, task_key(task), others)
@@ -331,7 +328,7 @@ class TuningAgent(NumPyClient):
         pinned_aims = memory.note(aims_note(study)).get("aims") if known is not None else None
         aims = self._aims if pinned_aims is None else Aims.from_json(str(pinned_aims))
         agent_state = replace(agent_state, aims=aims.keeping(self._aims.private))
-        work, key = check_once(memory, request.envelope, algorithm, task, agent_state, request.key)
+        work, key = guards.check_once(memory, request.envelope, algorithm, task, agent_state, request.key)
         self._admit(algorithm, task, agent_state)
         if algorithm.sums_securely:
             check_journal(self._durable, "secure sums")
@@ -347,13 +344,13 @@ class TuningAgent(NumPyClient):
         accepted = agent_state
         if algorithm.sums_securely:
             self._operator.check_peers(algorithm.members(task))
-            accepted = algorithm.accept(task, agent_state.write(**identity(memory, study)))
+            accepted = algorithm.accept(task, agent_state.write(**guards.identity(memory, study)))
         self._operator.charge(memory, charge, task)
         self._operator.spend(memory, f"{study} {request.key}", algorithm, task, self._space)
         if known is None:
             if aims != NUMBER:
                 memory.put_note(aims_note(study), {"aims": aims.to_json(bounds=True)})
-            pin, space = pinned(request.envelope), self._space.to_json()
+            pin, space = guards.pinned(request.envelope), self._space.to_json()
             memory.begin(study, entropy, agent_state_to_bytes(agent_state), pin, space)
         book = CurveBook.read(agent_state.arrays, self._pruning, request.others)
         flower, simulated = self._context, self._seed is not None
@@ -395,7 +392,7 @@ class TuningAgent(NumPyClient):
         """Raise ConfigError or WireError if this agent does not take part in the algorithm or the phase."""
         self._operator.admit(algorithm)
         check_aims(algorithm, self._aims)
-        check_subset(algorithm, self._own_space)
+        guards.check_subset(algorithm, self._own_space)
 
     def _evaluator(
         self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
@@ -409,8 +406,8 @@ class TuningAgent(NumPyClient):
     def _reply(self, request: Request, result: TaskResult, context: TaskContext) -> wire.Packed:
         """Return the message that leaves this agent, and log the names of its contents."""
         operator, algorithm, task = self._operator, request.algorithm, request.task
-        report = consented(algorithm, result.report, operator.disclose)
-        disclosure = disclosure_of(operator.disclose, algorithm, task, result, context.times)
+        report = guards.consented(algorithm, result.report, operator.disclose)
+        disclosure = guards.disclosure_of(operator.disclose, algorithm, task, result, context.times)
         if operator.disclose_curves and request.others is not None and task.num_trials:
             disclosure = replace(disclosure, curves=context.book.summary())
         reply = wire.encode_report(report, task, request.envelope, disclosure)

@@ -77,7 +77,7 @@ class Question:
 
     def is_free(self) -> bool:
         """Return whether this process may evaluate it: no other living process does."""
-        return self.owner in {0, os.getpid()} or not _is_alive(self.owner)
+        return self.owner in {0, os.getpid()} or not is_alive(self.owner)
 
 
 def mail_of(journal: str | os.PathLike[str]) -> Path:
@@ -394,14 +394,14 @@ def with_known(
     return replace(agent_state, history=merged)
 
 
-def _is_alive(process: int) -> bool:
-    """Return whether a process of this machine runs; on Windows nobody can ask without harm."""
+def is_alive(process: int, unknown: bool = False) -> bool:
+    """Return whether a process of this machine runs; `unknown` on Windows, where asking would end it."""
     if os.name != "posix":
-        return False
+        return unknown
     try:
-        os.kill(process, 0)
+        os.kill(process, 0)  # sends nothing
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except OSError:
+        return True  # it runs, as another user
     return True

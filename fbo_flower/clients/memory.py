@@ -17,8 +17,7 @@ from urllib.parse import quote
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from fbo_flower import wire
-from fbo_flower.algorithms.records import AgentState, Array, History, IntArray, Scalar
+from fbo_flower.algorithms.records import AgentState, Array, History, IntArray
 from fbo_flower.errors import ConfigError, JournalError, WireError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import AgentJournal
@@ -232,9 +231,3 @@ def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
             "journal is damaged: restore a copy that was made after the agent's last answer, or remove the "
             "file: then the agent counts as a new one"
         ) from error
-
-
-def report_from_bytes(data: bytes) -> wire.Packed:
-    """Return a packed report that was stored as `dumps(*report)`."""
-    arrays, config = loads(data)
-    return wire.Packed(arrays, cast(dict[str, Scalar], config))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from logging import INFO, WARNING
 from pathlib import Path
@@ -28,7 +28,7 @@ from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.evaluator import Evaluator
-from fbo_flower.clients.memory import Memory, check_journal
+from fbo_flower.clients.memory import check_journal
 from fbo_flower.clients.model_site import ModelSite, SiteOptions
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.own_answer import OnFinish, OwnAnswer, call_on_finish
@@ -47,39 +47,9 @@ _PHASES = {
     LOCKBOX: (Phase.FINISH,),
 }
 _MAX_REASON = 300
-_LOCKBOX_NOTE, _ACCOUNT = "lockbox", "account"  # of the agent's memory
+# notes of the agent's memory; in the account are answers and total epsilon for each bag, over all studies
+_LOCKBOX_NOTE, _ACCOUNT = "lockbox", "account"
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class Account:
-    """Number of answers and total epsilon for each bag, "inbag" or "outbag", in all studies together.
-
-    A server cannot get a new budget by starting a new study. Without a journal the account is lost when the
-    SuperNode stops.
-    """
-
-    answers: dict[str, int] = field(default_factory=dict)
-    epsilon: dict[str, float] = field(default_factory=dict)
-
-    @staticmethod
-    def read(memory: Memory) -> Account:
-        """Load the account from an agent's memory."""
-        note = memory.note(_ACCOUNT)
-        answers, epsilon = (cast(dict[str, float], note.get(name, {})) for name in ("answers", "epsilon"))
-        return Account({split: int(count) for split, count in answers.items()}, dict(epsilon))
-
-    def write(self, memory: Memory) -> None:
-        """Store the account in an agent's memory."""
-        memory.put_note(_ACCOUNT, {"answers": self.answers, "epsilon": self.epsilon})
-
-    def charge(self, split: str, epsilon: float) -> Account:
-        """Return the account after one more answer; the epsilons of answers about the same rows are added."""
-        return replace(
-            self,
-            answers={**self.answers, split: self.answers.get(split, 0) + 1},
-            epsilon={**self.epsilon, split: self.epsilon.get(split, 0.0) + epsilon},
-        )
 
 
 def noisy_rate(rate: float, num_rows: int, epsilon: float, uniform: Callable[[int], int]) -> float:
@@ -267,23 +237,28 @@ class SiteEvaluator:
 
     def _judge(self, model: AnyArray, split: str, context: ObjectiveContext) -> tuple[float, int, float]:
         """Return the (noisy) loss to send, its number of rows, and the total epsilon spent on these rows."""
-        account = Account.read(self.context.memory)
-        budget = self.options.query_budget
-        if self.role != OPENBOX and budget and account.answers.get(split, 0) >= budget:
+        # a server cannot get a new budget by starting a new study
+        note, budget = self.context.memory.note(_ACCOUNT), self.options.query_budget
+        answers, spent = (cast(dict[str, Any], note.get(name, {})) for name in ("answers", "epsilon"))
+        if self.role != OPENBOX and budget and answers.get(split, 0) >= budget:
             raise ObjectiveError(f"{WITHHELD}the query budget of {budget} answers is used up")
         if self.role == LOCKBOX:
             self._open_lockbox()
         rows = "all" if self.role == LOCKBOX else split
         epsilon = 0.0 if self.role == OPENBOX else self.options.answer_noise_epsilon
-        account = account.charge(split, epsilon)
-        account.write(self.context.memory)  # before judging: a failure also reveals something
+        answers = {**answers, split: answers.get(split, 0) + 1}
+        spent = {**spent, split: spent.get(split, 0.0) + epsilon}
+        # before judging: a failure also reveals something
+        self.context.memory.put_note(_ACCOUNT, {"answers": answers, "epsilon": spent})
         loss, num_rows = _as_objective_error(lambda: self.site.judge(model, rows, context))
         if epsilon:
             integers = self.context.private_integers("noise", self.context.task.trial)
             loss = noisy_rate(loss, num_rows, epsilon, integers)
-            spent = account.answers[split], split, account.epsilon[split]
-            log(INFO, "agent %s: %d answers on its %s, epsilon spent %g", self.context.agent, *spent)
-        return loss, num_rows, account.epsilon[split]
+            log(
+                INFO, "agent %s: %d answers on its %s, epsilon spent %g",
+                self.context.agent, answers[split], split, spent[split],
+            )  # fmt: skip
+        return loss, num_rows, spent[split]
 
     def _open_lockbox(self) -> None:
         """Enter the manifest of the task in the lockbox's memory; ObjectiveError if it is one too many."""

@@ -7,8 +7,8 @@ configurations; the ClientApp does not change. See `docs/tune-federation.md`.
 from __future__ import annotations
 
 from fbo_flower.federated.legacy import LegacyClients
+from fbo_flower.federated.records import TunedFederation
 from fbo_flower.federated.replies import Bounds, Judge, client_metrics, is_number
-from fbo_flower.federated.result import TunedFederation
 from fbo_flower.federated.schedules import Population, cooled, exploit, perturbed
 from fbo_flower.federated.settings import Clients, Run, Search
 from fbo_flower.federated.tune import tune_federation

@@ -11,8 +11,8 @@ from flwr.serverapp import Grid
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated.proposals import Proposals
+from fbo_flower.federated.records import MARK, TunedFederation, tables_of
 from fbo_flower.federated.replies import Judge
-from fbo_flower.federated.result import MARK, TunedFederation, tables_of
 from fbo_flower.federated.schedules import Population, make_schedule
 from fbo_flower.federated.settings import Clients, Run, Search
 from fbo_flower.federated.state import Checkpoints

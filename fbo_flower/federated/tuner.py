@@ -28,8 +28,7 @@ from fbo_flower.federated.records import Trial, TrialRound
 from fbo_flower.federated.schedules import GoOn, Schedule, Start
 from fbo_flower.federated.settings import Run, Search
 from fbo_flower.federated.state import Checkpoints
-from fbo_flower.federated.step import LEGACY, Failure, Step
-from fbo_flower.federated.trial_run import TrialRun, least_clients
+from fbo_flower.federated.step import LEGACY, Failure, Step, TrialRun, least_clients
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import Config
 from fbo_flower.storage import Event, StudyJournal

@@ -26,21 +26,8 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.reports.axes import (
-    Line,
-    Style,
-    corner_note,
-    draw_band,
-    draw_lines,
-    draw_message,
-    evenly,
-    label_ends,
-    mark_initial_design,
-    scale_regret,
-    shorten,
-    zoom,
-)
-from fbo_flower.reports.pictures import AGENTS
+from fbo_flower.reports import pictures
+from fbo_flower.reports.pictures import Line, Style
 from fbo_flower.reports.summary import agent_curves, mean_and_stderr, result_rows, target_rows
 from fbo_flower.study.ranking import natural_order
 
@@ -78,8 +65,8 @@ def named_agents(study: Study) -> dict[str, str]:
     """Return a colour for each agent of a study of one algorithm; none if they are too many for names."""
     tables = study.trials, study.recommendations
     agents = sorted({agent for table in tables for agent in table["agent"].tolist()}, key=natural_order)
-    few = len(study.algorithms) == 1 and 1 < len(agents) <= len(AGENTS)
-    return dict(zip(agents, AGENTS, strict=False)) if few else {}
+    few = len(study.algorithms) == 1 and 1 < len(agents) <= len(pictures.AGENTS)
+    return dict(zip(agents, pictures.AGENTS, strict=False)) if few else {}
 
 
 def draw_curves(
@@ -100,7 +87,7 @@ def draw_curves(
     """
     lines, agents, x = _mean_lines(study, x, detail.points)
     if not lines:
-        draw_message(ax, nothing_to_draw(study))
+        pictures.draw_message(ax, nothing_to_draw(study))
         return
     by_time, minimize = x == "time", study.any_minimizes
     num_initial = 0 if x == "rounds" else _initial_design(study)
@@ -112,18 +99,18 @@ def draw_curves(
         if hues:  # the mean is black, and beside it every agent has a colour and its name
             colours |= {agent: (hue, "-") for agent, hue in hues.items()} | {name: ("#000000", "-")}
             named = agents | lines
-        draw_lines(ax, {name: (grid, mean, np.full(len(grid), np.nan))}, colours, steps=by_time)
+        pictures.draw_lines(ax, {name: (grid, mean, np.full(len(grid), np.nan))}, colours, steps=by_time)
         _draw_agents(ax, agents, hues, styles[name][0], steps=by_time, detail=detail)
-        zoom(ax, agents.values(), start, minimize=minimize)
+        pictures.zoom(ax, agents.values(), start, minimize=minimize)
         if detail.lines_of is None:  # a page says it below the picture
-            corner_note(ax, what_is_drawn(len(agents)), at_top=minimize)
+            pictures.corner_note(ax, what_is_drawn(len(agents)), at_top=minimize)
     else:
-        draw_lines(ax, lines, styles, steps=by_time)
+        pictures.draw_lines(ax, lines, styles, steps=by_time)
         for agent in agents:
             ax.lines[0].set_gid(f"agent {quoted(agent)}")
-        zoom(ax, lines.values(), start, minimize=minimize)
+        pictures.zoom(ax, lines.values(), start, minimize=minimize)
         _explain_bands(ax, lines, at_top=minimize)
-    ax.set_ylabel(f"Best {shorten(metric_of(study)) or 'value'} so far")
+    ax.set_ylabel(f"Best {pictures.shorten(metric_of(study)) or 'value'} so far")
     ax.yaxis.set_major_formatter("{x:g}")  # no exponent beside the axis, where the next label is
     ax.set_xlabel("Round" if x == "rounds" else "Evaluations per agent")
     if by_time:
@@ -134,8 +121,8 @@ def draw_curves(
         ax.xaxis.set_major_formatter("{x:,g}")
         ax.set_xlabel("Seconds since the first evaluation began; an agent counts from its first value")
     else:
-        mark_initial_design(ax, num_initial)
-    label_ends(ax, named, colours, detail.names)
+        pictures.mark_initial_design(ax, num_initial)
+    pictures.label_ends(ax, named, colours, detail.names)
 
 
 def _mean_lines(study: Study, x: str, points: int) -> tuple[dict[str, Line], dict[str, Line], str]:
@@ -147,7 +134,7 @@ def _mean_lines(study: Study, x: str, points: int) -> tuple[dict[str, Line], dic
             names, grid, own = best_by_time(study, algorithm, points)
         else:
             names, own = agent_curves(study, algorithm)
-            shown = evenly(own.shape[1], points)
+            shown = pictures.evenly(own.shape[1], points)
             grid, own = shown.astype(np.float64) + 1, own[:, shown]
         lines[algorithm] = (grid, *mean_and_stderr(own))
         if len(study.algorithms) == 1:
@@ -177,7 +164,13 @@ def what_is_drawn(num_agents: int) -> str:
 
 
 def _draw_agents(
-    ax: Axes, lines: Mapping[str, Line], hues: Mapping[str, str], colour: str, *, steps: bool, detail: Detail
+    ax: Axes,
+    lines: Mapping[str, Line],
+    hues: Mapping[str, str],
+    colour: str,
+    *,
+    steps: bool,
+    detail: Detail,
 ) -> None:
     """Draw a thin line per agent or, of many agents, bands of quantiles."""
     thin: dict[str, Any] = {"drawstyle": "steps-post" if steps else "default", "zorder": 2}
@@ -186,8 +179,8 @@ def _draw_agents(
         x, own = next(iter(lines.values()))[0], np.array([curve for _, curve, _ in lines.values()])
         columns = np.isfinite(own).any(axis=0)
         low, first, median, third, high = np.nanquantile(own[:, columns], (0.1, 0.25, 0.5, 0.75, 0.9), axis=0)
-        draw_band(ax, x[columns], low, high, colour, steps=steps)
-        draw_band(ax, x[columns], first, third, colour, steps=steps)
+        pictures.draw_band(ax, x[columns], low, high, colour, steps=steps)
+        pictures.draw_band(ax, x[columns], first, third, colour, steps=steps)
         ax.plot(x[columns], median, color=colour, linewidth=0.7, **thin)
         shown = [agent for agent in lines if agent in (detail.lines_of or ())]
     width, alpha = (1.1, 0.8) if hues else (0.7, 0.35)
@@ -235,7 +228,7 @@ def _held(
     for agent, x, value in events:
         found.setdefault(agent, []).append((x, value))
     grid = np.unique([x for own in found.values() for x, _ in own])
-    grid = grid[evenly(len(grid), points)]
+    grid = grid[pictures.evenly(len(grid), points)]
     curves = np.empty((len(found), len(grid)))
     for curve, own in zip(curves, found.values(), strict=True):
         at, values = np.array(sorted(own), dtype=np.float64).T
@@ -248,7 +241,7 @@ def _held(
 
 def _explain_bands(ax: Axes, lines: Mapping[str, Line], *, at_top: bool) -> None:
     if any(np.isfinite(stderr).any() for _, _, stderr in lines.values()):
-        corner_note(ax, "mean over agents ± 1 s.e.", at_top=at_top)
+        pictures.corner_note(ax, "mean over agents ± 1 s.e.", at_top=at_top)
 
 
 def _initial_design(study: Study) -> int:
@@ -296,10 +289,10 @@ def draw_regret(axes: Sequence[Axes], study: Study, styles: Mapping[str, Style])
         if not lines:
             raise ConfigError(f"figure: expected known values of {name.lower()}, got only NaN")
         if column == "simple":
-            lines = scale_regret(ax, lines)
-        draw_lines(ax, lines, styles)
+            lines = pictures.scale_regret(ax, lines)
+        pictures.draw_lines(ax, lines, styles)
         _explain_bands(ax, lines, at_top=column == "simple")
         ax.set_xlabel("Evaluations per agent")
         ax.set_ylabel(name)
-        mark_initial_design(ax, _initial_design(study))
-        label_ends(ax, lines, styles)
+        pictures.mark_initial_design(ax, _initial_design(study))
+        pictures.label_ends(ax, lines, styles)

@@ -1,9 +1,9 @@
 """Draw a study as two pictures: `figure` shows what was found, `traffic_figure` what it cost.
 
 The first has the best values so far or, if the optimum is known, simple and cumulative regret (`curves`);
-values against the parameters that matter most (`slices`); and the agents' best configurations. If models were
-exchanged, it has the fronts in the losses that the search has seen, the shipped models' losses on other rows
-and, of several contestants, win matrices (`selection`).
+values against the parameters that matter most (`importance`); and the agents' best configurations. If models
+were exchanged, it has the fronts in the losses that the search has seen, the shipped models' losses on other
+rows and, of several contestants, win matrices (`selection`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.reports.axes import draw_message, draw_table
 from fbo_flower.reports.curves import draw_curves, draw_regret, metric_of, named_agents
 from fbo_flower.reports.fronts import draw_all, feasible, has_outputs, rows_of_axes
-from fbo_flower.reports.importance import most_important, study_axes, study_importance
-from fbo_flower.reports.pictures import FORMATS, report_style, save_figure, study_styles
+from fbo_flower.reports.importance import draw_slices, most_important, study_axes, study_importance
+from fbo_flower.reports.pictures import (
+    FORMATS,
+    draw_message,
+    draw_table,
+    report_style,
+    save_figure,
+    study_styles,
+)
 from fbo_flower.reports.selection import draw_models
-from fbo_flower.reports.slices import draw_slices
 from fbo_flower.reports.traffic import draw_sent, has_traffic, sent_by_round, traffic_cells
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fbo_flower.numerics.arrays import Array, BoolArray
-from fbo_flower.reports.axes import SMALL, Style, dress, evenly, shorten, use_logarithm, value_limits
-from fbo_flower.reports.pictures import GREY
+from fbo_flower.reports import pictures
+from fbo_flower.reports.pictures import SMALL, Style
 from fbo_flower.study.ranking import Front, natural_order
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def agents_shown(study: Study, most: int = MOST_AXES) -> tuple[list[str], str]:
     if len(shares) <= most:
         return list(shares), ""
     ordered = sorted(shares, key=lambda agent: shares[agent])
-    chosen = [ordered[place] for place in evenly(len(ordered), most)]
+    chosen = [ordered[place] for place in pictures.evenly(len(ordered), most)]
     order = ", from the fewest feasible trials to the most" if "feasible" in study.trials.columns else ""
     return chosen, f"{most} of {len(shares)} agents{order}"
 
@@ -95,7 +95,7 @@ def draw_outputs(
     colours : agent -> its colour in the curves; others have that of the algorithm
     legend : whether to name the algorithms, if they are several
     """
-    dress(ax)
+    pictures.dress(ax)
     (y_name, y_way), *other = outputs_shown(study)
     x_name, x_way = other[0] if other else ("trial", "max")
     trials = study.trials
@@ -108,7 +108,7 @@ def draw_outputs(
         colour, line = colours.get(agent, styles[algorithm][0]), styles[algorithm][1]
         mine = own & (trials["algorithm"] == algorithm)
         looks: tuple[tuple[Any, dict[str, Any]], ...] = (
-            (mine & ~holds, {"marker": "x", "color": GREY, "linewidths": 0.8, "alpha": 0.5}),
+            (mine & ~holds, {"marker": "x", "color": pictures.GREY, "linewidths": 0.8, "alpha": 0.5}),
             (mine & holds, {"color": colour, "linewidths": 0, "alpha": 0.6}),
         )
         for chosen, look in looks:
@@ -120,7 +120,7 @@ def draw_outputs(
         rows = rows[[trials["config"][row] in ringed for row in rows]] if len(rows) else rows
         rows = rows[np.argsort(x[rows], kind="stable")]
         ring: dict[str, Any] = {"edgecolors": "k", "linewidths": 0.8, "zorder": 3}
-        ax.scatter(x[rows], y[rows], s=24, color=colour, label=shorten(algorithm, 16), **ring)
+        ax.scatter(x[rows], y[rows], s=24, color=colour, label=pictures.shorten(algorithm, 16), **ring)
         if len(study.objectives) == 2:
             steps = "steps-post" if x_way == "min" else "steps-pre"
             ax.plot(x[rows], y[rows], color=colour, linestyle=line, linewidth=1.2, drawstyle=steps)
@@ -128,22 +128,22 @@ def draw_outputs(
         ax.legend(fontsize=8, frameon=False)
     _limit(ax, x[own], x_way, "x")
     _limit(ax, y[own], y_way, "y")
-    ax.set_xlabel(shorten(x_name if x_name == "trial" else f"{x_name} ({x_way})", 30))
-    ax.set_ylabel(shorten(f"{y_name} ({y_way})", 24))
+    ax.set_xlabel(pictures.shorten(x_name if x_name == "trial" else f"{x_name} ({x_way})", 30))
+    ax.set_ylabel(pictures.shorten(f"{y_name} ({y_way})", 24))
 
 
 def _limit(ax: Axes, values: Array, way: str, which: str) -> None:
     axis, scale = getattr(ax, f"{which}axis"), getattr(ax, f"set_{which}scale")
     if len(values) and values.min() > 0 and values.max() > WIDE * values.min():
-        use_logarithm(scale, axis)
+        pictures.use_logarithm(scale, axis)
     elif len(values):
-        getattr(ax, f"set_{which}lim")(*value_limits(values, minimize=way == "min")[:2])
+        getattr(ax, f"set_{which}lim")(*pictures.value_limits(values, minimize=way == "min")[:2])
         axis.set_major_formatter("{x:g}")
 
 
 def draw_shares(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None:
     """Draw which share of its trials holds an agent's limits, the agents in the order of that share."""
-    dress(ax)
+    pictures.dress(ax)
     for algorithm in study.algorithms:
         shares = np.sort(list(feasible_shares(study, algorithm).values()))
         colour, line = styles[algorithm]
@@ -183,10 +183,10 @@ def heading_of(study: Study, agent: str) -> str:
     """Return the name of an agent, and how many of its trials hold its limits."""
     rows = study.trials.where(agent=agent)
     if "feasible" not in rows.columns:
-        return shorten(agent, 40)
+        return pictures.shorten(agent, 40)
     number = int(feasible(rows).sum())
     held = f"{number or 'none'} of {len(rows)} hold its limits"
-    return f"{shorten(agent, 22)}: {held}"
+    return f"{pictures.shorten(agent, 22)}: {held}"
 
 
 def front_cells(fronts: Mapping[str, Front], objectives: Mapping[str, str]) -> dict[str, list[Any]]:

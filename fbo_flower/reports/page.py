@@ -29,8 +29,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from fbo_flower.errors import printable
-from fbo_flower.reports import curves, fronts, selection, slices, traffic
-from fbo_flower.reports.axes import shorten
+from fbo_flower.reports import curves, fronts, importance, selection, traffic
 from fbo_flower.reports.figures import best_cells, ranked, study_title
 from fbo_flower.reports.importance import (
     MIN_TRIALS,
@@ -40,9 +39,10 @@ from fbo_flower.reports.importance import (
     study_axes,
     study_importance,
 )
-from fbo_flower.reports.privacy_page import privacy_page
+from fbo_flower.reports.pictures import shorten
 from fbo_flower.reports.summary import SummaryRow, summarise, summary_cells
 from fbo_flower.reports.svg import MAX_AGENTS, Part, Pen, Pictures, shown_config
+from fbo_flower.reports.traffic import privacy_page
 from fbo_flower.storage.files import atomic_file
 
 if TYPE_CHECKING:
@@ -364,12 +364,12 @@ def _slices(pen: Pen, found: Importance | None) -> list[Part]:
     shown, why = most_important(axes, found, _MAX_SLICES)
     text = max(len(shown_config(config)) for config in study.recommendations["config"][:50].tolist())
     dots = max(min(_DOTS // len(shown), _NOTES // (text + 40)) // len(study.algorithms), 1)
-    draw = partial(slices.draw_slice, study=study, styles=pen.styles, dots=dots, rasterized=False)
+    draw = partial(importance.draw_slice, study=study, styles=pen.styles, dots=dots, rasterized=False)
     pictures: Pictures = {
         ("", f"Values of evaluations against {axis.name}"): partial(draw, axis=axis) for axis in shown
     }
     note = "Ringed: the best of each agent."
-    if hidden := slices.shown_values(study)[2]:
+    if hidden := importance.shown_values(study)[2]:
         note += f" {hidden:,} much worse values are not shown."
     fewer = any(len(study.trials.where(algorithm=name)) > dots for name in study.algorithms)
     if fewer:
@@ -404,7 +404,7 @@ def _contours(pen: Pen, found: Importance | None) -> list[Part]:
     pictures: Pictures = {}
     for first, second in combinations([share.names[0] for share in found.singles[:_CONTOURS_OF]], 2):
         axes = [found.axes[found.place(name)] for name in (first, second)]
-        x, y = ((np.arange(count) + 0.5) / count for count in map(slices.num_cells, axes))
+        x, y = ((np.arange(count) + 0.5) / count for count in map(importance.num_cells, axes))
         surface = found.surface(first, second, x, y)
         low, high = float(surface.min()), float(surface.max())
         best = np.unravel_index(int(surface.argmax()), surface.shape)
@@ -413,7 +413,7 @@ def _contours(pen: Pen, found: Importance | None) -> list[Part]:
             f"{x[best[0]]:.0%} of the range of {first} and {y[best[1]]:.0%} of that of {second}"
         )
         caption = f"{first} and {second}: predicted rank {low:.2f} (pale) to {high:.2f} (strong)"
-        pictures[caption, described] = partial(slices.draw_contour, axes=axes, surface=surface)
+        pictures[caption, described] = partial(importance.draw_contour, axes=axes, surface=surface)
     note = (
         "The stronger the colour, the better: the predicted rank of a configuration among an agent's own "
         "values, averaged over all other parameters."

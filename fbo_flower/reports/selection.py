@@ -25,7 +25,7 @@ from fbo_flower.algorithms.rfms.state import WITHHELD
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.hypervolume import hypervolume
 from fbo_flower.numerics.arrays import Array, BoolArray
-from fbo_flower.reports.axes import SMALL, Style, corner_note, shorten
+from fbo_flower.reports.pictures import SMALL, Style, corner_note, shorten
 from fbo_flower.study.schema import label
 from fbo_flower.study.table import Table
 

@@ -1,8 +1,8 @@
 """Pictures of an HTML page: SVG inside it, and what stands under the pointer.
 
 Matplotlib draws them. Each colour `#rrggbb` becomes the variable `--xrrggbb` of the style sheet, so that a
-dark window has its own colours. What the `gid`s say is in a group (see `curves`, `slices` and `selection`)
-becomes the attributes `data-a`, the number of an agent, and `data-n`, the numbers of notes.
+dark window has its own colours. What the `gid`s say is in a group (see `curves`, `importance` and
+`selection`) becomes the attributes `data-a`, the number of an agent, and `data-n`, the numbers of notes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ import numpy as np
 from markupsafe import Markup
 
 from fbo_flower.errors import ConfigError, printable
-from fbo_flower.reports.axes import shorten
 from fbo_flower.reports.curves import Detail
 from fbo_flower.reports.figures import ranked, shown_value
-from fbo_flower.reports.pictures import new_figure, report_style, study_styles
+from fbo_flower.reports.pictures import new_figure, report_style, shorten, study_styles
 from fbo_flower.reports.selection import LOSSES
 from fbo_flower.study.ranking import natural_order
 

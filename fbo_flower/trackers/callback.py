@@ -1,17 +1,23 @@
-"""`Callback`: what is told about a running study, and the events that it is told.
+"""`Callback`: what is told about a running study, and the events that it is told; `OptunaTracker` shows them.
 
 A callback sees what the server holds, in simulations too: trials that agents disclosed, and the numbers of
-each round. What an agent does not disclose cannot reach it.
+each round. What an agent does not disclose cannot reach it. The tracker writes them for optuna-dashboard, its
+VS Code viewer, and the plots of Optuna.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fbo_flower.errors import FBOError
+from fbo_flower.space.optuna import require_optuna
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.study.trial import Trial
+from fbo_flower.study.optuna import OptunaWriter, storage_name
+from fbo_flower.study.trial import RUNNING, Trial
 
 if TYPE_CHECKING:
     from fbo_flower.study.study import Study
@@ -82,3 +88,107 @@ class Callback:
 
         `result.settings["runs"][0]["status"]` says which of them it was.
         """
+
+
+_LONGEST_PAUSE = 16  # rounds between two attempts to write into a storage that fails
+NO_ANSWER = "no valid answer came before the study ended"
+
+
+class OptunaTracker(Callback):
+    """Writes disclosed trials into an Optuna storage at the end of every round.
+
+    If the storage fails, because it is locked or the disk is full, the trials are kept and written with those
+    of a later round. The pauses between attempts become longer, so a storage that is lost costs little time.
+    A resumed study goes on in its Optuna studies; no trial is written twice.
+
+    Parameters
+    ----------
+    storage : "sqlite:///study.db" or another URL of Optuna, a file that ends in .db (SQLite) or .log
+        (Optuna's journal, which takes a twentieth of SQLite's time), or a storage of Optuna
+    one_study : write the trials of all agents into one Optuna study, with the agent as a user attribute;
+        otherwise each agent has an Optuna study of its own, because it has an objective of its own
+    running_from : seconds that the round before must have taken for trials to be shown as running; shorter
+        ones are written when they are finished only, which takes at most half of the time
+
+    Raises
+    ------
+    ConfigError
+        If Optuna is not installed, or `storage` cannot be one.
+    """
+
+    def __init__(self, storage: Any, *, one_study: bool = False, running_from: float = 2.0) -> None:
+        require_optuna("OptunaTracker")
+        self._storage = storage_name(storage)
+        self._one_study, self._running_from = one_study, running_from
+        self._reset("")
+
+    def _reset(self, study: str) -> None:
+        self._study = study
+        self._writer: OptunaWriter | None = None
+        self._pending: dict[tuple[str, int], Trial] = {}
+        self._last_seconds = math.inf
+        self._pause = self._wait = 0  # rounds
+
+    def on_trial(self, study: StudyInfo, trial: Trial) -> None:
+        """Keep a finished trial until the end of its round; show a running one now, if rounds are long."""
+        self._begin(study)
+        if trial.state != RUNNING:
+            self._pending[trial.agent, trial.trial] = trial
+        elif self._last_seconds >= self._running_from and not self._wait and not self._pending:
+            with self._failing_later():
+                self._open(study).write(trial)
+
+    def on_round(self, study: StudyInfo, finished: RoundInfo) -> None:
+        """Write the trials that are finished, unless the storage failed a short time ago."""
+        self._begin(study)
+        self._last_seconds = finished.numbers.get("seconds", math.inf)
+        if finished.round < study.num_replayed:
+            return  # the trials of all replayed rounds are written at once
+        if self._wait:
+            self._wait -= 1
+        elif self._pending:
+            self._write(study)
+
+    def on_finish(self, study: StudyInfo, result: Study) -> None:
+        """Write what is left; trials without an answer have failed if the study has ended in order."""
+        self._begin(study)
+        if self._pending:
+            self._write(study)
+        (run,) = result.settings["runs"]
+        if self._writer is not None and run.get("status") == "finished":
+            self._writer.fail_unfinished(NO_ANSWER)
+
+    def _begin(self, study: StudyInfo) -> None:
+        if study.study != self._study:  # one tracker may be told of several studies, one after the other
+            self._reset(study.study)
+
+    def _write(self, study: StudyInfo) -> None:
+        with self._failing_later():
+            writer = self._open(study)
+            while self._pending:
+                key = next(iter(self._pending))
+                writer.write(self._pending[key])
+                del self._pending[key]
+            self._pause = 0
+
+    @contextmanager
+    def _failing_later(self) -> Iterator[None]:
+        """Turn an error of the storage into one that says what is missing, and pause for some rounds."""
+        try:
+            yield
+        except Exception as error:  # of any database driver
+            self._writer = None  # what the storage holds is read again: it may have failed after the write
+            self._pause = self._wait = min(max(1, 2 * self._pause), _LONGEST_PAUSE)
+            raise FBOError(
+                f"{len(self._pending)} trials are not in {self._storage} yet ({type(error).__name__}: "
+                f"{error}); they will be written later, or with `fbo-flower export DIR --optuna STORAGE`"
+            ) from error
+
+    def _open(self, study: StudyInfo) -> OptunaWriter:
+        if self._writer is None:
+            attributes = {"algorithm": study.algorithm, "options": dict(study.options)}
+            self._writer = OptunaWriter(
+                self._storage, study.study, study.label, study.space, study.minimize, study.objectives,
+                self._one_study, attributes,
+            )  # fmt: skip
+        return self._writer

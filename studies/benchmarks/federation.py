@@ -43,8 +43,7 @@ from fbo_flower.federated import (
 from fbo_flower.federated.proposals import Proposals, ranking
 from fbo_flower.federated.records import Trial
 from fbo_flower.federated.schedules import ASHA
-from fbo_flower.federated.step import Failure, Step
-from fbo_flower.federated.trial_run import TrialRun
+from fbo_flower.federated.step import Failure, Step, TrialRun
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation import InProcessGrid
 from studies.benchmarks.bench import options

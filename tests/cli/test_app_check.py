@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fbo_flower.cli.app_check import check_app, mistake_in
 from fbo_flower.cli.flower_cli import FlowerCLI, read_app
 from fbo_flower.cli.main import run
 from fbo_flower.cli.new import new_app
+from fbo_flower.cli.run import check_app, mistake_in
 
 HEAD = """
 from fbo_flower import Float, SearchSpace

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fbo_flower.cli.main import run
-from fbo_flower.cli.own_function import read_space
+from fbo_flower.cli.plan import read_space
 from fbo_flower.errors import ConfigError
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.study import Study

@@ -14,7 +14,7 @@ import pytest
 
 from fbo_flower.cli import watch
 from fbo_flower.cli.main import run
-from fbo_flower.cli.watched import RunState, WatchedRun
+from fbo_flower.cli.watch import RunState, WatchedRun
 from fbo_flower.errors import JournalError
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.storage import Event, StudyJournal

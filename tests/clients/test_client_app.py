@@ -19,7 +19,7 @@ from fbo_flower.algorithms.aims import Aims
 from fbo_flower.cli.main import run
 from fbo_flower.clients import ObjectiveContext, OwnAnswer, TuningAgent, add_tuning, client_app, data_file
 from fbo_flower.clients.app import agent_app
-from fbo_flower.clients.node import names_of_files
+from fbo_flower.clients.operator import names_of_files
 from fbo_flower.clients.task_context import disclosed_times
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import simulate

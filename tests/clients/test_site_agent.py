@@ -14,7 +14,7 @@ from fbo_flower.clients import TuningAgent
 from fbo_flower.clients.memory import StateMemory
 from fbo_flower.clients.model_site import SiteOptions
 from fbo_flower.clients.site import Shipment
-from fbo_flower.clients.site_agent import Account, SiteAgent, noisy_rate
+from fbo_flower.clients.site_agent import SiteAgent, noisy_rate
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.wire.flower_records import to_lists
@@ -192,7 +192,7 @@ def test_budget_is_kept_by_the_site_over_studies_and_apart_for_search_and_end(er
     assert said == {"failure": "withheld: the query budget of 2 answers is used up"}
     assert len(site.judged) == 2
     ask(agent("curator", site, context), Phase.FINISH)
-    assert Account.read(StateMemory(context.state)).answers == {"inbag": 2, "outbag": 1}
+    assert StateMemory(context.state).note("account")["answers"] == {"inbag": 2, "outbag": 1}
 
 
 def test_epsilon_adds_up_a_repeated_question_costs_nothing_and_owed_answers_come_with_the_next():
@@ -206,7 +206,7 @@ def test_epsilon_adds_up_a_repeated_question_costs_nothing_and_owed_answers_come
     late = ask(curator, Phase.EVALUATE, 5, owed="0,3,5,9")[2]["late"]
     assert late == f"[[0,{noisy!r},80]]", "what was sent before, not what was true"
     assert ask(curator, Phase.FINISH)[2]["epsilon"] == 0.5, "other rows"
-    assert Account.read(StateMemory(context.state)).epsilon == {"inbag": 1.5, "outbag": 0.5}
+    assert StateMemory(context.state).note("account")["epsilon"] == {"inbag": 1.5, "outbag": 0.5}
 
 
 def test_noise_is_discrete_laplace_on_the_count_of_wrong_rows():

@@ -25,7 +25,7 @@ from flwr.app import Context, RecordDict
 
 from fbo_flower.cli.flower_cli import FlowerCLI, RunStatus
 from fbo_flower.cli.main import run
-from fbo_flower.cli.submission import parse
+from fbo_flower.cli.run import parse
 from fbo_flower.errors import FBOError
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.strategies import ExpectedImprovement

@@ -19,7 +19,7 @@ from fbo_flower.federated.state import (
     restore,
     state_of,
 )
-from fbo_flower.federated.trial_run import TrialRun
+from fbo_flower.federated.step import TrialRun
 
 ONE = {"min_available_nodes": 1, "min_train_nodes": 1, "min_evaluate_nodes": 1}
 ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([True, False])}

@@ -20,7 +20,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.federated import TunedFederation
 from fbo_flower.federated.proposals import median_variance, sampling_variance
 from fbo_flower.federated.replies import Checked, Judge, check_replies
-from fbo_flower.federated.trial_run import PATIENCE, TrialGrid, least_clients
+from fbo_flower.federated.step import PATIENCE, TrialGrid, least_clients
 from fbo_flower.simulation.grids import FIRST_NODE, InProcessGrid, identify
 
 

@@ -14,11 +14,10 @@ import pytest
 from fbo_flower.algorithms.registry import BUILT_IN
 from fbo_flower.cli.main import run
 from fbo_flower.errors import ConfigError
-from fbo_flower.reports.axes import spread
 from fbo_flower.reports.curves import best_by_time
 from fbo_flower.reports.figures import draw, figure, study_title, traffic_figure
 from fbo_flower.reports.importance import most_important, study_axes, study_importance
-from fbo_flower.reports.pictures import algorithm_style
+from fbo_flower.reports.pictures import algorithm_style, spread
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.study import Study
 

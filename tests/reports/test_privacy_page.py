@@ -12,7 +12,7 @@ from fbo_flower.algorithms import make_algorithm
 from fbo_flower.cli import main as cli
 from fbo_flower.clients import client_app
 from fbo_flower.numerics.privacy import Account
-from fbo_flower.reports.privacy_page import PAGE, privacy_page
+from fbo_flower.reports.traffic import PAGE, privacy_page
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.simulation.problems import make_problem
