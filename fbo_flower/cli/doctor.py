@@ -184,7 +184,6 @@ def show(report: Mapping[str, Any], findings: Sequence[Diagnosis], console: Cons
 
 
 def _block(node: Mapping[str, Any]) -> list[str]:
-    """Return the lines that describe one node."""
     from fbo_flower.strategies.registration_message import skew  # it imports Flower
 
     title = f"agent {str(node.get('agent', '?'))[:40]}  (node {node['node']})"

@@ -125,7 +125,6 @@ def new_app(
 
 
 def _of_aims(aims: Aims) -> dict[str, str]:
-    """Return the parts of the templates that depend on what the objective returns."""
     names = aims.names or ("error",)
     ways = {name: _MEASURED[name] for name in names if name in _MEASURED}
     values = {name: f"{ways[name][1]}," if name in ways else "None,  # measure it here" for name in names}

@@ -341,7 +341,6 @@ def _absolute(path: str | Path | None) -> str | None:
 
 
 def _storage(optuna: str | None) -> str | None:
-    """Return an Optuna storage with the absolute path of its file."""
     if optuna is None:
         return None
     from fbo_flower.study.optuna import SQLITE, storage_name

@@ -72,7 +72,6 @@ class Display:
         self._progress.update(self._task, completed=progress.server_round, done=self._done)
 
     def _show_replies(self, replies: str) -> None:
-        """Show the replies of the running round, until it ends."""
         if self._task is not None:
             self._progress.update(self._task, done=f"{self._done}; {replies}")
 

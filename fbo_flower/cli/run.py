@@ -385,7 +385,6 @@ def _error_in(log: str) -> tuple[type[FBOError], str]:
 
 
 def _announce(run_id: str, settings: Submission) -> None:
-    """Print the run's number, where its results will be, and which file each simulated agent has."""
     from fbo_flower.clients.operator import names_of_files
 
     typer.echo(f"Run {run_id}", err=True)

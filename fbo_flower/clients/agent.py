@@ -196,7 +196,10 @@ class TuningAgent(NumPyClient):
         if unknown:
             raise WireError(f"query: expected the entries key or end, got {show(unknown)}", "names")
         if isinstance(study := config.get("end"), str):
-            self._end_study(study)
+            with closing(self._open_memory()) as memory:
+                answer = answer_at_end(memory, self._agent, study, self._space, self._judged, self._aims)
+            if answer is not None:  # the journal is closed: `on_finish` may read it, and may take long
+                self._announce(answer)
             return {}
         properties: dict[str, Any] = {
             "schema": wire.SCHEMA_VERSION,
@@ -397,7 +400,6 @@ class TuningAgent(NumPyClient):
     def _evaluator(
         self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
     ) -> Evaluator:
-        """Return the function that evaluates the queries of a task."""
         cache = EvaluationCache.read(agent_state.arrays) if algorithm.inner.reuses_values() else None
         return ObjectiveEvaluator(
             self._objective, self._own_space, context, cache, self._parallel, self._initial, agent_state.aims
@@ -427,12 +429,6 @@ class TuningAgent(NumPyClient):
     def _wants_end(self) -> bool:
         """Whether the server should say when the study has ended; a simulated agent logs nothing then."""
         return self._seed is None or self._on_finish is not None
-
-    def _end_study(self, study: str) -> None:
-        with closing(self._open_memory()) as memory:
-            answer = answer_at_end(memory, self._agent, study, self._space, self._judged, self._aims)
-        if answer is not None:  # the journal is closed: `on_finish` may read it, and may take long
-            self._announce(answer)
 
     def _judged(self, agent_state: AgentState) -> int:
         """Return the number of evaluations without a trial, as of a site that judges models at the end."""

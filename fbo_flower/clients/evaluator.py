@@ -23,11 +23,11 @@ from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Query
 from fbo_flower.clients.objective import Objective, can_repeat
 from fbo_flower.clients.pruning import Curve, StopRule, curve_to_bytes, measures_of_curve, stopped_at
-from fbo_flower.clients.task_context import TaskContext, measures_of, times_of
+from fbo_flower.clients.task_context import STARTED, TaskContext, times_of
 from fbo_flower.clients.workers import Ended, Job, call, new_traceback, pool_of
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage.agent_journal import Evaluation
+from fbo_flower.storage.agent_journal import SECONDS, Evaluation
 
 MAX_PARALLEL = 1024
 OUTPUT = "output "  # and the name of an output: the beginning of its entry in `Evaluation.measures`
@@ -282,7 +282,7 @@ class ObjectiveEvaluator:
         owners: list[int] = []  # job -> its row
         for i, row in rows.items():
             if self.cache is not None and (value := known.get(row.point.tobytes())) is not None:
-                yield i, _filled(row, np.full(row.span, value), "", measures_of(time.time(), 0.0))
+                yield i, _filled(row, np.full(row.span, value), "", {STARTED: time.time(), SECONDS: 0.0})
                 continue
             new = self._jobs(row, Curve(rules[i]) if i in rules else None)
             jobs += new
@@ -311,7 +311,6 @@ class ObjectiveEvaluator:
         return [Job(config, contexts, 0, self.aims)]
 
     def _run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Ended]]:
-        """Yield the place and the end of each job."""
         if not self.parallel.needs_workers:
             yield from ((number, call(self.objective, job)) for number, job in enumerate(jobs))
         elif jobs:
@@ -332,7 +331,7 @@ class ObjectiveEvaluator:
             self.tracebacks[row.trial] = new_traceback(self.context.memory, failed.error)
         start, stop = min(e.started for e in ended), max(e.started + e.seconds for e in ended)
         reason = "" if failed is None else failed.failure
-        return _filled(row, observed, reason, {**measures_of(start, stop - start), **named}, curve)
+        return _filled(row, observed, reason, {STARTED: start, SECONDS: stop - start, **named}, curve)
 
 
 def points_of(initial: object, space: SearchSpace) -> Array | None:

@@ -241,7 +241,6 @@ class Optimizer:
 
 
 def _about(journal: AgentJournal) -> tuple[str, str, str, str]:
-    """Return seed, algorithm, space and aims of the optimizer in a file."""
     stored, algorithm = journal.study(STUDY), journal.algorithm(STUDY)
     space = journal.meta(f"space.{STUDY}")
     if stored is None or algorithm is None or space is None:

@@ -272,7 +272,6 @@ def _predicted(predict: Predict, bag: Bag) -> Any:
 
 
 def _rows(x: Any, rows: Rows) -> Any:
-    """Return some rows of an array or a data frame."""
     return x.iloc[rows] if hasattr(x, "iloc") else np.asarray(x)[rows]
 
 

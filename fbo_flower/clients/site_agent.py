@@ -33,7 +33,7 @@ from fbo_flower.clients.model_site import ModelSite, SiteOptions
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.own_answer import OnFinish, OwnAnswer, call_on_finish
 from fbo_flower.clients.site import Export, Scorer, Shipment, SiteData, SiteObjective
-from fbo_flower.clients.task_context import STARTED, TaskContext, measures_of, times_of
+from fbo_flower.clients.task_context import STARTED, TaskContext, times_of
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError, printable
 from fbo_flower.models import as_file
 from fbo_flower.numerics.discrete_noise import noisy_count
@@ -176,7 +176,7 @@ class SiteEvaluator:
         if row is None:
             started, before = time.time(), time.perf_counter()
             row = self._evaluate(query, point)
-            times = measures_of(started, time.perf_counter() - before)
+            times = {STARTED: started, SECONDS: time.perf_counter() - before}
             row = replace(row, measures={**row.measures, **times})
             self.context.append(row)
         self.context.times.update(times_of(row))

@@ -25,11 +25,6 @@ STARTED = "started"  # with `SECONDS` an entry of `Evaluation.measures`
 Times = dict[int, tuple[float, float]]  # first trial of a row -> start and end, seconds since 1970
 
 
-def measures_of(started: float, seconds: float) -> dict[str, float]:
-    """Return start and duration, as `Evaluation.measures` of the journal holds them."""
-    return {STARTED: started, SECONDS: seconds}
-
-
 def times_of(evaluation: Evaluation) -> Times:
     """Return the times of a row."""
     measures = evaluation.measures

@@ -120,7 +120,6 @@ def _arrays_of(message: Message) -> ArrayRecord:
 
 
 def _check(sent: Message, reply: Message, weighted_by: str | None, bounds: Mapping[str, Bounds]) -> None:
-    """Raise WireError if a reply cannot be used."""
     if reply.has_error():
         raised = reply.error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION
         reason = f"error {reply.error.code}: {printable(str(reply.error.reason))[:500]}"

@@ -263,7 +263,6 @@ class Evolution(Schedule):
         return [found[place] for place in range(self.population.size)]
 
     def _changed(self, parent: Trial, place: int, rung: int) -> Array:
-        """Return the point of a new trial."""
         rng = generator(self.seed, "population", "change", rung, place)
         if rng.random() < self.population.resample:
             drawn: Array = self.space.snap(rng.random((1, self.space.dimension)))[0]

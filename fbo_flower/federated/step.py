@@ -285,7 +285,6 @@ class Step:
     def _exchange(
         self, runs: Mapping[int, TrialRun], sent: Mapping[int, list[Message]]
     ) -> dict[int, Checked]:
-        """Send the messages of all trials and return each trial's checked replies."""
         flat = [message for messages in sent.values() for message in messages]
         replies = send_and_receive(self.grid, flat, self.clients.timeout, self.stop)
         found, start = {}, 0

@@ -129,7 +129,6 @@ def tune_federation(
 
 
 def _check(build: object, space: object, keep: object, groups: Mapping[str, object]) -> None:
-    """Raise ConfigError if an argument has the wrong type."""
     if not isinstance(space, SearchSpace):
         raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}")
     if not callable(build):

@@ -158,7 +158,6 @@ class Tuner:
                 len(self._trials), len(self._running()), self.spent)  # fmt: skip
 
     def _commit(self, point: Any = None, **values: Any) -> None:
-        """Write an event and let it take effect."""
         event = Event("federation", arrays={} if point is None else {"point": point}, values=values)
         if self.journal is not None:
             self.journal.write([event])
@@ -205,7 +204,6 @@ class Tuner:
         return [trial for trial in self.trials if trial.runs]
 
     def _fill(self) -> None:
-        """Give free places to trials."""
         most, rounds = self.search.num_trials, self.schedule.rounds
         while len(self._running()) < self.search.num_parallel:
             choice = self.schedule.choose(self.trials)
@@ -222,7 +220,6 @@ class Tuner:
                 self._begin(choice)
 
     def _begin(self, choice: Start) -> None:
-        """Begin a new trial."""
         new: dict[str, Any] = {"bracket": choice.bracket, "target": choice.target}
         point = choice.point
         if point is None:
@@ -296,7 +293,6 @@ class Tuner:
         self.checkpoints.collect({t.checkpoint for t in self.trials if t.checkpoint and not t.failure})
 
     def _report(self, numbers: Iterable[int]) -> None:
-        """Log a line for each trial's round."""
         best, sign = next(iter(ranking(self.trials)), None), self.step.judge.sign
         budget = "" if self.budget is None else f"/{self.budget}"
         about = "" if best is None else f", best {sign * best.value:.4g} by trial {best.number}"
@@ -331,7 +327,6 @@ class Tuner:
         return ranking(self.trials, self.proposals, self.schedule.rungs_of(0))
 
     def _judge_finalists(self) -> None:
-        """Evaluate the models of the best trials on all clients."""
         for trial in self.ranking()[: self.step.judge.finalists]:
             if trial.judged is not None:
                 continue  # before the interruption

@@ -108,7 +108,10 @@ def html_page(study: Study, reference: str | None = None) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"digest": _digest, "is_numeric": _is_numeric}
+    environment.filters |= {
+        "digest": lambda script: base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "is_numeric": lambda cells: all(isinstance(cell, str) and _NUMBER.fullmatch(cell) for cell in cells),
+    }
     return environment.get_template("page.html").render(
         title=study_title(study) or "Study",
         facts=_facts(study, rows),
@@ -123,16 +126,7 @@ def html_page(study: Study, reference: str | None = None) -> str:
     )
 
 
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _is_numeric(cells: Sequence[Any]) -> bool:
-    return all(isinstance(cell, str) and _NUMBER.fullmatch(cell) for cell in cells)
-
-
 def _facts(study: Study, rows: list[SummaryRow]) -> dict[str, str]:
-    """Return the few numbers that a reader looks for first."""
     values = study.recommendations["value"]
     if not len(values):
         values = study.rounds["best"][np.isfinite(study.rounds["best"])]
@@ -190,11 +184,13 @@ def _best(pen: Pen) -> list[Part]:
         return [("note", f"{sentence} agent's own.")]
     cells = best_cells(pen.shown, MAX_AGENTS)
     cells["configuration"] = [_copied(found["config"]) for _, found in best]
-    return [("table", (cells, [agent for agent, _ in best])), *notes, *_fewer_agents(pen)]
+    if pen.num_agents > len(pen.agents):
+        more = f"The best {len(pen.agents)} of {pen.num_agents:,} agents; all are in best.json."
+        notes.append(("note", more))
+    return [("table", (cells, [agent for agent, _ in best])), *notes]
 
 
 def _fronts(pen: Pen) -> list[Part]:
-    """Return each agent's own Pareto front, a row per configuration."""
     study, agents = pen.shown, list(dict.fromkeys(pen.shown.trials["agent"].tolist()))
     found = {agent: study.front(agent) for agent in agents[:MAX_AGENTS]}
     cells = fronts.front_cells(found, study.objectives)
@@ -220,19 +216,11 @@ def _outputs(pen: Pen) -> list[Part]:
 
 
 def _copied(config: Mapping[str, Any]) -> Markup:
-    """Return a configuration as JSON with a button that copies it."""
     copy = Markup('<span class="copy"><code>{}</code><button type="button">Copy</button></span>')
     return copy.format(printable(json.dumps(config, ensure_ascii=False, default=str)))
 
 
-def _fewer_agents(pen: Pen) -> list[Part]:
-    if pen.num_agents == len(pen.agents):
-        return []
-    return [("note", f"The best {len(pen.agents)} of {pen.num_agents:,} agents; all are in best.json.")]
-
-
 def _importance(found: Importance | None) -> list[Part]:
-    """Return the tables of shares, and sentences that say what they mean."""
     if found is None:
         return [
             ("note", f"Not computed: it needs {MIN_TRIALS} disclosed evaluations with values that differ.")
@@ -265,7 +253,6 @@ def _shares(shares: Sequence[Share], heading: str) -> list[Part]:
 
 
 def _traffic(pen: Pen) -> list[Part]:
-    """Return what was sent by round, and per agent in the whole run."""
     pictures: Pictures = {}
     for unit, what in (("floats", "Numbers"), ("bytes", "Bytes")):
         lines, note = traffic.sent_by_round(pen.study, unit)
@@ -281,7 +268,6 @@ def _traffic(pen: Pen) -> list[Part]:
 
 
 def _failures(pen: Pen, rows: list[SummaryRow]) -> list[Part]:
-    """Return lost and refused replies and failed evaluations: how many, why, and at which agents."""
     if not any(row.lost_replies or row.refused_replies or row.failed_evaluations for row in rows):
         return [("text", "None: every reply came and could be used, and every evaluation succeeded.")]
     cells = {
@@ -380,7 +366,6 @@ def _slices(pen: Pen, found: Importance | None) -> list[Part]:
 
 
 def _models(pen: Pen) -> list[Part]:
-    """Return fronts, losses of the shipped models and win matrices of a study that selected models."""
     rows = selection.selections(pen.study)
     table = ("table", (selection.selection_cells(rows), None))
     if not selection.judged(pen.study).any():

@@ -44,7 +44,8 @@ class AgentMean:
     def __str__(self) -> str:
         if math.isnan(self.mean):
             return "-"
-        decimals = _decimals(self.stderr if self.stderr > 0 else abs(self.mean) / 100)
+        size = self.stderr if self.stderr > 0 else abs(self.mean) / 100  # of which two digits are shown
+        decimals = min(max(1 - math.floor(math.log10(size)), 0), 8) if 0 < size < math.inf else 1
         error = "-" if math.isnan(self.stderr) else f"{self.stderr:.{decimals}f}"
         return f"{self.mean:.{decimals}f} ± {error}"
 
@@ -275,7 +276,6 @@ def _num_with_value(run: Mapping[str, object], rounds: Table, curves: Array, num
 
 
 def _reasons(rounds: Table) -> dict[str, int]:
-    """Return the reasons of failures, summed over all rounds."""
     total: Counter[str] = Counter()
     for entry in " ".join(rounds["reasons"].tolist()).split():
         reason, _, number = entry.rpartition(":")
@@ -298,11 +298,6 @@ def _after(curves: Array, num_evaluations: int) -> Array:
 
 def _final(curves: Array) -> Array:
     return _after(curves, curves.shape[1])
-
-
-def _decimals(size: float) -> int:
-    """Return the number of decimals that show two significant digits of a number of this size."""
-    return min(max(1 - math.floor(math.log10(size)), 0), 8) if 0 < size < math.inf else 1
 
 
 # -- tables -----------------------------------------------------------------------------------------------

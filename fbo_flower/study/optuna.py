@@ -375,7 +375,6 @@ def read_studies(
 
 
 def _stored(storage: Storage, name: str | None) -> list[tuple[Any, list[Any]]]:
-    """Return the studies of this name, or all, with their trials."""
     with quiet_optuna():
         try:
             opened = open_storage(storage)
@@ -395,7 +394,6 @@ def _stored(storage: Storage, name: str | None) -> list[tuple[Any, list[Any]]]:
 
 
 def _run_of(study: Any, space: SearchSpace | None, trials: Sequence[Any]) -> tuple[str, dict[str, Any]]:
-    """Return the label and the settings of the run that an Optuna study belongs to."""
     attributes = study.user_attrs
     label, number = attributes.get(_LABEL, study.study_name), attributes.get(_NUMBER, 1)
     label = f"{label} ({number})" if number != 1 else str(label)

@@ -263,9 +263,12 @@ class Study:
                 f"got {algorithm!r} and {new!r}"
             )
         runs = [{**run, "label": new} if label(run) == algorithm else run for run in self.settings["runs"]]
-        return Study(
-            {**self.settings, "runs": runs}, *(_relabelled(table, algorithm, new) for table in self._tables)
-        )
+        tables = []
+        for table in self._tables:
+            columns = {name: table[name] for name in table.columns}
+            columns["algorithm"] = np.where(columns["algorithm"] == algorithm, new, columns["algorithm"])
+            tables.append(Table(columns, table.kinds))
+        return Study({**self.settings, "runs": runs}, *tables)
 
     @staticmethod
     def merge(studies: Sequence[Study], name: str | None = None) -> Study:
@@ -456,9 +459,3 @@ class Study:
     def __repr__(self) -> str:
         name, runs = self.settings.get("name"), ", ".join(self.algorithms)
         return f"Study({name!r}: {runs}; {len(self.trials)} trials, {len(self.rounds)} rounds)"
-
-
-def _relabelled(table: Table, algorithm: str, new: str) -> Table:
-    columns = {name: table[name] for name in table.columns}
-    columns["algorithm"] = np.where(columns["algorithm"] == algorithm, new, columns["algorithm"])
-    return Table(columns, table.kinds)

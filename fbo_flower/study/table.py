@@ -383,7 +383,7 @@ def guard(text: str) -> str:
     >>> guard("=1+1"), guard("'quoted'"), guard("plain"), guard("C:\\new")
     ("'=1+1", "''quoted'", 'plain', 'C:\\new')
     """
-    if not _is_risky(text) and not text.startswith("'"):
+    if text.isprintable() and not text.startswith(("'", "=", "+", "-", "@", "＝", "＋", "－", "＠")):
         return text
     return "'" + printable(text.replace("\\", "\\\\"))
 
@@ -402,10 +402,6 @@ def _unescaped(match: re.Match[str]) -> str:
     if len(escape) < 4:
         raise ValueError(f"not an escape: {escape!r}")
     return chr(int(escape[2:], 16))
-
-
-def _is_risky(text: str) -> bool:
-    return text.startswith(("=", "+", "-", "@", "＝", "＋", "－", "＠")) or not text.isprintable()
 
 
 def printable_json(text: str) -> str:

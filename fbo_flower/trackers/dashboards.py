@@ -62,7 +62,6 @@ class Tracker(Callback):
         self._begin_study()
 
     def _begin_study(self) -> None:
-        """Forget the study before."""
         self._best: dict[str, Trial] = {}  # agent -> its best trial so far
         self._points: dict[str, list[Point]] = {}  # agent -> what is not written yet; "": of rounds
 
@@ -120,7 +119,6 @@ class Tracker(Callback):
 
 
 def _finite(numbers: Mapping[str, float]) -> dict[str, float]:
-    """Return the numbers that are known, that is finite."""
     return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
