@@ -1,18 +1,13 @@
 """`examples/own-objective` and `examples/torch-cifar`: as short as promised, and they run in this process."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import runpy
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from flower_runtime import ROOT, FlwrRun
+from flower_runtime import ROOT
 from flwr.app import Context, RecordDict
 
 from fbo_flower.federated import TunedFederation
@@ -20,15 +15,14 @@ from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.study import Study
 
 OWN = ROOT / "examples" / "own-objective"
-Run = Callable[..., str]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+def run(monkeypatch, capsys):
     """Return a function that runs an example over nodes in this process and returns what it prints."""
-    imported: list[str] = []
+    imported = []
 
-    def running(example: str, num_nodes: int, node: dict[str, str] | None = None, **changes: Any) -> str:
+    def running(example, num_nodes, node=None, **changes):
         directory, package = ROOT / "examples" / example, example.replace("-", "_")
         monkeypatch.syspath_prepend(str(directory))
         imported.append(package)
@@ -45,7 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         del sys.modules[name]
 
 
-def test_the_files_are_as_short_as_promised() -> None:
+def test_the_files_are_as_short_as_promised():
     for name in ("client_app.py", "server_app.py"):
         assert len((OWN / "own_objective" / name).read_text().splitlines()) <= 20
     assert len((OWN / "README.md").read_text().split()) < 120
@@ -53,9 +47,7 @@ def test_the_files_are_as_short_as_promised() -> None:
     assert "fbo_flower" not in client, "it does not know of tuning"
 
 
-def test_each_node_tunes_on_its_own_data_and_the_server_prints_what_operators_disclose(
-    run: Run, tmp_path: Path
-) -> None:
+def test_each_node_tunes_on_its_own_data_and_the_server_prints_what_operators_disclose(run, tmp_path):
     out = run("own-objective", 3, {"disclose": "trials"}, num_rounds=5, out=str(tmp_path))
     study = Study.load(tmp_path)
     assert len(study.trials) == 3 * 7
@@ -68,7 +60,7 @@ def test_each_node_tunes_on_its_own_data_and_the_server_prints_what_operators_di
         assert f"agent {agent}: {best['value']:.3f}" in out
 
 
-def test_each_device_gets_a_network_that_fits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_each_device_gets_a_network_that_fits(monkeypatch, tmp_path):
     file = ROOT / "examples" / "fit-each-device" / "fit_each_device.py"
     assert len(file.read_text().splitlines()) <= 60
     monkeypatch.chdir(tmp_path)
@@ -81,7 +73,7 @@ def test_each_device_gets_a_network_that_fits(monkeypatch: pytest.MonkeyPatch, t
     assert (tmp_path / "fits" / "report.png").exists()
 
 
-def test_nothing_is_disclosed_unless_the_operator_says_so(run: Run, tmp_path: Path) -> None:
+def test_nothing_is_disclosed_unless_the_operator_says_so(run, tmp_path):
     run("own-objective", 2, num_rounds=2, out=str(tmp_path))
     study = Study.load(tmp_path)
     assert (len(study.trials), study.best) == (0, {})
@@ -91,16 +83,16 @@ def test_nothing_is_disclosed_unless_the_operator_says_so(run: Run, tmp_path: Pa
 @pytest.mark.slow  # its functions are run in this process above, other apps on Flower's runtime
 @pytest.mark.e2e
 @pytest.mark.ray
-def test_the_app_runs_on_flowers_runtime(flwr_run: FlwrRun, tmp_path: Path) -> None:
+def test_the_app_runs_on_flowers_runtime(flwr_run, tmp_path):
     done = flwr_run(OWN, 2, f"num-rounds=3 out='{tmp_path}'")
     assert done.status == "finished:completed", done.log
     assert "values not disclosed" in done.log
     assert Study.load(tmp_path).rounds["replies"].tolist() == [2, 2, 2]
 
 
-def test_a_network_of_pytorch_is_trained_before_and_after_tuning(run: Run, tmp_path: Path) -> None:
+def test_a_network_of_pytorch_is_trained_before_and_after_tuning(run, tmp_path):
     pytest.importorskip("torch", reason="the example's own dependency PyTorch is not installed")
-    small: dict[str, Any] = {"dataset": "digits", "max_rows": 40, "rounds": 2, "budget": 16, "num_clients": 4}
+    small = {"dataset": "digits", "max_rows": 40, "rounds": 2, "budget": 16, "num_clients": 4}
     out = run("torch-cifar", 4, **small, out=str(tmp_path))
     lines = re.findall(r"(before|after) tuning, round (\d): test accuracy [01]\.", out)
     assert sorted(lines) == [("after", "1"), ("after", "2"), ("before", "1"), ("before", "2")]
@@ -109,10 +101,8 @@ def test_a_network_of_pytorch_is_trained_before_and_after_tuning(run: Run, tmp_p
     assert tuned.client_rounds >= 16
 
 
-def test_tuning_raises_the_accuracy_of_the_same_training_and_a_killed_app_goes_on(
-    run: Run, tmp_path: Path
-) -> None:
-    def accuracies(**changes: Any) -> list[float]:
+def test_tuning_raises_the_accuracy_of_the_same_training_and_a_killed_app_goes_on(run, tmp_path):
+    def accuracies(**changes):
         out = run("tune-federation", 4, num_clients=4, rounds=3, **changes)
         return [float(value) for value in re.findall(r"round \d+: accuracy ([\d.]+)", out)]
 
@@ -135,7 +125,7 @@ def test_tuning_raises_the_accuracy_of_the_same_training_and_a_killed_app_goes_o
 @pytest.mark.slow  # what it shows of Flower's runtime, other apps show quicker
 @pytest.mark.e2e
 @pytest.mark.ray
-def test_a_federation_is_tuned_on_flowers_runtime(flwr_run: FlwrRun, tmp_path: Path) -> None:
+def test_a_federation_is_tuned_on_flowers_runtime(flwr_run, tmp_path):
     example = ROOT / "examples" / "tune-federation"
     done = flwr_run(example, 4, f"rounds=2 budget=24 num-clients=4 out='{tmp_path}'")
     assert done.status == "finished:completed", done.log

@@ -1,7 +1,5 @@
 """The app for Flower Hub, judged by Flower's own rules for what may be published."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import os
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import zipfile
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 from flower_runtime import ROOT
@@ -25,7 +22,7 @@ spec.loader.exec_module(hub)
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def app(tmp_path_factory):
     directory = tmp_path_factory.mktemp("hub") / "fbo-tuning"
     command = [
         sys.executable,
@@ -38,7 +35,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_flower_would_publish_it(app: Path) -> None:
+def test_flower_would_publish_it(app):
     config, warnings = load_and_validate(app / "pyproject.toml", check_module=False)
     assert warnings in ([], None)
     flower._validate_app_name(app.name, "directory")
@@ -50,7 +47,7 @@ def test_flower_would_publish_it(app: Path) -> None:
     assert {path.suffix for path in files} == {".py", ".toml", ".md", ""}
 
 
-def test_its_bundle_has_the_current_format_and_needs_no_package_of_ours(app: Path, tmp_path: Path) -> None:
+def test_its_bundle_has_the_current_format_and_needs_no_package_of_ours(app, tmp_path):
     with zipfile.ZipFile(io.BytesIO(build_fab_from_disk(app))) as bundle:
         bundle.extractall(tmp_path)
     assert (tmp_path / "LICENSE").exists()
@@ -69,14 +66,14 @@ def test_its_bundle_has_the_current_format_and_needs_no_package_of_ours(app: Pat
     assert "ServerApp" in done.stdout
 
 
-def test_its_page_explains_every_setting(app: Path) -> None:
+def test_its_page_explains_every_setting(app):
     text = (app / "README.md").read_text()
     config, _ = load_and_validate(app / "pyproject.toml", check_module=False)
     for key in config["tool"]["flwr"]["app"]["config"]:
         assert f"| `{key}` |" in text
 
 
-def test_names_that_flower_refuses_and_a_directory_with_files_are_refused(app: Path) -> None:
+def test_names_that_flower_refuses_and_a_directory_with_files_are_refused(app):
     for directory, publisher, said in (
         (app.with_name("Upper"), "me", "directory: expected 2 to 32"),
         (app.with_name("a" * 33), "me", "directory: expected 2 to 32"),

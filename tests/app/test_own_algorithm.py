@@ -1,12 +1,9 @@
 """`examples/own-algorithm`: once installed, its algorithm works by name wherever a built-in one does."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from flower_runtime import ROOT
@@ -31,7 +28,7 @@ print(algorithm_style("gossip"))
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(tmp_path_factory):
     """Install the example into a directory of its own, without network."""
     target = tmp_path_factory.mktemp("installed")
     source = target.with_name("own-algorithm")  # a build leaves files beside its source
@@ -41,7 +38,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def python(*words: str, paths: tuple[Path, ...] = (), cwd: Path = ROOT) -> str:
+def python(*words, paths=(), cwd=ROOT):
     """Run Python with these directories on its path; return what it prints."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT)))}
     done = subprocess.run(
@@ -51,7 +48,7 @@ def python(*words: str, paths: tuple[Path, ...] = (), cwd: Path = ROOT) -> str:
     return done.stdout + done.stderr
 
 
-def test_it_is_listed_explained_run_and_reported_by_its_name(installed: Path, tmp_path: Path) -> None:
+def test_it_is_listed_explained_run_and_reported_by_its_name(installed, tmp_path):
     out = python("-c", SESSION, paths=(installed,), cwd=tmp_path)
     for text in (
         "gossip  epsilon-greedy search",
@@ -67,12 +64,12 @@ def test_it_is_listed_explained_run_and_reported_by_its_name(installed: Path, tm
     assert "gossip" not in python("-m", "fbo_flower.cli", "algorithms"), "without being installed"
 
 
-def test_its_own_tests_and_the_contract_hold(installed: Path) -> None:
+def test_its_own_tests_and_the_contract_hold(installed):
     words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
     assert " passed" in python(*words, paths=(installed, ROOT / "tests" / "helpers"), cwd=EXAMPLE)
 
 
-def test_the_files_are_as_short_as_promised() -> None:
+def test_the_files_are_as_short_as_promised():
     package = EXAMPLE / "own_algorithm"
     assert len((package / "gossip.py").read_text().splitlines()) <= 110
     assert len((package / "record.py").read_text().splitlines()) <= 25

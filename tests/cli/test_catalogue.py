@@ -1,7 +1,5 @@
 """`fbo-flower algorithms` and `problems`: what they list, and that every algorithm has its papers."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -21,20 +19,18 @@ PAPERS = catalogue.read_papers()
 QUOTED = ("dai2020", "dai2021", "feurer2018", "wistuba2018", "li2024", "zhan2025", "sun2019")
 
 
-def field(entry: str, name: str) -> str:
+def field(entry, name):
     """Return a field of an entry without its protective braces."""
     (found,) = re.findall(rf"^  {name} = \{{(.*)\}},$", entry, re.MULTILINE)
     return re.sub(r"[{}]", "", found)
 
 
-def test_every_algorithm_has_its_papers_and_every_paper_its_algorithm() -> None:
+def test_every_algorithm_has_its_papers_and_every_paper_its_algorithm():
     assert set(catalogue.PAPERS) == set(BUILT_IN)
     assert {key for keys in catalogue.PAPERS.values() for key in keys} == set(PAPERS)
 
 
-def test_all_algorithms_and_problems_are_listed_with_their_options(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_all_algorithms_and_problems_are_listed_with_their_options(capsys):
     assert run(["problems"]) == 0
     out = capsys.readouterr().out
     for name, problem in PROBLEMS.items():
@@ -50,7 +46,7 @@ def test_all_algorithms_and_problems_are_listed_with_their_options(
 
 
 @pytest.mark.parametrize("entry", PAPERS.values(), ids=PAPERS)
-def test_an_entry_is_valid_bibtex(entry: str) -> None:
+def test_an_entry_is_valid_bibtex(entry):
     kind, *fields, end = entry.splitlines()
     assert re.fullmatch(r"@(article|inproceedings|misc)\{[a-z]+\d{4},", kind)
     assert end == "}"
@@ -64,7 +60,7 @@ def test_an_entry_is_valid_bibtex(entry: str) -> None:
 
 
 @pytest.mark.parametrize("record", BUILT_IN.values(), ids=BUILT_IN)
-def test_the_papers_are_those_of_the_summary(record: AlgorithmRecord) -> None:
+def test_the_papers_are_those_of_the_summary(record):
     """A summary such as "(Dai et al. 2020)" names the first author and the year of a cited paper."""
     cited = [PAPERS[key] for key in catalogue.PAPERS[record.name]]
     for author, year in re.findall(r"\((\w+) et al\. (\d{4})", record.summary):
@@ -73,13 +69,13 @@ def test_the_papers_are_those_of_the_summary(record: AlgorithmRecord) -> None:
         ]
 
 
-def test_the_pages_name_the_same_titles() -> None:
+def test_the_pages_name_the_same_titles():
     pages = " ".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "papers").glob("*.md"))
     for key in QUOTED:
         assert field(PAPERS[key], "title").lower() in " ".join(pages.split()).lower()
 
 
-def test_the_software_has_the_facts_of_the_citation_file() -> None:
+def test_the_software_has_the_facts_of_the_citation_file():
     facts = dict(re.findall(r'^(\w+): "?(.*?)"?$', (ROOT / "CITATION.cff").read_text(), re.MULTILINE))
     entry = catalogue.software()
     assert field(entry, "title") == facts["title"]
@@ -88,7 +84,7 @@ def test_the_software_has_the_facts_of_the_citation_file() -> None:
     assert f'- name: "{field(entry, "author")}"' in (ROOT / "CITATION.cff").read_text()
 
 
-def test_the_command_prints_the_software_and_the_papers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_software_and_the_papers(capsys):
     assert run(["algorithms", "--cite"]) == 0
     assert capsys.readouterr().out.strip() == catalogue.software()
     assert run(["algorithms", "fed-ei", "--cite"]) == 0
@@ -96,11 +92,9 @@ def test_the_command_prints_the_software_and_the_papers(capsys: pytest.CaptureFi
     assert found == ["fbo-flower", *catalogue.PAPERS["fed-ei"]]
 
 
-def test_an_algorithm_of_another_package_is_left_to_its_authors(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_algorithm_of_another_package_is_left_to_its_authors(capsys, monkeypatch):
     said = dict.fromkeys(("summary", "server_sends", "agent_sends", "inference"), "s")
-    record = AlgorithmRecord(name="gossip", home="own_algorithm.gossip:Gossip", meanings={}, **said)  # type: ignore[arg-type]
+    record = AlgorithmRecord(name="gossip", home="own_algorithm.gossip:Gossip", meanings={}, **said)
     monkeypatch.setitem(BUILT_IN, "gossip", record)
     assert run(["algorithms", "gossip", "--cite"]) == 0
     printed = capsys.readouterr()

@@ -1,7 +1,5 @@
 """`fbo-flower simulate` and `report`: what they write and print, also when they are interrupted or fail."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
@@ -10,10 +8,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +28,7 @@ from fbo_flower.cli.progress import Display
 from fbo_flower.cli.report import print_table
 from fbo_flower.errors import NumericalError
 from fbo_flower.reports.summary import summarise
-from fbo_flower.simulation import Async, Clock, runner, simulate
+from fbo_flower.simulation import Agents, Async, Clock, runner, simulate
 from fbo_flower.simulation.problems import DigitsSVM
 from fbo_flower.strategies import RoundProgress
 from fbo_flower.strategies.exchange import REPORT_SECONDS, ReplyProgress
@@ -49,17 +45,17 @@ FILES = [
 TS_FILES = sorted({*FILES, "regret.csv"} - {"messages"})
 
 
-def files(directory: Path) -> list[str]:
+def files(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
 @pytest.fixture(autouse=True)
-def _in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_directory_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def place(tmp_path_factory):
     """A directory in which the default algorithm ran beside three others."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(path := tmp_path_factory.mktemp("place"))
@@ -71,7 +67,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 # simulate
 
 
-def test_a_run_leaves_a_study_of_the_default_algorithm_and_of_those_compared_with_it(place: Path) -> None:
+def test_a_run_leaves_a_study_of_the_default_algorithm_and_of_those_compared_with_it(place):
     directory = (place / "runs" / "latest").resolve()
     name = rf"digits-svm-{RECOMMENDED}-ts-random-fts-portfolio-seed5-\d{{8}}-\d{{6}}"
     assert re.fullmatch(name, directory.name)
@@ -93,9 +89,7 @@ def test_a_run_leaves_a_study_of_the_default_algorithm_and_of_those_compared_wit
 
 
 @pytest.mark.usefixtures("unpictured")
-def test_a_run_prints_a_table_and_its_progress_or_nothing_and_leaves_earlier_runs_alone(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_run_prints_a_table_and_its_progress_or_nothing_and_leaves_earlier_runs_alone(capfd):
     assert run(TS) == 0
     first = Path("runs/latest").resolve()
     out, err = capfd.readouterr()
@@ -108,38 +102,35 @@ def test_a_run_prints_a_table_and_its_progress_or_nothing_and_leaves_earlier_run
     assert len(Study.load(first).trials) == 15
 
 
+ASYNC = Async(clock=Clock({"0": [1.0, 2.0], "1": 2.5, "2": 7.0}, exchange_seconds=0.5))
+SEVERAL = {"num_initial": 2, "trials_per_round": 2, "num_candidates": 32}
+AS_FUNCTION = {
+    "--mode async --durations table:seconds.csv --exchange-seconds 0.5": {"algorithm": "ts", "rounds": ASYNC},
+    "--algorithm ei --option num_initial=2 --option trials_per_round=2 --option num_candidates=32 "
+    "--num-parallel 2 --trial-timeout 300": {
+        "algorithm": make_algorithm("ei", SEVERAL),
+        "agents": Agents(3, num_parallel=2, trial_timeout=300),
+    },
+}
+
+
 @pytest.mark.usefixtures("unpictured")
-def test_a_run_without_a_barrier_on_a_clock_is_the_functions_and_resumes() -> None:
-    rows = "\n".join(f"{agent},{seconds}" for agent, seconds in [(0, 1), (1, 2.5), (2, 7), (0, 2)])
-    Path("seconds.csv").write_text(f"agent,seconds\n{rows}\n")
-    clocked = ["--mode", "async", "--durations", "table:seconds.csv", "--exchange-seconds", "0.5"]
-    assert run([*TS, *clocked, "--out", "x", "-q", "--journal"]) == 0
-    table = {"0": [1.0, 2.0], "1": 2.5, "2": 7.0}
-    common: dict[str, Any] = {"agents": 3, "algorithm": "ts", "num_rounds": 3, "seed": 5, "engine": "inline"}
-    expected = simulate("double-sine", **common, rounds=Async(clock=Clock(table, exchange_seconds=0.5)))
-    study = Study.load("x")
-    assert (study.trials, study.times) == (expected.trials, expected.times)
-    assert study.rounds["seconds"].tolist() == expected.rounds["seconds"].tolist()
+@pytest.mark.parametrize(("words", "given"), AS_FUNCTION.items(), ids=["async on a clock", "at once"])
+def test_a_run_is_the_functions_and_resumes(words, given):
+    Path("seconds.csv").write_text("agent,seconds\n0,1\n1,2.5\n2,7\n0,2\n")
+    assert run([*TS, *words.split(), "--out", "x", "-q", "--journal"]) == 0
+    given = {"agents": 3, "num_rounds": 3, "seed": 5, "engine": "inline", **given}
+    expected, study = simulate("double-sine", **given), Study.load("x")
+    assert study.trials == expected.trials
+    if "rounds" in given:
+        assert study.times == expected.times
+        assert study.rounds["seconds"].tolist() == expected.rounds["seconds"].tolist()
     assert run(["simulate", "--resume", "x", "-q"]) == 0
-    assert Study.load("x").times == expected.times
+    assert (Study.load("x").trials, Study.load("x").times) == (study.trials, study.times)
 
 
 @pytest.mark.usefixtures("unpictured")
-def test_a_run_makes_several_evaluations_at_once_and_resumes() -> None:
-    options = {"num_initial": 2, "trials_per_round": 2, "num_candidates": 32}
-    given = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
-    command = ["simulate", "--problem", "double-sine", "--engine", "inline", "--agents", "1", "--rounds", "2"]
-    at_once = ["--num-parallel", "2", "--trial-timeout", "300", "--journal"]
-    assert run([*command, "--algorithm", "ei", *given, *at_once, "--out", "x", "-q"]) == 0
-    algorithm = make_algorithm("ei", options)
-    expected = simulate("double-sine", None, 1, algorithm, 2, engine="inline")
-    assert Study.load("x").trials == expected.trials
-    assert run(["simulate", "--resume", "x", "-q"]) == 0
-    assert Study.load("x").trials == expected.trials
-
-
-@pytest.mark.usefixtures("unpictured")
-def test_options_of_problem_and_algorithm_arrive_with_their_types() -> None:
+def test_options_of_problem_and_algorithm_arrive_with_their_types():
     words = "--algorithm fts --problem gp-samples --problem-option difference=0.5 --option schedule=first-2"
     more = ["--option", 'targets=["0", "2"]', "--label", "mine", "--fraction", "0.7", "--prior-rounds", "2"]
     assert run([*SMALL, *words.split(), *more, "--out", "x", "-q"]) == 0
@@ -151,9 +142,7 @@ def test_options_of_problem_and_algorithm_arrive_with_their_types() -> None:
     assert settings["prior_trials"] == {"1": 4}  # targets start from nothing
 
 
-def test_without_a_picture_simulate_still_succeeds(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_picture_simulate_still_succeeds(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert run([*TS, "--out", "x"]) == 0
     assert "matplotlib is not installed" in capsys.readouterr().out
@@ -161,9 +150,7 @@ def test_without_a_picture_simulate_still_succeeds(
 
 
 @pytest.mark.parametrize("engine", ["ray", "flower"])
-def test_without_ray_its_engines_say_what_to_install(
-    engine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_ray_its_engines_say_what_to_install(engine, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert run([*SMALL, "--engine", engine]) == 2
     assert "pip install 'fbo-flower[simulation]'" in capsys.readouterr().err
@@ -184,14 +171,8 @@ def test_without_ray_its_engines_say_what_to_install(
         (lambda: NumericalError("matrix: no"), 1, "error: matrix: no; "),
     ],
 )
-def test_what_ends_a_run_is_one_line_that_says_what_was_kept(
-    error: Callable[[], Exception],
-    status: int,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def fails_on_random(problem: Any, **settings: Any) -> Study:
+def test_what_ends_a_run_is_one_line_that_says_what_was_kept(error, status, said, monkeypatch, capsys):
+    def fails_on_random(problem, **settings):
         if settings["algorithm"].name == "random":
             raise error()
         return simulate(problem, **settings)
@@ -207,15 +188,13 @@ def test_what_ends_a_run_is_one_line_that_says_what_was_kept(
 
 
 @pytest.mark.usefixtures("unpictured")
-def test_an_interruption_keeps_the_rounds_of_the_running_algorithm(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def press_ctrl_c(self: Display, progress: Any) -> None:
+def test_an_interruption_keeps_the_rounds_of_the_running_algorithm(monkeypatch, capsys):
+    def press_ctrl_c(self, progress):
         rounds.append(progress.server_round)
         if len(rounds) == 5:  # random 1, 2, 3; ts 1, 2
             raise KeyboardInterrupt
 
-    rounds: list[int] = []
+    rounds = []
     monkeypatch.setattr(Display, "advance", press_ctrl_c)
     words = ["--problem", "double-sine", "--algorithm", "random", "--compare", "ts", "--compare", "ei"]
     assert run([*SMALL, *words, "--out", "x"]) == 130
@@ -233,7 +212,7 @@ def test_an_interruption_keeps_the_rounds_of_the_running_algorithm(
 @pytest.mark.ray
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("engine", [pytest.param("flower", marks=pytest.mark.slow), "ray"])
-def test_ctrl_c_ends_an_engine_at_once_and_keeps_the_rounds(engine: str, tmp_path: Path) -> None:
+def test_ctrl_c_ends_an_engine_at_once_and_keeps_the_rounds(engine, tmp_path):
     words = f"simulate --engine {engine} --problem double-sine --algorithm random --agents 2 --rounds 5000"
     out, err = tmp_path / "out.log", tmp_path / "err.log"
     with out.open("w") as out_file, err.open("w") as err_file:
@@ -263,9 +242,7 @@ def test_ctrl_c_ends_an_engine_at_once_and_keeps_the_rounds(engine: str, tmp_pat
 
 
 @pytest.mark.usefixtures("unpictured")
-def test_a_directory_with_a_study_is_refused_unless_it_is_to_be_overwritten(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_directory_with_a_study_is_refused_unless_it_is_to_be_overwritten(capsys):
     assert run([*TS, "--journal", "--out", "x", "-q"]) == 0
     (Path("x") / "privacy.md").write_text("of the first study")
     (Path("x") / "notes.txt").write_text("mine")
@@ -284,10 +261,8 @@ def test_a_directory_with_a_study_is_refused_unless_it_is_to_be_overwritten(
 
 @pytest.mark.usefixtures("unpictured")
 @pytest.mark.parametrize("always", [False, True])
-def test_a_failing_evaluation_costs_its_trial_only_unless_all_fail(
-    always: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fails(self: DigitsSVM, config: Any, context: Any) -> float:
+def test_a_failing_evaluation_costs_its_trial_only_unless_all_fail(always, monkeypatch, capsys):
+    def fails(self, config, context):
         if always or context.trial == 1:
             raise RuntimeError("out of memory\nsecond line")
         return float(context.rng.random())
@@ -312,7 +287,7 @@ def test_a_failing_evaluation_costs_its_trial_only_unless_all_fail(
 
 
 @pytest.mark.parametrize(("width", "parts"), [(80, 2), (200, 1)])
-def test_a_table_wider_than_the_terminal_is_printed_in_parts(width: int, parts: int, place: Path) -> None:
+def test_a_table_wider_than_the_terminal_is_printed_in_parts(width, parts, place):
     page = io.StringIO()
     study = Study.load(place / "runs" / "latest")
     print_table(summarise(study), Console(file=page, force_terminal=True, width=width))
@@ -320,9 +295,7 @@ def test_a_table_wider_than_the_terminal_is_printed_in_parts(width: int, parts: 
     assert "…" not in page.getvalue()
 
 
-def test_report_draws_again_and_merges_studies_and_tells_equal_names_apart(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_report_draws_again_and_merges_studies_and_tells_equal_names_apart(place, capsys):
     study = Study.load(place / "runs" / "latest")
     Study.merge([study.only("ts"), study.only("random")]).save("a")
     study.only("ts").save("b")
@@ -342,21 +315,19 @@ def test_report_draws_again_and_merges_studies_and_tells_equal_names_apart(
 # the command itself
 
 
-def in_a_process(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def in_a_process(*words, **environment):
     command = [sys.executable, "-m", "fbo_flower.cli", *words]
     path = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=path)
 
 
-def test_help_of_all_commands_fits_on_a_page_and_every_command_says_what_its_arguments_are(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_help_of_all_commands_fits_on_a_page_and_every_command_says_what_its_arguments_are(capsys):
     done = in_a_process("--help", COLUMNS="80")  # no other package has added commands there
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) <= 40
     assert run([]) != 0
     assert "simulate" in capsys.readouterr().out
-    for name in typer.main.get_command(main.app).commands:  # type: ignore[attr-defined]  # a group
+    for name in typer.main.get_command(main.app).commands:  # a group
         assert run([name, "--help"]) == 0
         assert "Usage:" in capsys.readouterr().out
     assert run(["best", "--help"]) == 0
@@ -367,7 +338,7 @@ def test_help_of_all_commands_fits_on_a_page_and_every_command_says_what_its_arg
     assert capsys.readouterr().out == f"fbo-flower {__version__}\n"
 
 
-def test_an_error_is_one_line_unless_its_traceback_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_line_unless_its_traceback_is_asked_for(capsys):
     line = "error: rounds: expected an integer >= 1, got 0"
     assert run(["simulate", "--rounds", "0", "--debug"]) == 2
     err = capsys.readouterr().err
@@ -377,7 +348,7 @@ def test_an_error_is_one_line_unless_its_traceback_is_asked_for(capsys: pytest.C
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{line}\n")
 
 
-def test_default_directories_are_plain_names_that_no_earlier_run_has() -> None:
+def test_default_directories_are_plain_names_that_no_earlier_run_has():
     names = [Contestant.parse(text) for text in ("fts", "fts schedule=1-1/t^2", "ts label='A/../B'")]
     now = datetime(2026, 11, 22, 8, 5, 9)
     name = "runs/digits-svm-fts-fts-schedule-1-1-t-2-a-..-b-seed3-20261122-080509"
@@ -391,9 +362,7 @@ def test_default_directories_are_plain_names_that_no_earlier_run_has() -> None:
 
 
 @pytest.mark.parametrize("num_rounds", [25, None])
-def test_a_bar_fits_80_columns_and_shows_the_replies_of_a_long_round_until_it_ends(
-    num_rounds: int | None,
-) -> None:
+def test_a_bar_fits_80_columns_and_shows_the_replies_of_a_long_round_until_it_ends(num_rounds):
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=80, color_system=None)
     with Display(console=console) as display:
@@ -411,7 +380,7 @@ def test_a_bar_fits_80_columns_and_shows_the_replies_of_a_long_round_until_it_en
     assert "so far" not in stream.getvalue()
 
 
-def test_flowers_warnings_become_lines_and_its_handlers_come_back(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flowers_warnings_become_lines_and_its_handlers_come_back(capsys):
     logger = logging.getLogger("flwr")
     before = (list(logger.handlers), logger.level)
     with Display(quiet=True):
@@ -425,9 +394,7 @@ def test_flowers_warnings_become_lines_and_its_handlers_come_back(capsys: pytest
 # best
 
 
-def test_the_best_configurations_of_a_study_are_printed_without_any_journal(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_best_configurations_of_a_study_are_printed_without_any_journal(place, capsys):
     study = Study.load(place / "runs" / "latest").only("ts")
     study.save("results")
     assert run(["best", "results", "--json"]) == 0

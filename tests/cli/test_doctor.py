@@ -7,7 +7,6 @@ import tomllib
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
-from typing import Any
 
 import pytest
 from flower_runtime import ROOT
@@ -32,32 +31,30 @@ APP = client_app(lambda config, context: config["x"], SPACE)
 
 
 @pytest.fixture(autouse=True)
-def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_patience(monkeypatch):
     monkeypatch.setattr(doctor, "_STEADY_SECONDS", 0.0)
 
 
-def report_of(
-    num_nodes: int = 3, wait: float = 0.2, action: str | None = None, **grid: Any
-) -> dict[str, Any]:
+def report_of(num_nodes=3, wait=0.2, action=None, **grid):
     report = doctor.examine(InProcessGrid(grid.pop("app", APP), num_nodes, **grid), num_nodes, wait, action)
     return dict(json.loads(json.dumps(report)))
 
 
-def texts(report: dict[str, Any], known: Any = (), here: str = __version__) -> dict[str, str]:
+def texts(report, known=(), here=__version__):
     return {f.subject: f.text for f in diagnose(report, known, here) if f.is_wrong}
 
 
-def answering(**config: object) -> Fault:
+def answering(**config):
     """Return the fault of a node that answers with other settings."""
 
-    def change(content: RecordDict) -> RecordDict:
+    def change(content):
         content["config"].update(config)
         return content
 
     return Fault("malformed", change=change)
 
 
-def test_nothing_is_wrong_with_agents_that_agree(tmp_path: Path) -> None:
+def test_nothing_is_wrong_with_agents_that_agree(tmp_path):
     own = {i: {"journal": str(tmp_path / f"{i}.db")} for i in range(3)}
     report = report_of(node_configs=own)
     assert diagnose(report, (), __version__) == []
@@ -69,7 +66,7 @@ def test_nothing_is_wrong_with_agents_that_agree(tmp_path: Path) -> None:
         assert skew(node) == 0
 
 
-def test_a_journal_that_cannot_be_used_is_found(tmp_path: Path) -> None:
+def test_a_journal_that_cannot_be_used_is_found(tmp_path):
     (tmp_path / "text").write_text("not a journal " * 100)
     wrong = texts(report_of(node_configs={1: {"journal": str(tmp_path / "text")}}))
     assert list(wrong) == ["node 1002"]
@@ -88,7 +85,7 @@ def test_a_journal_that_cannot_be_used_is_found(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_node_that_does_not_answer_as_an_agent_is_found(faults: Any, words: str) -> None:
+def test_a_node_that_does_not_answer_as_an_agent_is_found(faults, words):
     (text,) = texts(report_of(faults=faults)).values()
     assert words in text
 
@@ -105,14 +102,14 @@ def test_a_node_that_does_not_answer_as_an_agent_is_found(faults: Any, words: st
         ("agent", "0", "2 nodes call themselves so"),
     ],
 )
-def test_an_agent_that_differs_is_named(key: str, value: object, words: str) -> None:
+def test_an_agent_that_differs_is_named(key, value, words):
     wrong = texts(report_of(faults={2: answering(**{key: value})}))
     assert list(wrong) == ["agent 0" if key == "agent" else "agent 2"]
     assert words in next(iter(wrong.values()))
 
 
 @pytest.mark.parametrize("num_nodes", [2, 3])
-def test_spaces_that_tie_are_wrong_at_every_node(num_nodes: int) -> None:
+def test_spaces_that_tie_are_wrong_at_every_node(num_nodes):
     report = report_of(num_nodes)
     for number, node in enumerate(report["nodes"]):
         node["digest"] = str(number) * 64
@@ -122,13 +119,13 @@ def test_spaces_that_tie_are_wrong_at_every_node(num_nodes: int) -> None:
     assert f"search space 000000000000, as many nodes have {others}" in wrong["agent 0"]
 
 
-def test_the_parameters_in_which_spaces_differ_are_named() -> None:
+def test_the_parameters_in_which_spaces_differ_are_named():
     other = SearchSpace({"x": Float(0, 2), "depth": Int(1, 9)})
     wrong = texts(report_of(faults={1: answering(space=other.to_json(), digest=other.digest)}))
     assert wrong["agent 1"].endswith("they differ in x, depth")
 
 
-def test_nodes_that_are_not_there_and_another_version_at_the_command_line_are_found() -> None:
+def test_nodes_that_are_not_there_and_another_version_at_the_command_line_are_found():
     known = [
         {"node-id": "1001", "status": "online"},
         {"node-id": "77", "status": "offline"},
@@ -142,7 +139,7 @@ def test_nodes_that_are_not_there_and_another_version_at_the_command_line_are_fo
     }
 
 
-def test_agents_beside_something_else_answer_by_their_action() -> None:
+def test_agents_beside_something_else_answer_by_their_action():
     from flwr.clientapp import ClientApp
 
     app = ClientApp()
@@ -151,13 +148,13 @@ def test_agents_beside_something_else_answer_by_their_action() -> None:
     assert texts(report_of(app=app, action="tune")) == {}
 
 
-def test_what_an_agent_says_is_kept_short() -> None:
+def test_what_an_agent_says_is_kept_short():
     report = report_of(1, faults={0: answering(agent="x" * 100_000, role=b"bytes")})
     assert len(report["nodes"][0]["agent"]) == doctor.MAX_TEXT
     assert "role" not in report["nodes"][0]
 
 
-def test_the_servers_report_is_found_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_servers_report_is_found_in_the_log(capsys):
     settings = {doctor.SETTINGS: json.dumps({"num_nodes": 2, "wait_seconds": 0.2})}
     doctor.app(InProcessGrid(APP, 2), Context(1, 0, {}, RecordDict(), settings))
     report = cli_doctor.find_report(f"INFO: before\n{capsys.readouterr().out}\nINFO: after")
@@ -167,7 +164,7 @@ def test_the_servers_report_is_found_in_the_log(capsys: pytest.CaptureFixture[st
     assert (cli_doctor.MARK, cli_doctor.SETTINGS) == (doctor.MARK, doctor.SETTINGS)
 
 
-def test_the_examiner_has_the_agents_of_the_app_and_the_doctors_server(tmp_path: Path) -> None:
+def test_the_examiner_has_the_agents_of_the_app_and_the_doctors_server(tmp_path):
     directory = cli_doctor.write_examiner(ROOT, tmp_path / "doctor", {"num_nodes": 3})
     described = tomllib.loads((directory / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     assert described["components"]["clientapp"] == "fbo_flower.app.client_app:app"
@@ -177,7 +174,7 @@ def test_the_examiner_has_the_agents_of_the_app_and_the_doctors_server(tmp_path:
     assert len(build_fab_from_disk(directory)) > 10_000
 
 
-def test_the_screen_shows_every_agent_and_what_is_wrong() -> None:
+def test_the_screen_shows_every_agent_and_what_is_wrong():
     report = report_of(faults={1: Fault("silent")})
     console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     cli_doctor.show(report, diagnose(report, (), __version__), console)
@@ -200,26 +197,26 @@ class Federation:
     faults: dict[int, Fault] = {}  # noqa: RUF012  # replaced whole
     status = "finished:completed"
 
-    def __init__(self, connection: str | None, *, install_dependencies: bool) -> None:
+    def __init__(self, connection, *, install_dependencies):
         assert (connection, install_dependencies) == ("deploy", False)
         self.stopped = False
 
-    def nodes(self) -> list[dict[str, str]]:
+    def nodes(self):
         return [{"node-id": "1001", "status": "online"}]
 
-    def submit(self, app: str) -> str:
+    def submit(self, app):
         config = tomllib.loads((Path(app) / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
         settings = json.loads(config[doctor.SETTINGS])
         self.report = doctor.examine(InProcessGrid(APP, 2, faults=self.faults), **settings)
         return "17"
 
-    def wait(self, run_id: str, seconds: float) -> RunStatus:
+    def wait(self, run_id, seconds):
         return RunStatus(self.status, "ImportError: numpy")
 
-    def log(self, run_id: str) -> str:
+    def log(self, run_id):
         return doctor.MARK + json.dumps(self.report) if self.status == "finished:completed" else "nothing"
 
-    def stop(self, run_id: str) -> None:
+    def stop(self, run_id):
         self.stopped = True
 
 
@@ -233,14 +230,8 @@ class Federation:
     ],
 )
 def test_the_command_fails_if_something_is_wrong(
-    faults: dict[int, Fault],
-    status: str,
-    exit_status: int,
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    faults, status, exit_status, words, tmp_path, monkeypatch, capsys
+):
     new_app(tmp_path / "my-app")
     monkeypatch.setattr(cli_doctor, "FlowerCLI", Federation)
     monkeypatch.setattr(Federation, "faults", faults)

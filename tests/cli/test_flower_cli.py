@@ -1,14 +1,11 @@
 """`fbo-flower run`: the status of the run is the status of the command."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from flwr.common.config import parse_config_args
@@ -24,6 +21,7 @@ from fbo_flower.cli.flower_cli import (
 )
 from fbo_flower.cli.main import run
 from fbo_flower.cli.new import new_app
+from fbo_flower.cli.run import check_app, mistake_in
 from fbo_flower.errors import ConfigError
 
 # stands for flwr: notes what it was called with, and answers from a file; a run is over at the second look
@@ -57,41 +55,39 @@ else:
 class Flower:
     """What `flwr` is to answer, and what it was asked."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home):
         self.home = home
         self.answers(status="finished:completed")
 
-    def answers(self, status: str = "", details: str = "N/A", refusal: str = "", log: str = "") -> None:
+    def answers(self, status="", details="N/A", refusal="", log=""):
         text = json.dumps({"status": status, "details": details, "refusal": refusal, "log": log})
         (self.home / "answers").write_text(text)
 
     @property
-    def calls(self) -> list[list[Any]]:
+    def calls(self):
         return [json.loads(line) for line in (self.home / "calls").read_text().splitlines()]
 
 
 @pytest.fixture
-def flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flower:
+def flower(tmp_path, monkeypatch):
     monkeypatch.setattr(flower_cli, "_CODE", FAKE)
     monkeypatch.setattr("fbo_flower.cli.run._PAUSE", 0.0)
     monkeypatch.setenv("FAKE_HOME", str(tmp_path))
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
     monkeypatch.setattr("fbo_flower.cli.flower_cli.running_processes", list)
-    monkeypatch.setattr("fbo_flower.cli.run.check_app", lambda *_, **__: None)  # see test_app_check
+    monkeypatch.setattr("fbo_flower.cli.run.check_app", lambda *_, **__: None)  # see below: unsent
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(NO_INSTALLATION, raising=False)
     return Flower(tmp_path)
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Path:
+def app(tmp_path):
     new_app(tmp_path / "my-app")
     return tmp_path / "my-app"
 
 
-def test_a_run_that_succeeds_is_streamed_and_ends_with_0(
-    flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_succeeds_is_streamed_and_ends_with_0(flower, app, capfd):
     words = ["run", str(app), "deploy", "-c", "num-rounds=3", "--federation-config", "num-supernodes=4"]
     assert run(words) == 0
     out, err = capfd.readouterr()
@@ -105,9 +101,7 @@ def test_a_run_that_succeeds_is_streamed_and_ends_with_0(
     assert flower.calls[1][0] == ["log", "17", "deploy", "--stream"]
 
 
-def test_flowers_own_start_is_shown_only_with_debug(
-    flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_flowers_own_start_is_shown_only_with_debug(flower, app, capfd):
     start = "\nINFO :      Starting Flower Simulation\nINFO :      Starting my study\nWARNING :   mine"
     flower.answers(status="finished:completed", log=start)
     for words, shown in (["run", str(app), "deploy"], False), (["run", str(app), "deploy", "--debug"], True):
@@ -135,29 +129,20 @@ FAILED = "finished:failed"
     ],
 )
 def test_a_run_that_does_not_succeed_ends_with_the_reason_and_a_status_as_elsewhere(
-    answers: dict[str, str],
-    code: int,
-    said: str,
-    flower: Flower,
-    app: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+    answers, code, said, flower, app, capfd
+):
     flower.answers(**answers)
     assert run(["run", str(app), "-q"]) == code
     assert capfd.readouterr() == ("", f"error: run 17 {said}\n")
 
 
-def test_a_refused_submission_is_an_error_with_flowers_reason(
-    flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refused_submission_is_an_error_with_flowers_reason(flower, app, capfd):
     flower.answers(refusal="There is no\nconnection 'deploi'")
     assert run(["run", str(app), "deploi"]) == 2
     assert "There is no connection 'deploi'" in capfd.readouterr().err
 
 
-def test_only_dependencies_that_are_missing_are_named_and_left_to_flower(
-    flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_only_dependencies_that_are_missing_are_named_and_left_to_flower(flower, app, capfd):
     assert missing_dependencies(read_app(str(app)) or {}) == []
     assert run(["run", str(app), "-q"]) == 0
     assert {installation for _, installation in flower.calls} == {"1"}
@@ -174,7 +159,7 @@ def test_only_dependencies_that_are_missing_are_named_and_left_to_flower(
     assert flower.calls[-1][1] is None
 
 
-def test_requirements_are_read_with_versions_and_markers() -> None:
+def test_requirements_are_read_with_versions_and_markers():
     numpy = metadata.version("numpy")
     dependencies = [f"numpy=={numpy}", "numpy<1", "nowhere; python_version < '3'", "???"]
     dependencies += ["fbo-flower>=0.1", "fbo-flower>=99"]
@@ -187,7 +172,7 @@ def test_requirements_are_read_with_versions_and_markers() -> None:
     ("content", "words"),
     [(None, "it holds no pyproject.toml"), ("= 1", "expected a Flower app"), ("[project]", "tool.flwr.app")],
 )
-def test_a_directory_without_an_app_is_an_error(content: str | None, words: str, tmp_path: Path) -> None:
+def test_a_directory_without_an_app_is_an_error(content, words, tmp_path):
     if content is not None:
         (tmp_path / "pyproject.toml").write_text(content)
     with pytest.raises(ConfigError, match="app: expected") as raised:
@@ -196,10 +181,8 @@ def test_a_directory_without_an_app_is_an_error(content: str | None, words: str,
     assert read_app("@someone/app") is None
 
 
-def test_ctrl_c_leaves_the_run_alone_and_says_how_to_stop_it(
-    flower: Flower, app: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def interrupt(self: FlowerCLI, run_id: str, everything: bool) -> None:
+def test_ctrl_c_leaves_the_run_alone_and_says_how_to_stop_it(flower, app, monkeypatch, capfd):
+    def interrupt(self, run_id, everything):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(FlowerCLI, "stream", interrupt)
@@ -210,18 +193,16 @@ def test_ctrl_c_leaves_the_run_alone_and_says_how_to_stop_it(
 # -- what is checked and completed before Flower gets it
 
 
-def submitted(flower: Flower) -> tuple[dict[str, Any], dict[str, Any]]:
+def submitted(flower):
     """Return the run config and the federation config that Flower got, as Flower reads them."""
     words = flower.calls[0][0]
-    given: dict[str, list[str]] = {"--run-config": [], "--federation-config": []}
+    given = {"--run-config": [], "--federation-config": []}
     for option, value in pairwise(words):
         given.get(option, []).append(value)
     return parse_config_args(given["--run-config"]), parse_config_args(given["--federation-config"])
 
 
-def test_every_file_becomes_a_simulated_node_in_natural_order(
-    flower: Flower, app: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_every_file_becomes_a_simulated_node_in_natural_order(flower, app, tmp_path, capfd):
     folder = tmp_path / "it's data"
     folder.mkdir()
     for name in ("site-10", "site-2", "site-1"):
@@ -244,9 +225,7 @@ def test_every_file_becomes_a_simulated_node_in_natural_order(
         ([], {}),
     ],
 )
-def test_a_simulation_has_as_many_nodes_as_agents_are_awaited(
-    words: list[str], nodes: dict[str, int], flower: Flower, app: Path
-) -> None:
+def test_a_simulation_has_as_many_nodes_as_agents_are_awaited(words, nodes, flower, app):
     if "num-clients=10" in words:  # an app may name its nodes so
         pyproject = app / "pyproject.toml"
         pyproject.write_text(pyproject.read_text().replace("num-agents", "num-clients"))
@@ -255,9 +234,7 @@ def test_a_simulation_has_as_many_nodes_as_agents_are_awaited(
 
 
 @pytest.mark.parametrize("as_file", [False, True])
-def test_relative_paths_begin_where_the_command_was_typed(
-    as_file: bool, flower: Flower, app: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_relative_paths_begin_where_the_command_was_typed(as_file, flower, app, tmp_path, capfd):
     text = "num-rounds=2 out='runs/my first' journal='study.db'"
     if as_file:
         (tmp_path / "run.toml").write_text(text.replace(" out", "\nout").replace(" journal", "\njournal"))
@@ -277,9 +254,7 @@ def test_relative_paths_begin_where_the_command_was_typed(
         ([], "run the same command again; with journal='FILE' in --run-config it would resume"),
     ],
 )
-def test_a_superlink_that_died_is_named_with_what_to_do(
-    words: list[str], remedy: str, flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_superlink_that_died_is_named_with_what_to_do(words, remedy, flower, app, capfd):
     flower.answers(status="lost")
     assert run(["run", str(app), "-q", *words]) == 1
     err = capfd.readouterr().err
@@ -287,10 +262,8 @@ def test_a_superlink_that_died_is_named_with_what_to_do(
     assert err.count("\n") == 1
 
 
-def test_a_superlink_of_another_environment_is_named_with_how_to_end_it(
-    flower: Flower, app: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def superlink(scripts: str | Path, process: int = 7) -> tuple[int, str]:
+def test_a_superlink_of_another_environment_is_named_with_how_to_end_it(flower, app, monkeypatch, capfd):
+    def superlink(scripts, process=7):
         command = f"{scripts}/python {scripts}/flower-superlink --insecure --simulation --port {PORT}"
         return process, command
 
@@ -307,9 +280,7 @@ def test_a_superlink_of_another_environment_is_named_with_how_to_end_it(
     assert run(["run", str(app), "deploy", "-q"]) == 0, "another SuperLink runs this app"
 
 
-def test_a_server_elsewhere_needs_absolute_paths(
-    flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_elsewhere_needs_absolute_paths(flower, app, capfd):
     (flower.home / "flower").mkdir()
     (flower.home / "flower" / "config.toml").write_text('[superlink.deploy]\naddress = "far.away:8000"\n')
     assert run(["run", str(app), "deploy", "-q", "-c", "out='runs'"]) == 2
@@ -318,5 +289,88 @@ def test_a_server_elsewhere_needs_absolute_paths(
     assert submitted(flower)[0] == {"out": "/srv/runs"}
 
 
-def test_running_processes_include_this_one() -> None:
+def test_running_processes_include_this_one():
     assert os.getpid() in dict(running_processes())
+
+
+# -- the components of an app: a mistake is one line before Flower gets it
+
+HEAD = """
+from fbo_flower import Float, SearchSpace
+from fbo_flower.clients import client_app
+space = SearchSpace({"x": Float(0, 1)})
+def objective(config, context):
+    return config["x"]
+"""
+
+MISTAKES = [
+    # client_app.py -> what the line says, and whether it is a mistake in every environment
+    (
+        "app = client_app(objective, {'x': (0, 1)})",
+        "space: expected a SearchSpace, got a dict; wrap it",
+        True,
+    ),
+    (
+        "app = objective",
+        "clientapp my_app.client_app:app: expected a ClientApp, as in app = client_app(",
+        True,
+    ),
+    ("apps = client_app(objective, space)", "module 'my_app.client_app' has no attribute 'app'", False),
+    ("app = client_app(objective, spacee)", "name 'spacee' is not defined (client_app.py, line 7)", False),
+    ("app = client_app(objective, space", "SyntaxError: '(' was never closed (client_app.py, line 7)", False),
+    ("import torchy", "No module named 'torchy' (client_app.py, line 7)", False),
+    ("app = client_app(objective, space)", "", True),
+]
+
+
+@pytest.fixture
+def unsent(app, tmp_path, monkeypatch):
+    """Return a new app in this directory; Flower must not be called."""
+
+    def submit(*_):
+        raise AssertionError("Flower got the app")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
+    monkeypatch.setattr("fbo_flower.cli.flower_cli.running_processes", list)
+    monkeypatch.setattr(FlowerCLI, "submit", submit)
+    forget_the_app()
+    yield app
+    forget_the_app()
+
+
+def forget_the_app():
+    for name in [name for name in sys.modules if name.split(".")[0] == "my_app"]:
+        del sys.modules[name]
+
+
+def client(app, text):
+    (app / "my_app" / "client_app.py").write_text(HEAD + text + "\n")
+
+
+@pytest.mark.parametrize(("text", "line", "everywhere"), MISTAKES)
+def test_a_mistake_in_the_app_is_one_line(text, line, everywhere, unsent, monkeypatch):
+    client(unsent, text)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    reason, found = mistake_in(unsent, {"clientapp": "my_app.client_app:app"})
+    assert (bool(reason), found) == (bool(line), everywhere)
+    assert line in reason
+    assert "\n" not in reason
+
+
+def test_a_mistake_ends_the_command_before_flower_gets_the_app(unsent, capfd):
+    (unsent / "my_app" / "server_app.py").write_text("from fbo_flower.strategies import FTS\napp = FTS()\n")
+    before = sorted(unsent.rglob("*"))
+    assert run(["run", "my-app"]) == 2
+    out, err = capfd.readouterr()
+    assert "serverapp my_app.server_app:app: expected a ServerApp, as in" in err
+    assert (out, err.count("\n"), err[:7]) == ("", 1, "error: ")
+    assert sorted(unsent.rglob("*")) == before, "nothing was written"
+
+
+@pytest.mark.parametrize("text", ["print('last')\nimport os\nos._exit(3)", "import torchy"])
+def test_a_sound_app_and_what_only_flower_can_judge_are_left_to_flower(text, unsent):
+    client(unsent, f"app = client_app(objective, space)\nprint('{{\"a\": 1}}')\n{text}")
+    project = read_app("my-app")
+    assert project is not None
+    check_app("my-app", project, runs_here=not text.startswith("import"))  # it may be installed elsewhere

@@ -4,11 +4,8 @@ At the command line a setting that cannot be used ends with the exit status 2, a
 Python it is a `ConfigError`. There is no traceback, and no evaluation has been made.
 """
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 from flwr.clientapp import ClientApp
@@ -102,7 +99,7 @@ COMMANDS = [
 
 
 @pytest.fixture(autouse=True)
-def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: Study) -> None:
+def _directory(tmp_path, monkeypatch, own):
     """Enter a directory with a study, an app and two data files; no command gets as far as Flower."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
@@ -118,14 +115,12 @@ def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: Study) -> N
 
 
 @pytest.fixture(scope="module")
-def own() -> Study:
+def own():
     return simulate("double-sine", agents=2, algorithm="random", num_rounds=1, engine="inline")
 
 
 @pytest.mark.parametrize(("typed", "line"), COMMANDS)
-def test_a_mistake_at_the_command_line_is_one_line(
-    typed: str, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_at_the_command_line_is_one_line(typed, line, capsys):
     before = sorted(Path().rglob("*"))
     assert run(shlex.split(typed)) == 2
     out, err = capsys.readouterr()
@@ -139,7 +134,7 @@ def test_a_mistake_at_the_command_line_is_one_line(
 SPACE = SearchSpace({"x": Float(0, 1)})
 
 
-def evaluated(config: dict[str, Any], data: Any) -> float:
+def evaluated(config, data):
     raise AssertionError("no evaluation is made")
 
 
@@ -163,7 +158,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("number", range(len(CALLS)))
-def test_a_mistake_in_python_is_one_line(number: int) -> None:
+def test_a_mistake_in_python_is_one_line(number):
     call, line = CALLS[number]
     with pytest.raises(ConfigError) as caught:
         call()

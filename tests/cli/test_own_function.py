@@ -1,13 +1,10 @@
 """`fbo-flower simulate FILE.py:FUNCTION`: a function, files and a search space of one's own."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +24,7 @@ SPACE = 'x = {low = 0, high = 1.0}\nkind = ["a", "b"]\nn = {low = 1, high = 4, a
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
@@ -44,9 +41,7 @@ GIVEN = shlex.split("simulate score.py:score --data site-*.csv --space space.tom
 
 
 @pytest.mark.usefixtures("unpictured")
-def test_a_function_is_minimised_on_files_and_resumed_elsewhere(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_is_minimised_on_files_and_resumed_elsewhere(here, monkeypatch):
     given = [*GIVEN, "--minimize", "--algorithm", "random", "--rounds", "3", "--journal", "--out", "study"]
     assert run(given) == 0
     study = Study.load(here / "study")
@@ -62,9 +57,7 @@ def test_a_function_is_minimised_on_files_and_resumed_elsewhere(
 
 
 @pytest.mark.usefixtures("unpictured")
-def test_a_function_of_several_outputs_has_limits_and_the_best_are_fronts(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_function_of_several_outputs_has_limits_and_the_best_are_fronts(here, capsys):
     (here / "score.py").write_text(
         'def score(config, path):\n    x = config["x"]\n    return {"loss": (x - 0.8) ** 2, "ms": 20 * x}\n'
     )
@@ -86,9 +79,7 @@ def test_a_function_of_several_outputs_has_limits_and_the_best_are_fronts(
 
 
 @pytest.mark.ray
-def test_workers_find_the_neighbours_of_a_function_wherever_the_command_is_typed(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_find_the_neighbours_of_a_function_wherever_the_command_is_typed(here, monkeypatch):
     monkeypatch.chdir("/")
     given = [str(here / word) if "." in word else word for word in GIVEN[:6]]
     command = [*given, "--algorithm", "random", "--rounds", "1", "-q", "--out", str(here / "study")]
@@ -99,7 +90,7 @@ def test_workers_find_the_neighbours_of_a_function_wherever_the_command_is_typed
     assert not any(Study.load(here / "study").trials["failure"].tolist())
 
 
-def test_a_space_is_read_from_toml(tmp_path: Path) -> None:
+def test_a_space_is_read_from_toml(tmp_path):
     (tmp_path / "space.toml").write_text(
         SPACE + 'C = {low = 1e-3, high = 10, log = true}\nsize = {kind = "ordinal", choices = [1, 2, 8]}\n'
     )
@@ -128,15 +119,13 @@ def test_a_space_is_read_from_toml(tmp_path: Path) -> None:
         ({"inline": "inline", "-q": "--agents=3"}, "expected with a bundled problem only"),
     ],
 )
-def test_what_is_missing_is_named(
-    here: Path, changes: dict[str, str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_missing_is_named(here, changes, message, capsys):
     assert run([changes.get(word, word) for word in GIVEN]) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["x = 3", "x = {low = 2, high = 1}", "x = {lo = 1, high = 2}", "x ="])
-def test_a_space_that_is_none_is_refused_by_file(tmp_path: Path, text: str) -> None:
+def test_a_space_that_is_none_is_refused_by_file(tmp_path, text):
     (tmp_path / "space.toml").write_text(text)
     with pytest.raises(ConfigError, match="--space: "):
         read_space(tmp_path / "space.toml")

@@ -9,8 +9,6 @@ import shutil
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +28,7 @@ from fbo_flower.study import Study
 
 
 @pytest.fixture
-def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def app(tmp_path, monkeypatch):
     directory = tmp_path / "clinic-tuning"
     new_app(directory)
     for module in ("clients.agent", "strategies.base"):  # an app of one's own draws its seeds; tests repeat
@@ -41,7 +39,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def run_app(directory: Path, node: Any = lambda number: {}, **changes: Any) -> Study:
+def run_app(directory, node=lambda number: {}, **changes):
     """Run the app over three nodes with journals; `node` returns the operator's other settings of a node."""
     client, server = (importlib.import_module(f"clinic_tuning.{side}_app") for side in ("client", "server"))
     pyproject = tomllib.loads((directory / "pyproject.toml").read_text())
@@ -53,9 +51,7 @@ def run_app(directory: Path, node: Any = lambda number: {}, **changes: Any) -> S
     return Study.load(config["out"])
 
 
-def test_a_new_app_discloses_nothing_under_a_name_and_each_node_trains_its_own_model(
-    app: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_app_discloses_nothing_under_a_name_and_each_node_trains_its_own_model(app, tmp_path, capsys):
     study = run_app(app, lambda n: {"model": str(tmp_path / f"{n}.joblib")})
     assert "agent 2: " not in capsys.readouterr().out
     assert study.best == {}
@@ -76,10 +72,8 @@ def test_a_new_app_discloses_nothing_under_a_name_and_each_node_trains_its_own_m
         run_app(app)
 
 
-def test_a_new_app_shows_what_operators_disclose_and_resumes_what_was_cut_off(
-    app: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def node(number: int) -> dict[str, str]:
+def test_a_new_app_shows_what_operators_disclose_and_resumes_what_was_cut_off(app, tmp_path, capsys):
+    def node(number):
         return {"disclose": "trials"}
 
     journal = str(tmp_path / "study.db")
@@ -94,9 +88,7 @@ def test_a_new_app_shows_what_operators_disclose_and_resumes_what_was_cut_off(
     assert "trials (chosen by: operator)" in capsys.readouterr().out
 
 
-def test_a_new_app_tunes_on_files_with_text_and_gaps_and_the_operators_comes_first(
-    app: Path, tmp_path: Path
-) -> None:
+def test_a_new_app_tunes_on_files_with_text_and_gaps_and_the_operators_comes_first(app, tmp_path):
     for number, length in enumerate((12, 60, 90)):
         rows = [f"{i % 7},{i % 2 or ''},{'east' if i % 3 else 'west'},{10 * (i % 7)}" for i in range(length)]
         (tmp_path / f"rows-{number}.csv").write_text("\n".join(["age,dose,ward,outcome", *rows]))
@@ -117,9 +109,7 @@ def test_a_new_app_tunes_on_files_with_text_and_gaps_and_the_operators_comes_fir
         client.rows(Node(partition=3, node_config={}))
 
 
-def test_a_new_app_of_several_outputs_runs_and_a_node_has_bounds_of_its_own(
-    app: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_app_of_several_outputs_runs_and_a_node_has_bounds_of_its_own(app, capsys):
     shutil.rmtree(app)
     new_app(app, aims=Aims.of(False, "error min, kilobytes min", "kilobytes <= 11"))
     study = run_app(
@@ -130,12 +120,12 @@ def test_a_new_app_of_several_outputs_runs_and_a_node_has_bounds_of_its_own(
     assert "agent 2: [" in capsys.readouterr().out
 
 
-def test_a_new_app_is_a_bundle_that_flower_builds(app: Path) -> None:
+def test_a_new_app_is_a_bundle_that_flower_builds(app):
     names = set(zipfile.ZipFile(io.BytesIO(build_fab_from_disk(app))).namelist())
     assert {"clinic_tuning/client_app.py", "clinic_tuning/server_app.py", "pyproject.toml"} <= names
 
 
-def test_every_setting_of_a_new_app_has_a_comment_and_is_used(app: Path) -> None:
+def test_every_setting_of_a_new_app_has_a_comment_and_is_used(app):
     text = (app / "pyproject.toml").read_text()
     server = (app / "clinic_tuning" / "server_app.py").read_text()
     for line in filter(None, text.split("[tool.flwr.app.config]\n")[1].splitlines()):
@@ -154,9 +144,7 @@ def test_every_setting_of_a_new_app_has_a_comment_and_is_used(app: Path) -> None
         ("é", ""),
     ],
 )
-def test_a_name_that_flower_refuses_is_refused_with_one_that_works(
-    name: str, instead: str, tmp_path: Path
-) -> None:
+def test_a_name_that_flower_refuses_is_refused_with_one_that_works(name, instead, tmp_path):
     with pytest.raises(ConfigError, match="try") as raised:
         new_app(tmp_path / name)
     suggestion = str(raised.value).split("try ")[1].strip("'")
@@ -167,14 +155,12 @@ def test_a_name_that_flower_refuses_is_refused_with_one_that_works(
 
 
 @pytest.mark.parametrize("name", ["json", "numpy", "fbo-flower", "class"])
-def test_a_name_that_a_package_has_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_name_that_a_package_has_is_refused(name, tmp_path):
     with pytest.raises(ConfigError, match="expected a name that is no Python package or keyword"):
         new_app(tmp_path / name)
 
 
-def test_the_command_lists_the_files_and_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_lists_the_files_and_says_what_to_do(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run(["new", "x", "--name", "my-app", "--publisher", "ward"]) == 0
     out = capsys.readouterr().out

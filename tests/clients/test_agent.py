@@ -209,22 +209,6 @@ def test_tasks_that_cannot_be_trusted_are_refused_before_anything_is_evaluated(k
     assert not context.state
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"lengthscale": [[1, 2], [3]]}, {"lengthscale": [0.1]}, {"targets": 5}, {"targets": [[1]]},
-        {"schedule": []}, {"advice": {}}, {"kernel": None}, {"num_features": 1e9}, {"num_features": 10**9},
-        {"min_distance": "0"}, {"lengthscale": {}}, {"targets": [None]}, {"refresh_every": 0},
-        {"y_transform": ["clip"]},
-    ],
-)  # fmt: skip
-def test_hostile_options_are_config_errors(options):
-    objective = canary()
-    with pytest.raises(ConfigError):
-        agent(objective).answer(asked(options=json.dumps(options)))
-    assert not objective.calls
-
-
 def test_arrays_that_do_not_fit_the_schema_are_refused():
     objective = canary()
     for name, array in (

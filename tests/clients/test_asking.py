@@ -1,7 +1,5 @@
 """`Asked` and `Site`: an agent and another process of its site, which meet in a file beside the journal."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -9,11 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,29 +20,27 @@ from waiting import wait_until
 from fbo_flower import Asked, Site
 from fbo_flower.algorithms import RandomSearch
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.records import History
 from fbo_flower.cli.main import run
 from fbo_flower.clients import ObjectiveContext, TuningAgent, agent_state_from_bytes, asking, workers
 from fbo_flower.clients.own_answer import read_answers
 from fbo_flower.errors import ConfigError, JournalError, NotInTimeError
-from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
+from fbo_flower.storage.agent_journal import AgentJournal
 from fbo_flower.strategies import ExpectedImprovement
-from fbo_flower.wire import Packed
 
 ALGORITHM = RandomSearch()
 
 
 @pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def _soon(monkeypatch):
     monkeypatch.setattr(asking, "POLL_SECONDS", 0.002)
 
 
 @contextmanager
-def evaluating(*sites: Site, objective: Any = hill) -> Iterator[list[dict[str, Any]]]:
+def evaluating(*sites, objective=hill):
     """Let each site evaluate what its agent asks, in a thread, until the block has ended."""
     ended, seen = threading.Event(), []
 
-    def work(site: Site) -> None:
+    def work(site):
         while not ended.is_set():
             try:
                 config = site.ask(timeout=0.05)
@@ -67,31 +60,31 @@ def evaluating(*sites: Site, objective: Any = hill) -> Iterator[list[dict[str, A
             thread.join()
 
 
-def agent(journal: Path, timeout: float = 60.0, **given: Any) -> TuningAgent:
+def agent(journal, timeout=60.0, **given):
     return TuningAgent(Asked(timeout), SPACE, node(journal), seed=1, **given)
 
 
-def evaluations(journal: Path) -> list[Evaluation]:
+def evaluations(journal):
     with AgentJournal(journal, "3") as memory:
         return memory.evaluations("s")
 
 
-def left_open(journal: Path, num_trials: int = 1) -> dict[str, Any]:
+def left_open(journal, num_trials=1):
     """Let an agent ask, and wait in vain; return the configuration."""
     with pytest.raises(NotInTimeError, match=r"trial 0: expected a value within .*, nobody told one"):
         agent(journal, 0.01).answer(packed(ALGORITHM, task(num_trials=num_trials)))
     return Site(journal).pending[-1]
 
 
-def answer(journal: Path, num_trials: int = 1, **given: Any) -> Packed:
+def answer(journal, num_trials=1, **given):
     return agent(journal, **given).answer(packed(ALGORITHM, task(num_trials=num_trials)))
 
 
-def trials(grid: Any) -> Any:
+def trials(grid):
     return ExpectedImprovement(num_agents=2, seed=1, num_candidates=32).start(grid, num_rounds=3).study.trials
 
 
-def test_a_study_whose_sites_are_asked_has_the_trials_of_one_with_functions(tmp_path: Path) -> None:
+def test_a_study_whose_sites_are_asked_has_the_trials_of_one_with_functions(tmp_path):
     expected = trials(agents(2))
     sites = [Site(tmp_path / f"agent-{number}.db") for number in range(2)]
     with evaluating(*sites) as seen:
@@ -99,7 +92,7 @@ def test_a_study_whose_sites_are_asked_has_the_trials_of_one_with_functions(tmp_
     assert len(seen) == len(expected)
 
 
-def test_a_trial_that_is_not_told_in_time_is_asked_again_and_counted_once(tmp_path: Path) -> None:
+def test_a_trial_that_is_not_told_in_time_is_asked_again_and_counted_once(tmp_path):
     journal, site = tmp_path / "a.db", Site(tmp_path / "a.db")
     config = left_open(journal)
     assert evaluations(journal) == []
@@ -113,7 +106,7 @@ def test_a_trial_that_is_not_told_in_time_is_asked_again_and_counted_once(tmp_pa
     assert site.pending == []
 
 
-def test_a_round_without_a_value_is_lost_and_the_next_one_asks_for_the_same_trial(tmp_path: Path) -> None:
+def test_a_round_without_a_value_is_lost_and_the_next_one_asks_for_the_same_trial(tmp_path):
     site, found = Site(tmp_path / "agent-0.db"), []
     strategy, grid = ExpectedImprovement(num_agents=1, seed=1), agents(1, Asked(0.3), journals=tmp_path)
     thread = threading.Thread(target=lambda: found.append(strategy.start(grid, num_rounds=4).study))
@@ -130,7 +123,7 @@ def test_a_round_without_a_value_is_lost_and_the_next_one_asks_for_the_same_tria
     assert seen[0] == study.trials["config"][0] == first
 
 
-def test_a_site_that_repeats_its_question_or_its_answer_changes_nothing(tmp_path: Path) -> None:
+def test_a_site_that_repeats_its_question_or_its_answer_changes_nothing(tmp_path):
     journal, site = tmp_path / "a.db", Site(tmp_path / "a.db")
     thread = threading.Thread(target=answer, args=(journal,))
     thread.start()
@@ -145,24 +138,19 @@ def test_a_site_that_repeats_its_question_or_its_answer_changes_nothing(tmp_path
     assert [e.value for e in evaluations(journal)] == [0.25]
 
 
-@pytest.mark.parametrize("failure", [{"failed": True}, {"value": None}, {"value": math.nan}])
-def test_a_failure_that_is_told_is_a_failed_trial(tmp_path: Path, failure: dict[str, Any]) -> None:
+@pytest.mark.parametrize("failure", [{"failed": True}, {"value": None}, {"value": math.nan}, None])
+def test_a_failure_that_is_told_is_a_failed_trial_and_a_loss_is_told_as_it_is(tmp_path, failure):
     config = left_open(tmp_path / "a.db")
-    Site(tmp_path / "a.db").tell(config, **failure)
-    answer(tmp_path / "a.db")
-    (found,) = evaluations(tmp_path / "a.db")
-    assert math.isnan(found.value)
-    assert "told as failed" in found.failure or "got nan" in found.failure
-
-
-def test_a_loss_is_told_as_it_is(tmp_path: Path) -> None:
-    config = left_open(tmp_path / "a.db")
-    Site(tmp_path / "a.db").tell(config, 0.5)
+    assert os.stat(asking.mail_of(tmp_path / "a.db")).st_mode & 0o077 == 0, "only its owner may read it"
+    Site(tmp_path / "a.db").tell(config, **(failure or {"value": 0.5}))
     answer(tmp_path / "a.db", aims=Aims.of(minimize=True))
-    assert [e.value for e in evaluations(tmp_path / "a.db")] == [-0.5]
+    (found,) = evaluations(tmp_path / "a.db")
+    assert found.value == -0.5 if failure is None else math.isnan(found.value)
+    assert (failure is None) == (not found.failure)
+    assert failure is None or "told as failed" in found.failure or "got nan" in found.failure
 
 
-def test_what_another_living_process_evaluates_is_not_handed_out_twice(tmp_path: Path) -> None:
+def test_what_another_living_process_evaluates_is_not_handed_out_twice(tmp_path):
     site, path = Site(tmp_path / "a.db"), asking.mail_of(tmp_path / "a.db")
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with asking._changing(path) as mail:
@@ -178,7 +166,7 @@ def test_what_another_living_process_evaluates_is_not_handed_out_twice(tmp_path:
     assert site.ask() == {"x": 0}
 
 
-def test_several_trials_at_once_are_asked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_trials_at_once_are_asked_at_once(tmp_path, monkeypatch):
     forks = SimpleNamespace(Popen=ForkedWorker, DEVNULL=None)
     monkeypatch.setattr(workers, "subprocess", forks)
     journal, site = tmp_path / "a.db", Site(tmp_path / "a.db")
@@ -197,7 +185,7 @@ def test_several_trials_at_once_are_asked_at_once(tmp_path: Path, monkeypatch: p
     workers.close_pools()
 
 
-def test_an_agent_that_has_lost_its_journal_is_not_told_the_values_of_its_former_life(tmp_path: Path) -> None:
+def test_an_agent_that_has_lost_its_journal_is_not_told_the_values_of_its_former_life(tmp_path):
     former = left_open(tmp_path / "a.db")
     Site(tmp_path / "a.db").tell(former, 0.5)
     (tmp_path / "a.db").unlink()
@@ -208,7 +196,7 @@ def test_an_agent_that_has_lost_its_journal_is_not_told_the_values_of_its_former
     assert config != former
 
 
-def test_mistakes_are_refused_with_a_sentence(tmp_path: Path) -> None:
+def test_mistakes_are_refused_with_a_sentence(tmp_path):
     with pytest.raises(NotInTimeError, match="journal: expected a file in node_config"):
         TuningAgent(Asked(), SPACE, node(), seed=1).answer(packed(ALGORITHM, task()))
     with pytest.raises(ConfigError, match="timeout: expected a number"):
@@ -217,7 +205,7 @@ def test_mistakes_are_refused_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="config: expected only texts, numbers and flags"):
         site.tell({"x": object()}, 1.0)
     with pytest.raises(ConfigError, match="value: expected a number, or None"):
-        site.tell(config, "high")  # type: ignore[arg-type]
+        site.tell(config, "high")
     asking.mail_of(tmp_path / "a.db").write_bytes(b"something else" * 100)
     for attempt in (lambda: site.tell(config, 1.0), site.ask, lambda: answer(tmp_path / "a.db")):
         with pytest.raises(JournalError, match="remove the file and start again"):
@@ -230,10 +218,10 @@ def test_mistakes_are_refused_with_a_sentence(tmp_path: Path) -> None:
         Asked()(config, context)
 
 
-def test_what_nobody_asked_for_is_known_from_the_next_task_on_and_counts_as_no_trial(tmp_path: Path) -> None:
+def test_what_nobody_asked_for_is_known_from_the_next_task_on_and_counts_as_no_trial(tmp_path):
     algorithm, journal, site = ExpectedImprovement(num_agents=1).algorithm, tmp_path / "a.db", None
 
-    def asked(first: int, num_trials: int) -> list[dict[str, Any]]:
+    def asked(first, num_trials):
         with pytest.raises(NotInTimeError):
             agent(journal, 0.01).answer(packed(algorithm, task(first, num_trials)))
         return Site(journal).pending
@@ -260,21 +248,14 @@ def test_what_nobody_asked_for_is_known_from_the_next_task_on_and_counts_as_no_t
     assert [answer.answer.num_evaluations for answer in read_answers(journal)] == [5]
 
 
-def history(journal: Path) -> History:
+def history(journal):
     with AgentJournal(journal, "3") as memory:
         stored = memory.study("s")
     assert stored is not None
     return agent_state_from_bytes(stored[1], SPACE).history
 
 
-def test_only_the_owner_can_read_what_is_asked(tmp_path: Path) -> None:
-    left_open(tmp_path / "a.db")
-    assert os.stat(asking.mail_of(tmp_path / "a.db")).st_mode & 0o077 == 0
-
-
-def test_the_commands_ask_and_tell_evaluate_a_trial_by_hand(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_ask_and_tell_evaluate_a_trial_by_hand(tmp_path, capsys):
     journal = tmp_path / "a.db"
     assert run(["tell", str(journal), "--value", "1"]) == 2
     assert "got 0" in capsys.readouterr().err
@@ -295,7 +276,7 @@ def test_the_commands_ask_and_tell_evaluate_a_trial_by_hand(
     assert "expected the agent of" in capsys.readouterr().err
 
 
-def test_outputs_are_told_by_name_and_what_is_missing_is_named(tmp_path: Path) -> None:
+def test_outputs_are_told_by_name_and_what_is_missing_is_named(tmp_path):
     aims = Aims.of(objectives="loss min", limits="cost <= 1")
     journal, site, told = tmp_path / "a.db", Site(tmp_path / "a.db"), {"loss": 0.25, "cost": 2.0}
     site.tell({"x": 0.5, "y": 0.5}, {"cost": 0.5, "loss": 0.75})  # before the first study
@@ -303,7 +284,7 @@ def test_outputs_are_told_by_name_and_what_is_missing_is_named(tmp_path: Path) -
     thread = threading.Thread(target=answer, args=(journal, 2), kwargs={"aims": aims})
     thread.start()
     config = site.ask()
-    wrong: dict[str, Any] = {"a float": 0.25, "a dict of loss": {"loss": 1}, "a dict of": told | {"mb": 1}}
+    wrong = {"a float": 0.25, "a dict of loss": {"loss": 1}, "a dict of": told | {"mb": 1}}
     for got, value in wrong.items():
         with pytest.raises(ConfigError, match=f"value: expected a dict of loss, cost, .* got {got}"):
             site.tell(config, value)

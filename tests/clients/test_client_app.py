@@ -1,23 +1,18 @@
 """What a study of `client_app` holds: losses as they are, known configurations, times, names of files."""
 
-from __future__ import annotations
-
 import json
 import time
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from federation import agents
-from flwr.app import Context
 from flwr.clientapp import ClientApp
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.cli.main import run
-from fbo_flower.clients import ObjectiveContext, OwnAnswer, TuningAgent, add_tuning, client_app, data_file
+from fbo_flower.clients import TuningAgent, add_tuning, client_app, data_file
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.operator import names_of_files
 from fbo_flower.clients.task_context import disclosed_times
@@ -31,23 +26,23 @@ SPACE = SearchSpace({"x": Float(0, 1)})
 KNOWN = [{"x": 0.75}, {"x": 0.25}]
 
 
-def loss(config: dict[str, Any], context: Any) -> float:
+def loss(config, context):
     return 3.0 + (config["x"] - 0.3) ** 2
 
 
-def gain(config: dict[str, Any], context: Any) -> float:
+def gain(config, context):
     return -loss(config, context)
 
 
 class RepeatableLoss:
-    def __call__(self, config: dict[str, Any], context: Any) -> float:
+    def __call__(self, config, context):
         return loss(config, context)
 
-    def repeated(self, config: dict[str, Any], context: Any, repeats: int) -> Any:
+    def repeated(self, config, context, repeats):
         return np.full(repeats, loss(config, context))
 
 
-def tune(objective: Any = loss, num_rounds: int | None = 4, kind: Any = FTS, **given: Any) -> Study:
+def tune(objective=loss, num_rounds=4, kind=FTS, **given):
     """Return a study of two agents; `given` are arguments of `client_app`, and of the strategy."""
     of_the_strategy = {n: given.pop(n) for n in ("num_initial", "budget", "callbacks") if n in given}
     of_start = {n: given.pop(n) for n in ("journal", "resume") if n in given}
@@ -59,10 +54,10 @@ def tune(objective: Any = loss, num_rounds: int | None = 4, kind: Any = FTS, **g
 
 
 @pytest.mark.parametrize("prior", [False, True])
-def test_a_loss_gives_the_same_trials_as_its_gain_and_is_shown_as_it_is(prior: bool) -> None:
+def test_a_loss_gives_the_same_trials_as_its_gain_and_is_shown_as_it_is(prior):
     x, y = np.array([[0.1], [0.9]]), np.array([3.04, 3.36])  # observations from before the study
 
-    def study(objective: Any, sign: int) -> Study:
+    def study(objective, sign):
         return tune(objective, **({"prior": dict.fromkeys("01", (x, sign * y))} if prior else {}))
 
     minimised, maximised = study(loss, 1), study(gain, -1)
@@ -73,8 +68,8 @@ def test_a_loss_gives_the_same_trials_as_its_gain_and_is_shown_as_it_is(prior: b
     assert minimised.rounds["best"][-1] == min(best["value"] for best in minimised.best.values())
 
 
-def test_the_agent_keeps_its_loss_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answers: list[OwnAnswer] = []
+def test_the_agent_keeps_its_loss_as_it_is(tmp_path, capsys):
+    answers = []
     tune(loss, journals=tmp_path, on_finish=lambda answer, context: answers.append(answer))
     assert answers[0].minimize
     assert answers[0].value == pytest.approx(loss(answers[0].config or {}, None))
@@ -83,7 +78,7 @@ def test_the_agent_keeps_its_loss_as_it_is(tmp_path: Path, capsys: pytest.Captur
     assert [(a.value, a.config) for a in answers] == [(p["value"], p["config"]) for p in printed]
 
 
-def test_known_configurations_are_evaluated_first() -> None:
+def test_known_configurations_are_evaluated_first():
     app = ClientApp()
     add_tuning(app, loss, SPACE, seed=1, disclose="trials", minimize=True, initial=KNOWN)
     strategy = FTS(seed=1, num_agents=2, num_initial=5, action="tune")
@@ -96,19 +91,19 @@ def test_known_configurations_are_evaluated_first() -> None:
 
 
 @pytest.mark.parametrize("objective", [loss, RepeatableLoss()])
-def test_a_bandit_minimises_too(objective: Any) -> None:
+def test_a_bandit_minimises_too(objective):
     study = tune(objective, None, HCT, budget=40)
     assert study.trials["value"].min() >= 3.0
     assert study.best["0"]["value"] < 3.05
     assert len(study.times) == len(study.trials) > 0
 
 
-def mixed(context: Context) -> TuningAgent:
+def mixed(context):
     minimize = context.node_config["partition-id"] == 1
     return TuningAgent(loss if minimize else gain, SPACE, context, seed=1, aims=Aims.of(minimize))
 
 
-def test_agents_that_differ_are_refused_and_a_late_one_does_not_take_part() -> None:
+def test_agents_that_differ_are_refused_and_a_late_one_does_not_take_part():
     with pytest.raises(
         ConfigError,
         match="objectives: expected the same at every agent, got value max at some and value min at agent 1;",
@@ -131,7 +126,7 @@ def test_agents_that_differ_are_refused_and_a_late_one_does_not_take_part() -> N
         ({"initial": [{"x": 0.5}, {"y": 1}]}, r"initial\[1\]: "),
     ],
 )
-def test_wrong_arguments_are_found_at_once(change: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_are_found_at_once(change, message):
     with pytest.raises(ConfigError, match=message):
         client_app(loss, SPACE, **change)
 
@@ -139,12 +134,12 @@ def test_wrong_arguments_are_found_at_once(change: dict[str, Any], message: str)
 # -- times -------------------------------------------------------------------------------------------
 
 
-def test_every_disclosed_trial_has_its_times_and_a_resumed_study_keeps_them(tmp_path: Path) -> None:
-    def interrupt(progress: Any) -> None:
+def test_every_disclosed_trial_has_its_times_and_a_resumed_study_keeps_them(tmp_path):
+    def interrupt(progress):
         if progress.server_round == 2:
             raise KeyboardInterrupt
 
-    given: dict[str, Any] = {"journals": tmp_path, "journal": tmp_path / "study.db"}
+    given = {"journals": tmp_path, "journal": tmp_path / "study.db"}
     before = time.time()
     with pytest.raises(KeyboardInterrupt):
         tune(callbacks=[interrupt], **given)
@@ -165,7 +160,7 @@ def test_every_disclosed_trial_has_its_times_and_a_resumed_study_keeps_them(tmp_
     assert "started" not in (tmp_path / "saved" / "trials.csv").read_text()
 
 
-def test_sites_that_train_have_times() -> None:
+def test_sites_that_train_have_times():
     options = {"method": "rand_mo", "num_trials": 3, "num_initial": 2}
     study = simulate("breast-cancer-5sites", algorithm=make_algorithm("rfms", options), engine="inline")
     trained = study.times.where(agent=study.trials["agent"][0])
@@ -174,25 +169,25 @@ def test_sites_that_train_have_times() -> None:
 
 
 @pytest.mark.parametrize("started", [-1.0, 1e12, float("nan")])
-def test_a_clock_that_is_wrong_by_centuries_says_nothing(started: float) -> None:
+def test_a_clock_that_is_wrong_by_centuries_says_nothing(started):
     assert disclosed_times({0: (started, started)}, [0]) is None
 
 
 # -- files and names ---------------------------------------------------------------------------------
 
 
-def size_of_file(config: dict[str, Any], context: ObjectiveContext) -> float:
+def size_of_file(config, context):
     file = data_file(context)
     return 0.0 if file is None else float(file.read_text())
 
 
-def best_of(files: str, **given: Any) -> dict[str, float]:
+def best_of(files, **given):
     grid = agents(2, size_of_file, space=SPACE, run_config={"data": files}, **given)
     study = RandomSearch(seed=0, num_agents=2).start(grid, num_rounds=1).study
     return {agent: best["value"] for agent, best in study.best.items()}
 
 
-def test_simulated_agents_are_named_after_their_files_unless_the_operator_names_them(tmp_path: Path) -> None:
+def test_simulated_agents_are_named_after_their_files_unless_the_operator_names_them(tmp_path):
     files = [tmp_path / f"{name}.csv" for name in ("north", "south, old")]
     for number, file in enumerate(files):
         file.write_text(str(number))
@@ -202,7 +197,7 @@ def test_simulated_agents_are_named_after_their_files_unless_the_operator_names_
 
 
 @pytest.mark.parametrize("own", ["", "mnist", '"mnist"', "3", "{}", "[1]"])
-def test_an_app_with_a_key_data_of_its_own_keeps_numbers_as_names(own: str) -> None:
+def test_an_app_with_a_key_data_of_its_own_keeps_numbers_as_names(own):
     grid = agents(2, gain, space=SPACE, run_config={"data": own})
     assert list(RandomSearch(seed=0, num_agents=2).start(grid, num_rounds=1).study.best) == ["0", "1"]
 
@@ -220,5 +215,5 @@ def test_an_app_with_a_key_data_of_its_own_keeps_numbers_as_names(own: str) -> N
         ([], []),
     ],
 )
-def test_names_of_files_are_different_and_short(files: list[str], names: list[str]) -> None:
+def test_names_of_files_are_different_and_short(files, names):
     assert names_of_files(files) == names

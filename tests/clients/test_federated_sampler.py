@@ -1,13 +1,8 @@
 """`FederatedSampler`: Optuna scripts of sites whose trials the sites' agents choose."""
 
-from __future__ import annotations
-
 import json
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,25 +12,27 @@ from fbo_flower import Asked, Categorical, Float, Int, SearchSpace, Site
 from fbo_flower.clients import asking
 from fbo_flower.errors import ConfigError, NotInTimeError
 from fbo_flower.storage.store import opened
-from fbo_flower.strategies import ExpectedImprovement, FedEI, TuningStrategy
+from fbo_flower.strategies import ExpectedImprovement, FedEI
 
 optuna = pytest.importorskip("optuna")
+from fbo_flower import FederatedSampler  # noqa: E402  # it needs Optuna
+
 SPACE = SearchSpace({"rate": Float(1e-4, 1.0, log=True), "depth": Int(1, 8), "kind": Categorical(["a", "b"])})
 
 NUM_TRIALS = 5  # of an agent of `fed_ei` in 5 rounds: two have no trials, three in the first
 
 
 @pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def _soon(monkeypatch):
     monkeypatch.setattr(asking, "POLL_SECONDS", 0.002)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
-def loss(config: dict[str, Any], context: object = None) -> float:
+def loss(config, context=None):
     return float(np.log10(config["rate"]) + 2) ** 2 + 0.1 * config["depth"] + (config["kind"] == "b")
 
 
-def objective(trial: Any) -> float:
+def objective(trial):
     """The objective of a site's own script."""
     return loss(
         {
@@ -46,22 +43,18 @@ def objective(trial: Any) -> float:
     )
 
 
-def script(journal: Path, number: int = 1, **given: Any) -> Any:
+def script(journal, number=1, **given):
     """Run what differs from a site's own script by its sampler; return the study."""
-    from fbo_flower import FederatedSampler
-
     study = optuna.create_study(sampler=FederatedSampler(journal, 60.0), **{"direction": "minimize", **given})
     study.optimize(objective, n_trials=number)
     return study
 
 
 @contextmanager
-def federation(
-    place: Path, strategy: TuningStrategy, num_rounds: int, num_agents: int = 1, **wanted: Any
-) -> Iterator[Any]:
+def federation(place, strategy, num_rounds, num_agents=1, **wanted):
     """Run a federated study of agents that are asked beside the block; yield a list that will hold it."""
     grid = agents(num_agents, Asked(), journals=place, space=SPACE, **(wanted or {"minimize": True}))
-    found: list[Any] = []
+    found = []
     thread = threading.Thread(
         target=lambda: found.append(strategy.start(grid, num_rounds=num_rounds)), daemon=True
     )
@@ -70,20 +63,20 @@ def federation(
     thread.join()
 
 
-def fed_ei() -> TuningStrategy:
+def fed_ei():
     return FedEI(num_agents=2, seed=1, num_candidates=32, secure_sums=0)
 
 
-def ei() -> TuningStrategy:
+def ei():
     return ExpectedImprovement(num_agents=1, seed=1, num_initial=2, num_candidates=32)
 
 
-def test_the_trials_of_the_scripts_are_those_of_the_federated_study(tmp_path: Path) -> None:
+def test_the_trials_of_the_scripts_are_those_of_the_federated_study(tmp_path):
     expected = fed_ei().start(agents(2, loss, space=SPACE, minimize=True), num_rounds=5).study.trials
     assert len(expected) == 2 * NUM_TRIALS
     studies = {}
 
-    def other_script() -> None:
+    def other_script():
         studies["1"] = script(tmp_path / "agent-1.db", NUM_TRIALS)
 
     with federation(tmp_path, fed_ei(), 5, 2) as found:
@@ -98,7 +91,7 @@ def test_the_trials_of_the_scripts_are_those_of_the_federated_study(tmp_path: Pa
         assert [trial.value for trial in study.trials] == own["value"].tolist()
 
 
-def test_earlier_trials_enter_the_history_of_their_site_and_no_message(tmp_path: Path) -> None:
+def test_earlier_trials_enter_the_history_of_their_site_and_no_message(tmp_path):
     storage = f"sqlite:///{tmp_path / 'optuna.db'}"
     earlier = optuna.create_study(storage=storage, study_name="mine", direction="minimize")
     earlier.optimize(objective, n_trials=5)
@@ -120,7 +113,7 @@ def test_earlier_trials_enter_the_history_of_their_site_and_no_message(tmp_path:
         assert np.abs(shared - SPACE.encode(config)).max(axis=1).min() > 1e-6
 
 
-def test_trials_of_an_earlier_federated_study_are_known_in_the_next_one(tmp_path: Path) -> None:
+def test_trials_of_an_earlier_federated_study_are_known_in_the_next_one(tmp_path):
     given = {"storage": f"sqlite:///{tmp_path / 'optuna.db'}", "study_name": "mine", "load_if_exists": True}
     for _ in range(2):
         with federation(tmp_path, ei(), 1):
@@ -131,10 +124,8 @@ def test_trials_of_an_earlier_federated_study_are_known_in_the_next_one(tmp_path
     assert len(study.trials) == 4
 
 
-def test_failed_and_pruned_trials_are_told_as_failed(tmp_path: Path) -> None:
-    from fbo_flower import FederatedSampler
-
-    def fails(trial: Any) -> float:
+def test_failed_and_pruned_trials_are_told_as_failed(tmp_path):
+    def fails(trial):
         value = objective(trial)
         if trial.number == 0:
             raise optuna.TrialPruned
@@ -153,10 +144,8 @@ def test_failed_and_pruned_trials_are_told_as_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("says", ["attribute", "constraint"][: 1 + hasattr(optuna.Trial, "set_constraint")])
-def test_directions_and_constraints_of_a_script_are_objectives_and_limits(tmp_path: Path, says: str) -> None:
-    from fbo_flower import FederatedSampler
-
-    def two(trial: Any) -> tuple[float, float]:
+def test_directions_and_constraints_of_a_script_are_objectives_and_limits(tmp_path, says):
+    def two(trial):
         value = objective(trial)
         grams = 10.0 * trial.params["depth"]
         if says == "attribute":
@@ -181,9 +170,7 @@ def test_directions_and_constraints_of_a_script_are_objectives_and_limits(tmp_pa
     assert [trial.system_attrs["constraints"][0] <= 0 for trial in mine] == trials["feasible"].tolist()
 
 
-def test_an_enqueued_trial_is_evaluated_first_and_is_no_trial_of_the_federation(tmp_path: Path) -> None:
-    from fbo_flower import FederatedSampler
-
+def test_an_enqueued_trial_is_evaluated_first_and_is_no_trial_of_the_federation(tmp_path):
     known = {"rate": 0.01, "depth": 1, "kind": "a"}
     with federation(tmp_path, ei(), 1) as found:
         study = optuna.create_study(
@@ -197,9 +184,7 @@ def test_an_enqueued_trial_is_evaluated_first_and_is_no_trial_of_the_federation(
         assert [json.loads(row["config"]) for row in mail.select("known")] == [known]
 
 
-def test_a_script_that_does_not_fit_the_app_is_refused_and_loses_no_trial(tmp_path: Path) -> None:
-    from fbo_flower import FederatedSampler
-
+def test_a_script_that_does_not_fit_the_app_is_refused_and_loses_no_trial(tmp_path):
     journal = tmp_path / "agent-0.db"
     sampler = FederatedSampler(journal, 60.0)
     with federation(tmp_path, ei(), 1) as found:
@@ -223,7 +208,7 @@ def test_a_script_that_does_not_fit_the_app_is_refused_and_loses_no_trial(tmp_pa
     assert [trial.state.name for trial in study.trials] == ["FAIL"]
 
 
-def test_earlier_trials_of_another_search_space_are_left_out_with_a_warning(tmp_path: Path) -> None:
+def test_earlier_trials_of_another_search_space_are_left_out_with_a_warning(tmp_path):
     storage = f"sqlite:///{tmp_path / 'o.db'}"
     study = optuna.create_study(storage=storage, study_name="a", direction="minimize")
     study.optimize(lambda trial: trial.suggest_float("rate", 2.0, 3.0, log=True), n_trials=2)

@@ -1,9 +1,6 @@
 """What a hostile server can make an agent or a site do: stay inside its space and its role, not for ever."""
 
-from __future__ import annotations
-
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ from hypothesis import strategies as st
 
 from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS, make_algorithm
-from fbo_flower.algorithms.messages import ArraySpec
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.rfms.site import MAX_MODEL_BYTES, MAX_MODELS, digest
 from fbo_flower.clients.agent import TuningAgent
@@ -32,7 +28,7 @@ SPACE = SearchSpace(
         "degree": Int(2, 5, active_when={"kernel": "poly"}),
     }
 )
-SMALL: dict[str, dict[str, Any]] = {
+SMALL = {
     "fts": {"num_features": 5, "num_candidates": 16, "num_path_features": 8},
     "ts": {"num_candidates": 16, "num_path_features": 8},
     "co-kg": {"num_points": 20, "num_initial": 3},
@@ -52,15 +48,15 @@ CASES = [
 class Guarded:
     """An objective that notes every configuration it is called with."""
 
-    def __init__(self) -> None:
-        self.configs: list[dict[str, Any]] = []
+    def __init__(self):
+        self.configs = []
 
-    def __call__(self, config: dict[str, Any], context: Any) -> float:
+    def __call__(self, config, context):
         self.configs.append(config)
         return float(np.log10(config["C"]))
 
 
-def inside(config: dict[str, Any]) -> bool:
+def inside(config):
     """Whether a configuration is one of `SPACE`, said without its code."""
     degree = config.get("degree")
     return (
@@ -71,11 +67,11 @@ def inside(config: dict[str, Any]) -> bool:
     )
 
 
-def sent(name: str, options: dict[str, Any], task: Task) -> wire.Packed:
+def sent(name, options, task):
     return packed(make_algorithm(name, options), task, space=SPACE.digest)
 
 
-def array_of(draw: st.DrawFn, spec: ArraySpec, length: int) -> np.ndarray:
+def array_of(draw, spec, length):
     shape = [min(spec.max_length, length) if n is None else n for n in spec.shape]
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     low, high = max(spec.low, -1e12), min(spec.high, 1e12)
@@ -91,13 +87,13 @@ def array_of(draw: st.DrawFn, spec: ArraySpec, length: int) -> np.ndarray:
     return np.clip(drawn, low, high).astype(spec.dtype)
 
 
-VALUES: dict[type, st.SearchStrategy[Any]] = {
+VALUES = {
     bool: st.booleans(), int: st.integers(-3, 12), float: st.floats(-1e9, 1e9), str: st.text(max_size=5),
 }  # fmt: skip
 
 
 @st.composite
-def tasks(draw: st.DrawFn, name: str, options: dict[str, Any]) -> Task:
+def tasks(draw, name, options):
     schema = make_algorithm(name, options).task_schema(SPACE)
     length, there = draw(st.integers(0, 4)), draw(st.sampled_from([st.booleans(), st.just(True)]))
     # nothing of a secure sum: random keys are refused before anything else
@@ -113,14 +109,12 @@ def tasks(draw: st.DrawFn, name: str, options: dict[str, Any]) -> Task:
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_whatever_a_task_says_the_agent_stays_inside_its_search_space(
-    name: str, options: dict[str, Any]
-) -> None:
+def test_whatever_a_task_says_the_agent_stays_inside_its_search_space(name, options):
     asked, evaluated = 0, 0
 
     @settings(max_examples=examples(300, 60) if "secure_sums" in options else 40)
     @given(tasks(name, options))
-    def hostile(task: Task) -> None:
+    def hostile(task):
         nonlocal asked, evaluated
         objective = Guarded()
         asked += 1
@@ -137,7 +131,7 @@ def test_whatever_a_task_says_the_agent_stays_inside_its_search_space(
     assert evaluated > 0 or name in {"fn-ucb", "fed1-ucb"}, "else this would prove nothing"
 
 
-def test_a_configuration_outside_is_noticed_by_the_test_above() -> None:
+def test_a_configuration_outside_is_noticed_by_the_test_above():
     assert inside({"C": 1.0, "kernel": "poly", "degree": 3})
     for c, kernel, degree in ((2e3, "rbf", None), (1.0, "rbf", 3), (1.0, "poly", 6)):
         assert not inside({"C": c, "kernel": kernel, "degree": degree})

@@ -1,10 +1,6 @@
 """Objectives and limits on devices: what leaves an agent, what operators may change, its own answer."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,36 +12,33 @@ from fbo_flower.algorithms import ExpectedImprovement, make_algorithm
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.registry import meaning
 from fbo_flower.cli.main import run
-from fbo_flower.clients import OwnAnswer, TuningAgent
+from fbo_flower.clients import TuningAgent
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage.agent_journal import read_ledger
 from fbo_flower.strategies import ExpectedImprovement as Strategy
 from fbo_flower.strategies import FedEI
-from fbo_flower.study import Study
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 BOUND = 17.0625
-GOALS: dict[str, Any] = {"objectives": {"gain": "max"}, "limits": {"latency_ms": BOUND}}
-FRONTS: dict[str, Any] = {"objectives": {"gain": "max", "latency_ms": "min"}}
+GOALS = {"objectives": {"gain": "max"}, "limits": {"latency_ms": BOUND}}
+FRONTS = {"objectives": {"gain": "max", "latency_ms": "min"}}
 
 
-def measured(config: dict[str, Any], context: Any) -> dict[str, float]:
+def measured(config, context):
     return {"gain": 1 - (config["x"] - 0.7) ** 2, "latency_ms": 30 * config["x"] + 5 * config["y"]}
 
 
-def tune(num_rounds: int = 6, **given: Any) -> Study:
+def tune(num_rounds=6, **given):
     grid = agents(2, measured, **{"space": SPACE, **GOALS, **given})
     return Strategy(seed=1, num_agents=2).start(grid, num_rounds=num_rounds).study
 
 
-def agent(
-    context: Any = None, objective: Any = measured, disclose: str = "trials", **goals: Any
-) -> TuningAgent:
+def agent(context=None, objective=measured, disclose="trials", **goals):
     aims = Aims.of(**{**GOALS, **goals})
     return TuningAgent(objective, SPACE, context or node(), seed=1, disclose=disclose, aims=aims)
 
 
-def test_an_operator_sets_bounds_of_the_device() -> None:
+def test_an_operator_sets_bounds_of_the_device():
     study = tune(12, node_configs={1: {"limits": "latency_ms <= 12"}})
     for name, bound in {"0": BOUND, "1": 12.0}.items():
         for row in study.trials.where(agent=name):
@@ -57,14 +50,14 @@ def test_an_operator_sets_bounds_of_the_device() -> None:
 @pytest.mark.parametrize(
     "text", ["latency_ms < 3", "latency_ms", "latency_ms >= 3", "gain <= 1", "<= 3", ","]
 )
-def test_an_operator_cannot_set_another_limit(text: str) -> None:
+def test_an_operator_cannot_set_another_limit(text):
     with pytest.raises(ConfigError, match="limits: expected"):
         agent(node(limits=text))
 
 
 @pytest.mark.parametrize("disclose", ["none", "incumbent", "trials"])
-def test_nothing_that_leaves_an_agent_holds_its_bound(disclose: str, tmp_path: Path) -> None:
-    def fails(config: dict[str, Any], context: Any) -> dict[str, float]:
+def test_nothing_that_leaves_an_agent_holds_its_bound(disclose, tmp_path):
+    def fails(config, context):
         return measured(config, context) | ({"latency_ms": np.inf} if context.trial == 1 else {})
 
     tuned = agent(objective=fails, disclose=disclose)
@@ -81,8 +74,8 @@ def test_nothing_that_leaves_an_agent_holds_its_bound(disclose: str, tmp_path: P
     assert not any(str(BOUND) in file.read_text() for file in tmp_path.iterdir())
 
 
-def test_a_bound_that_changes_within_a_study_holds_from_the_next_one_on(tmp_path: Path) -> None:
-    def replies(study: str, path: Path, *limits: str) -> list[Any]:
+def test_a_bound_that_changes_within_a_study_holds_from_the_next_one_on(tmp_path):
+    def replies(study, path, *limits):
         found = []
         for trial, limit in enumerate(limits):
             tuned = agent(node(path, limits=limit))
@@ -103,7 +96,7 @@ def test_a_bound_that_changes_within_a_study_holds_from_the_next_one_on(tmp_path
     assert not np.array_equal(*again)
 
 
-def test_an_output_that_an_operator_keeps_is_named_at_registration_and_excludes_disclosure() -> None:
+def test_an_output_that_an_operator_keeps_is_named_at_registration_and_excludes_disclosure():
     kept = node(private="latency_ms, gain")
     assert agent(kept, disclose="none").get_properties({})["private"] == ["latency_ms", "gain"]
     for disclose in ("incumbent", "trials"):
@@ -115,7 +108,7 @@ def test_an_output_that_an_operator_keeps_is_named_at_registration_and_excludes_
         agent(node(private="watts"), disclose="none")
 
 
-def test_a_federation_shares_what_no_operator_keeps() -> None:
+def test_a_federation_shares_what_no_operator_keeps():
     kept = {1: {"private": "latency_ms"}}
     grid = agents(3, measured, space=SPACE, disclose="none", node_configs=kept, **GOALS)
     study = FedEI(seed=1, num_agents=3, num_candidates=64).start(grid, num_rounds=4).study
@@ -124,17 +117,15 @@ def test_a_federation_shares_what_no_operator_keeps() -> None:
     assert run["privacy"]["sums_made"] == 4
 
 
-def test_an_agent_refuses_an_algorithm_that_models_one_number() -> None:
+def test_an_agent_refuses_an_algorithm_that_models_one_number():
     asked, tuned = packed(make_algorithm("fts", {}), task()), agent()
     with pytest.raises(ConfigError, match="because fts models one, got gain, latency_ms; algorithms for sev"):
         tuned.answer(asked)
 
 
-def test_the_answer_and_the_command_show_the_numbers_of_the_best_and_the_front(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def answers(name: str, num_rounds: int, **goals: Any) -> tuple[list[OwnAnswer], Study, str]:
-        found: list[OwnAnswer] = []
+def test_the_answer_and_the_command_show_the_numbers_of_the_best_and_the_front(tmp_path, capsys):
+    def answers(name, num_rounds, **goals):
+        found = []
         told = {"on_finish": lambda answer, context: found.append(answer), "journals": tmp_path / name}
         study = tune(num_rounds, **told, **goals)
         assert run(["best", str(tmp_path / name)]) == 0
@@ -162,7 +153,7 @@ def test_the_answer_and_the_command_show_the_numbers_of_the_best_and_the_front(
     assert "no configuration holds the limits; the nearest has" in printed
 
 
-def test_the_ledger_says_what_outputs_and_flags_mean(tmp_path: Path) -> None:
+def test_the_ledger_says_what_outputs_and_flags_mean(tmp_path):
     path = tmp_path / "agent.db"
     agent(node(path)).answer(packed(ExpectedImprovement(), task()))
     named = {row.name for row in read_ledger(path).rows}

@@ -3,8 +3,6 @@
 Every attack is also played against an agent without memory (or with one that is wiped), where it succeeds.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import count
 
@@ -13,13 +11,8 @@ import pytest
 from agents import SPACE, Objective, node, packed, task
 
 from fbo_flower.algorithms import DPFTS, FTS, RandomSearch, make_algorithm
-from fbo_flower.algorithms.records import Phase, Task
-from fbo_flower.algorithms.rfms.rfms import RFMS
-from fbo_flower.algorithms.rfms.site import digest
+from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients import TuningAgent
-from fbo_flower.clients.model_site import SiteOptions
-from fbo_flower.clients.site import Shipment
-from fbo_flower.clients.site_agent import SiteAgent
 from fbo_flower.errors import ConfigError, FBOError, WireError
 from fbo_flower.numerics.surrogates import rff
 
@@ -147,66 +140,3 @@ def test_limits_and_protections_without_a_journal_are_declined():
         device(objective).answer(message(make_algorithm("fed-ei", {"secure_sums": 0}), 0, 2))
     assert objective.calls == 0
     assert device(objective).answer(message(PLAIN, 0, 3, 0)).arrays
-
-
-# -- the lockbox -------------------------------------------------------------------------------------
-
-
-class Site:
-    is_rate = True
-
-    def __init__(self) -> None:
-        self.judged = 0
-
-    def train(self, config, context):
-        return Shipment(0.25, 80, np.arange(40, dtype=np.uint8))
-
-    def judge(self, model, rows, context):
-        self.judged += 1
-        return 0.5, 100
-
-
-def site(role, judge, seed=None, **node_config):
-    context = node(role=role, **node_config)
-    return SiteAgent(judge, SiteOptions.read(context.node_config, {}), SPACE, context, seed=seed)
-
-
-def last(models, number, study):
-    manifest = np.array([digest(model) for model in models])
-    given = {"model": models[number], "manifest": manifest}
-    return packed(RFMS(), Task(Phase.FINISH, 1, number, 0, given), study=study)
-
-
-def models(seed, number=3):
-    return list(np.random.default_rng(seed).integers(0, 256, (number, 40)).astype(np.uint8))
-
-
-@pytest.mark.parametrize("allowed", [1, 2])
-def test_a_lockbox_opens_once_in_its_life_unless_its_operator_allows_more(own, allowed):
-    judge, forgetful = Site(), Site()
-    own["lockbox_answers"] = allowed
-    for study in range(4):
-        for number in range(3):
-            site("lockbox", judge, **own).answer(last(models(study), number, f"study {study}"))
-        site("lockbox", forgetful, seed=1).answer(last(models(study), 0, f"study {study}"))
-    assert judge.judged == 3 * allowed
-    again = site("lockbox", judge, **own).answer(last(models(3), 0, "study 3"))
-    assert "failed" in str(again.config)
-    assert forgetful.judged == 4
-
-
-def test_the_same_models_under_another_study_are_another_list(own):
-    """With noise, answers to the same list in many studies could be averaged."""
-    judge = Site()
-    for study in range(3):
-        site("lockbox", judge, **own, answer_noise_epsilon=1.0).answer(last(models(0), 0, f"study {study}"))
-    assert judge.judged == 1
-
-
-def test_sites_that_must_remember_do_not_start_without_a_journal():
-    for role in ("lockbox", "curator"):
-        with pytest.raises(ConfigError, match="journal: expected a file in node_config"):
-            site(role, Site())
-    site("curator", Site(), query_budget=0)
-    site("openbox", Site())
-    assert SiteOptions().query_budget == 200, "questions are finite by default"

@@ -1,24 +1,19 @@
 """An agent that dies and comes back: nothing it evaluated is lost, repeated or answered differently."""
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from agents import SPACE, Objective, node, packed
 from amounts import examples
 from contract import same
-from flwr.app import Context, RecordDict
+from flwr.app import RecordDict
 
 from fbo_flower import Float, SearchSpace, wire
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Task
+from fbo_flower.algorithms.records import AgentState, Federation, History, Phase
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.memory import (
     MAX_STATE_ANSWERS,
@@ -50,13 +45,13 @@ class Killed(BaseException):
     """Stands for SIGKILL."""
 
 
-def noisy(config: dict[str, float], context: Any) -> float:
+def noisy(config, context):
     if context.trial == 3:
         raise ObjectiveError("planted")
     return -((config["x"] - 0.3) ** 2) - (config["y"] - 0.6) ** 2 + 0.1 * context.rng.standard_normal()
 
 
-def play(name: str, answer: Callable[[wire.Packed, Task], wire.Packed]) -> list[wire.Packed]:
+def play(name, answer):
     """Play the server for three rounds, and return the agent's reports."""
     algorithm = make_algorithm(name, ALGORITHMS[name])
     state, reports = algorithm.init(Federation(SPACE, ("3",)), generator(0, "init")), []
@@ -71,20 +66,18 @@ def play(name: str, answer: Callable[[wire.Packed, Task], wire.Packed]) -> list[
     return reports
 
 
-def agent(objective: Objective, context: Context, seed: int | None = 7) -> TuningAgent:
+def agent(objective, context, seed=7):
     return TuningAgent(objective, SPACE, context, seed=seed, disclose="trials")
 
 
-def content(reply: wire.Packed) -> Any:
+def content(reply):
     """Return a reply without times, which differ between two runs, and without its round."""
     arrays = {name: a.tobytes() for name, a in reply.arrays.items() if name != "disclosed.times"}
     return arrays, {name: value for name, value in reply.config.items() if name != "round"}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_killed_at_any_evaluation_it_goes_on_after_the_last_one(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_at_any_evaluation_it_goes_on_after_the_last_one(name, tmp_path, monkeypatch):
     monkeypatch.setattr(agent_journal, "COMMIT_SECONDS", 0.0)  # every evaluation, as if it had taken a second
     whole = Objective(noisy)
     expected = play(name, lambda message, _: agent(whole, node(tmp_path / "whole.db")).answer(message))
@@ -92,14 +85,14 @@ def test_killed_at_any_evaluation_it_goes_on_after_the_last_one(
     for dies_at in range(0, whole.calls, examples(1, 1 + whole.calls // 5)):
         path, made, fatal = tmp_path / f"{dies_at}.db", list[int](), [dies_at]
 
-        def dying(config: dict[str, float], context: Any, made: Any = made, fatal: Any = fatal) -> float:
+        def dying(config, context, made=made, fatal=fatal):
             if [len(made)] == fatal:
                 fatal.clear()
                 raise Killed
             made.append(context.trial)
             return noisy(config, context)
 
-        def answer(message: wire.Packed, _: Task, path: Path = path, dying: Any = dying) -> wire.Packed:
+        def answer(message, _, path=path, dying=dying):
             with suppress(Killed):
                 return agent(dying, node(path)).answer(message)
             return agent(dying, node(path)).answer(message)  # a new process, the same file
@@ -109,8 +102,8 @@ def test_killed_at_any_evaluation_it_goes_on_after_the_last_one(
         assert made == whole.trials, "nothing twice, nothing left out"
 
 
-def test_the_entropy_of_a_device_is_kept_in_its_journal(tmp_path: Path) -> None:
-    def proposals(name: str) -> list[Any]:
+def test_the_entropy_of_a_device_is_kept_in_its_journal(tmp_path):
+    def proposals(name):
         one = agent(Objective(), node(tmp_path / name), seed=None)
         reports = play("random", lambda message, _: one.answer(message))
         return [report.arrays["disclosed.points"].tolist() for report in reports]
@@ -122,8 +115,8 @@ def test_the_entropy_of_a_device_is_kept_in_its_journal(tmp_path: Path) -> None:
     assert proposals("a.db") == first != proposals("b.db")
 
 
-def test_incarnation_and_notes_stay_with_the_memory_and_go_with_it(tmp_path: Path) -> None:
-    def incarnation(context: Context) -> str:
+def test_incarnation_and_notes_stay_with_the_memory_and_go_with_it(tmp_path):
+    def incarnation(context):
         return str(agent(Objective(), context).get_properties({})["incarnation"])
 
     in_state, files = node(), [tmp_path / name for name in ("a.db", "b.db")]
@@ -139,15 +132,15 @@ def test_incarnation_and_notes_stay_with_the_memory_and_go_with_it(tmp_path: Pat
             assert memory.note("account") == {"answers": {"inbag": 3}}, "it outlives studies"
 
 
-def test_a_directory_of_journals_serves_agents_whose_operator_names_none(tmp_path: Path) -> None:
+def test_a_directory_of_journals_serves_agents_whose_operator_names_none(tmp_path):
     open_memory(node(), "3/../x", tmp_path).close()
     open_memory(node(tmp_path / "own.db"), "3", tmp_path).close()
     assert sorted(p.name for p in tmp_path.glob("*.db")) == ["agent-3%2F..%2Fx.db", "own.db"]
     assert isinstance(open_memory(node(), "3"), StateMemory)
 
 
-def test_a_journal_that_does_not_fit_the_algorithm_is_an_error(tmp_path: Path) -> None:
-    def answer(message: wire.Packed, task: Task) -> wire.Packed:
+def test_a_journal_that_does_not_fit_the_algorithm_is_an_error(tmp_path):
+    def answer(message, task):
         with AgentJournal(tmp_path / "a.db", "3") as journal:
             journal.append("s", task_key(task), Evaluation(0, np.array([0.5, 0.5]), 1.0))
         return agent(Objective(), node(tmp_path / "a.db")).answer(message)
@@ -156,14 +149,14 @@ def test_a_journal_that_does_not_fit_the_algorithm_is_an_error(tmp_path: Path) -
         play("random", answer)
 
 
-def a_state() -> AgentState:
+def a_state():
     points = np.asfortranarray(np.random.default_rng(0).random((5, 2)))
     values = np.array([1.0, np.nan, 3.0, -0.0, 5.0])
     history = History(points, values, np.arange(5), {1: "planted"}, {2: 3}, {2: 0.1 + 0.2})
     return AgentState(SPACE, history, {"row": np.eye(3)[1], "number": np.array(2.0)}, passed=7)
 
 
-def test_a_state_comes_back_from_its_bytes_as_it_was_stored() -> None:
+def test_a_state_comes_back_from_its_bytes_as_it_was_stored():
     state = a_state()
     found = agent_state_from_bytes(agent_state_to_bytes(state), SPACE)
     assert same(found, replace(state, space=found.space))
@@ -173,11 +166,11 @@ def test_a_state_comes_back_from_its_bytes_as_it_was_stored() -> None:
         agent_state_from_bytes(agent_state_to_bytes(state), SearchSpace({"x": Float(0.0, 2.0)}))
 
 
-def a_report(length: int = 3) -> bytes:
+def a_report(length=3):
     return bytes(dumps({"weights": np.arange(float(length))}, {"round": 2, "values": "{}", "ok": True}))
 
 
-def test_a_memory_in_flowers_state_is_the_same_after_it_travelled() -> None:
+def test_a_memory_in_flowers_state_is_the_same_after_it_travelled():
     state, report = RecordDict(), a_report()
     memory = StateMemory(state)
     assert (memory.num_studies(), memory.study("s"), memory.algorithm("s")) == (0, None, None)
@@ -199,7 +192,7 @@ def test_a_memory_in_flowers_state_is_the_same_after_it_travelled() -> None:
 
 
 @pytest.mark.parametrize("length", [MAX_STATE_REPORT // 8 - 100, MAX_STATE_REPORT // 8 + 1])
-def test_a_report_that_is_too_large_is_not_kept(length: int) -> None:
+def test_a_report_that_is_too_large_is_not_kept(length):
     state, report = RecordDict(), a_report(length)
     StateMemory(state).finish("s", "task", 1, b"", b"an earlier report")
     StateMemory(state).finish("s", "task", 1, b"", report)

@@ -28,7 +28,7 @@ CONTEXT = ObjectiveContext("site", 0, 0, 1, generator(0, "evaluation"))
 
 def model_site_of(
     make_model=lambda config: DecisionTreeClassifier(max_depth=2), data=DATA, *, export=None, format="skops",
-    **options,
+    **options
 ):  # fmt: skip
     objective = SiteObjective(make_model, lambda _: data, folds=3, format=format, export=export)
     return ModelSite(objective, SiteOptions(**{"in_process": True, **options}))

@@ -4,7 +4,6 @@ import logging
 import math
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -109,7 +108,7 @@ def calls(tmp_path):
     return tmp_path / "calls"
 
 
-def recorded(calls: Path, value: object, only: str = ""):
+def recorded(calls, value, only=""):
     """An objective that returns a value, and notes each call in a file: worker processes call it too."""
 
     def objective(config, data, context):
@@ -120,7 +119,7 @@ def recorded(calls: Path, value: object, only: str = ""):
     return objective
 
 
-def count(calls: Path, agent: str = "") -> int:
+def count(calls, agent=""):
     lines = calls.read_text().split()
     return sum(line == agent for line in lines) if agent else len(lines)
 

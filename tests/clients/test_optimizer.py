@@ -1,10 +1,6 @@
 """`Optimizer`: the trials of `simulate` without a server, told in any order, saved and loaded."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,13 +15,13 @@ SPACE = SearchSpace({"rate": Float(1e-4, 1.0, log=True), "depth": Int(1, 9), "ki
 NUM_TRIALS = 9
 
 
-def loss(config: dict[str, Any], data: object = None) -> float:
+def loss(config, data=None):
     if config["depth"] == 3:
         raise ValueError("the third depth fails")
     return math.log10(config["rate"]) ** 2 + 0.1 * config["depth"] + (config["kind"] == "b")
 
 
-def told(optimizer: Optimizer, count: int) -> list[tuple[dict[str, Any], float]]:
+def told(optimizer, count):
     """Ask and tell `count` times; return configurations and values."""
     trials = []
     for _ in range(count):
@@ -42,7 +38,7 @@ def told(optimizer: Optimizer, count: int) -> list[tuple[dict[str, Any], float]]
 @pytest.mark.parametrize(
     "algorithm", [RandomSearch(), ThompsonSampling(num_candidates=32), ExpectedImprovement(num_candidates=32)]
 )
-def test_the_trials_are_those_of_a_simulation_with_one_agent(algorithm: Any) -> None:
+def test_the_trials_are_those_of_a_simulation_with_one_agent(algorithm):
     num_rounds = NUM_TRIALS - algorithm.num_initial + 1
     study = simulate(loss, SPACE, 1, algorithm, num_rounds, seed=4, minimize=True, engine="inline")
     expected = list(zip(study.trials["config"], study.trials["value"].tolist(), strict=True))
@@ -51,7 +47,7 @@ def test_the_trials_are_those_of_a_simulation_with_one_agent(algorithm: Any) -> 
 
 
 @pytest.mark.parametrize("saved_after", [1, 5])
-def test_a_loaded_optimizer_goes_on_as_if_it_had_never_stopped(tmp_path: Path, saved_after: int) -> None:
+def test_a_loaded_optimizer_goes_on_as_if_it_had_never_stopped(tmp_path, saved_after):
     algorithm = ThompsonSampling(num_candidates=32)
     undisturbed = told(Optimizer(SPACE, algorithm, seed=1, minimize=True), NUM_TRIALS)
     optimizer = Optimizer(SPACE, algorithm, seed=1, minimize=True)
@@ -64,7 +60,7 @@ def test_a_loaded_optimizer_goes_on_as_if_it_had_never_stopped(tmp_path: Path, s
     assert repr(before + told(loaded, NUM_TRIALS - saved_after)) == repr(undisturbed)
 
 
-def test_what_was_asked_before_the_optimizer_was_loaded_is_told_as_asked(tmp_path: Path) -> None:
+def test_what_was_asked_before_the_optimizer_was_loaded_is_told_as_asked(tmp_path):
     undisturbed, optimizer = (Optimizer(SPACE, seed=2, minimize=True) for _ in range(2))
     expected = told(undisturbed, 5)
     told(optimizer, 4)
@@ -75,7 +71,7 @@ def test_what_was_asked_before_the_optimizer_was_loaded_is_told_as_asked(tmp_pat
     assert loaded.ask() == undisturbed.ask()
 
 
-def test_the_command_best_reads_a_saved_optimizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_best_reads_a_saved_optimizer(tmp_path, capsys):
     optimizer = Optimizer(SPACE, "random", minimize=True)
     told(optimizer, 6)
     optimizer.save(tmp_path / "state.db")
@@ -83,7 +79,7 @@ def test_the_command_best_reads_a_saved_optimizer(tmp_path: Path, capsys: pytest
     assert f"best value: {optimizer.best.value:.6g}" in capsys.readouterr().out
 
 
-def test_a_known_configuration_is_learned_although_nobody_asked_for_it() -> None:
+def test_a_known_configuration_is_learned_although_nobody_asked_for_it():
     good = {"rate": 1.0, "depth": 1, "kind": "a"}
     known = simulate(
         loss, SPACE, 1, ExpectedImprovement(num_initial=1, num_candidates=32), 4, seed=3, minimize=True,
@@ -97,7 +93,7 @@ def test_a_known_configuration_is_learned_although_nobody_asked_for_it() -> None
     assert [good] + [config for config, _ in told(optimizer, 4)] == list(known)
 
 
-def test_the_best_is_the_largest_value_unless_it_is_a_loss() -> None:
+def test_the_best_is_the_largest_value_unless_it_is_a_loss():
     for minimize, expected in ((False, 3.0), (True, 1.0)):
         optimizer = Optimizer(SearchSpace({"x": Float(0, 10)}), "random", minimize=minimize)
         assert optimizer.best.config is None
@@ -110,7 +106,7 @@ def test_the_best_is_the_largest_value_unless_it_is_a_loss() -> None:
 @pytest.mark.parametrize(
     "failure", [{"value": None}, {"value": math.nan}, {"value": -math.inf}, {"value": 2.0, "failed": True}]
 )
-def test_a_failure_counts_as_a_trial_without_a_value(failure: dict[str, Any]) -> None:
+def test_a_failure_counts_as_a_trial_without_a_value(failure):
     optimizer = Optimizer(SPACE, "ei")
     config = optimizer.ask()
     optimizer.tell(config, **failure)
@@ -119,7 +115,7 @@ def test_a_failure_counts_as_a_trial_without_a_value(failure: dict[str, Any]) ->
     assert optimizer.ask() != config
 
 
-def test_mistakes_are_refused_with_a_sentence_and_change_nothing(tmp_path: Path) -> None:
+def test_mistakes_are_refused_with_a_sentence_and_change_nothing(tmp_path):
     optimizer = Optimizer(SPACE, "ei")
     asked = optimizer.ask()
     for config, value, expected in (
@@ -138,10 +134,10 @@ def test_mistakes_are_refused_with_a_sentence_and_change_nothing(tmp_path: Path)
         (({"x": Float(0, 1)}, "ei"), "space: expected a SearchSpace, got a dict"),
     ):
         with pytest.raises(ConfigError, match=expected):
-            Optimizer(*arguments)  # type: ignore[arg-type]
+            Optimizer(*arguments)
 
 
-def test_a_state_is_neither_written_over_another_one_nor_read_from_another_file(tmp_path: Path) -> None:
+def test_a_state_is_neither_written_over_another_one_nor_read_from_another_file(tmp_path):
     path = tmp_path / "state.db"
     Optimizer(SPACE, "ei", seed=1).save(path)
     for other in (
@@ -161,11 +157,11 @@ def test_a_state_is_neither_written_over_another_one_nor_read_from_another_file(
             Optimizer.load(tmp_path / name)
 
 
-def test_several_outputs_give_the_trials_of_simulate_and_are_saved(tmp_path: Path) -> None:
-    def outputs(config: dict[str, Any]) -> dict[str, float]:
+def test_several_outputs_give_the_trials_of_simulate_and_are_saved(tmp_path):
+    def outputs(config):
         return {"loss": math.log10(config["rate"]) ** 2, "cost": config["depth"]}
 
-    wanted: dict[str, Any] = {"objectives": {"loss": "min"}, "limits": {"cost": 4.0}}
+    wanted = {"objectives": {"loss": "min"}, "limits": {"cost": 4.0}}
     study = simulate(
         lambda config, agent: outputs(config), SPACE, 1, "ei", 5, seed=4, engine="inline", **wanted
     )

@@ -6,7 +6,7 @@ import importlib
 import re
 import sys
 import tomllib
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -24,19 +24,17 @@ from fbo_flower.strategies import FTS, FedPNE
 SPACE = SearchSpace({"x": Float(0, 1)})
 
 
-def objective(config: dict[str, Any], context: Any) -> float:
+def objective(config, context):
     return -((config["x"] - 0.3) ** 2) + 0.01 * float(context.rng.normal())
 
 
-def trials(app: ClientApp | None = None, **settings: Any) -> Any:
+def trials(app=None, **settings):
     """Return the trials of FTS over two agents of an app, or of the app that only tunes."""
     grid = agents(2, objective, space=SPACE, seed=5) if app is None else InProcessGrid(app, 2)
     return FTS(num_agents=2, seed=5, **settings).start(grid, num_rounds=3).study.trials
 
 
-def test_fedavg_trains_with_tuned_values_and_does_better(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fedavg_trains_with_tuned_values_and_does_better(monkeypatch, capsys):
     for module in ("clients.agent", "strategies.base"):  # the example draws its seeds; tests repeat
         monkeypatch.setattr(f"fbo_flower.{module}.fresh_entropy", lambda: 5)
     directory = ROOT / "examples" / "tune-then-train"
@@ -58,12 +56,12 @@ def test_fedavg_trains_with_tuned_values_and_does_better(
         monkeypatch.delitem(sys.modules, name)
 
 
-def test_tuning_leaves_the_apps_own_functions_alone() -> None:
+def test_tuning_leaves_the_apps_own_functions_alone():
     app = ClientApp()
-    own: list[str] = []
+    own = []
 
     @app.train()
-    def train(message: Message, context: Context) -> Message:
+    def train(message, context):
         own.append(message.metadata.message_type)
         return Message(RecordDict({"arrays": message.content["arrays"]}), reply_to=message)
 
@@ -77,7 +75,7 @@ def test_tuning_leaves_the_apps_own_functions_alone() -> None:
     assert reply.content["arrays"].to_numpy_ndarrays()[0].tolist() == [0, 1, 2]
 
 
-def test_an_action_that_the_app_has_already_is_refused() -> None:
+def test_an_action_that_the_app_has_already_is_refused():
     app = client_app(objective, SPACE)
     add_tuning(app, objective, SPACE)
     with pytest.raises(ValueError, match="tune"):
@@ -89,34 +87,34 @@ class Counting(TuningAgent):
 
     calls: ClassVar[list[str]] = []
 
-    def fit(self, parameters: Any, config: Any) -> Any:
+    def fit(self, parameters, config):
         self.calls.append("fit")
         return super().fit(parameters, config)
 
-    def evaluate(self, parameters: Any, config: Any) -> Any:
+    def evaluate(self, parameters, config):
         self.calls.append("evaluate")
         return super().evaluate(parameters, config)
 
 
-def decorated_app(kind: type[TuningAgent]) -> ClientApp:
+def decorated_app(kind):
     return agent_app(lambda context: kind(objective, SPACE, context, seed=5, disclose="trials"))
 
 
-def client_fn_app(kind: type[TuningAgent]) -> ClientApp:
-    def client_fn(context: Context) -> Any:
+def client_fn_app(kind):
+    def client_fn(context):
         return kind(objective, SPACE, context, seed=5, disclose="trials").to_client()
 
     return ClientApp(client_fn=client_fn, mods=[message_api_mod])
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_client_fn_makes_the_trials_of_a_decorated_app() -> None:
+def test_a_client_fn_makes_the_trials_of_a_decorated_app():
     assert trials(client_fn_app(TuningAgent)) == trials()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("app", [decorated_app, client_fn_app])
-def test_every_message_of_a_secure_sum_passes_fit_or_evaluate(app: Any) -> None:
+def test_every_message_of_a_secure_sum_passes_fit_or_evaluate(app):
     Counting.calls.clear()
     strategy = FedPNE(num_agents=3, seed=5, budget=30, secure_sums=3)
     strategy.start(InProcessGrid(app(Counting), 3), num_rounds=2)

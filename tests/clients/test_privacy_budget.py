@@ -1,7 +1,5 @@
 """An operator's bound on epsilon holds whatever the server asks."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 
@@ -33,12 +31,12 @@ def run(tmp_path, strategy=DPFTS, num_rounds=6, **settings):
     return calls, int(server.study.rounds["replies"].sum())
 
 
-def messages(tmp_path, agent: int) -> int:
+def messages(tmp_path, agent):
     path = tmp_path / f"agent-{agent}.db"
     return sum(row.name == "weights" for row in read_ledger(path).rows) if path.exists() else 0
 
 
-def cost_of(count: int, multiplier: float) -> float:
+def cost_of(count, multiplier):
     """Epsilon after equal releases; `tests/numerics` compares the account with exact values."""
     return sampled_epsilon(multiplier, 1.0, count, DELTA)
 
@@ -63,7 +61,7 @@ def test_a_server_that_asks_without_noise_gets_nothing(tmp_path, strategy, setti
 
 def test_every_message_is_priced_at_its_own_noise_and_the_servers_delta_has_no_effect(tmp_path):
     """The audit's server mixed cheap and dear studies: 60 messages cost 7.8 under a budget of 3."""
-    sent: dict[float, int] = {}
+    sent = {}
     for noise_multiplier in (40.0, 2.0, 50.0):
         before = messages(tmp_path, 0)
         run(tmp_path, num_rounds=10, noise_multiplier=noise_multiplier, delta=0.4)

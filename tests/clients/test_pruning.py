@@ -1,13 +1,9 @@
 """Trials that stop early: what objectives report, when they stop, and what is kept and learnt of them."""
 
-from __future__ import annotations
-
 import csv
 import math
 import statistics
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +11,10 @@ from agents import SPACE, node, packed, task
 from contract import same
 from typer.testing import CliRunner
 
-from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.fed_ei import Pool
-from fbo_flower.algorithms.records import AgentState, History, Phase
+from fbo_flower.algorithms.records import History, Phase
 from fbo_flower.cli.main import app
 from fbo_flower.clients import ObjectiveContext, Pruning, TuningAgent, client_app
 from fbo_flower.clients.memory import agent_state_from_bytes, agent_state_to_bytes
@@ -36,10 +31,10 @@ NUM_STEPS, NUM_TRIALS = 6, 24
 class Curved:
     """Reports a rising curve and counts the steps; returns more than it has reported last."""
 
-    def __init__(self, sign: float = 1.0, die_at: int = -1, raises: bool = False) -> None:
+    def __init__(self, sign=1.0, die_at=-1, raises=False):
         self.steps, self.sign, self.die_at, self.raises = 0, sign, die_at, raises
 
-    def __call__(self, config: Any, context: Any) -> Any:
+    def __call__(self, config, context):
         best = self.sign * height(config["x"], config["y"])
         for step in range(NUM_STEPS):
             self.steps += 1
@@ -53,48 +48,46 @@ class Curved:
         return float(best)
 
 
-def height(x: Any, y: Any) -> Any:
+def height(x, y):
     return 1 - (x - 0.3) ** 2 - (y - 0.6) ** 2
 
 
-def risen(step: Any) -> Any:
+def risen(step):
     return 1 - 0.6 ** (step + 1.0)
 
 
-def agent(objective: Any = None, journal: Path | None = None, **given: Any) -> TuningAgent:
+def agent(objective=None, journal=None, **given):
     context = node(journal, **given.pop("node_config", {}))
     return TuningAgent(objective or Curved(), SPACE, context, **{"seed": 4, "disclose": "trials", **given})
 
 
-def answer(
-    tuned: TuningAgent, trial: int = 0, num_trials: int = 30, name: str = "random", **given: Any
-) -> Any:
+def answer(tuned, trial=0, num_trials=30, name="random", **given):
     asked = given.pop("task", None) or task(trial, num_trials)
     return tuned.answer(packed(ALGORITHMS[name](**given), asked))
 
 
-def told(reply: wire.Packed, name: str) -> Any:
+def told(reply, name):
     return np.asarray(reply.arrays[f"disclosed.{name}"])
 
 
-def state_of(tuned: TuningAgent) -> AgentState:
+def state_of(tuned):
     stored = tuned._open_memory().study("s")
     assert stored is not None
     return agent_state_from_bytes(stored[1], SPACE)
 
 
-def completed(history: History) -> Any:
+def completed(history):
     return ~np.isin(history.trials, list(history.stopped))
 
 
-def curve(*values: float, rule: StopRule | None = None) -> Curve:
+def curve(*values, rule=None):
     made = Curve(rule or StopRule())
     for step, value in enumerate(values):
         made.report(step, value)
     return made
 
 
-def ended(trial: int, *values: float) -> Evaluation:
+def ended(trial, *values):
     return Evaluation(trial, np.zeros(1), values[-1], artifact=curve_to_bytes(curve(*values)))
 
 
@@ -103,7 +96,7 @@ def ended(trial: int, *values: float) -> Evaluation:
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 @pytest.mark.parametrize("seed", range(3))
-def test_trials_stop_where_optunas_median_pruner_stops_them(seed: int, direction: str) -> None:
+def test_trials_stop_where_optunas_median_pruner_stops_them(seed, direction):
     optuna = pytest.importorskip("optuna", reason="the oracle is Optuna")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     rng = np.random.default_rng(seed)
@@ -131,7 +124,7 @@ def test_trials_stop_where_optunas_median_pruner_stops_them(seed: int, direction
     assert 0 < num_stopped < 40
 
 
-def test_a_trial_stops_after_its_warm_up_and_stays_stopped() -> None:
+def test_a_trial_stops_after_its_warm_up_and_stays_stopped():
     rule = StopRule({0: 5.0, 1: 5.0, 2: 5.0}, warmup_steps=1)
     trial = curve(1.0, rule=rule)
     assert not trial.should_stop()
@@ -141,7 +134,7 @@ def test_a_trial_stops_after_its_warm_up_and_stays_stopped() -> None:
     assert not Curve(rule).should_stop()  # nothing is reported yet
 
 
-def test_pooled_medians_wait_for_a_completed_curve_that_reaches_them_and_own_curves_take_precedence() -> None:
+def test_pooled_medians_wait_for_a_completed_curve_that_reaches_them_and_own_curves_take_precedence():
     others = np.array([[0.0, 9.0, 0.5], [1.0, 9.0, 0.9]])
     book = CurveBook(Pruning("federated", min_trials=3, margin=None), others)
     assert not book.rule().medians
@@ -161,7 +154,7 @@ def test_pooled_medians_wait_for_a_completed_curve_that_reaches_them_and_own_cur
 
 
 @pytest.mark.parametrize("margin", [0.5, 2.5])
-def test_a_trial_stops_only_if_it_is_predicted_below_the_best_end_with_a_margin(margin: float) -> None:
+def test_a_trial_stops_only_if_it_is_predicted_below_the_best_end_with_a_margin(margin):
     rng = np.random.default_rng(3)
     book = CurveBook(Pruning(margin=margin))
     curves = rng.random((7, 4)).cumsum(axis=1)
@@ -178,7 +171,7 @@ def test_a_trial_stops_only_if_it_is_predicted_below_the_best_end_with_a_margin(
     assert min(num_both) > 50
 
 
-def test_a_margin_needs_two_completed_curves_and_the_book_survives_the_agents_state() -> None:
+def test_a_margin_needs_two_completed_curves_and_the_book_survives_the_agents_state():
     book = CurveBook(Pruning(min_trials=1))
     assert book.arrays() == {}
     book.add(ended(0, 0.5, 0.75))
@@ -199,25 +192,25 @@ def test_a_margin_needs_two_completed_curves_and_the_book_survives_the_agents_st
         *((1, v, "value: expected a finite number") for v in (math.nan, math.inf, "high", None, True, 1j)),
     ],
 )
-def test_a_step_is_a_larger_integer_and_a_value_finite(step: Any, value: Any, match: str) -> None:
+def test_a_step_is_a_larger_integer_and_a_value_finite(step, value, match):
     with pytest.raises(ObjectiveError, match=f"report: {match}"):
         curve(0.5).report(step, value)
 
 
-def test_a_context_of_ones_own_can_report_without_an_agent() -> None:
+def test_a_context_of_ones_own_can_report_without_an_agent():
     context = ObjectiveContext("a", 0, 0, 1, np.random.default_rng(0))
     context.report(0, 0.5)
     assert not context.should_stop()
 
 
-def test_the_operator_names_the_rule_and_wrong_settings_are_refused() -> None:
+def test_the_operator_names_the_rule_and_wrong_settings_are_refused():
     assert Pruning.read({"pruning": "off"}, Pruning(min_trials=3)) == Pruning("off", 3)
     for make, match in (
         *((lambda s=s: Pruning(**s), "") for s in (
             {"rule": "best"}, {"min_trials": 0}, {"max_stopped": 1.5}, {"learns": "all"}, {"margin": -1},
         )),
         (lambda: Pruning.read({"pruning": "hard"}, None), "pruning: expected one of off"),
-        (lambda: client_app(Curved(), SPACE, pruning=3), "pruning: expected Pruning"),  # type: ignore[arg-type]
+        (lambda: client_app(Curved(), SPACE, pruning=3), "pruning: expected Pruning"),
         (
             lambda: agent(node_config={"disclose": "none", "max_epsilon": 1.0, "disclose_curves": True}),
             "disclose_curves: expected False together with max_epsilon",
@@ -231,7 +224,7 @@ def test_the_operator_names_the_rule_and_wrong_settings_are_refused() -> None:
 
 
 @pytest.mark.parametrize("raises", [False, True])
-def test_a_stopped_trial_has_the_last_value_that_it_reported(raises: bool) -> None:
+def test_a_stopped_trial_has_the_last_value_that_it_reported(raises):
     reply = answer(agent(Curved(raises=raises)))
     stopped = told(reply, "stopped")
     assert (stopped[:5] == -1).all()
@@ -240,7 +233,7 @@ def test_a_stopped_trial_has_the_last_value_that_it_reported(raises: bool) -> No
     np.testing.assert_allclose(told(reply, "values"), height(*told(reply, "points").T) * shares, rtol=1e-12)
 
 
-def test_a_loss_stops_where_its_negative_stops() -> None:
+def test_a_loss_stops_where_its_negative_stops():
     gain, loss = Curved(), Curved(-1.0)
     replies = [answer(agent(gain)), answer(agent(loss, aims=Aims.of(True)))]
     assert gain.steps == loss.steps < 30 * NUM_STEPS
@@ -248,14 +241,14 @@ def test_a_loss_stops_where_its_negative_stops() -> None:
         np.testing.assert_array_equal(*(told(reply, name) for reply in replies))
 
 
-def test_later_tasks_know_the_curves_of_earlier_ones() -> None:
+def test_later_tasks_know_the_curves_of_earlier_ones():
     one = agent()
     parts = [answer(one, 0, 8), answer(one, 8, 22)]
     stopped = np.concatenate([told(reply, "stopped") for reply in parts])
     np.testing.assert_array_equal(stopped, told(answer(agent()), "stopped"))
 
 
-def test_workers_stop_trials_by_what_had_ended_before_their_batch(tmp_path: Path) -> None:
+def test_workers_stop_trials_by_what_had_ended_before_their_batch(tmp_path):
     mine = agent(Curved(), tmp_path / "agent.db", num_parallel=2, pruning=Pruning(margin=None))
     reply = answer(mine, 0, 20)
     done, expected = list[float](), list[int]()
@@ -271,7 +264,7 @@ def test_workers_stop_trials_by_what_had_ended_before_their_batch(tmp_path: Path
         assert all(evaluation.artifact is not None for evaluation in journal.evaluations("s"))
 
 
-def test_journals_hold_every_curve_and_a_command_writes_them_as_csv(tmp_path: Path) -> None:
+def test_journals_hold_every_curve_and_a_command_writes_them_as_csv(tmp_path):
     journal, out = tmp_path / "agent-3.db", tmp_path / "curves.csv"
     stopped = told(answer(agent(Curved(-1.0), journal, aims=Aims.of(True)), 0, 10), "stopped")
     done = CliRunner().invoke(app, ["export", str(journal), "--curves", str(out)])
@@ -289,9 +282,7 @@ def test_journals_hold_every_curve_and_a_command_writes_them_as_csv(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("at_once", "sign"), [(1, 1.0), (1, -1.0), (2, -1.0)])
-def test_predictions_are_forecasts_from_the_trials_that_completed_before(
-    tmp_path: Path, at_once: int, sign: float
-) -> None:
+def test_predictions_are_forecasts_from_the_trials_that_completed_before(tmp_path, at_once, sign):
     tuned = agent(Curved(sign), tmp_path / "agent.db", num_parallel=at_once, aims=Aims.of(sign < 0))
     answer(tuned, 0, NUM_TRIALS, "ei")
     history = state_of(tuned).history
@@ -311,7 +302,7 @@ def test_predictions_are_forecasts_from_the_trials_that_completed_before(
         assert stopped.value < predicted < finals.max()
 
 
-def test_models_learn_predicted_values_and_failures_the_worst_of_these() -> None:
+def test_models_learn_predicted_values_and_failures_the_worst_of_these():
     values = np.array([0.5, 0.1, np.nan, 0.7])
     history = History(np.zeros((4, 1)), values, np.arange(4), {2: "died"}, {1: 0}, {1: 0.4})
     np.testing.assert_array_equal(history.observed()[1], [0.5, 0.4, 0.4, 0.7])
@@ -327,15 +318,13 @@ def test_models_learn_predicted_values_and_failures_the_worst_of_these() -> None
         ([0.5, 0.25], [-1, 0], 0, True, [np.nan, 0.25]),
     ],
 )
-def test_a_recommendation_is_a_completed_trial_if_there_is_one(
-    values: Any, trials: Any, stopped: int, own: bool, final: Any
-) -> None:
+def test_a_recommendation_is_a_completed_trial_if_there_is_one(values, trials, stopped, own, final):
     points = np.zeros((len(values), 1))
     history = History(points, np.array(values), np.array(trials), {}, {stopped: 3})
     np.testing.assert_array_equal(history.final_values(own=own), final)
 
 
-def test_the_last_value_can_be_learnt_instead() -> None:
+def test_the_last_value_can_be_learnt_instead():
     tuned = agent(pruning=Pruning(learns="last"))
     answer(tuned, 0, NUM_TRIALS)
     history = state_of(tuned).history
@@ -343,7 +332,7 @@ def test_the_last_value_can_be_learnt_instead() -> None:
     assert not history.predicted
 
 
-def test_a_prediction_stays_the_same_when_more_trials_are_known_and_in_the_agents_memory() -> None:
+def test_a_prediction_stays_the_same_when_more_trials_are_known_and_in_the_agents_memory():
     early, later = agent(), agent()
     for tuned, number in ((early, 10), (later, NUM_TRIALS)):
         answer(tuned, 0, number, "ei")
@@ -355,9 +344,7 @@ def test_a_prediction_stays_the_same_when_more_trials_are_known_and_in_the_agent
 
 
 @pytest.mark.parametrize("name", ["ei", "ts", "random", "fed-ei"])
-def test_a_stopped_trial_is_never_the_best_whatever_is_predicted(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_trial_is_never_the_best_whatever_is_predicted(name, monkeypatch):
     monkeypatch.setattr("fbo_flower.clients.pruning.forecast", lambda *_: 1e6)
     tuned = agent()
     options = {"trials_per_round": NUM_TRIALS} if name == "fed-ei" else {}
@@ -373,7 +360,7 @@ def test_a_stopped_trial_is_never_the_best_whatever_is_predicted(
     np.testing.assert_array_equal(told(reply, "values"), history.values)
 
 
-def test_a_stopped_trial_is_no_row_of_the_pool_of_fed_ei() -> None:
+def test_a_stopped_trial_is_no_row_of_the_pool_of_fed_ei():
     level = level_sums(np.array([0.2, 0.9])) + level_sums(np.array([0.4, 0.5]))
     asked = Pool(slots=1024, level=level).task(Phase.TRAIN, 1, 0, NUM_TRIALS)
     tuned = agent()
@@ -386,7 +373,7 @@ def test_a_stopped_trial_is_no_row_of_the_pool_of_fed_ei() -> None:
     np.testing.assert_array_equal(np.argsort(rows[:, -1]), np.argsort(history.values[left]))
 
 
-def test_an_agent_that_died_predicts_the_same_and_goes_the_same_way(tmp_path: Path) -> None:
+def test_an_agent_that_died_predicts_the_same_and_goes_the_same_way(tmp_path):
     whole = agent(Curved(), tmp_path / "whole.db")
     reply = answer(whole, 0, NUM_TRIALS, "ei")
     history = state_of(whole).history

@@ -1,10 +1,5 @@
 """An agent in secure sums: its keys, the operator's list of peers, and what survives a kill."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from agents import packed
@@ -27,16 +22,16 @@ SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 OPTIONS = {"secure_sums": 2}
 
 
-def objective(config: dict[str, Any], context: Any) -> float:
+def objective(config, context):
     return float(config["x"])
 
 
-def context(path: Path | None = None, **node_config: Any) -> Context:
+def context(path=None, **node_config):
     journal = {} if path is None else {"journal": str(path)}
     return Context(1, 2, {"partition-id": 0, **journal, **node_config}, RecordDict(), {})
 
 
-def task(number: int, cards: list[bytes], trials: int = 1) -> Task:
+def task(number, cards, trials=1):
     arrays = {
         "cells": np.zeros(1, dtype=np.int64),
         "pulls": np.ones(1, dtype=np.int64),
@@ -46,22 +41,20 @@ def task(number: int, cards: list[bytes], trials: int = 1) -> Task:
     return Task(Phase.TRAIN, number, 0, trials, arrays, values)
 
 
-def answer(context: Context, task: Task, study: str = "s") -> set[str]:
+def answer(context, task, study="s"):
     """Return the names of the arrays that an agent sends for a task."""
     message = packed(make_algorithm("fed-pne", OPTIONS), task, study=study, agent="0", space=SPACE.digest)
     return set(TuningAgent(objective, SPACE, context, seed=1).answer(message).arrays)
 
 
-def new_card() -> bytes:
+def new_card():
     return keys.make_card(keys.new_identity(), keys.new_private_key())
 
 
 # -- keys ----------------------------------------------------------------------------------------------
 
 
-def test_the_command_prints_the_key_that_the_agent_registers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_the_key_that_the_agent_registers(tmp_path, capsys):
     path = tmp_path / "agent.db"
     assert cli.run(["key", str(path)]) == 2
     assert "pass --agent" in capsys.readouterr().err
@@ -80,7 +73,7 @@ def test_the_command_prints_the_key_that_the_agent_registers(
 # -- peers ---------------------------------------------------------------------------------------------
 
 
-def test_peers_are_keys_by_commas_or_a_file_of_lines(tmp_path: Path) -> None:
+def test_peers_are_keys_by_commas_or_a_file_of_lines(tmp_path):
     peers = [keys.public_identity(keys.new_identity()).hex() for _ in range(3)]
     file = tmp_path / "peers.txt"
     file.write_text("\n".join(peers) + "\n")
@@ -96,7 +89,7 @@ def test_peers_are_keys_by_commas_or_a_file_of_lines(tmp_path: Path) -> None:
         Operator.read({"secure_peers": "ab" * 32}, "none")
 
 
-def test_an_operator_refuses_smaller_sums_than_its_own() -> None:
+def test_an_operator_refuses_smaller_sums_than_its_own():
     operator = Operator.read({"secure_sums": 3}, "none")
     operator.admit(make_algorithm("fed-pne", {"secure_sums": 3}))
     operator.admit(make_algorithm("random", {}))
@@ -105,7 +98,7 @@ def test_an_operator_refuses_smaller_sums_than_its_own() -> None:
             operator.admit(make_algorithm("fed-pne", {"secure_sums": least}))
 
 
-def test_an_agent_with_peers_goes_into_no_sum_with_an_agent_that_the_server_made_up() -> None:
+def test_an_agent_with_peers_goes_into_no_sum_with_an_agent_that_the_server_made_up():
     cards, made_up = [new_card() for _ in range(3)], new_card()
     peers = ",".join(keys.identity_of(card).hex() for card in cards)
     pinned = context(secure_sums=2, secure_peers=peers)
@@ -116,9 +109,9 @@ def test_an_agent_with_peers_goes_into_no_sum_with_an_agent_that_the_server_made
     assert "secure.words" in answer(context(), task(1, [made_up])), "without peers the server is believed"
 
 
-def test_a_study_of_peers_that_know_each_other_runs_and_strangers_stay_out(tmp_path: Path) -> None:
+def test_a_study_of_peers_that_know_each_other_runs_and_strangers_stay_out(tmp_path):
     app = client_app(objective, SPACE, seed=4)
-    configs: dict[int, dict[str, Any]] = {i: {"journal": str(tmp_path / f"{i}.db")} for i in range(4)}
+    configs = {i: {"journal": str(tmp_path / f"{i}.db")} for i in range(4)}
     printed = []
     for i in range(4):
         with AgentJournal(tmp_path / f"{i}.db", str(i)) as memory:
@@ -138,9 +131,7 @@ def test_a_study_of_peers_that_know_each_other_runs_and_strangers_stay_out(tmp_p
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_an_agent_that_is_killed_masks_a_report_for_one_set_of_agents(
-    committed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_that_is_killed_masks_a_report_for_one_set_of_agents(committed, tmp_path, monkeypatch):
     """What leaves is stored before it leaves: a set that was not stored has received nothing."""
     path, first, second = tmp_path / "0.db", [new_card() for _ in range(2)], [new_card() for _ in range(3)]
     finish = AgentJournal.finish
@@ -148,7 +139,7 @@ def test_an_agent_that_is_killed_masks_a_report_for_one_set_of_agents(
     class Killed(BaseException):
         pass
 
-    def dying(self: AgentJournal, *arguments: Any) -> None:
+    def dying(self, *arguments):
         if committed:
             finish(self, *arguments)
         raise Killed
@@ -168,7 +159,7 @@ def test_an_agent_that_is_killed_masks_a_report_for_one_set_of_agents(
         assert "secure.words" not in answer(context(path), task(3, first))
 
 
-def test_a_study_that_flowers_state_has_forgotten_makes_no_masks_again(tmp_path: Path) -> None:
+def test_a_study_that_flowers_state_has_forgotten_makes_no_masks_again(tmp_path):
     """The masks of a sum depend on its study and number: they must not hide two reports."""
     cards, node, kept = [new_card() for _ in range(2)], context(), context(tmp_path / "0.db")
     wider = [*cards, new_card()]

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,11 +19,11 @@ from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.numerics.seeding import generator
 
 
-def context(seed: int = 0) -> ObjectiveContext:
+def context(seed=0):
     return ObjectiveContext("site", 0, 0, 1, generator(seed, "evaluation"))
 
 
-def rows(n: int, seed: int) -> Bag:
+def rows(n, seed):
     rng = generator(seed, "rows")
     x = rng.normal(size=(n, 3))
     return Bag(x, (x[:, 0] + rng.normal(size=n) > 0.3).astype(int))
@@ -34,18 +32,18 @@ def rows(n: int, seed: int) -> Bag:
 DATA = SiteData(rows(80, 0), rows(20, 1))
 
 
-def logistic(config: Any) -> Any:
+def logistic(config):
     return make_pipeline(StandardScaler(), LogisticRegression(C=config["C"]))
 
 
-def site(make_model: Callable[[Any], Any] = logistic, data: SiteData = DATA, **options: Any) -> SiteObjective:
+def site(make_model=logistic, data=DATA, **options):
     return SiteObjective(make_model, lambda _: data, **options)
 
 
 # training
 
 
-def test_training_is_scikit_learns_cross_validation_over_seeded_folds_and_a_fit_on_the_whole_inbag() -> None:
+def test_training_is_scikit_learns_cross_validation_over_seeded_folds_and_a_fit_on_the_whole_inbag():
     x, y = DATA.inbag
     expected = 1 - cross_val_score(logistic({"C": 0.3}), x, y, cv=splits(y, 10, 0)).mean()
     for seed in (0, 1):  # of the trial, on which the folds do not depend
@@ -57,12 +55,12 @@ def test_training_is_scikit_learns_cross_validation_over_seeded_folds_and_a_fit_
     assert splits(y, 10, 0)[0][1].tolist() != splits(y, 10, 1)[0][1].tolist()
 
 
-def test_what_fit_returns_is_the_model() -> None:
+def test_what_fit_returns_is_the_model():
     @dataclass
     class Recipe:
         label: int
 
-        def fit(self, x: Any, y: Any) -> Any:
+        def fit(self, x, y):
             return DummyClassifier(strategy="constant", constant=self.label).fit(x, y)
 
     trained = site(lambda config: Recipe(1)).train({}, context())
@@ -70,7 +68,7 @@ def test_what_fit_returns_is_the_model() -> None:
     assert trained.loss == pytest.approx(np.mean(DATA.inbag.y == 0))
 
 
-def test_a_regression_with_a_scorer_of_its_own_works() -> None:
+def test_a_regression_with_a_scorer_of_its_own_works():
     x = generator(0).normal(size=(50, 2))
     data = SiteData(Bag(x, 3 * x[:, 0]), Bag(x[:7], 3 * x[:7, 0]))
     chosen = site(lambda config: Ridge(1e-9), data, scorer="squared-error", folds=5)
@@ -80,7 +78,7 @@ def test_a_regression_with_a_scorer_of_its_own_works() -> None:
     assert not chosen.is_rate
 
 
-def test_data_frames_are_split_by_their_rows() -> None:
+def test_data_frames_are_split_by_their_rows():
     pandas = pytest.importorskip("pandas")
     frame = SiteData(
         *(Bag(pandas.DataFrame(bag.x, index=np.arange(len(bag.y))[::-1]), bag.y) for bag in DATA)
@@ -92,7 +90,7 @@ def test_data_frames_are_split_by_their_rows() -> None:
 
 
 @pytest.mark.parametrize(("name", "count"), [("inbag", 80), ("outbag", 20), ("all", 100)])
-def test_a_constant_model_is_judged_by_the_share_of_the_other_class(name: str, count: int) -> None:
+def test_a_constant_model_is_judged_by_the_share_of_the_other_class(name, count):
     y = {"inbag": DATA.inbag.y, "outbag": DATA.outbag.y, "all": np.concatenate([DATA.inbag.y, DATA.outbag.y])}
     judged = site().judge(lambda x: np.zeros(len(x), dtype=int), name, context())
     assert judged.num_rows == count
@@ -101,7 +99,7 @@ def test_a_constant_model_is_judged_by_the_share_of_the_other_class(name: str, c
     assert not site(scorer="balanced-error").is_rate
 
 
-def test_balanced_error_and_regression_losses_are_scikit_learns() -> None:
+def test_balanced_error_and_regression_losses_are_scikit_learns():
     y, guess = rows(60, 2).y, rows(60, 3).y
     assert SCORERS["balanced-error"](y, guess) == pytest.approx(1 - balanced_accuracy_score(y, guess))
     real, estimate = rows(60, 2).x[:, 0], rows(60, 3).x[:, 0]
@@ -118,9 +116,7 @@ def test_balanced_error_and_regression_losses_are_scikit_learns() -> None:
     seed=st.integers(0, 99),
 )
 @settings(deadline=None)
-def test_folds_cover_every_row_once_and_share_each_class_evenly(
-    counts: list[int], num_folds: int, seed: int
-) -> None:
+def test_folds_cover_every_row_once_and_share_each_class_evenly(counts, num_folds, seed):
     y = generator(seed, "y").permutation(np.repeat(np.arange(len(counts)), counts))
     folds = splits(y, num_folds, seed)
     assert len(folds) == min(num_folds, *counts)
@@ -136,15 +132,15 @@ def test_folds_cover_every_row_once_and_share_each_class_evenly(
 # failures
 
 
-def raising(*_: Any) -> Any:
+def raising(*_):
     raise KeyError("nothing here")
 
 
-def rows_of(count: int, targets: int) -> SiteObjective:
+def rows_of(count, targets):
     return site(data=SiteData(Bag(DATA.inbag.x[:count], DATA.inbag.y[:targets]), DATA.outbag))
 
 
-def judging(predict: Any, rows: str = "outbag") -> Callable[[], Any]:
+def judging(predict, rows="outbag"):
     return lambda: site().judge(predict, rows, context())
 
 
@@ -153,7 +149,7 @@ def judging(predict: Any, rows: str = "outbag") -> Callable[[], Any]:
     [
         (site(raising), "fit: KeyError: 'nothing here'"),
         (SiteObjective(logistic, raising), "load_data: KeyError"),
-        (SiteObjective(logistic, lambda _: 3), "load_data: TypeError"),  # type: ignore[arg-type, return-value]
+        (SiteObjective(logistic, lambda _: 3), "load_data: TypeError"),
         (site(scorer=raising), "scorer: KeyError"),
         (site(scorer=lambda a, b: float("nan")), "scorer: expected a finite loss, got nan"),
         (rows_of(80, 3), r"inbag: .* got 80 rows"),
@@ -167,7 +163,7 @@ def judging(predict: Any, rows: str = "outbag") -> Callable[[], Any]:
         ),
     ],
 )
-def test_whatever_fails_at_a_site_is_an_error_of_the_objective(fails: Any, message: str) -> None:
+def test_whatever_fails_at_a_site_is_an_error_of_the_objective(fails, message):
     with pytest.raises(ObjectiveError, match=message):
         fails.train({"C": 1.0}, context()) if isinstance(fails, SiteObjective) else fails()
 
@@ -184,6 +180,6 @@ def test_whatever_fails_at_a_site_is_an_error_of_the_objective(fails: Any, messa
         ({"export": lambda model, x: b""}, "export: expected with another format"),
     ],
 )
-def test_options_that_cannot_be_used_are_refused(options: dict[str, Any], message: str) -> None:
+def test_options_that_cannot_be_used_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         site(**options)

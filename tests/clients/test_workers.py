@@ -1,7 +1,5 @@
 """Several trials at once: the same results, journalled as they end, and workers that die or take too long."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal
@@ -9,9 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,9 +17,8 @@ from flwr.app import RecordDict
 from grouped import grouped
 from waiting import wait_until
 
-from fbo_flower import wire
 from fbo_flower.algorithms import ThompsonSampling
-from fbo_flower.algorithms.records import Outcome, Phase, Query, Task
+from fbo_flower.algorithms.records import Phase, Query, Task
 from fbo_flower.clients import client_app
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.evaluator import EvaluationCache, ObjectiveEvaluator, Parallel
@@ -31,7 +26,7 @@ from fbo_flower.clients.memory import StateMemory
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.pruning import CurveBook, Pruning
 from fbo_flower.clients.task_context import TaskContext
-from fbo_flower.clients.workers import Ended, Job, WorkerPool, pickled, pool_of
+from fbo_flower.clients.workers import Job, WorkerPool, pickled, pool_of
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import simulate
 from fbo_flower.storage import agent_journal
@@ -40,14 +35,7 @@ from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
 TS = ThompsonSampling(num_initial=4, num_candidates=64, num_path_features=32, trials_per_round=4)
 
 
-def evaluate(
-    query: Query,
-    first_trial: int,
-    objective: Any,
-    parallel: Parallel,
-    cache: EvaluationCache | None = None,
-    book: CurveBook | None = None,
-) -> Outcome:
+def evaluate(query, first_trial, objective, parallel, cache=None, book=None):
     asked, memory = Task(Phase.TRAIN, 1, first_trial, 1), StateMemory(RecordDict())
     context = TaskContext("3", "s1", 3, asked, "t", 7, memory, {}, {}, True, book or CurveBook())
     outcome = ObjectiveEvaluator(objective, SPACE, context, cache, parallel)(query, first_trial)
@@ -58,7 +46,7 @@ def evaluate(
 class Noisy:
     """Draws from the trial's generator, and fails below 0.1."""
 
-    def __call__(self, config: Any, context: Any) -> float:
+    def __call__(self, config, context):
         if config["x"] < 0.1:
             raise ValueError("too small")
         return float(config["x"] + context.rng.normal())
@@ -67,7 +55,7 @@ class Noisy:
 class Repeating(Noisy):
     """Evaluates a point many times in one call."""
 
-    def repeated(self, config: Any, context: Any, repeats: int) -> Any:
+    def repeated(self, config, context, repeats):
         return context.rng.normal(size=repeats)
 
 
@@ -78,9 +66,7 @@ NOISY, REPEATING = Noisy(), Repeating()  # the same objects: their workers are s
 @pytest.mark.parametrize("repeats", [None, [3, 2, 1, 1, 4]])
 @pytest.mark.parametrize("objective", [NOISY, REPEATING], ids=["plain", "repeating"])
 @pytest.mark.parametrize("cached", [False, True])
-def test_outcomes_are_those_of_one_evaluation_after_the_other(
-    repeats: Any, objective: Any, cached: bool
-) -> None:
+def test_outcomes_are_those_of_one_evaluation_after_the_other(repeats, objective, cached):
     query = Query(POINTS, None if repeats is None else np.array(repeats, dtype=np.int64))
     caches = [EvaluationCache() if cached else None for _ in range(2)]
     one, many = (
@@ -91,12 +77,12 @@ def test_outcomes_are_those_of_one_evaluation_after_the_other(
     assert same(*caches)
 
 
-def test_repeated_evaluations_of_a_point_do_not_stop_early() -> None:
+def test_repeated_evaluations_of_a_point_do_not_stop_early():
     """A mean over partial values would be biased."""
     book = CurveBook(Pruning(min_trials=1, margin=None))
     book.add(Evaluation(0, np.zeros(2), 5.0, artifact=b'{"steps": [0], "values": [5.0]}'))
 
-    def curved(config: Any, context: Any) -> float:
+    def curved(config, context):
         context.report(0, 0.1)
         context.should_stop()
         return 0.5
@@ -108,7 +94,7 @@ def test_repeated_evaluations_of_a_point_do_not_stop_early() -> None:
     assert stopped == [{1: 0}, {}]
 
 
-def test_the_operator_overrides_the_app() -> None:
+def test_the_operator_overrides_the_app():
     assert Parallel.read({}, Parallel(3, 5.0)) == Parallel(3, 5.0)
     assert Parallel.read({"num_parallel": 2}, Parallel(3, 5.0)) == Parallel(2, 5.0)
     assert Parallel.read({"trial_timeout": 9}, Parallel(3, 5.0)) == Parallel(3, 9)
@@ -121,10 +107,10 @@ def test_the_operator_overrides_the_app() -> None:
 # -- an agent that is killed ------------------------------------------------------------------------------
 
 
-def noting(directory: Path, killer: int | None = None) -> Any:
+def noting(directory, killer=None):
     """An objective that notes its trials. Trial `killer` kills the agent once trial 4 is journalled."""
 
-    def objective(config: dict[str, Any], context: Any) -> float:
+    def objective(config, context):
         import os
         import signal
         import time
@@ -145,13 +131,11 @@ def noting(directory: Path, killer: int | None = None) -> Any:
     return objective
 
 
-def test_an_agent_killed_within_a_batch_repeats_only_what_was_under_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_killed_within_a_batch_repeats_only_what_was_under_way(tmp_path, monkeypatch):
     monkeypatch.setattr(agent_journal, "COMMIT_SECONDS", 0.0)  # every evaluation, as if it had taken a second
     first, second = (packed(TS, task(trial, 4)) for trial in (0, 4))
 
-    def agent(directory: Path, killer: int | None = None, **given: Any) -> TuningAgent:
+    def agent(directory, killer=None, **given):
         context = node(directory / "a.db", **given)
         parallel = {} if given else {"num_parallel": 2}
         return TuningAgent(noting(directory, killer), SPACE, context, seed=4, disclose="trials", **parallel)
@@ -182,22 +166,22 @@ def test_an_agent_killed_within_a_batch_repeats_only_what_was_under_way(
     assert same(*arrays)
 
 
-def die_when_told(agent: TuningAgent, asked: wire.Packed, directory: Path) -> None:
+def die_when_told(agent, asked, directory):
     """Answer a task in a forked process, and say which evaluations the journal holds."""
     append = AgentJournal.append
 
-    def noted(self: AgentJournal, study: str, key: str, evaluation: Evaluation) -> None:
+    def noted(self, study, key, evaluation):
         append(self, study, key, evaluation)
         (directory / f"journalled-{evaluation.trial}").touch()
 
-    AgentJournal.append = noted  # type: ignore[method-assign]
+    AgentJournal.append = noted
     try:
         agent.answer(asked)
     finally:
         os._exit(1)
 
 
-def test_evaluations_that_end_out_of_order_are_replayed_by_their_trial(tmp_path: Path) -> None:
+def test_evaluations_that_end_out_of_order_are_replayed_by_their_trial(tmp_path):
     with AgentJournal(tmp_path / "a.db", "3") as journal:
         for trial in (2, 0):
             journal.append("s1", "t", Evaluation(trial, np.array([0.5, trial / 4]), float(trial)))
@@ -210,13 +194,13 @@ def test_evaluations_that_end_out_of_order_are_replayed_by_their_trial(tmp_path:
 # -- simulations ------------------------------------------------------------------------------------------
 
 
-def slow_left(config: dict[str, Any], agent: float) -> float:
+def slow_left(config, agent):
     if config["x"] < 0.5:
         time.sleep(600)
     return config["x"]
 
 
-def run(objective: Any = slow_left, algorithm: str = "random", **given: Any) -> Any:
+def run(objective=slow_left, algorithm="random", **given):
     given = {"agents": {"north": 0.2}, "seed": 1, "engine": "inline", **given}
     space = None if isinstance(objective, str) else SPACE
     return simulate(objective, space, **grouped(algorithm=algorithm, **given))
@@ -230,15 +214,13 @@ def run(objective: Any = slow_left, algorithm: str = "random", **given: Any) -> 
         ({"durations": 1.0}, "with durations"), ({"num_parallel": 0}, "num_parallel: expected an integer"),
     ],
 )  # fmt: skip
-def test_simulations_in_which_it_means_nothing_refuse_it(
-    given: dict[str, Any], reason: str, limit: dict[str, Any]
-) -> None:
+def test_simulations_in_which_it_means_nothing_refuse_it(given, reason, limit):
     match = reason if "num_parallel" in given else f"{next(iter(limit))}: expected [01] {reason}"
     with pytest.raises(ConfigError, match=match):
         run(num_rounds=1, **limit | given)
 
 
-def test_a_simulated_evaluation_that_takes_too_long_costs_its_own_trial() -> None:
+def test_a_simulated_evaluation_that_takes_too_long_costs_its_own_trial():
     study = run(num_rounds=1, num_parallel=2, trial_timeout=2.0, options={"num_initial": 4})
     left = np.array([config["x"] < 0.5 for config in study.trials["config"]])
     assert 0 < left.sum() < 4
@@ -248,7 +230,7 @@ def test_a_simulated_evaluation_that_takes_too_long_costs_its_own_trial() -> Non
     assert sorted(study.times["trial"].tolist()) == [0, 1, 2, 3]
 
 
-def test_pulls_of_a_bandit_are_evaluated_at_once() -> None:
+def test_pulls_of_a_bandit_are_evaluated_at_once():
     options = {"budget": 24, "max_evaluations_per_round": 12}
     one, two = (run("garland", "pf-pne", agents=2, num_parallel=q, options=options) for q in (1, 2))
     assert repr(list(one.trials)) == repr(list(two.trials))
@@ -257,23 +239,23 @@ def test_pulls_of_a_bandit_are_evaluated_at_once() -> None:
 # -- the pool ---------------------------------------------------------------------------------------------
 
 
-def context(trial: int = 0) -> ObjectiveContext:
+def context(trial=0):
     return ObjectiveContext("3", 3, trial, 1, np.random.default_rng(trial))
 
 
-def jobs(*xs: float) -> list[Job]:
+def jobs(*xs):
     return [Job({"x": x}, [context(trial)]) for trial, x in enumerate(xs)]
 
 
-def ran(pool: WorkerPool, work: list[Job], at_once: int = 2, timeout: float = 0.0) -> list[Ended]:
+def ran(pool, work, at_once=2, timeout=0.0):
     ended = dict(pool.run(work, at_once, timeout))
     return [ended[number] for number in range(len(work))]
 
 
-def troubled(meeting: Path) -> Any:
+def troubled(meeting):
     """Return an objective that dies, fails, hangs, waits or tells of its process, as `x` says."""
 
-    def objective(config: dict[str, Any], context: Any) -> float:
+    def objective(config, context):
         import os
         import signal
         import time
@@ -307,14 +289,14 @@ def troubled(meeting: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
+def pool(tmp_path_factory):
     """A pool of workers; a function in a function is pickled by value."""
     pool = WorkerPool(pickled(troubled(tmp_path_factory.mktemp("meeting"))))
     yield pool
     pool.close()
 
 
-def test_every_job_gets_its_own_value_and_the_draws_that_it_would_have_here(pool: WorkerPool) -> None:
+def test_every_job_gets_its_own_value_and_the_draws_that_it_would_have_here(pool):
     ended = ran(pool, jobs(0.5, -7.0, 1e-300, -7.0, -6.0))
     drawn = [np.random.default_rng(t).random() + t for t in (1, 3)]
     assert [e.values for e in ended[:4]] == [(0.5,), (drawn[0],), (1e-300,), (drawn[1],)]
@@ -323,9 +305,7 @@ def test_every_job_gets_its_own_value_and_the_draws_that_it_would_have_here(pool
     assert len(pool.idle) <= 2
 
 
-def test_a_worker_that_dies_costs_its_own_trial_and_an_error_comes_with_its_traceback(
-    pool: WorkerPool,
-) -> None:
+def test_a_worker_that_dies_costs_its_own_trial_and_an_error_comes_with_its_traceback(pool):
     ended = ran(pool, jobs(0.1, -1.0, -3.0, -2.0, 0.3))
     assert [e.values for e in ended] == [(0.1,), (), (), (), (0.3,)]
     assert ended[1].failure == "the worker process ended with status 3 while it evaluated the trial"
@@ -336,14 +316,14 @@ def test_a_worker_that_dies_costs_its_own_trial_and_an_error_comes_with_its_trac
     assert any("in objective" in line for line in ended[2].error.frames)
 
 
-def test_a_trial_that_takes_too_long_is_ended_and_the_pool_goes_on(pool: WorkerPool) -> None:
+def test_a_trial_that_takes_too_long_is_ended_and_the_pool_goes_on(pool):
     (ended,) = ran(pool, jobs(-4.0), timeout=0.05)
     assert ended.failure == "took longer than 0.05 s, the trial_timeout; its process was killed"
     assert ended.seconds >= 0.05
     assert [e.values for e in ran(pool, jobs(0.4, 0.5), timeout=600.0)] == [(0.4,), (0.5,)]
 
 
-def test_trials_that_wait_for_each_other_are_under_way_at_once_in_other_processes(pool: WorkerPool) -> None:
+def test_trials_that_wait_for_each_other_are_under_way_at_once_in_other_processes(pool):
     processes = {e.values for e in ran(pool, jobs(-5.0, -5.0, -5.0), at_once=3, timeout=600.0)}
     assert len(processes) == 3
     assert (float(os.getpid()),) not in processes
@@ -352,20 +332,20 @@ def test_trials_that_wait_for_each_other_are_under_way_at_once_in_other_processe
 class Unloadable:
     """Is pickled, and cannot be unpickled."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return os.path.getsize, ("/no/such/file",)
 
-    def __call__(self, config: Any, context: Any) -> float:
+    def __call__(self, config, context):
         return 0.0
 
 
-def test_an_objective_that_a_worker_cannot_load_is_an_error_of_the_settings() -> None:
+def test_an_objective_that_a_worker_cannot_load_is_an_error_of_the_settings():
     pool = WorkerPool(pickle.dumps(Unloadable()))
     with pytest.raises(ConfigError, match=r"a worker process can load, .* No such file"):
         ran(pool, jobs(0.0))
 
 
-def test_an_objective_that_cannot_be_pickled_is_refused_by_client_app() -> None:
+def test_an_objective_that_cannot_be_pickled_is_refused_by_client_app():
     lock = threading.Lock()
     for given in ({"num_parallel": 2}, {"trial_timeout": 2.0}):
         with pytest.raises(ConfigError, match=r"objective: expected what can be pickled.*lock"):
@@ -373,11 +353,11 @@ def test_an_objective_that_cannot_be_pickled_is_refused_by_client_app() -> None:
     client_app(lambda config, context: float(lock.locked()), SPACE)
 
 
-def test_agents_of_one_objective_share_a_pool() -> None:
+def test_agents_of_one_objective_share_a_pool():
     assert pool_of(NOISY) is pool_of(NOISY) is not pool_of(REPEATING)
 
 
-def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
+def test_workers_end_with_a_process_that_is_killed(tmp_path):
     script = """
 import os, sys, time
 from fbo_flower.clients.workers import Job, WorkerPool, pickled
@@ -401,7 +381,7 @@ list(WorkerPool(pickled(objective)).run([Job({}, [None])] * 2, 2, 0.0))
     wait_until(lambda: not any(map(_is_running, workers)), "the workers to end")
 
 
-def _is_running(process: int) -> bool:
+def _is_running(process):
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -1,7 +1,5 @@
 """The algorithm of docs/add-an-algorithm.md runs, and passes the tests that the page asks for."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -6,20 +6,16 @@ next block quotes. `device`: the agent of `app` asks for ten trials meanwhile. `
 its own in `tests/e2e`.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import shlex
 import threading
 import tomllib
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
-from blocks import Block, blocks
+from blocks import blocks
 from flower_runtime import ROOT
 from flwr.app import Context, RecordDict
 
@@ -48,7 +44,7 @@ TAGS = {"", "device", "install", "shell", "wrong"}
 SMALLER = {"--agents": "3", "--rounds": "2"}
 
 
-def commands(text: str) -> Iterator[list[str]]:
+def commands(text):
     """Yield the words of each command, without its name."""
     for line in text.replace("\\\n", " ").splitlines():
         if not (command := shlex.split(line, comments=True)):
@@ -58,7 +54,7 @@ def commands(text: str) -> Iterator[list[str]]:
         yield words
 
 
-def smaller(words: list[str]) -> list[str]:
+def smaller(words):
     """Return a command with at most the agents and rounds that a test needs, in this process."""
     if words[0] != "simulate":
         return words
@@ -67,7 +63,7 @@ def smaller(words: list[str]) -> list[str]:
 
 
 @pytest.fixture
-def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
     (tmp_path / "flower").mkdir()
@@ -78,11 +74,11 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def submitted(monkeypatch):
     """Run what `fbo-flower run` submits in this process; `tests/app` and `tests/e2e` use Flower's runtime."""
-    found: list[str] = []
+    found = []
 
-    def submit(self: FlowerCLI, app: str, run_config: Sequence[str], federation_config: Sequence[str]) -> str:
+    def submit(self, app, run_config, federation_config):
         found.append(app)
         package = Path(app).name.replace("-", "_")
         defaults = tomllib.loads((Path(app) / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
@@ -95,7 +91,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         server.app(grid, Context(1, 0, {}, RecordDict(), config))
         return "1"
 
-    def status(self: FlowerCLI, run_id: str) -> RunStatus:
+    def status(self, run_id):
         return RunStatus("finished:completed", "")
 
     monkeypatch.setattr(FlowerCLI, "submit", submit)
@@ -109,15 +105,13 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.usefixtures("_place")
-def test_the_blocks_of_a_page_run_in_their_order(
-    page: str, submitted: list[str], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_blocks_of_a_page_run_in_their_order(page, submitted, capsys, caplog):
     caplog.set_level("INFO", logger="flwr")
     for module in NEEDS.get(page, ()):
         pytest.importorskip(module, reason=f"{page} needs {module}")
     if page in FILES_OF:
         exec(next(b.text for b in blocks(FILES_OF[page]) if b.language == "python"), {})
-    names: dict[str, Any] = {"__name__": page}
+    names = {"__name__": page}
     found = blocks(page)
     for number, block in enumerate(found):
         if block.tag == "wrong":
@@ -142,7 +136,7 @@ def test_the_blocks_of_a_page_run_in_their_order(
     assert len(submitted) == sum("fbo-flower run" in block.text for block in found if not block.tag)
 
 
-def check_first_study(logged: Sequence[str]) -> None:
+def check_first_study(logged):
     """Compare the files and the log of the first study with what `docs/start.md` says of them."""
     page = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
     listed = re.findall(r"`([\w*/.]+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)))
@@ -159,7 +153,7 @@ def check_first_study(logged: Sequence[str]) -> None:
 
 
 @contextmanager
-def asking(names: dict[str, Any]) -> Iterator[None]:
+def asking(names):
     """Run a study of `app` whose agent, with the journal north.db, asks for ten trials."""
     grid = InProcessGrid(names["app"], 1, node_configs={0: {"journal": "north.db"}})
     strategy = ExpectedImprovement(num_agents=1)
@@ -169,7 +163,7 @@ def asking(names: dict[str, Any]) -> Iterator[None]:
     thread.join()
 
 
-def error_of(block: Block, names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
+def error_of(block, names, capsys):
     """Run a mistake and return its error, which is one line."""
     capsys.readouterr()
     if block.language == "python":
@@ -185,7 +179,7 @@ def error_of(block: Block, names: dict[str, Any], capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_block_is_run_or_compared_and_what_is_installed_exists(page: str) -> None:
+def test_every_block_is_run_or_compared_and_what_is_installed_exists(page):
     if page == "docs/troubleshooting.md":
         assert sum(block.tag == "wrong" for block in blocks(page)) >= 10, "errors that are tried"
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

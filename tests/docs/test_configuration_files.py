@@ -3,8 +3,6 @@
 What can be known without building an image; `tests/e2e` follows every line of the Dockerfiles.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -12,7 +10,6 @@ import subprocess
 import tomllib
 from collections import defaultdict
 from importlib.metadata import entry_points, version
-from pathlib import Path
 
 import pytest
 import yaml
@@ -30,13 +27,13 @@ TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), fla
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def said(*words: object) -> str:
+def said(*words):
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_workflows_and_the_compose_file_follow_their_schemas_and_hadolint_has_no_complaint() -> None:
+def test_workflows_and_the_compose_file_follow_their_schemas_and_hadolint_has_no_complaint():
     for schema, files in (("github-workflows", WORKFLOWS), ("compose-spec", [COMPOSE])):
         said(SCRIPTS / "check-jsonschema", "--builtin-schema", f"vendor.{schema}", *files)
     if not (SCRIPTS / "hadolint").exists():
@@ -48,7 +45,7 @@ def test_workflows_and_the_compose_file_follow_their_schemas_and_hadolint_has_no
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_a_workflow_runs_what_exists_and_may_do_little(path: Path) -> None:
+def test_a_workflow_runs_what_exists_and_may_do_little(path):
     workflow = yaml.safe_load(path.read_text())
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     text = "\n".join(step["run"] for step in steps if step.get("run"))
@@ -60,7 +57,7 @@ def test_a_workflow_runs_what_exists_and_may_do_little(path: Path) -> None:
     assert all("timeout-minutes" in job for job in workflow["jobs"].values() if len(job["steps"]) > 2)
 
 
-def test_the_tests_run_on_every_python_that_the_package_names() -> None:
+def test_the_tests_run_on_every_python_that_the_package_names():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
     named = [c.rsplit(" ", 1)[1] for c in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", c)]
     assert workflow["jobs"]["tests"]["strategy"]["matrix"]["python"] == named
@@ -70,8 +67,8 @@ def test_the_tests_run_on_every_python_that_the_package_names() -> None:
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)
-def test_an_image_is_pinned_runs_without_root_and_copies_what_reaches_the_build(path: Path) -> None:
-    found: dict[str, list[str]] = defaultdict(list)
+def test_an_image_is_pinned_runs_without_root_and_copies_what_reaches_the_build(path):
+    found = defaultdict(list)
     for word, argument in instructions(path):
         found[word].append(argument)
     assert found["FROM"]
@@ -88,7 +85,7 @@ def test_an_image_is_pinned_runs_without_root_and_copies_what_reaches_the_build(
         assert {source.split("/")[0] for source in sources} <= let_in
 
 
-def test_pinned_versions_are_those_that_the_package_allows_and_its_own() -> None:
+def test_pinned_versions_are_those_that_the_package_allows_and_its_own():
     lines = (CONTAINERS / "constraints.txt").read_text().splitlines()
     pinned = dict(line.lower().replace("_", "-").split("==") for line in lines if "==" in line)
     for requirement in map(Requirement, PROJECT["dependencies"]):
@@ -97,10 +94,8 @@ def test_pinned_versions_are_those_that_the_package_allows_and_its_own() -> None
     assert set(re.findall(r"fbo-super(?:link|node):([\d.]+\d)", text)) == {version("fbo-flower")}
 
 
-def test_a_wrong_option_in_a_command_would_be_noticed(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: dict[str, set[str]] = defaultdict(set)  # program -> options
+def test_a_wrong_option_in_a_command_would_be_noticed(capsys, monkeypatch):
+    asked = defaultdict(set)  # program -> options
     entrypoints = {}
     for path in DOCKERFILES:
         words = dict(instructions(path))
@@ -122,7 +117,7 @@ def test_a_wrong_option_in_a_command_would_be_noticed(
         assert [option for option in options if not re.search(rf"{option}\b", text)] == [], program
 
 
-def test_nodes_share_nothing_but_the_server() -> None:
+def test_nodes_share_nothing_but_the_server():
     names = ["north", "south", "east"]
     volumes = [set(SERVICES[name]["volumes"]) for name in names]
     assert all(not (a & b) for i, a in enumerate(volumes) for b in volumes[:i])

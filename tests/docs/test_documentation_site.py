@@ -3,8 +3,6 @@
 mkdocs is in the extra `docs`; CI installs it and runs `make docs` too.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -19,11 +17,11 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pages(tmp_path_factory):
     return Path(site_pages.copy_pages(tmp_path_factory.mktemp("site") / "pages"))
 
 
-def test_every_page_is_in_the_navigation_and_the_other_way_round(pages: Path) -> None:
+def test_every_page_is_in_the_navigation_and_the_other_way_round(pages):
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     listed = re.findall(r"(\S+\.md)$", navigation, re.MULTILINE)
     assert len(listed) == len(set(listed))
@@ -33,9 +31,7 @@ def test_every_page_is_in_the_navigation_and_the_other_way_round(pages: Path) ->
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_the_page_of_an_algorithm_lists_its_options_and_its_example_runs(
-    pages: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_of_an_algorithm_lists_its_options_and_its_example_runs(pages, name, capsys):
     text = (pages / "docs" / "api" / f"{name}.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(\w+)`", text, re.MULTILINE) == list(find(name).load().option_defaults())
     assert not re.search(r"\|\s+\|$", text, re.MULTILINE), "every option has a meaning"
@@ -46,7 +42,7 @@ def test_the_page_of_an_algorithm_lists_its_options_and_its_example_runs(
     assert "value" in capsys.readouterr().out
 
 
-def test_links_of_the_site_lead_to_files_of_the_site(pages: Path) -> None:
+def test_links_of_the_site_lead_to_files_of_the_site(pages):
     for page in pages.rglob("*.md"):
         text = re.sub(r"^```.*?^```$|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
         for link in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -66,11 +62,11 @@ def test_links_of_the_site_lead_to_files_of_the_site(pages: Path) -> None:
         ("```bash install\n[x](../tests)\n```", "```bash\n[x](../tests)\n```"),
     ],
 )
-def test_a_link_is_kept_if_the_site_has_its_target(link: str, shown: str) -> None:
+def test_a_link_is_kept_if_the_site_has_its_target(link, shown):
     assert site_pages.site_text(ROOT / "docs" / "start.md", link) == shown
 
 
-def test_a_page_of_results_shows_the_tables_behind_it(pages: Path) -> None:
+def test_a_page_of_results_shows_the_tables_behind_it(pages):
     for listed in (ROOT / "studies" / "results").glob("*/README.md"):
         page = pages / "docs" / "results" / f"{listed.parent.name}.md"
         if page.exists():
@@ -81,7 +77,7 @@ def test_a_page_of_results_shows_the_tables_behind_it(pages: Path) -> None:
     assert "[tables](fts.md#tables)" in text
 
 
-def test_every_picture_is_shown_on_a_page() -> None:
+def test_every_picture_is_shown_on_a_page():
     files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     pages = "".join(page.read_text(encoding="utf-8") for page in files)
     shown = {Path(link).name for link in re.findall(r"!\[[^\]]+\]\(([^)\s]+\.png)\)", pages)}
@@ -89,7 +85,7 @@ def test_every_picture_is_shown_on_a_page() -> None:
 
 
 @pytest.mark.slow
-def test_the_site_builds_strictly_and_asks_no_other_host(tmp_path: Path) -> None:
+def test_the_site_builds_strictly_and_asks_no_other_host(tmp_path):
     pytest.importorskip("mkdocs", reason="needs the extra docs")
     pytest.importorskip("material", reason="needs the extra docs")
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]

@@ -1,7 +1,5 @@
 """What pages link or name exists: files, headings, modules, commands."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path
@@ -23,7 +21,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _FILE = re.compile(r"(?<![\w/.-])(?:fbo_flower|studies|tests|benchmarks)/[\w./-]*\w\.(?:py|csv|md)\b")
 _MODULE = re.compile(r"\bpython -m (studies[\w.]*\w)")
 _COMMAND = re.compile(r"(?:^    |`|\.\.\. )fbo-flower ([a-z]+)\b", re.MULTILINE)
-COMMANDS = typer.main.get_command(app).commands.keys()  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(app).commands.keys()
 _WIDTH = 100
 WRAPPED = (
     *("README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "docs/README.md", "docs/start.md"),
@@ -36,10 +34,10 @@ WRAPPED = (
 
 
 @cache
-def anchors(page: Path) -> frozenset[str]:
+def anchors(page):
     """Return the anchors of a page's headings, as GitHub makes them."""
     text = _FENCED.sub("", page.read_text(encoding="utf-8"))
-    found: set[str] = set()
+    found = set()
     for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
         plain = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading)
         anchor = re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
@@ -50,13 +48,13 @@ def anchors(page: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-def links(page: Path) -> list[str]:
+def links(page):
     """Return the links of a page, without what stands in code."""
     return _LINK.findall(_CODE.sub("", _FENCED.sub("", page.read_text(encoding="utf-8"))))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+def test_the_links_of_a_page_lead_somewhere(page):
     for link in links(page):
         if "://" in link or link.startswith("mailto:"):
             continue
@@ -69,7 +67,7 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", NAMING, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_files_and_commands_that_a_page_names_exist(page: Path) -> None:
+def test_the_files_and_commands_that_a_page_names_exist(page):
     text = page.read_text(encoding="utf-8")
     for name in _FILE.findall(text):
         assert (ROOT / name).is_file() or "/test_x." in name, f"{name}: no such file"
@@ -79,7 +77,7 @@ def test_the_files_and_commands_that_a_page_names_exist(page: Path) -> None:
     assert set(_COMMAND.findall(text)) <= COMMANDS
 
 
-def test_every_page_is_listed() -> None:
+def test_every_page_is_listed():
     """A reader who begins at the list of pages, and follows links, reaches every page."""
     seen, ahead = set(), [ROOT / "docs" / "README.md"]
     while ahead:
@@ -95,7 +93,7 @@ def test_every_page_is_listed() -> None:
 
 
 @pytest.mark.parametrize("name", WRAPPED)
-def test_prose_is_wrapped(name: str) -> None:
+def test_prose_is_wrapped(name):
     text = _FENCED.sub("", (ROOT / name).read_text(encoding="utf-8"))
     for line in text.splitlines():
         assert len(line) <= _WIDTH or line.startswith(("|", "![")), line

@@ -1,7 +1,5 @@
 """`docs/reference.md` and the tables of `docs/algorithms.md` are made from the code."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -17,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", reference.PAGES)
-def test_a_page_holds_the_tables_of_today(name: str) -> None:
+def test_a_page_holds_the_tables_of_today(name):
     text, blocks = (ROOT / "docs" / name).read_text(encoding="utf-8"), reference.PAGES[name]()
     assert reference.renewed(text, blocks) == text, "run python .ci/reference.py"
     emptied = re.sub(r"(:begin -->\n).*?(<!--)", r"\1\2", text, flags=re.DOTALL)
@@ -26,9 +24,9 @@ def test_a_page_holds_the_tables_of_today(name: str) -> None:
         reference.renewed("no place", blocks)
 
 
-def test_every_command_and_every_key_has_a_meaning() -> None:
+def test_every_command_and_every_key_has_a_meaning():
     blocks = reference.reference_blocks()
-    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]  # a group
+    for name, command in typer.main.get_command(app).commands.items():  # a group
         assert f"### `fbo-flower {name}" in blocks["commands"]
         for parameter in getattr(command, "params", ()):
             named = [option for option in parameter.opts if option.startswith("--")]

@@ -3,12 +3,9 @@
 No Jupyter is needed: the cells are plain Python.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import site_pages
@@ -29,15 +26,13 @@ MARKS = {"first-study": (), "deploy-to-three-devices": pytest.mark.deployment}
 RUN = [pytest.param(notebook, marks=MARKS.get(notebook.stem, pytest.mark.slow)) for notebook in NOTEBOOKS]
 
 
-def cells(notebook: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+def cells(notebook):
+    found = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     return found
 
 
 @pytest.mark.parametrize("notebook", RUN, ids=lambda notebook: notebook.stem)
-def test_the_cells_of_a_tutorial_run_in_order_and_leave_what_they_promise(
-    notebook: Path, tmp_path: Path
-) -> None:
+def test_the_cells_of_a_tutorial_run_in_order_and_leave_what_they_promise(notebook, tmp_path):
     pytest.importorskip("matplotlib", reason="needs the extra simulation")
     code = ["".join(cell["source"]) for cell in cells(notebook) if cell["cell_type"] == "code"]
     outputs = site_pages.run_cells(code, tmp_path)
@@ -50,7 +45,7 @@ def test_the_cells_of_a_tutorial_run_in_order_and_leave_what_they_promise(
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
-def test_a_tutorial_is_small_has_no_outputs_and_links_to_files(notebook: Path) -> None:
+def test_a_tutorial_is_small_has_no_outputs_and_links_to_files(notebook):
     assert notebook.stem in PRODUCTS, "so that it is run"
     assert notebook.stat().st_size < 50_000
     for cell in cells(notebook):

@@ -1,7 +1,5 @@
 """The images and the federation of `containers/`, line by line, without Docker."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,7 +7,7 @@ import yaml
 from flower_runtime import ROOT
 from waiting import wait_until
 
-from containers import Image, Machine, can_run, machine
+from containers import can_run, machine
 from fbo_flower.cli.new import new_app
 
 pytestmark = [
@@ -19,7 +17,7 @@ pytestmark = [
 SERVICES = yaml.safe_load((ROOT / "containers" / "compose.yaml").read_text())["services"]
 
 
-def test_the_services_of_the_compose_file_tune_an_app(tmp_path: Path) -> None:
+def test_the_services_of_the_compose_file_tune_an_app(tmp_path):
     with machine() as computer:
         images = {
             name: computer.build(ROOT / "containers" / f"{name}.Dockerfile", ROOT)
@@ -30,10 +28,10 @@ def test_the_services_of_the_compose_file_tune_an_app(tmp_path: Path) -> None:
             volumes[name] = computer.home / "volumes" / name
             volumes[name].mkdir(parents=True)
 
-        def image_of(name: str) -> Image:
+        def image_of(name):
             return images[Path(SERVICES[name]["build"]["dockerfile"]).stem]
 
-        def finish(name: str, *command: str) -> str:
+        def finish(name, *command):
             service = SERVICES[name] | ({"command": command} if command else {})
             log = tmp_path / f"{name}.log"
             process = computer.start(image_of(name), f"{name}-{len(computer.started)}", service, volumes, log)
@@ -70,7 +68,7 @@ def test_the_services_of_the_compose_file_tune_an_app(tmp_path: Path) -> None:
                 assert set(line.split()[1:]) == {"49999"}
 
 
-def _is_healthy(computer: Machine, image: Image, directory: Path) -> bool:
+def _is_healthy(computer, image, directory):
     words = SERVICES["superlink"]["healthcheck"]["test"]
     assert words[0] == "CMD"
     root = computer.home / "superlink-1" / "root"

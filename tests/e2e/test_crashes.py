@@ -1,14 +1,11 @@
 """Processes that are killed: no observation is lost, and none is made twice, also without a barrier."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +13,7 @@ import pytest
 from flower_runtime import Deployment, nodes
 from waiting import LIMIT
 
-from fbo_flower.study import Study, Table
+from fbo_flower.study import Study
 
 pytestmark = [pytest.mark.e2e, pytest.mark.deployment]
 APP = Path(__file__).parent / "slow_app"
@@ -25,29 +22,29 @@ CONNECTED = "SuperNode ID"  # in the log of a SuperNode that was admitted
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Iterator[Deployment]:
+def deployment(tmp_path):
     with Deployment(tmp_path / "flower", secure=True) as deployment:
         deployment.start_superlink()
         yield deployment
 
 
-def start_node(deployment: Deployment, number: int, seconds: int = SECONDS, **more: object) -> None:
+def start_node(deployment, number, seconds=SECONDS, **more):
     files = {name: str(deployment.home / f"{name}-{number}") for name in ("journal", "traces")}
     deployment.start_supernode(number, nodes(3)[number] | files | {"seconds": seconds} | more)
 
 
-def start_nodes(deployment: Deployment, *seconds: int) -> None:
+def start_nodes(deployment, *seconds):
     for number, evaluation in enumerate(seconds):
         deployment.register(number)
         start_node(deployment, number, evaluation)
 
 
-def restart_node(deployment: Deployment, number: int, seconds: int = SECONDS) -> None:
+def restart_node(deployment, number, seconds=SECONDS):
     """Start a node as systemd does: again and again until the SuperLink has missed the first."""
     name = f"node-{number}"
     before = deployment.log(name).count(CONNECTED)
 
-    def stays() -> bool:
+    def stays():
         start_node(deployment, number, seconds)
         process = deployment.processes[name]
         deployment.wait_until(
@@ -59,18 +56,18 @@ def restart_node(deployment: Deployment, number: int, seconds: int = SECONDS) ->
     deployment.wait_until(stays, f"{name} to be admitted again")
 
 
-def submit(deployment: Deployment, **changes: object) -> str:
+def submit(deployment, **changes):
     config = " ".join(f"{key.replace('_', '-')}={json.dumps(value)}" for key, value in changes.items())
     out = deployment.flwr("run", str(APP), "tests", "-c", config, "--format", "json")
     return str(json.loads(out)["run-id"])
 
 
-def status(deployment: Deployment, run_id: str) -> str:
+def status(deployment, run_id):
     out = deployment.flwr("list", "tests", "--run-id", run_id, "--format", "json")
     return str(json.loads(out)["runs"][0]["status"])
 
 
-def finished(deployment: Deployment, run_id: str) -> None:
+def finished(deployment, run_id):
     deployment.wait_until(
         lambda: status(deployment, run_id).startswith("finished"), "the run to end", 2 * LIMIT
     )
@@ -78,19 +75,19 @@ def finished(deployment: Deployment, run_id: str) -> None:
     assert status(deployment, run_id) == "finished:completed", log
 
 
-def traces(deployment: Deployment, number: int) -> list[list[str]]:
+def traces(deployment, number):
     path = deployment.home / f"traces-{number}"
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def ended(deployment: Deployment, number: int) -> dict[int, float]:
+def ended(deployment, number):
     """Trial -> value of an agent's evaluations; each has ended once."""
     lines = [words for words in traces(deployment, number) if words[0] == "end"]
     assert max(Counter(words[1] for words in lines).values(), default=1) == 1
     return {int(words[1]): float(words[2]) for words in lines}
 
 
-def in_process(out: Path, num_rounds: int) -> Study:
+def in_process(out, num_rounds):
     """The same app with the same seeds, undisturbed."""
     code = (
         "import sys; from slow_app import client_app, server_app; from flwr.app import Context, RecordDict; "
@@ -104,21 +101,19 @@ def in_process(out: Path, num_rounds: int) -> Study:
     return Study.load(out)
 
 
-def values_of(trials: Table) -> dict[int, float]:
+def values_of(trials):
     """Trial -> value of trials that were told."""
     return dict(zip(trials["trial"].tolist(), trials["value"].tolist(), strict=True))
 
 
-def check_against_traces(deployment: Deployment, study: Study) -> None:
+def check_against_traces(deployment, study):
     for number in range(3):
         own = study.trials.where(agent=str(number))
         assert own["trial"].tolist() == list(range(len(own))), "none is missing, none told twice"
         assert values_of(own) == ended(deployment, number)
 
 
-def test_a_supernode_that_is_killed_in_mid_evaluation_goes_on_where_it_was(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+def test_a_supernode_that_is_killed_in_mid_evaluation_goes_on_where_it_was(deployment, tmp_path):
     start_nodes(deployment, SECONDS, SECONDS, SECONDS)
     run_id = submit(deployment, num_rounds=5, out=str(tmp_path / "out"))
     deployment.wait_until(lambda: len(traces(deployment, 1)) == 3, "the second evaluation to begin")
@@ -134,9 +129,7 @@ def test_a_supernode_that_is_killed_in_mid_evaluation_goes_on_where_it_was(
     assert set(study.trials["agent"].tolist()) == {"0", "1", "2"}, "it takes part under its own name"
 
 
-def test_a_superlink_that_is_killed_is_resumed_from_the_journal_of_its_study(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+def test_a_superlink_that_is_killed_is_resumed_from_the_journal_of_its_study(deployment, tmp_path):
     start_nodes(deployment, SECONDS, SECONDS, SECONDS)
     journal = {"journal": str(tmp_path / "study.db"), "out": str(tmp_path / "out"), "num_rounds": 4}
     submit(deployment, **journal)
@@ -152,9 +145,7 @@ def test_a_superlink_that_is_killed_is_resumed_from_the_journal_of_its_study(
     assert study.trials == in_process(tmp_path / "expected", 4).trials
 
 
-def test_fast_devices_go_on_while_others_are_slow_or_dead_and_the_study_is_resumed(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+def test_fast_devices_go_on_while_others_are_slow_or_dead_and_the_study_is_resumed(deployment, tmp_path):
     """Three devices of different speed: one is killed, and so is the server."""
     start_nodes(deployment, 0, 1, 25)
     settings = {
@@ -185,7 +176,7 @@ def test_fast_devices_go_on_while_others_are_slow_or_dead_and_the_study_is_resum
     assert len(study.replies) == sum(told.values())
 
 
-def test_a_worker_that_is_killed_costs_its_own_trial(deployment: Deployment, tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_costs_its_own_trial(deployment, tmp_path):
     deployment.register(0)
     start_node(deployment, 0, 8, num_parallel=2)  # long enough for a second evaluation to begin, and a kill
     run_id = submit(

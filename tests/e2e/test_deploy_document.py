@@ -1,13 +1,9 @@
 """`docs/deploy.md` is right: its commands, in their order, make the federation that it describes."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
-from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 from blocks import blocks
@@ -22,11 +18,11 @@ BLOCKS = blocks(PAGE)
 PORTS = ("8000", "9094", "9095", "9096", "9097")
 
 
-def services() -> dict[str, str]:
+def services():
     return {b.tag.removeprefix("service="): b.text.strip() for b in BLOCKS if b.tag.startswith("service=")}
 
 
-def test_every_block_is_one_that_is_run_or_compared() -> None:
+def test_every_block_is_one_that_is_run_or_compared():
     assert {block.language for block in BLOCKS} == {"bash", "ini", "text"}
     assert {block.tag.split("=")[0] for block in BLOCKS} == {"", "service", "stop"}
     assert list(services()) == ["superlink", "north", "south", "east", "west"]
@@ -35,7 +31,7 @@ def test_every_block_is_one_that_is_run_or_compared() -> None:
     assert all(line.startswith("pip install ") for line in other.splitlines()), "needs an index: not run here"
 
 
-def test_the_units_start_what_the_terminal_starts() -> None:
+def test_the_units_start_what_the_terminal_starts():
     commands = [
         line.removeprefix("ExecStart=").replace("/home/federation/venv/bin/", "")
         for block in BLOCKS
@@ -52,7 +48,7 @@ def test_the_units_start_what_the_terminal_starts() -> None:
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Iterator[Deployment]:
+def deployment(tmp_path):
     with Deployment(tmp_path / "home") as deployment:
         del deployment.environment["FLWR_HOME"]  # the document writes ~/.flwr/config.toml
         (deployment.home / "config.toml").unlink()
@@ -67,7 +63,7 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
 
 @pytest.mark.e2e
 @pytest.mark.deployment
-def test_the_commands_make_the_federation(deployment: Deployment) -> None:
+def test_the_commands_make_the_federation(deployment):
     ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
     root = deployment.home / "federation"
     try:
@@ -77,10 +73,10 @@ def test_the_commands_make_the_federation(deployment: Deployment) -> None:
         installed = False
     outputs = ""
 
-    def on_free_ports(text: str) -> str:
+    def on_free_ports(text):
         return re.sub(r"\b(8000|909[4-7])\b", lambda found: str(ports[found[0]]), text)
 
-    def shell(text: str) -> str:
+    def shell(text):
         if not installed:
             text = "\n".join(line for line in text.splitlines() if not line.startswith("pip install"))
         done = subprocess.run(
@@ -95,7 +91,7 @@ def test_the_commands_make_the_federation(deployment: Deployment) -> None:
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}\n{deployment.home}"
         return done.stdout + done.stderr
 
-    def service(name: str, text: str) -> None:
+    def service(name, text):
         process = subprocess.Popen(
             ["bash", "-c", f"exec {on_free_ports(text)}"],
             cwd=root,

@@ -1,14 +1,11 @@
 """Every command of the examples' pages, typed as it stands there, in an empty home directory."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +21,7 @@ NEEDS = {"torch-cifar": "torch"}
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Path]:
+def home(tmp_path):
     """An empty home; the SuperLink that Flower starts there ends with the test."""
     yield tmp_path
     for status in Path("/proc").glob("[0-9]*/environ"):
@@ -35,12 +32,12 @@ def home(tmp_path: Path) -> Iterator[Path]:
             continue  # it has ended, or belongs to somebody else
 
 
-def test_commands_are_found() -> None:
-    assert {parameter.values[0].name for parameter in COMMANDS} >= {"tune-federation", "tune-then-train"}  # type: ignore[union-attr]
+def test_commands_are_found():
+    assert {parameter.values[0].name for parameter in COMMANDS} >= {"tune-federation", "tune-then-train"}
 
 
 @pytest.mark.parametrize(("example", "command"), COMMANDS)
-def test_a_command_of_an_example_runs_as_it_is_typed(example: Path, command: str, home: Path) -> None:
+def test_a_command_of_an_example_runs_as_it_is_typed(example, command, home):
     if needed := NEEDS.get(example.name):
         pytest.importorskip(needed, reason=f"{example.name} needs {needed}")
     app = home / example.name

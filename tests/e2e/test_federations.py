@@ -1,12 +1,8 @@
 """The bundled app over SuperLink and SuperNodes gives the trials of the in-process run with the same seed."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from flower_runtime import ROOT, Deployment, nodes
@@ -23,7 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.deployment]
 CASES = {"fts": ("gp-samples", 3), "rfms": ("breast-cancer-5sites", 2)}
 
 
-def check_run(deployment: Deployment, algorithm: str, tmp_path: Path) -> None:
+def check_run(deployment, algorithm, tmp_path):
     problem, num_rounds = CASES[algorithm]
     config = {"problem": problem, "algorithm": algorithm, "num-agents": 3, "num-rounds": num_rounds}
     config |= {"seed": 5, "out": str(tmp_path / "deployed")}
@@ -37,7 +33,7 @@ def check_run(deployment: Deployment, algorithm: str, tmp_path: Path) -> None:
     assert study.rounds["failures"].sum() == study.rounds["refused"].sum() == 0
 
 
-def federation(home: Path, number: int, secure: bool = False) -> Iterator[Deployment]:
+def federation(home, number, secure=False):
     with Deployment(home, secure=secure) as deployment:
         deployment.start_superlink()
         for node, config in enumerate(nodes(number)):
@@ -47,7 +43,7 @@ def federation(home: Path, number: int, secure: bool = False) -> Iterator[Deploy
         yield deployment
 
 
-def test_devices_hold_limits_of_their_own_which_do_not_leave_them(tmp_path: Path) -> None:
+def test_devices_hold_limits_of_their_own_which_do_not_leave_them(tmp_path):
     own = {"1": "comparisons <= 12.5", "2": "comparisons <= 0"}
     aims = {"objectives": "accuracy max, kilobytes min", "limits": "comparisons <= 99"}
     config = {"problem": "digits-trees", "algorithm": "ei", "num-agents": 3, "num-rounds": 2, "seed": 5}
@@ -69,27 +65,27 @@ def test_devices_hold_limits_of_their_own_which_do_not_leave_them(tmp_path: Path
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+def plain(tmp_path_factory):
     yield from federation(tmp_path_factory.mktemp("plain"), 3)
 
 
 @pytest.fixture(scope="module")
-def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+def secure(tmp_path_factory):
     yield from federation(tmp_path_factory.mktemp("secure"), 3, secure=True)
 
 
-def test_three_supernodes_give_the_trials_of_the_run_in_process(plain: Deployment, tmp_path: Path) -> None:
+def test_three_supernodes_give_the_trials_of_the_run_in_process(plain, tmp_path):
     check_run(plain, "fts", tmp_path)
 
 
 @pytest.mark.parametrize("algorithm", CASES)
 def test_a_federation_with_tls_and_known_nodes_gives_the_trials_of_the_run_in_process(
-    secure: Deployment, algorithm: str, tmp_path: Path
-) -> None:
+    secure, algorithm, tmp_path
+):
     check_run(secure, algorithm, tmp_path)
 
 
-def test_a_node_without_a_key_or_with_one_that_nobody_registered_is_refused(secure: Deployment) -> None:
+def test_a_node_without_a_key_or_with_one_that_nobody_registered_is_refused(secure):
     secure.make_key("stranger")
     process = secure.start_supernode(3, nodes(4)[3], key="stranger", name="stranger")
     assert process.wait(LIMIT) == 1
@@ -99,7 +95,7 @@ def test_a_node_without_a_key_or_with_one_that_nobody_registered_is_refused(secu
     assert process.wait(LIMIT) == 1
 
 
-def test_plain_text_is_refused(secure: Deployment, tmp_path: Path) -> None:
+def test_plain_text_is_refused(secure, tmp_path):
     with socket.create_connection(("127.0.0.1", secure.port), timeout=LIMIT) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         answer = connection.recv(1000)
@@ -112,8 +108,8 @@ def test_plain_text_is_refused(secure: Deployment, tmp_path: Path) -> None:
     assert secure.command("flwr", "list", "tests", FLWR_HOME=str(home)).returncode != 0
 
 
-def test_a_certificate_of_another_authority_is_refused(secure: Deployment) -> None:
-    def connected(context: ssl.SSLContext) -> str | None:
+def test_a_certificate_of_another_authority_is_refused(secure):
+    def connected(context):
         with (
             socket.create_connection(("127.0.0.1", secure.port), timeout=LIMIT) as connection,
             context.wrap_socket(connection, server_hostname="127.0.0.1") as wrapped,
@@ -125,7 +121,7 @@ def test_a_certificate_of_another_authority_is_refused(secure: Deployment) -> No
         connected(ssl.create_default_context())
 
 
-def test_the_example_that_tunes_a_federation_runs_over_supernodes(tmp_path: Path) -> None:
+def test_the_example_that_tunes_a_federation_runs_over_supernodes(tmp_path):
     for deployment in federation(tmp_path / "federation", 4):
         example, out = ROOT / "examples" / "tune-federation", tmp_path / "out"
         run = deployment.run(example, f'num-clients=4 rounds=2 budget=8 out="{out}"')

@@ -1,7 +1,5 @@
 """An app of `fbo-flower new` on Flower's simulation runtime, by `fbo-flower run`, without an index."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from fbo_flower.study import Study
 pytestmark = [pytest.mark.e2e, pytest.mark.ray]
 
 
-def test_a_new_app_runs_in_simulation_and_overwrites_no_results(tmp_path: Path) -> None:
+def test_a_new_app_runs_in_simulation_and_overwrites_no_results(tmp_path):
     new_app(tmp_path / "my-app")
     with Deployment(tmp_path / "flower") as deployment:
         deployment.environment |= {"UV_OFFLINE": "1", "PIP_NO_INDEX": "1"}

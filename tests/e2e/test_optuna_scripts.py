@@ -1,15 +1,11 @@
 """Three sites with Optuna scripts of their own tune together; in each script one line has changed."""
 
-from __future__ import annotations
-
 import json
 import math
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from flower_runtime import Deployment, nodes
@@ -51,7 +47,7 @@ study.optimize(objective, n_trials=num_trials - done)
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Iterator[Deployment]:
+def deployment(tmp_path):
     with Deployment(tmp_path / "flower") as deployment:
         deployment.start_superlink()
         for number, own in enumerate(nodes(3)):
@@ -60,16 +56,16 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
         yield deployment
 
 
-def start_script(deployment: Deployment, site: int, num_trials: int, hangs_in: int = -1) -> Any:
+def start_script(deployment, site, num_trials, hangs_in=-1):
     command = [sys.executable, "site.py", str(site), str(num_trials), str(hangs_in)]
     log = (deployment.home / f"script-{site}.log").open("ab")
     return subprocess.Popen(command, cwd=deployment.home, env=deployment.environment, stdout=log, stderr=log)
 
 
-def in_process() -> Study:
+def in_process():
     """The same study with functions, undisturbed."""
 
-    def objective(config: dict[str, Any], context: Any) -> float:
+    def objective(config, context):
         distance = math.log10(config["rate"]) + 2 - 0.2 * context.partition
         return distance**2 + 0.1 * abs(config["depth"] - 4)
 
@@ -78,9 +74,7 @@ def in_process() -> Study:
     return FedEI(num_agents=3, seed=5).start(InProcessGrid(app, 3), num_rounds=NUM_ROUNDS).study
 
 
-def test_three_scripts_of_which_one_is_killed_have_the_trials_of_one_study(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+def test_three_scripts_of_which_one_is_killed_have_the_trials_of_one_study(deployment, tmp_path):
     expected = in_process().trials
     number = len(expected) // 3
     assert [len(expected.where(agent=str(site))) for site in range(3)] == [number] * 3
@@ -103,7 +97,7 @@ def test_three_scripts_of_which_one_is_killed_have_the_trials_of_one_study(
         log = deployment.home / f"script-{site}.log"
         assert script.wait(2 * LIMIT) == 0, log.read_text() + deployment.log(f"node-{site}")
 
-    def ended() -> bool:
+    def ended():
         runs = json.loads(deployment.flwr("list", "tests", "--run-id", str(run_id), "--format", "json"))[
             "runs"
         ]

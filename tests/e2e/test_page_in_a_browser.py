@@ -1,13 +1,11 @@
 """The page of a study in Chromium, at the width of a phone and of a desk."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+import json
+import os
+import shutil
+import subprocess
 
 import pytest
-from browser import CHROMIUM, Browser, browser
 from made_study import a_page_study
 
 from fbo_flower.algorithms import make_algorithm
@@ -16,6 +14,8 @@ from fbo_flower.simulation import Keep, simulate
 from fbo_flower.study import Study
 
 pytest.importorskip("matplotlib")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe")
 pytestmark = [
     pytest.mark.deployment,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
@@ -23,15 +23,105 @@ pytestmark = [
 EVIL = '<script>document.title = "run"</script>'
 
 
+class Browser:
+    """One tab. `errors` are what the page's scripts and its security policy complained about."""
+
+    def __init__(self, commands, answers):
+        self._commands, self._answers = commands, os.fdopen(answers, "rb")
+        self._number, self._session = 0, ""
+        self.errors = []
+        self.requests = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method, **parameters):
+        """Call a method of the protocol and return its result."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._commands, json.dumps(message).encode() + b"\0")
+        while (answer := self._read()).get("id") != self._number:
+            self._note(answer)
+        assert "error" not in answer, (method, answer)
+        return dict(answer["result"])
+
+    def open(self, path, width, height=900):
+        """Open a file in a window of this size and wait until it is loaded."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+        self.call("Page.navigate", url=path.resolve().as_uri())
+        while (event := self._read()).get("method") != "Page.loadEventFired":
+            self._note(event)
+
+    def run(self, script):
+        """Return the value of a JavaScript expression, or of the promise that it is."""
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def move(self, x, y):
+        """Move the pointer to a place in the window."""
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def click(self, selector, number=0):
+        """Click on the middle of an element."""
+        x, y = self.middle(selector, number)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def middle(self, selector, number=0):
+        """Scroll an element into the window and return its middle, once the page knows of the scroll."""
+        box = self.run(
+            f"(async () => {{const e = document.querySelectorAll({json.dumps(selector)})[{number}];"
+            "e.scrollIntoView({block: 'center', behavior: 'instant'});"
+            "for (const _ of [1, 2]) await new Promise(requestAnimationFrame);"
+            "const b = e.getBoundingClientRect();"
+            "return [b.x + b.width / 2, b.y + b.height / 2]})()"
+        )
+        return float(box[0]), float(box[1])
+
+    def _read(self):
+        text = bytearray()
+        while (byte := self._answers.read(1)) != b"\0":
+            assert byte, "Chromium has ended"
+            text += byte
+        return dict(json.loads(text))
+
+    def _note(self, event):
+        method, told = event.get("method"), event.get("params", {})
+        if method == "Runtime.exceptionThrown":
+            self.errors.append(str(told["exceptionDetails"]))
+        elif method == "Log.entryAdded":
+            self.errors.append(str(told["entry"]["text"]))
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(str(told["request"]["url"]))
+
+
 @pytest.fixture(scope="module")
-def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
+def window(tmp_path_factory):
+    """Return a headless Chromium with an empty profile: the DevTools protocol over pipes."""
+    (read, write), (read_own, write_own) = os.pipe(), os.pipe()
+    command = f'exec "$0" "$@" 3<&{read} 4>&{write_own}'
+    process = subprocess.Popen(
+        ["bash", "-c", command, CHROMIUM, *OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"],
+        pass_fds=(read, write_own), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    os.close(read)
+    os.close(write_own)
+    try:
+        yield Browser(write, read_own)
+    finally:
+        process.terminate()
+        process.wait(20)
+        os.close(write)
 
 
-def models() -> Study:
+def models():
     made = {method: make_algorithm("rfms", {"method": method}) for method in ("fmo", "lso")}
-    options: dict[str, Any] = {"num_rounds": 5, "engine": "inline"}
+    options = {"num_rounds": 5, "engine": "inline"}
     runs = [
         simulate("breast-cancer-5sites", algorithm=algorithm, keep=Keep(label=method), **options)
         for method, algorithm in made.items()
@@ -55,7 +145,7 @@ STUDIES = {
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pages(tmp_path_factory):
     made = {}
     for name, study in STUDIES.items():
         made[name] = tmp_path_factory.mktemp("page") / "report.html"
@@ -65,9 +155,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", STUDIES)
 @pytest.mark.parametrize("width", [390, 1440])
-def test_nothing_overflows_is_cut_off_or_asked_for(
-    window: Browser, pages: dict[str, Path], name: str, width: int
-) -> None:
+def test_nothing_overflows_is_cut_off_or_asked_for(window, pages, name, width):
     window.errors.clear()
     window.requests.clear()
     window.open(pages[name], width)
@@ -89,9 +177,7 @@ def test_nothing_overflows_is_cut_off_or_asked_for(
 
 
 @pytest.mark.parametrize("width", [390, 1440])
-def test_the_pointer_shows_the_value_and_the_configuration_of_a_trial(
-    window: Browser, pages: dict[str, Path], width: int
-) -> None:
+def test_the_pointer_shows_the_value_and_the_configuration_of_a_trial(window, pages, width):
     window.open(pages["agents with names"], width)
     x, y = window.middle("#slices [data-n^='0 '] use")
     assert window.run("document.getElementById('tip').hidden")
@@ -111,7 +197,7 @@ def test_the_pointer_shows_the_value_and_the_configuration_of_a_trial(
     assert window.run("document.getElementById('tip').hidden")
 
 
-def test_the_pointer_names_the_agent_of_a_line(window: Browser, pages: dict[str, Path]) -> None:
+def test_the_pointer_names_the_agent_of_a_line(window, pages):
     window.open(pages["agents with names"], 1440)
     window.middle("#curves svg")
     x, y = window.run(
@@ -124,9 +210,7 @@ def test_the_pointer_names_the_agent_of_a_line(window: Browser, pages: dict[str,
     assert window.run("document.querySelectorAll('.near').length") == 1
 
 
-def test_a_click_on_a_head_sorts_and_another_one_turns_the_order(
-    window: Browser, pages: dict[str, Path]
-) -> None:
+def test_a_click_on_a_head_sorts_and_another_one_turns_the_order(window, pages):
     window.open(pages["agents with names"], 1440)
     column = "[...document.querySelectorAll('#best tbody tr')].map((row) => row.cells[{}].textContent)"
     values = [float(value) for value in window.run(column.format(1))]
@@ -142,9 +226,7 @@ def test_a_click_on_a_head_sorts_and_another_one_turns_the_order(
 
 
 @pytest.mark.parametrize("name", ["agents with names", "many agents"])
-def test_an_agent_that_is_not_chosen_loses_its_lines_dots_and_rows(
-    window: Browser, pages: dict[str, Path], name: str
-) -> None:
+def test_an_agent_that_is_not_chosen_loses_its_lines_dots_and_rows(window, pages, name):
     window.open(pages[name], 1440)
     count = "[...document.querySelectorAll('{}')].filter((e) => e.getBoundingClientRect().height).length"
     everything = {part: count.format(part) for part in ("#best tbody tr", "#slices [data-n] use")}

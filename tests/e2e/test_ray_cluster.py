@@ -1,7 +1,5 @@
 """Engine `ray` on a cluster of two machines: two Ray node processes, in a process of their own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -62,7 +60,7 @@ print("both machines worked")
 """
 
 
-def test_two_machines_work_and_one_that_is_lost_costs_its_batches_a_second_try() -> None:
+def test_two_machines_work_and_one_that_is_lost_costs_its_batches_a_second_try():
     with tempfile.TemporaryDirectory(
         ignore_cleanup_errors=True
     ) as folder:  # where others do not find the cluster

@@ -1,11 +1,6 @@
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import FedAdam, FedAvgM, FedYogi, Strategy
 from toy_federation import fedavg, toy_grid, toy_model
 
@@ -25,11 +20,11 @@ ONE = {"min_available_nodes": 1, "min_train_nodes": 1, "min_evaluate_nodes": 1}
 ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([True, False])}
 
 
-def run_of(build: Any, content: Any = None) -> TrialRun:
+def run_of(build, content=None):
     return TrialRun(lambda config: Run(build(config), toy_model()), 0, 0, {"learning-rate": 0.3}, content)
 
 
-def advance(run: TrialRun, first: int, last: int) -> None:
+def advance(run, first, last):
     grid = toy_grid(3)
     for server_round in range(first, last + 1):
         messages = run.messages("train", server_round, grid, grid.get_node_ids())
@@ -46,9 +41,7 @@ def advance(run: TrialRun, first: int, last: int) -> None:
     ],
     ids=["fedavg", "fedadam", "fedyogi", "fedavgm"],
 )
-def test_a_trial_that_goes_on_from_its_checkpoint_equals_one_that_was_never_stopped(
-    build: Any, on_disk: bool, tmp_path: Path
-) -> None:
+def test_a_trial_that_goes_on_from_its_checkpoint_equals_one_that_was_never_stopped(build, on_disk, tmp_path):
     whole, first = run_of(build), run_of(build)
     advance(whole, 1, 6)
     advance(first, 1, 3)
@@ -61,7 +54,7 @@ def test_a_trial_that_goes_on_from_its_checkpoint_equals_one_that_was_never_stop
 class Counting(Strategy):
     """A strategy whose state is an object that cannot be read from outside."""
 
-    def __init__(self, explicit: bool) -> None:
+    def __init__(self, explicit):
         self.secret = object()
         self.inner = fedavg({})
         self.total = np.zeros(2)
@@ -69,30 +62,30 @@ class Counting(Strategy):
             self.state_dict = lambda: {"total": self.total, "names": ["x", 1, None]}
             self.load_state_dict = self._load
 
-    def _load(self, state: dict[str, Any]) -> None:
+    def _load(self, state):
         self.total = state["total"]
 
-    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Message]:
+    def configure_train(self, server_round, arrays, config, grid):
         return []
 
-    def aggregate_train(self, server_round: int, replies: Any) -> tuple[ArrayRecord | None, Any]:
+    def aggregate_train(self, server_round, replies):
         return None, None
 
-    def configure_evaluate(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Message]:
+    def configure_evaluate(self, server_round, arrays, config, grid):
         return []
 
-    def aggregate_evaluate(self, server_round: int, replies: Any) -> MetricRecord | None:
+    def aggregate_evaluate(self, server_round, replies):
         return None
 
-    def summary(self) -> None:
+    def summary(self):
         pass
 
 
 @pytest.mark.parametrize("explicit", [False, True])
-def test_own_strategies_are_saved_by_their_attributes_or_by_their_own_methods(explicit: bool) -> None:
+def test_own_strategies_are_saved_by_their_attributes_or_by_their_own_methods(explicit):
     strategy = Counting(explicit)
     strategy.total = np.array([3.0, 4.0])
-    strategy.inner.fraction_train = 0.25  # type: ignore[attr-defined]
+    strategy.inner.fraction_train = 0.25
     arrays, form = state_of(strategy)
     other = Counting(explicit)
     kept = other.secret
@@ -100,10 +93,10 @@ def test_own_strategies_are_saved_by_their_attributes_or_by_their_own_methods(ex
     assert other.total.tolist() == [3.0, 4.0]
     assert other.secret is kept
     if not explicit:
-        assert other.inner.fraction_train == 0.25  # type: ignore[attr-defined]
+        assert other.inner.fraction_train == 0.25
 
 
-def test_arrays_keep_their_order_and_their_names_do_not_mix(tmp_path: Path) -> None:
+def test_arrays_keep_their_order_and_their_names_do_not_mix(tmp_path):
     one, two = np.zeros(2), np.ones(2)
     model = ArrayRecord({"w/b": Array(one), "w": Array(two), "a": Array(np.array(["text"]))})
     given = {"model": model, "nested": {"w": {"b": two}, "w/b": one}, "no": np.array([{}], dtype=object)}
@@ -118,7 +111,7 @@ def test_arrays_keep_their_order_and_their_names_do_not_mix(tmp_path: Path) -> N
     assert (nested["w"]["b"].tolist(), nested["w/b"].tolist()) == ([1.0, 1.0], [0.0, 0.0])
 
 
-def test_a_checkpoint_is_found_by_its_content_and_stored_once(tmp_path: Path) -> None:
+def test_a_checkpoint_is_found_by_its_content_and_stored_once(tmp_path):
     store = Checkpoints(tmp_path)
     digest = store.put(ARRAYS, {"x": [1, "y"]})
     assert store.put(ARRAYS, {"x": [1, "y"]}) == digest
@@ -131,7 +124,7 @@ def test_a_checkpoint_is_found_by_its_content_and_stored_once(tmp_path: Path) ->
     assert store.put({**ARRAYS, "a": ARRAYS["a"] + 1}, {}) != digest
 
 
-def test_a_damaged_or_exchanged_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_or_exchanged_checkpoint_is_refused(tmp_path):
     store = Checkpoints(tmp_path)
     digest, other = store.put(ARRAYS, {}), store.put({"a": np.ones(3)}, {})
     (tmp_path / f"{digest}.npz").write_bytes((tmp_path / f"{other}.npz").read_bytes())
@@ -149,7 +142,7 @@ def test_a_damaged_or_exchanged_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_collect_removes_what_nothing_names(on_disk: bool, tmp_path: Path) -> None:
+def test_collect_removes_what_nothing_names(on_disk, tmp_path):
     store = Checkpoints(tmp_path if on_disk else None)
     keep, drop = store.put(ARRAYS, {}), store.put({}, {"x": 1})
     (tmp_path / "own.txt").write_text("of the user")

@@ -1,13 +1,8 @@
 """Clients of a `client_fn` are tuned as those of the same app of the message API are."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Message
+from flwr.app import ConfigRecord
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
@@ -17,7 +12,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.federated.legacy import LegacyClients
 from fbo_flower.simulation.grids import InProcessGrid
 
-ARGUMENTS: dict[str, Any] = {
+ARGUMENTS = {
     "rounds": 4, "eta": 2, "num_trials": 5, "num_parallel": 2, "number": 4,
     "initial_arrays": toy_model(),
 }  # fmt: skip
@@ -26,27 +21,27 @@ ARGUMENTS: dict[str, Any] = {
 class ToyClient(NumPyClient):
     """The client of `toy_app` in the legacy API."""
 
-    def __init__(self, node: int, number: int, broken: bool) -> None:
+    def __init__(self, node, number, broken):
         self.centre, self.broken = 1.0 + 0.1 * (node - (number - 1) / 2), broken
 
-    def fit(self, parameters: Any, config: Any) -> Any:
+    def fit(self, parameters, config):
         moved = parameters[0] + config["learning-rate"] * (self.centre - parameters[0])
         return ([moved, moved] if self.broken else [moved]), 10, {"note": "text", "val-loss": 0.5}
 
-    def evaluate(self, parameters: Any, config: Any) -> Any:
+    def evaluate(self, parameters, config):
         loss = float((parameters[0][0] - self.centre) ** 2)
         return loss, 10, {"accuracy": 1.0 - loss}
 
 
-def legacy_app(broken: int | None = None) -> ClientApp:
-    def client_fn(context: Context) -> Any:
+def legacy_app(broken=None):
+    def client_fn(context):
         node, number = (int(context.node_config[name]) for name in ("partition-id", "num-partitions"))
         return ToyClient(node, number, node == broken).to_client()
 
     return ClientApp(client_fn=client_fn)
 
 
-def test_legacy_clients_give_the_trials_of_the_message_api() -> None:
+def test_legacy_clients_give_the_trials_of_the_message_api():
     legacy = tune_flat(LegacyClients(InProcessGrid(legacy_app(), 4)), fedavg, SPACE, **ARGUMENTS)
     modern = tune_flat(InProcessGrid(toy_app(), 4), fedavg, SPACE, **ARGUMENTS)
     assert legacy.trials == modern.trials
@@ -54,19 +49,19 @@ def test_legacy_clients_give_the_trials_of_the_message_api() -> None:
     np.testing.assert_array_equal(legacy.best_arrays["w"].numpy(), modern.best_arrays["w"].numpy())
 
 
-def test_the_loss_of_a_legacy_client_is_a_metric() -> None:
+def test_the_loss_of_a_legacy_client_is_a_metric():
     grid = LegacyClients(InProcessGrid(legacy_app(), 4))
     result = tune_flat(grid, fedavg, SPACE, "loss", minimize=True, **ARGUMENTS)
     assert result.best_value < 0.05
 
 
-def test_a_legacy_client_that_sends_other_arrays_costs_its_own_update() -> None:
+def test_a_legacy_client_that_sends_other_arrays_costs_its_own_update():
     grid = LegacyClients(InProcessGrid(legacy_app(broken=1), 4))
     result = tune_flat(grid, fedavg, SPACE, **{**ARGUMENTS, "num_parallel": 1})
     assert set(result.curves["trained"].tolist()) == {3}
 
 
-def test_the_tuned_configuration_trains_the_same_clients() -> None:
+def test_the_tuned_configuration_trains_the_same_clients():
     grid = LegacyClients(InProcessGrid(legacy_app(), 4))
     tuned = tune_flat(grid, fedavg, SPACE, **ARGUMENTS)
     arrays = ARGUMENTS["initial_arrays"]
@@ -76,11 +71,9 @@ def test_the_tuned_configuration_trains_the_same_clients() -> None:
 
 
 @pytest.mark.parametrize("fractions", [{}, {"fraction_train": 0.0}], ids=["trained", "evaluated only"])
-def test_forgotten_legacy_clients_are_named_before_a_trial_counts_as_failed(
-    fractions: dict[str, float], tmp_path: Path
-) -> None:
-    def build(config: Any) -> FedAvg:
-        return FedAvg(min_available_nodes=1, min_train_nodes=0, min_evaluate_nodes=1, **fractions)  # type: ignore[arg-type]
+def test_forgotten_legacy_clients_are_named_before_a_trial_counts_as_failed(fractions, tmp_path):
+    def build(config):
+        return FedAvg(min_available_nodes=1, min_train_nodes=0, min_evaluate_nodes=1, **fractions)
 
     grid = InProcessGrid(legacy_app(), 4)
     with pytest.raises(
@@ -92,11 +85,11 @@ def test_forgotten_legacy_clients_are_named_before_a_trial_counts_as_failed(
     assert "failed" not in tuned.trials["state"].tolist()
 
 
-def test_a_client_that_claims_to_be_of_the_legacy_api_does_not_end_a_run_that_has_succeeded() -> None:
+def test_a_client_that_claims_to_be_of_the_legacy_api_does_not_end_a_run_that_has_succeeded():
     app, messages = ClientApp(), []
 
     @app.train()
-    def train(message: Message, context: Context) -> Message:
+    def train(message, context):
         messages.append(message)
         if len(messages) > 1:
             raise KeyError("fitins.parameters")

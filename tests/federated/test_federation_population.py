@@ -1,10 +1,5 @@
 """A population of federations: the worst take over models and settings of the best."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAvgM
@@ -12,7 +7,7 @@ from toy_federation import fedavg, toy_app, toy_model, tune_flat
 
 from fbo_flower import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated import Population, TunedFederation, cooled, exploit, perturbed
+from fbo_flower.federated import Population, cooled, exploit, perturbed
 from fbo_flower.federated.state import in_common, restore, state_of
 from fbo_flower.simulation.grids import InProcessGrid
 
@@ -28,24 +23,24 @@ MIXED = SearchSpace({
 # the steps of evolution
 
 
-def test_a_change_is_at_most_one_step_in_every_parameter() -> None:
+def test_a_change_is_at_most_one_step_in_every_parameter():
     rng = np.random.default_rng(0)
     start = {"rate": 0.03, "epochs": 3, "rows": 500, "batch": 16, "kind": "a"}
     point = MIXED.snap(MIXED.encode(start)[None])[0]
     seen = [MIXED.decode(perturbed(MIXED, point, 0.1, rng)) for _ in range(600)]
-    logs = np.log10([config["rate"] for config in seen]) - np.log10(0.03)  # type: ignore[arg-type]
+    logs = np.log10([config["rate"] for config in seen]) - np.log10(0.03)
     assert np.abs(logs).max() <= 0.1 * 3 + 1e-9  # a tenth of three decades
     assert logs.std() == pytest.approx(0.3 / 3**0.5, rel=0.1)  # uniform
     for name, around in {"epochs": [2, 3, 4], "batch": [8, 16, 32]}.items():
         values, counts = np.unique([config[name] for config in seen], return_counts=True)
         assert values.tolist() == around
         assert counts / 600 == pytest.approx(1 / 3, abs=0.07)  # each with probability 1/3
-    assert max(abs(int(config["rows"]) - 500) for config in seen) <= 101  # type: ignore[arg-type]
+    assert max(abs(int(config["rows"]) - 500) for config in seen) <= 101
     share = np.mean([config["kind"] == "b" for config in seen])
     assert share == pytest.approx(1 / 6, abs=0.06)  # drawn anew in a third of all changes
 
 
-def test_the_worst_copy_the_best() -> None:
+def test_the_worst_copy_the_best():
     rng = np.random.default_rng(0)
     losses = np.array([0.5, 0.1, 0.9, 0.3, 0.2, 0.8, 0.4])
     for _ in range(20):
@@ -58,7 +53,7 @@ def test_the_worst_copy_the_best() -> None:
     assert exploit(np.array([0.3]), 0.5, rng) == {}
 
 
-def test_the_width_falls_as_a_cosine() -> None:
+def test_the_width_falls_as_a_cosine():
     assert [round(cooled(2.0, t, 4), 12) for t in (0, 2, 4, 9)] == [2.0, 1.0, 0.0, 0.0]
 
 
@@ -67,23 +62,23 @@ def test_the_width_falls_as_a_cosine() -> None:
 SERVER = SearchSpace({"learning-rate": Float(0.01, 1.0), "server-learning-rate": Float(0.1, 1.0)})
 
 
-def build(config: Any) -> FedAvgM:
+def build(config):
     return FedAvgM(
         min_available_nodes=1, min_train_nodes=1, min_evaluate_nodes=1, server_momentum=0.5,
         server_learning_rate=config["server-learning-rate"],
     )  # fmt: skip
 
 
-def tune(seen: list[Any] | None = None, make: Any = build, **changes: Any) -> TunedFederation:
-    arguments: dict[str, Any] = {
+def tune(seen=None, make=build, **changes):
+    arguments = {
         "rounds": 6, "schedule": Population(size=4, every=2), "initial_arrays": toy_model(), "number": 4,
     }  # fmt: skip
     grid = InProcessGrid(toy_app(seen), 4)
     return tune_flat(grid, make, SERVER, **{**arguments, **changes})
 
 
-def test_copies_go_on_from_the_model_of_their_parent() -> None:
-    seen: list[tuple[int, str, dict[str, Any]]] = []
+def test_copies_go_on_from_the_model_of_their_parent():
+    seen = []
     result = tune(seen)
     assert result.client_rounds == 4 * 6 * 4  # no round is lost, and none is done twice
     assert result.trials["state"].tolist().count("finished") == 4
@@ -97,10 +92,10 @@ def test_copies_go_on_from_the_model_of_their_parent() -> None:
     assert {config["learning-rate"] for _, kind, config in seen if kind == "train"} == rates
 
 
-def test_the_first_value_of_a_copy_is_that_of_its_parents_model_and_its_own_settings() -> None:
+def test_the_first_value_of_a_copy_is_that_of_its_parents_model_and_its_own_settings():
     result = tune(make=fedavg)
     centres = 1.0 + 0.1 * (np.arange(4) - 1.5)
-    models: dict[int, dict[int, float]] = {}
+    models = {}
     for trial in result.trials:
         points = result.curves.where(trial=trial["trial"])["round"].tolist()
         model = 0.0 if trial["parent"] < 0 else models[trial["parent"]][points[0] - 1]
@@ -111,7 +106,7 @@ def test_the_first_value_of_a_copy_is_that_of_its_parents_model_and_its_own_sett
             assert value == pytest.approx(float(np.mean(1 - (model - centres) ** 2)), rel=1e-9)
 
 
-def test_a_copy_takes_over_momentum_and_not_the_learning_rate() -> None:
+def test_a_copy_takes_over_momentum_and_not_the_learning_rate():
     old, fresh = build({"server-learning-rate": 0.2}), build({"server-learning-rate": 0.7})
     arrays, form = state_of(old)
     old.momentum_vector = [np.ones(3)]
@@ -122,28 +117,28 @@ def test_a_copy_takes_over_momentum_and_not_the_learning_rate() -> None:
 
 
 @pytest.mark.parametrize("places", [1, 2, 4])
-def test_populations_run_in_turn_or_side_by_side(places: int) -> None:
+def test_populations_run_in_turn_or_side_by_side(places):
     result = tune(num_parallel=places)
     assert result.trials["state"].tolist().count("finished") == 4
     if places == 1:
         assert result.trials == tune().trials
 
 
-def test_a_member_that_fails_is_replaced() -> None:
-    def make(config: Any) -> Any:
+def test_a_member_that_fails_is_replaced():
+    def make(config):
         strategy = build(config)
         if config["learning-rate"] < 0.5:
-            strategy.aggregate_train = None  # type: ignore[method-assign,assignment]
+            strategy.aggregate_train = None
         return strategy
 
     result = tune(make=make, schedule=Population(size=6, every=2))
     assert "failed" in result.trials["state"].tolist()
-    assert result.best_config["learning-rate"] >= 0.5  # type: ignore[operator]
+    assert result.best_config["learning-rate"] >= 0.5
 
 
-def test_a_population_is_resumed_with_the_same_settings_only(tmp_path: Path) -> None:
+def test_a_population_is_resumed_with_the_same_settings_only(tmp_path):
     whole = tune()
-    journal: dict[str, Any] = {"journals": tmp_path, "resume": True}
+    journal = {"journals": tmp_path, "resume": True}
     part = tune(budget=40, **journal)
     assert part.client_rounds < whole.client_rounds
     assert tune(**journal).trials == whole.trials
@@ -152,13 +147,13 @@ def test_a_population_is_resumed_with_the_same_settings_only(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("changes", [{"size": 1}, {"every": 0}, {"quantile": 0.7}, {"resample": 2.0}])
-def test_wrong_populations_are_refused(changes: dict[str, Any]) -> None:
+def test_wrong_populations_are_refused(changes):
     (name,) = changes
     with pytest.raises(ConfigError, match=name):
         Population(**changes)
     assert Population(size=2, every=1, quantile=0.5, width=1.0, resample=1.0).size == 2
 
 
-def test_a_population_has_no_number_of_trials() -> None:
+def test_a_population_has_no_number_of_trials():
     with pytest.raises(ConfigError, match="num_trials"):
         tune(num_trials=5)

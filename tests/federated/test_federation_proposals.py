@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace
@@ -21,23 +19,23 @@ from fbo_flower.federated.records import Trial, TrialRound
 SPACE = SearchSpace({"x": Float(0, 1), "n": Int(1, 4)})
 
 
-def trial(number: int, point: list[float], *values: float, variance: float = 0.0, failure: str = "") -> Trial:
+def trial(number, point, *values, variance=0.0, failure=""):
     snapped = SPACE.snap([point])[0]
     rounds = tuple(TrialRound(i + 1, value, variance) for i, value in enumerate(values))
     return Trial(number, SPACE.decode(snapped), snapped, rounds=rounds, target=len(values), failure=failure)
 
 
-def curve(number: int, *values: float, variance: float = 0.0, failure: str = "") -> Trial:
+def curve(number, *values, variance=0.0, failure=""):
     return trial(number, [0.5, 0.5], *values, variance=variance, failure=failure)
 
 
-def parabola(count: int, variance: float = 0.0) -> list[Trial]:
+def parabola(count, variance=0.0):
     rng = np.random.default_rng(2)
     points = rng.random((count, 2))
     return [trial(i, p.tolist(), -((p[0] - 0.3) ** 2), variance=variance) for i, p in enumerate(points)]
 
 
-def test_the_first_trials_are_random_and_repeat() -> None:
+def test_the_first_trials_are_random_and_repeat():
     proposals = Proposals(SPACE, "ei", 4, 0)
     first = proposals.propose([], (1,))
     np.testing.assert_array_equal(first, Proposals(SPACE, "random", 4, 0).propose([], (1,)))
@@ -45,12 +43,12 @@ def test_the_first_trials_are_random_and_repeat() -> None:
     assert (first != Proposals(SPACE, "ei", 4, 1).propose([], (1,))).any()
 
 
-def test_later_trials_are_where_improvement_is_expected() -> None:
+def test_later_trials_are_where_improvement_is_expected():
     point = Proposals(SPACE, "ei", 4, 0).propose(parabola(12), (1,))
     assert abs(point[0] - 0.3) < 0.1
 
 
-def test_a_trial_without_a_value_is_not_proposed_twice() -> None:
+def test_a_trial_without_a_value_is_not_proposed_twice():
     proposals, known = Proposals(SPACE, "ei", 4, 0), parabola(12)
     first = proposals.propose(known, (1,))
     pending = trial(12, first.tolist())
@@ -66,7 +64,7 @@ def test_a_trial_without_a_value_is_not_proposed_twice() -> None:
     assert np.abs(second - first).max() > 1e-3
 
 
-def test_failed_trials_count_as_the_worst_one() -> None:
+def test_failed_trials_count_as_the_worst_one():
     proposals = Proposals(SPACE, "ei", 2, 0)
     trials = [*parabola(4), trial(4, [0.9, 0.1], failure="diverged")]
     observed = proposals.observations(trials, (1,))
@@ -74,7 +72,7 @@ def test_failed_trials_count_as_the_worst_one() -> None:
     assert observed[1][-1] == observed[1].min()
 
 
-def test_the_unit_of_the_metric_does_not_matter() -> None:
+def test_the_unit_of_the_metric_does_not_matter():
     proposals = Proposals(SPACE, "ei", 2, 0)
     known = parabola(8)
     scaled = [
@@ -89,7 +87,7 @@ def test_the_unit_of_the_metric_does_not_matter() -> None:
         np.testing.assert_allclose(mine, theirs, rtol=1e-9)
 
 
-def test_as_long_as_all_have_failed_proposals_are_random() -> None:
+def test_as_long_as_all_have_failed_proposals_are_random():
     trials = [trial(i, [0.1 * i, 0.5], failure="x") for i in range(5)]
     proposals = Proposals(SPACE, "ei", 2, 0)
     np.testing.assert_array_equal(
@@ -97,7 +95,7 @@ def test_as_long_as_all_have_failed_proposals_are_random() -> None:
     )
 
 
-def test_a_lucky_noisy_trial_is_not_the_best_one() -> None:
+def test_a_lucky_noisy_trial_is_not_the_best_one():
     known = parabola(20, variance=1e-6)
     lucky = trial(20, [0.95, 0.5], 0.05, variance=1.0)  # far from the optimum, and hardly known
     assert ranking([*known, lucky])[0].number == 20
@@ -105,14 +103,14 @@ def test_a_lucky_noisy_trial_is_not_the_best_one() -> None:
     assert abs(best.point[0] - 0.3) < 0.1
 
 
-def test_more_rounds_come_first_and_finalists_before_all() -> None:
+def test_more_rounds_come_first_and_finalists_before_all():
     trials = [trial(0, [0.1, 0.1], 0.9), trial(1, [0.2, 0.1], 0.1, 0.5), trial(2, [0.3, 0.1], 0.1, 0.6)]
     assert [t.number for t in ranking(trials)] == [2, 1, 0]
     trials[1] = replace(trials[1], judged=0.2)
     assert [t.number for t in ranking(trials)] == [1, 2, 0]
 
 
-def test_wrong_kinds_are_refused() -> None:
+def test_wrong_kinds_are_refused():
     with pytest.raises(ConfigError, match="proposals"):
         Proposals(SPACE, "tpe", 4, 0)
     with pytest.raises(ConfigError, match="num_initial"):
@@ -122,7 +120,7 @@ def test_wrong_kinds_are_refused() -> None:
 # the noise of a value
 
 
-def test_with_equal_weights_the_variance_is_unbiased_over_all_samples() -> None:
+def test_with_equal_weights_the_variance_is_unbiased_over_all_samples():
     values, n = np.array([0.1, 0.4, 0.5, 0.9, 0.95, 0.2, 0.6]), 3
     samples = [values[list(rows)] for rows in itertools.combinations(range(len(values)), n)]
     true = np.var([sample.mean() for sample in samples])
@@ -130,7 +128,7 @@ def test_with_equal_weights_the_variance_is_unbiased_over_all_samples() -> None:
     assert np.mean(estimates) == pytest.approx(true, rel=1e-12)
 
 
-def test_with_unequal_weights_the_variance_is_close_to_that_over_all_samples() -> None:
+def test_with_unequal_weights_the_variance_is_close_to_that_over_all_samples():
     rng = np.random.default_rng(3)
     values, weights, n = rng.random(16), rng.integers(20, 60, 16).astype(float), 8
     rows = [list(r) for r in itertools.combinations(range(16), n)]
@@ -139,39 +137,35 @@ def test_with_unequal_weights_the_variance_is_close_to_that_over_all_samples() -
     assert np.mean(estimates) == pytest.approx(true, rel=0.1)
 
 
-def test_all_clients_leave_no_variance_and_one_alone_tells_nothing() -> None:
+def test_all_clients_leave_no_variance_and_one_alone_tells_nothing():
     assert sampling_variance(np.array([0.1, 0.9]), np.ones(2), 2) == 0.0
     assert math.isnan(sampling_variance(np.array([0.1]), np.ones(1), 2))
 
 
-def test_a_stopped_trial_is_moved_by_the_mean_gain_of_those_that_went_on() -> None:
-    trials = [curve(0, 0.5, 0.7), curve(1, 0.4, 0.8), curve(2, 0.3, variance=0.01)]
-    values, variances = final_values(trials, (1, 2))
-    np.testing.assert_allclose(values, [0.7, 0.8, 0.3 + 0.3])
+NAN = math.nan
+FINAL = {
     # gains 0.2 and 0.4: (0.3^2 / 4 + 0.02) / 2, and half of it again for the mean of two
-    np.testing.assert_allclose(variances, [0.0, 0.0, 0.01 + (0.0225 + 0.02) / 2 * 1.5])
+    "moved by the mean gain of those that went on": (
+        [curve(0, 0.5, 0.7), curve(1, 0.4, 0.8), curve(2, 0.3, variance=0.01)],
+        [0.7, 0.8, 0.3 + 0.3], [0.0, 0.0, 0.01 + (0.0225 + 0.02) / 2 * 1.5],
+    ),
+    "gains add up rung by rung": (
+        [curve(0, 0.1, 0.3, 0.4), curve(1, 0.2, 0.6), curve(2, 0.0)], [0.4, 0.6 + 0.1, 0.0 + 0.3 + 0.1], None
+    ),
+    "nobody has gone on": ([curve(0, 0.5), curve(1, 0.2)], [0.5, 0.2], [0.0, 0.0]),
+    "a failure and no round have no value": (
+        [curve(0, 0.5, failure="diverged"), curve(1), curve(2, 0.1)], [NAN, NAN, 0.1], [0.0] * 3
+    ),
+    "an unknown variance is the largest known one": (
+        [curve(0, 0.5, variance=0.02), curve(1, 0.4, variance=NAN)], [0.5, 0.4], [0.02, 0.02]
+    ),
+}  # fmt: skip
 
 
-def test_gains_add_up_rung_by_rung() -> None:
-    trials = [curve(0, 0.1, 0.3, 0.4), curve(1, 0.2, 0.6), curve(2, 0.0)]
-    values, _ = final_values(trials, (1, 2, 3))
-    np.testing.assert_allclose(values, [0.4, 0.6 + 0.1, 0.0 + 0.3 + 0.1])
-
-
-def test_nobody_has_gone_on_so_nothing_is_added() -> None:
-    values, variances = final_values([curve(0, 0.5), curve(1, 0.2)], (1, 4, 16))
-    assert values.tolist() == [0.5, 0.2]
-    assert variances.tolist() == [0.0, 0.0]
+@pytest.mark.parametrize(("trials", "values", "variances"), FINAL.values(), ids=FINAL)
+def test_a_trial_that_was_stopped_has_an_expected_final_value_with_a_variance(trials, values, variances):
+    found = final_values(trials, (1, 2, 3))
+    np.testing.assert_allclose(found[0], values)
+    if variances is not None:
+        np.testing.assert_allclose(found[1], variances)
     assert gain_of([], 1, 4) == (0.0, 0.0)
-
-
-def test_failed_trials_and_those_without_a_round_have_no_value() -> None:
-    values, variances = final_values([curve(0, 0.5, failure="diverged"), curve(1), curve(2, 0.1)], (1,))
-    assert np.isnan(values[:2]).all()
-    assert values[2] == 0.1
-    assert (variances == 0.0).all()
-
-
-def test_an_unknown_variance_is_taken_to_be_the_largest_known_one() -> None:
-    trials = [curve(0, 0.5, variance=0.02), curve(1, 0.4, variance=math.nan)]
-    assert final_values(trials, (1,))[1].tolist() == [0.02, 0.02]

@@ -3,11 +3,7 @@
 Clients whose replies are well-formed and false cannot decide the tuning, once there are guards.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,20 +13,19 @@ from flwr.clientapp import ClientApp
 from toy_federation import SPACE, fedavg, toy_app, toy_model, tune_flat
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated import TunedFederation
 from fbo_flower.federated.proposals import median_variance, sampling_variance
-from fbo_flower.federated.replies import Checked, Judge, check_replies
+from fbo_flower.federated.replies import Judge, check_replies
 from fbo_flower.federated.step import PATIENCE, TrialGrid, least_clients
 from fbo_flower.simulation.grids import FIRST_NODE, InProcessGrid, identify
 
 
-def reply(number: int, metrics: dict[str, Any]) -> tuple[Message, Message]:
+def reply(number, metrics):
     identify()
     message = Message(RecordDict({"config": ConfigRecord()}), FIRST_NODE + number, "evaluate")
     return message, Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
 
 
-def exchange(*changes: Callable[[RecordDict], Any], kind: str = "train") -> tuple[list[Message], list[Any]]:
+def exchange(*changes, kind="train"):
     """Return messages to two honest clients and one for each change of a reply, and the replies."""
     identify()
     sent, replies = [], []
@@ -44,24 +39,24 @@ def exchange(*changes: Callable[[RecordDict], Any], kind: str = "train") -> tupl
     return sent, replies
 
 
-def nothing(content: RecordDict) -> None:
+def nothing(content):
     """Change nothing."""
 
 
-def put(**records: Any) -> Callable[[RecordDict], Any]:
+def put(**records):
     return lambda content: content.update(records)
 
 
-def array(value: Any) -> Callable[[RecordDict], Any]:
+def array(value):
     return put(arrays=ArrayRecord({"w": value if isinstance(value, Array) else Array(np.array(value))}))
 
 
-def metrics(**numbers: Any) -> Callable[[RecordDict], Any]:
+def metrics(**numbers):
     named = {name.replace("_", "-"): value for name, value in numbers.items()}
     return put(metrics=MetricRecord(named))
 
 
-def used(checked: Checked) -> list[int]:
+def used(checked):
     return [reply.metadata.src_node_id - FIRST_NODE for reply in checked.used]
 
 
@@ -89,7 +84,7 @@ MALFORMED = [
 ]
 
 
-def test_malformed_replies_are_left_out_each_with_its_reason() -> None:
+def test_malformed_replies_are_left_out_each_with_its_reason():
     checked = check_replies(*exchange(*(change for change, _ in MALFORMED)), "num-examples")
     assert used(checked) == [0, 1]
     reasons = dict(reason.removeprefix("client ").split(": ", 1) for reason in checked.refused)
@@ -97,20 +92,20 @@ def test_malformed_replies_are_left_out_each_with_its_reason() -> None:
         assert re.search(words, reasons[str(node)]), (words, reasons[str(node)])
 
 
-def test_a_missing_reply_and_one_of_another_client_are_left_out() -> None:
+def test_a_missing_reply_and_one_of_another_client_are_left_out():
     sent, replies = exchange(nothing)
     assert len(check_replies(sent, [replies[0], None, replies[2]]).used) == 2
     assert len(check_replies(sent, [replies[0], replies[2], replies[1]]).used) == 1
 
 
-def test_narrower_floats_are_used_if_most_clients_send_them() -> None:
+def test_narrower_floats_are_used_if_most_clients_send_them():
     sent, replies = exchange(nothing)
     for reply in replies:
         array(np.ones(2, dtype=np.float32))(reply.content)
     assert len(check_replies(sent, replies).used) == 3
 
 
-def test_absurd_replies_cost_a_trial_of_the_tuner_nothing_else() -> None:
+def test_absurd_replies_cost_a_trial_of_the_tuner_nothing_else():
     tuned = tune_flat(
         lying(*ABSURD), fedavg, SPACE, rounds=2, num_trials=4, schedule="none",
         initial_arrays=toy_model(), number=4 + len(ABSURD),
@@ -122,7 +117,7 @@ def test_absurd_replies_cost_a_trial_of_the_tuner_nothing_else() -> None:
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_an_infinite_half_precision_reply_among_finite_ones_is_left_out() -> None:
+def test_an_infinite_half_precision_reply_among_finite_ones_is_left_out():
     sent, replies = exchange(nothing)
     for reply, value in zip(replies, (1.0, np.inf, 60_000.0), strict=True):
         array(np.full(2, value, dtype=np.float16))(reply.content)
@@ -131,20 +126,20 @@ def test_an_infinite_half_precision_reply_among_finite_ones_is_left_out() -> Non
     assert "finite" in checked.refused[0]
 
 
-def test_evaluations_need_no_arrays() -> None:
+def test_evaluations_need_no_arrays():
     sent, replies = exchange(lambda content: content.pop("arrays"), kind="evaluate")
     assert len(check_replies(sent, replies).used) == 3
 
 
-def test_a_strategy_that_waits_for_more_clients_than_its_share_is_named() -> None:
-    grid = TrialGrid(None, [1, 2])  # type: ignore[arg-type]  # it is not asked
+def test_a_strategy_that_waits_for_more_clients_than_its_share_is_named():
+    grid = TrialGrid(None, [1, 2])  # it is not asked
     for _ in range(PATIENCE):
         assert grid.get_node_ids() == [1, 2]
     with pytest.raises(ConfigError, match="2 clients of a trial's share"):
         grid.get_node_ids()
 
 
-def test_the_least_number_of_clients_is_read_through_wrappers() -> None:
+def test_the_least_number_of_clients_is_read_through_wrappers():
     class Inner:
         min_available_nodes = 7
 
@@ -159,14 +154,13 @@ def test_the_least_number_of_clients_is_read_through_wrappers() -> None:
 # guards
 
 LIAR = 2
-Attack = Any  # (kind of message, content) -> None, which changes the content of the liar's reply
 
 
-def lying_app(attack: Attack) -> ClientApp:
-    """Return the toy app, in which one client changes its replies before it sends them."""
+def lying_app(attack):
+    """Return the toy app, in which ``attack(kind of message, content)`` changes the replies of one client."""
     honest, app = toy_app(), ClientApp()
 
-    def answer(kind: str, message: Message, context: Any) -> Message:
+    def answer(kind, message, context):
         reply = honest(message, context)
         if int(context.node_config["partition-id"]) == LIAR:
             attack(kind, reply.content)
@@ -177,7 +171,7 @@ def lying_app(attack: Attack) -> ClientApp:
     return app
 
 
-def tune(attack: Attack, **guards: Any) -> TunedFederation:
+def tune(attack, **guards):
     """Tune a learning rate, whose best value is 1, by twelve random configurations."""
     return tune_flat(
         InProcessGrid(lying_app(attack), 5), fedavg, SPACE, rounds=2, num_trials=12, schedule="none",
@@ -185,19 +179,19 @@ def tune(attack: Attack, **guards: Any) -> TunedFederation:
     )  # fmt: skip
 
 
-def honestly(kind: str, content: Any) -> None:
+def honestly(kind, content):
     """Change nothing."""
 
 
 @pytest.fixture(scope="module")
-def plain() -> TunedFederation:
+def plain():
     return tune(honestly)
 
 
-def praise(value: float, rows: int = 10) -> Attack:
+def praise(value, rows=10):
     """Return an attack that praises models which have learnt little, or claims many rows."""
 
-    def attack(kind: str, content: Any) -> None:
+    def attack(kind, content):
         for name, record in list(content.metric_records.items()):
             changed = dict(record)
             if kind == "evaluate":
@@ -219,16 +213,14 @@ def praise(value: float, rows: int = 10) -> Attack:
     ],
     ids=["huge, bounds", "huge, median", "many rows", "both, median", "both, bounds"],
 )
-def test_a_liar_decides_without_guards_and_not_with_them(
-    attack: Attack, guards: dict[str, Any], plain: TunedFederation
-) -> None:
+def test_a_liar_decides_without_guards_and_not_with_them(attack, guards, plain):
     rate = plain.best_config["learning-rate"]
-    assert tune(attack).best_config["learning-rate"] < 0.5 < rate  # type: ignore[operator]
-    assert tune(attack, **guards).best_config["learning-rate"] > 0.8  # type: ignore[operator]
+    assert tune(attack).best_config["learning-rate"] < 0.5 < rate
+    assert tune(attack, **guards).best_config["learning-rate"] > 0.8
 
 
-def test_a_model_from_many_rows_is_weighted_as_one_from_few() -> None:
-    def attack(kind: str, content: Any) -> None:
+def test_a_model_from_many_rows_is_weighted_as_one_from_few():
+    def attack(kind, content):
         if kind == "train":
             content["arrays"] = ArrayRecord({"w": Array(np.full(3, -50.0))})
             content["metrics"] = MetricRecord({"num-examples": 10**11, "val-loss": 0.0})
@@ -238,20 +230,20 @@ def test_a_model_from_many_rows_is_weighted_as_one_from_few() -> None:
     assert abs(guarded.best_arrays["w"].numpy()[0] + 50.0 / 5) < 1.5  # a fifth of the weight
 
 
-def test_honest_clients_are_judged_as_before(plain: TunedFederation) -> None:
+def test_honest_clients_are_judged_as_before(plain):
     guarded = tune(honestly, bounds=(-10.0, 1.0), max_weight=3.0)
     assert guarded.curves == plain.curves
     assert guarded.best_config == plain.best_config
 
 
-def test_the_surrogate_is_not_blinded_by_a_false_value() -> None:
+def test_the_surrogate_is_not_blinded_by_a_false_value():
     """The variance of a median does not grow with the lie, so the trials stay worth something."""
     values, weights = np.array([0.5, 0.6, 0.55, 1e9]), np.ones(4)
     assert sampling_variance(values, weights, 100) > 1e15
     assert median_variance(values, weights, 0.575, 100) < 0.01
 
 
-def test_a_medians_variance_is_that_of_many_draws() -> None:
+def test_a_medians_variance_is_that_of_many_draws():
     rng = np.random.default_rng(0)
     draws = rng.standard_normal((4000, 25))
     medians = np.median(draws, axis=1)
@@ -261,7 +253,7 @@ def test_a_medians_variance_is_that_of_many_draws() -> None:
     assert np.isnan(median_variance(draws[0, :1], np.ones(1), 0.0, 25))
 
 
-def test_weights_are_lowered_to_a_multiple_of_the_lower_median() -> None:
+def test_weights_are_lowered_to_a_multiple_of_the_lower_median():
     replies = [reply(i, {"num-examples": n, "accuracy": 0.5})[1] for i, n in enumerate((10, 12, 10**11, 11))]
     lines = Judge(max_weight=3.0).lower_weights(replies, "num-examples")
     found = [answer.content["metrics"]["num-examples"] for answer in replies]
@@ -273,14 +265,14 @@ def test_weights_are_lowered_to_a_multiple_of_the_lower_median() -> None:
     assert [answer.content["metrics"]["num-examples"] for answer in pair] == [5, 5]
 
 
-def test_values_out_of_bounds_are_left_out_and_named() -> None:
+def test_values_out_of_bounds_are_left_out_and_named():
     pairs = [reply(i, {"num-examples": 1, "accuracy": a}) for i, a in enumerate((0.2, 1.0, 1e9, [0.5, 2.0]))]
     checked = check_replies([s for s, _ in pairs], [r for _, r in pairs], None, {"accuracy": (0.0, 1.0)})
     assert len(checked.used) == 2
     assert all("expected a value in [0, 1]" in reason for reason in checked.refused)
 
 
-def test_a_median_needs_the_clients_own_values() -> None:
+def test_a_median_needs_the_clients_own_values():
     with pytest.raises(ConfigError, match='by="mean"'):
         tune(honestly, by="median", metric="loss", evaluate_fn=lambda r, a: MetricRecord({"loss": 1.0}))
 
@@ -296,6 +288,6 @@ def test_a_median_needs_the_clients_own_values() -> None:
         ({"by": "mode"}, "by"),
     ],
 )
-def test_mistakes_are_named(guards: dict[str, Any], words: str) -> None:
+def test_mistakes_are_named(guards, words):
     with pytest.raises(ConfigError, match=words):
         tune(honestly, **guards)

@@ -4,13 +4,9 @@ In this process the death is an exception. A SIGKILL needs a fork of it, so that
 `make kill` kills at every write of the journal and of the checkpoints, and at every message.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +18,8 @@ from fbo_flower.federated import Population, TunedFederation
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 
 NUM_CLIENTS = 4
-Kill = tuple[str, int]  # "write", "committed" or "message", and the number of the one that is the last
-
-CASES: dict[str, dict[str, Any]] = {
+# a kill is "write", "committed" or "message", and the number of the one that is the last
+CASES = {
     "asha": {
         "build": fedadam, "eta": 2, "num_trials": 4, "num_initial": 2, "num_parallel": 2, "finalists": 2,
     },
@@ -35,15 +30,15 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def tune(directory: Path, case: str = "asha", seen: Any = None, **changes: Any) -> TunedFederation:
-    arguments: dict[str, Any] = {
+def tune(directory, case="asha", seen=None, **changes):
+    arguments = {
         "rounds": 4, "initial_arrays": toy_model(), "number": NUM_CLIENTS, "journals": directory,
         "resume": True, **CASES[case], **changes,
     }  # fmt: skip
     return tune_flat(InProcessGrid(toy_app(seen), NUM_CLIENTS), arguments.pop("build"), SPACE, **arguments)
 
 
-def outcome(result: TunedFederation) -> Any:
+def outcome(result):
     model = result.best_arrays["w"].numpy().tolist()
     return list(map(repr, result.trials)), list(map(repr, result.curves)), result.best_trial, model
 
@@ -53,13 +48,13 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_killed_at_a_write_again_and_again_a_run_comes_to_the_same_result(case: str, tmp_path: Path) -> None:
-    seen: list[Any] = []
+def test_killed_at_a_write_again_and_again_a_run_comes_to_the_same_result(case, tmp_path):
+    seen = []
     whole, num_trained = outcome(tune(tmp_path / "whole", case, seen)), len(seen)
     seen.clear()
-    left: dict[str, int] = {}  # writes of each kind until the death
+    left = {}  # writes of each kind until the death
 
-    def die(what: str, done: bool) -> None:
+    def die(what, done):
         left[what] -= not done
         if left[what] == 0 and done == committed:
             raise Killed
@@ -75,13 +70,13 @@ def test_killed_at_a_write_again_and_again_a_run_comes_to_the_same_result(case: 
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory):
     directory = tmp_path_factory.mktemp("finished")
     tune(directory, num_trials=3, budget=1000)
     return directory
 
 
-def test_a_finished_run_goes_on_with_a_larger_budget(tmp_path: Path) -> None:
+def test_a_finished_run_goes_on_with_a_larger_budget(tmp_path):
     first = tune(tmp_path, num_trials=3, finalists=0, budget=1000)
     more = tune(tmp_path, num_trials=6, finalists=0, budget=None)
     assert len(more.trials) == 6
@@ -101,14 +96,12 @@ def test_a_finished_run_goes_on_with_a_larger_budget(tmp_path: Path) -> None:
         ({"num_parallel": 1}, "num_parallel"),
     ],
 )
-def test_a_run_is_not_resumed_with_other_settings_or_smaller_limits(
-    changes: dict[str, Any], words: str, finished: Path
-) -> None:
+def test_a_run_is_not_resumed_with_other_settings_or_smaller_limits(changes, words, finished):
     with pytest.raises(JournalError, match=words):
         tune(finished, **{"num_trials": 3, "budget": 1000, **changes})
 
 
-def test_a_run_without_end_gets_no_end_and_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_run_without_end_gets_no_end_and_is_not_overwritten(tmp_path):
     result = tune(tmp_path)
     checkpoints = tmp_path / "federation.db.checkpoints"
     assert len(list(checkpoints.iterdir())) == len(result.trials), "only those that may be needed are kept"
@@ -122,14 +115,14 @@ def test_a_run_without_end_gets_no_end_and_is_not_overwritten(tmp_path: Path) ->
         tune(tmp_path, num_trials=6)
 
 
-def test_a_round_without_any_client_is_repeated_and_its_trial_goes_on(tmp_path: Path) -> None:
+def test_a_round_without_any_client_is_repeated_and_its_trial_goes_on(tmp_path):
     # every half-round of this grid is a "round": the first one is lost for all clients
     grid = InProcessGrid(toy_app(), 3, faults={i: Fault("silent", rounds=[0]) for i in range(3)})
-    arguments: dict[str, Any] = {"initial_arrays": toy_model(), "number": 3, "rounds": 2}
+    arguments = {"initial_arrays": toy_model(), "number": 3, "rounds": 2}
     answered = 0
 
     class Once(InProcessGrid):
-        def push_messages(self, messages: Any) -> list[str]:
+        def push_messages(self, messages):
             nonlocal answered
             answered += 1
             return grid.push_messages(messages) if answered == 1 else super().push_messages(messages)
@@ -148,37 +141,37 @@ def test_a_round_without_any_client_is_repeated_and_its_trial_goes_on(tmp_path: 
 class Lines:
     """A list of what clients have done, in a file, which outlives its process."""
 
-    def __init__(self, path: Path, kill: Kill | None) -> None:
+    def __init__(self, path, kill):
         self._path, self._kill = path, kill
 
-    def append(self, entry: tuple[int, str, dict[str, Any]]) -> None:
+    def append(self, entry):
         append_line(self._path, entry[1])
         if self._kill is not None and self._kill[0] == "message" and len(lines(self._path)) == self._kill[1]:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def append_line(path: Path, text: str) -> None:
+def append_line(path, text):
     with open(path, "a") as file:
         file.write(f"{text}\n")
 
 
-def lines(path: Path) -> list[str]:
+def lines(path):
     return path.read_text().split() if path.exists() else []
 
 
-def run(case: str, directory: Path, kill: Kill | None = None) -> bool:
+def run(case, directory, kill=None):
     """Do what is left of a run, until its end or until it is killed."""
     directory.mkdir(exist_ok=True)
 
     writes = directory / "writes"
 
-    def at(what: str, done: bool) -> None:
+    def at(what, done):
         if not done:
             append_line(writes, what)
         if kill == ("committed" if done else "write", len(lines(writes))):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def work() -> None:
+    def work():
         writes.unlink(missing_ok=True)
         seen = Lines(directory / f"seen-{len(list(directory.glob('seen-*')))}", kill)
         with watched_writes(at):
@@ -187,27 +180,27 @@ def run(case: str, directory: Path, kill: Kill | None = None) -> bool:
     return forked(work, directory)
 
 
-def saved(directory: Path) -> Any:
+def saved(directory):
     return outcome(TunedFederation.load(directory / "result"))
 
 
-def said(directory: Path) -> list[str]:
+def said(directory):
     """Return the kinds of the messages that the clients have had, over all processes."""
     return [kind for path in directory.glob("seen-*") for kind in lines(path)]
 
 
-def trained(directory: Path) -> int:
+def trained(directory):
     return said(directory).count("train")
 
 
 @pytest.mark.kill
 @pytest.mark.parametrize("case", CASES)
-def test_killed_at_every_write_and_message_a_run_comes_to_the_same_result(case: str, tmp_path: Path) -> None:
+def test_killed_at_every_write_and_message_a_run_comes_to_the_same_result(case, tmp_path):
     assert run(case, tmp_path / "whole")
     whole, once = saved(tmp_path / "whole"), trained(tmp_path / "whole")
     messages = len(said(tmp_path / "whole"))
     writes = range(1, len(lines(tmp_path / "whole" / "writes")) + 1)
-    places: list[Kill] = [(k, n) for n in writes for k in ("write", "committed")]
+    places = [(k, n) for n in writes for k in ("write", "committed")]
     places += [("message", n) for n in range(1, messages + 1)]
     for number, kill in enumerate(places):
         directory = tmp_path / f"killed-{number}"

@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 
@@ -11,15 +8,15 @@ from fbo_flower.federated.records import Trial, TrialRound
 from fbo_flower.federated.tuner import Shares, assignment
 
 
-def trials(*numbers: int) -> list[Trial]:
+def trials(*numbers):
     return [Trial(number, {}, np.zeros(1)) for number in numbers]
 
 
-def together(shares: dict[int, list[int]]) -> list[int]:
+def together(shares):
     return sorted(client for share in shares.values() for client in share)
 
 
-def round_of(shares: Shares, running: list[Trial], clients: Sequence[int]) -> dict[int, list[int]]:
+def round_of(shares, running, clients):
     """Do a round, in place, and return who had which clients."""
     found = shares.assign(running, clients)
     for place, trial in enumerate(running):
@@ -29,11 +26,9 @@ def round_of(shares: Shares, running: list[Trial], clients: Sequence[int]) -> di
 
 
 @pytest.mark.parametrize(("places", "clients"), [(1, 5), (2, 8), (3, 10), (4, 20)])
-def test_every_trial_sees_every_client_once_in_as_many_rounds_as_there_are_places(
-    places: int, clients: int
-) -> None:
+def test_every_trial_sees_every_client_once_in_as_many_rounds_as_there_are_places(places, clients):
     shares, running = Shares(places, 7), trials(*range(places))
-    seen: dict[int, list[int]] = {trial: [] for trial in range(places)}
+    seen = {trial: [] for trial in range(places)}
     for _ in range(places):
         found = round_of(shares, running, range(clients))
         assert together(found) == list(range(clients))
@@ -43,9 +38,9 @@ def test_every_trial_sees_every_client_once_in_as_many_rounds_as_there_are_place
     assert all(sorted(share) == list(range(clients)) for share in seen.values())
 
 
-def test_trials_that_come_and_go_still_see_all_clients_about_equally_often() -> None:
+def test_trials_that_come_and_go_still_see_all_clients_about_equally_often():
     shares, rng = Shares(4, 1), np.random.default_rng(0)
-    counts: dict[int, np.ndarray] = {}
+    counts = {}
     for generation in range(5):
         running = trials(*range(4 * generation, 4 * generation + 4))
         for _ in range(40):
@@ -58,13 +53,13 @@ def test_trials_that_come_and_go_still_see_all_clients_about_equally_often() -> 
     assert all(count.max() - count.min() <= 2 for count in counts.values())
 
 
-def test_competing_trials_are_judged_by_the_same_groups_of_clients() -> None:
+def test_competing_trials_are_judged_by_the_same_groups_of_clients():
     shares, running = Shares(2, 3), trials(0, 1)
     found = [round_of(shares, running, range(9)) for _ in range(6)]
     assert len({tuple(share) for shares in found for share in shares.values()}) == 2
 
 
-def test_a_client_that_leaves_is_left_out_and_one_that_comes_is_used() -> None:
+def test_a_client_that_leaves_is_left_out_and_one_that_comes_is_used():
     shares = Shares(2, 3)
     shares.assign(trials(0, 1), range(6))
     found = shares.assign(trials(0, 1), [0, 1, 2, 4, 5, 99])
@@ -72,7 +67,7 @@ def test_a_client_that_leaves_is_left_out_and_one_that_comes_is_used() -> None:
     assert {len(share) for share in found.values()} == {3}
 
 
-def test_the_assignment_is_the_best_of_all() -> None:
+def test_the_assignment_is_the_best_of_all():
     rng = np.random.default_rng(5)
     for _ in range(20):
         visits = rng.integers(0, 4, (3, 3))
@@ -80,7 +75,7 @@ def test_the_assignment_is_the_best_of_all() -> None:
         assert cost == min(sum(visits[t, p[t]] for t in range(3)) for p in permutations(range(3)))
 
 
-def test_counts_are_those_of_the_trials_so_they_survive_a_resume() -> None:
+def test_counts_are_those_of_the_trials_so_they_survive_a_resume():
     shares, running = Shares(3, 0), trials(0, 1, 2)
     first = round_of(shares, running, range(9))
     assert shares.assign(running, range(9)) != first

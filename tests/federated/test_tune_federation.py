@@ -1,10 +1,6 @@
 """`tune_federation` over an in-process grid, with an app whose training can be computed by hand."""
 
-from __future__ import annotations
-
 import logging
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,14 +13,14 @@ from fbo_flower.federated import LegacyClients, TunedFederation
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 
 
-def tune(grid: Any = None, build: Any = fedavg, **changes: Any) -> TunedFederation:
-    arguments: dict[str, Any] = {"rounds": 4, "num_trials": 6, "initial_arrays": toy_model(), "number": 4}
+def tune(grid=None, build=fedavg, **changes):
+    arguments = {"rounds": 4, "num_trials": 6, "initial_arrays": toy_model(), "number": 4}
     return tune_flat(
         toy_grid(4) if grid is None else grid, build, changes.pop("space", SPACE), **{**arguments, **changes}
     )
 
 
-def test_the_curve_of_a_trial_is_that_of_the_strategy_computed_by_hand() -> None:
+def test_the_curve_of_a_trial_is_that_of_the_strategy_computed_by_hand():
     result = tune(schedule="none", num_trials=2)
     centres = 1.0 + 0.1 * (np.arange(4) - 1.5)
     for trial in result.trials:
@@ -39,7 +35,7 @@ def test_the_curve_of_a_trial_is_that_of_the_strategy_computed_by_hand() -> None
 
 @pytest.mark.parametrize("build", BUILDERS.values(), ids=BUILDERS)
 @pytest.mark.parametrize("places", [1, 2])
-def test_a_trial_that_is_stopped_and_promoted_has_the_curve_of_a_whole_run(build: Any, places: int) -> None:
+def test_a_trial_that_is_stopped_and_promoted_has_the_curve_of_a_whole_run(build, places):
     """Promoted trials go on from their own checkpoint, with the strategy's state."""
     result = tune(build=build, rounds=9, eta=2, num_trials=8, num_parallel=places)
     finished = result.trials.where(state="finished")
@@ -52,14 +48,14 @@ def test_a_trial_that_is_stopped_and_promoted_has_the_curve_of_a_whole_run(build
             np.testing.assert_allclose(result.curve(trial["trial"]), alone.curve(0), rtol=1e-12)
 
 
-def fixed(rate: float) -> Any:
+def fixed(rate):
     from fbo_flower import Float, SearchSpace
 
     return SearchSpace({"learning-rate": Float(rate, np.nextafter(rate, 2.0))})
 
 
-def test_the_configuration_reaches_the_clients_and_nothing_else_changes() -> None:
-    seen: list[tuple[int, str, dict[str, Any]]] = []
+def test_the_configuration_reaches_the_clients_and_nothing_else_changes():
+    seen = []
     result = tune(
         InProcessGrid(toy_app(seen), 4),
         lambda config: FedProx(proximal_mu=config["learning-rate"], min_available_nodes=1),
@@ -79,7 +75,7 @@ def test_the_configuration_reaches_the_clients_and_nothing_else_changes() -> Non
     assert all(config["split"] == "test" and "learning-rate" not in config for config in evaluated)
 
 
-def test_expected_improvement_finds_what_random_search_does_not() -> None:
+def test_expected_improvement_finds_what_random_search_does_not():
     found = {
         kind: tune(num_trials=14, rounds=1, proposals=kind, seed=3).best_config["learning-rate"]
         for kind in ("ei", "random")
@@ -87,8 +83,8 @@ def test_expected_improvement_finds_what_random_search_does_not() -> None:
     assert found["ei"] > 0.999 > found["random"]
 
 
-def test_a_loss_is_minimised_and_shown_as_it_is() -> None:
-    def loss(server_round: int, arrays: Any) -> MetricRecord:
+def test_a_loss_is_minimised_and_shown_as_it_is():
+    def loss(server_round, arrays):
         return MetricRecord({"loss": float((arrays["w"].numpy()[0] - 1.0) ** 2)})
 
     result = tune(metric="loss", minimize=True, evaluate_fn=loss, num_trials=10, rounds=1)
@@ -96,9 +92,9 @@ def test_a_loss_is_minimised_and_shown_as_it_is() -> None:
     assert result.best_value == min(result.trials["value"])
 
 
-def test_side_by_side_every_client_trains_one_trial_per_round_and_meets_all() -> None:
+def test_side_by_side_every_client_trains_one_trial_per_round_and_meets_all():
     places = 4
-    seen: list[tuple[int, str, dict[str, Any]]] = []
+    seen = []
     result = tune(
         InProcessGrid(toy_app(seen), 8), number=8, num_parallel=places, schedule="none",
         rounds=4, num_trials=places,
@@ -113,7 +109,7 @@ def test_side_by_side_every_client_trains_one_trial_per_round_and_meets_all() ->
     assert (result.curves["stddev"] > 0).all()  # the clients' own spread
 
 
-def test_finalists_are_judged_by_all_clients() -> None:
+def test_finalists_are_judged_by_all_clients():
     result = tune(num_parallel=2, finalists=2, num_trials=4)
     judged = result.trials["on_all_clients"]
     assert np.isfinite(judged).sum() == 2
@@ -123,14 +119,14 @@ def test_finalists_are_judged_by_all_clients() -> None:
     assert result.best_value == np.nanmax(judged)
 
 
-def test_trials_may_be_judged_by_all_clients_in_every_round() -> None:
+def test_trials_may_be_judged_by_all_clients_in_every_round():
     result = tune(num_parallel=2, evaluate_on="all", num_trials=2, schedule="none")
     assert set(result.curves["evaluated"].tolist()) == {4}
     assert set(result.curves["asked"].tolist()) == {2}
     assert set(result.curves["stddev"].tolist()) == {0.0}
 
 
-def test_no_round_begins_after_the_budget() -> None:
+def test_no_round_begins_after_the_budget():
     result = tune(budget=50, num_trials=None)
     assert 50 <= result.client_rounds < 50 + 4
     assert result.client_rounds == sum(result.curves["asked"])
@@ -138,8 +134,8 @@ def test_no_round_begins_after_the_budget() -> None:
     assert len(without.trials) == 20
 
 
-def test_the_same_seed_gives_the_same_trials_and_the_strategys_own_sampling() -> None:
-    def build(config: Any) -> FedAvg:
+def test_the_same_seed_gives_the_same_trials_and_the_strategys_own_sampling():
+    def build(config):
         return FedAvg(fraction_train=0.5, fraction_evaluate=0.5, min_available_nodes=2)
 
     first, second, other = (tune(build=build, seed=seed) for seed in (1, 1, 2))
@@ -148,13 +144,13 @@ def test_the_same_seed_gives_the_same_trials_and_the_strategys_own_sampling() ->
 
 
 @pytest.mark.parametrize("schedule", ["asha", "halving", "hyperband", "none"])
-def test_every_schedule_comes_to_an_end_with_a_whole_run(schedule: str) -> None:
+def test_every_schedule_comes_to_an_end_with_a_whole_run(schedule):
     result = tune(schedule=schedule, num_trials=7, eta=2, num_parallel=2)
     assert "finished" in result.trials["state"].tolist()
     assert len(result.trials) == 7
 
 
-def test_the_result_is_saved_and_loaded(tmp_path: Path) -> None:
+def test_the_result_is_saved_and_loaded(tmp_path):
     result = tune(out=tmp_path)
     loaded = TunedFederation.load(tmp_path)
     assert (loaded.trials, loaded.curves, loaded.settings) == (result.trials, result.curves, result.settings)
@@ -166,13 +162,13 @@ def test_the_result_is_saved_and_loaded(tmp_path: Path) -> None:
         TunedFederation.load(tmp_path)
 
 
-def test_the_table_has_a_column_for_each_parameter() -> None:
+def test_the_table_has_a_column_for_each_parameter():
     frame = tune().to_dataframe()
     assert len(frame) == 6
     assert frame["config.learning-rate"].between(0.01, 1.0).all()
 
 
-def test_progress_is_logged_and_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_is_logged_and_told(caplog):
     told = []
     with caplog.at_level(logging.INFO, "flwr"):
         tune(num_trials=2, on_round=told.append)
@@ -183,8 +179,8 @@ def test_progress_is_logged_and_told(caplog: pytest.LogCaptureFixture) -> None:
 # failures
 
 
-def test_clients_that_fail_cost_their_updates_and_not_the_trial() -> None:
-    def poison(content: Any) -> Any:
+def test_clients_that_fail_cost_their_updates_and_not_the_trial():
+    def poison(content):
         if "arrays" in content:
             content["arrays"] = type(content["arrays"])([np.full(3, np.nan)])
         return content
@@ -201,12 +197,12 @@ def test_clients_that_fail_cost_their_updates_and_not_the_trial() -> None:
     assert np.isfinite(result.best_arrays["w"].numpy()).all()
 
 
-def test_a_trial_whose_strategy_raises_fails_alone() -> None:
-    def build(config: Any) -> FedAvg:
+def test_a_trial_whose_strategy_raises_fails_alone():
+    def build(config):
         strategy = fedavg(config)
         if config["learning-rate"] < 0.5:
-            strategy.aggregate_train = None  # type: ignore[method-assign,assignment]
-        return strategy  # type: ignore[return-value]
+            strategy.aggregate_train = None
+        return strategy
 
     result = tune(build=build, num_trials=8)
     states = dict(zip(result.trials["trial"].tolist(), result.trials["state"].tolist(), strict=True))
@@ -216,8 +212,8 @@ def test_a_trial_whose_strategy_raises_fails_alone() -> None:
     assert result.best_config["learning-rate"] >= 0.5
 
 
-def test_a_trial_whose_metric_is_not_finite_has_diverged_and_fails_alone() -> None:
-    def loss(server_round: int, arrays: Any) -> MetricRecord:
+def test_a_trial_whose_metric_is_not_finite_has_diverged_and_fails_alone():
+    def loss(server_round, arrays):
         value = float(arrays["w"].numpy()[0])
         return MetricRecord({"loss": value if value > 0.5 else float("nan")})
 
@@ -228,7 +224,7 @@ def test_a_trial_whose_metric_is_not_finite_has_diverged_and_fails_alone() -> No
     assert result.best_value > 0.5
 
 
-def test_if_every_trial_fails_the_error_says_why() -> None:
+def test_if_every_trial_fails_the_error_says_why():
     with pytest.raises(ObjectiveError, match="planted fault"):
         tune(toy_grid(4, {i: Fault("raising") for i in range(4)}))
 
@@ -255,7 +251,7 @@ def test_if_every_trial_fails_the_error_says_why() -> None:
         ({"train_config": {"x": object()}}, "config"),
     ],
 )
-def test_mistakes_are_named(changes: dict[str, Any], words: str) -> None:
+def test_mistakes_are_named(changes, words):
     with pytest.raises(ConfigError, match=words):
         tune(**changes)
 
@@ -264,7 +260,7 @@ class InMemoryGrid(InProcessGrid):
     """Named as the grid of Flower's simulation is."""
 
 
-def test_a_simulation_with_too_few_nodes_says_so_at_once() -> None:
+def test_a_simulation_with_too_few_nodes_says_so_at_once():
     for grid in (InMemoryGrid(toy_app(), 2), LegacyClients(InMemoryGrid(toy_app(), 2))):
         with pytest.raises(ConfigError, match="expected 10, the simulation has 2 nodes; add"):
             tune_flat(grid, fedavg, SPACE, rounds=2, initial_arrays=toy_model(), number=10)

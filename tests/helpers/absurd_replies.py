@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, MetricRecord
 from toy_federation import toy_grid
 
 from fbo_flower.simulation.grids import Fault
 
 
-def changed(**metrics: Any) -> Callable[[RecordDict], Any]:
-    def change(content: RecordDict) -> None:
+def changed(**metrics):
+    def change(content):
         for name, record in list(content.metric_records.items()):
             known = {key: value for key, value in metrics.items() if key in record or key == "extra"}
             content[name] = MetricRecord({**record, **known})
@@ -21,8 +18,8 @@ def changed(**metrics: Any) -> Callable[[RecordDict], Any]:
     return change
 
 
-def with_array(value: Any) -> Callable[[RecordDict], Any]:
-    def change(content: RecordDict) -> None:
+def with_array(value):
+    def change(content):
         if "arrays" in content:
             content["arrays"] = ArrayRecord({"w": Array(value)})
 
@@ -39,10 +36,10 @@ ABSURD = {
 }
 
 
-def lying(*lies: str) -> Any:
+def lying(*lies):
     """Return a grid of four honest clients, and one for each lie."""
 
-    def fault(lie: str) -> Fault:
+    def fault(lie):
         return Fault("malformed", change=lambda content: ABSURD[lie](content) or content)
 
     return toy_grid(4 + len(lies), dict(enumerate(map(fault, lies), start=4)))

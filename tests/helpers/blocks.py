@@ -15,7 +15,7 @@ class Block:
     text: str
 
 
-def blocks(page: str) -> list[Block]:
+def blocks(page):
     """Return the blocks of a page, by its path in the repository, in order."""
     text = (ROOT / page).read_text(encoding="utf-8")
     found = re.findall(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)

@@ -17,15 +17,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 BASE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # of the base image
 
 
-def instructions(dockerfile: Path) -> Iterator[tuple[str, str]]:
+def instructions(dockerfile):
     """Yield the instructions of a Dockerfile with their arguments, continued lines joined."""
     lines = [line for line in dockerfile.read_text().splitlines() if not line.lstrip().startswith("#")]
     for line in "\n".join(lines).replace("\\\n", " ").splitlines():
@@ -34,9 +32,9 @@ def instructions(dockerfile: Path) -> Iterator[tuple[str, str]]:
             yield word.upper(), rest.strip()
 
 
-def words_of(argument: str) -> list[str]:
+def words_of(argument):
     """Return the command of an instruction in its exec form or in its shell form."""
-    found: list[str] = json.loads(argument) if argument.startswith("[") else ["/bin/sh", "-c", argument]
+    found = json.loads(argument) if argument.startswith("[") else ["/bin/sh", "-c", argument]
     return found
 
 
@@ -65,17 +63,17 @@ class Machine:
     holder: subprocess.Popen[bytes]
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def inside(self, script: str, *, network: bool = False) -> list[str]:
+    def inside(self, script, *, network=False):
         """Return a command that runs lines of the shell with the machine's mounts."""
         spaces = f"/proc/{self.holder.pid}/ns"
         entered = [f"--mount={spaces}/mnt", *([f"--net={spaces}/net"] if network else [])]
         return ["nsenter", *entered, "sh", "-euc", script]
 
-    def do(self, *lines: str, text: str = "") -> None:
+    def do(self, *lines, text=""):
         """Run lines of the shell; `text` is their input."""
         subprocess.run(self.inside("\n".join(lines)), input=text.encode(), check=True)
 
-    def mounted(self, name: str, layers: Sequence[Path], volumes: Mapping[Path, str]) -> Path:
+    def mounted(self, name, layers, volumes):
         """Mount a root directory over read-only layers, the uppermost first; return where it is."""
         home, below = self.home / name, ":".join([*map(str, layers), "/"])
         over = f"lowerdir={below},upperdir={home}/layer,workdir={home}/work"
@@ -90,7 +88,7 @@ class Machine:
         )
         return root
 
-    def command(self, image: Image, root: Path, words: Sequence[str], *, network: bool = False) -> list[str]:
+    def command(self, image, root, words, *, network=False):
         """Return the command of a process in a root directory, with an image's user and environment only."""
         environment = [f"{name}={value}" for name, value in image.environment.items()]
         there = f"cd {shlex.quote(image.directory)} && exec {shlex.join(words)}"
@@ -98,7 +96,7 @@ class Machine:
         clean = ["/usr/bin/env", "-i", *environment, "/bin/sh", "-c", there]
         return self.inside(f"exec {shlex.join([*chroot, *clean])}", network=network)
 
-    def build(self, dockerfile: Path, context: Path) -> Image:
+    def build(self, dockerfile, context):
         """Follow a Dockerfile; every RUN line is executed as its user."""
         name = dockerfile.name.replace(".", "-")
         root = self.mounted(name, [], {})
@@ -132,11 +130,9 @@ class Machine:
         self.do(f"umount --recursive {root}")
         return image
 
-    def start(
-        self, image: Image, name: str, service: Mapping[str, Any], volumes: Mapping[str, Path], log: Path
-    ) -> subprocess.Popen[bytes]:
+    def start(self, image, name, service, volumes, log):
         """Start a service's process in a new container; its output goes into a file."""
-        found: dict[Path, str] = {}
+        found = {}
         for entry in service.get("volumes", ()):
             source, target = entry.split(":")[:2]
             path = volumes[source]
@@ -149,7 +145,7 @@ class Machine:
         words = [*service.get("entrypoint", image.entrypoint), *service.get("command", image.command)]
         return self.execute(image, root, words, log)
 
-    def execute(self, image: Image, root: Path, words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    def execute(self, image, root, words, log):
         """Start a further process in a container."""
         command = self.command(image, root, words, network=True)
         with log.open("wb") as output:
@@ -159,7 +155,7 @@ class Machine:
         self.started.append(process)
         return process
 
-    def _pretend_base(self, root: Path) -> None:
+    def _pretend_base(self, root):
         """Make what the image of Python has: `python` in /usr/local/bin, readable by every user."""
         interpreter = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
         script = f'#!/bin/sh\nexec {interpreter} "$@"\n'  # a link would hide where its library is
@@ -169,7 +165,7 @@ class Machine:
 
 
 @contextlib.contextmanager
-def machine() -> Iterator[Machine]:
+def machine():
     """Yield a machine; its processes end and its files are deleted with it."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="containers-") as home:
         hold = "ip link set lo up && echo ready && exec sleep 3600"
@@ -188,7 +184,7 @@ def machine() -> Iterator[Machine]:
             holder.wait()
 
 
-def can_run() -> str:
+def can_run():
     """Return why containers cannot run here; "" if they can."""
     if sys.platform != "linux" or os.geteuid():
         return "needs root on Linux"

@@ -10,16 +10,16 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 _TOLERANCE = 1.0  # pixels
 
 
-def texts(figure: Figure) -> list[Text]:
+def texts(figure):
     """Return the texts that are drawn: no empty ones, and no labels of ticks beyond an axis's limits."""
     FigureCanvasAgg(figure).draw()  # lays the figure out
     shown = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
-    hidden: set[int] = set()
+    hidden = set()
     for ax in figure.axes:
         for axis, (low, high) in ((ax.xaxis, sorted(ax.get_xlim())), (ax.yaxis, sorted(ax.get_ylim()))):
             drawn = ax.get_visible() and ax.axison and axis.get_visible()
@@ -32,7 +32,7 @@ def texts(figure: Figure) -> list[Text]:
     return [text for text in shown if id(text) not in hidden]
 
 
-def unreadable(figure: Figure, *, covered: bool = True) -> list[tuple[str, ...]]:
+def unreadable(figure, *, covered=True):
     """Return the texts that leave the figure's bounds, and the pairs of texts that cover each other.
 
     Parameters

@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class FlowerRun:
 FlwrRun = Callable[[Path, int, str], FlowerRun]
 
 
-def free_ports(number: int) -> list[int]:
+def free_ports(number):
     """Return ports on which nobody listens now."""
     with contextlib.ExitStack() as stack:
         listeners = [stack.enter_context(socket.socket()) for _ in range(number)]
@@ -47,13 +47,13 @@ def free_ports(number: int) -> list[int]:
         return [listener.getsockname()[1] for listener in listeners]
 
 
-def _die_with_parent() -> None:
+def _die_with_parent():
     """Let Linux kill this process when the tests are killed themselves."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def make_certificates(directory: Path) -> None:
+def make_certificates(directory):
     """Write ca.crt, server.crt and server.key for 127.0.0.1, as `docs/deploy.md` does."""
     for arguments in (
         "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=tests -keyout ca.key -out ca.crt",
@@ -79,7 +79,7 @@ class Deployment:
     secure: bool = False
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.port, *self.node_ports = free_ports(9)
         self.home.mkdir(parents=True, exist_ok=True)
         connection = f'address = "127.0.0.1:{self.port}"\n'
@@ -105,16 +105,16 @@ class Deployment:
             "COLUMNS": "200",
         }
 
-    def __enter__(self) -> Deployment:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception):
         for name in list(self.processes):
             self.kill(name)
 
     # -- processes -----------------------------------------------------------------------------
 
-    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+    def start(self, name, *command):
         """Start a program that keeps running; its output goes to `NAME.log`."""
         process = subprocess.Popen(
             [str(SCRIPTS / command[0]), *command[1:]],
@@ -129,7 +129,7 @@ class Deployment:
         self.processes[name] = process
         return process
 
-    def start_superlink(self, *extra: str) -> None:
+    def start_superlink(self, *extra):
         """Start the SuperLink and wait until it listens."""
         security = ["--insecure"]
         if self.secure:
@@ -142,9 +142,7 @@ class Deployment:
         )  # fmt: skip
         self.wait_for_port(self.port, process)
 
-    def start_supernode(
-        self, number: int, node_config: Mapping[str, object], key: str | None = None, name: str | None = None
-    ) -> subprocess.Popen[bytes]:
+    def start_supernode(self, number, node_config, key=None, name=None):
         """Start SuperNode `number`; with a key of its own where nodes are authenticated."""
         security = ["--insecure"]
         if self.secure:
@@ -156,27 +154,27 @@ class Deployment:
             "--port", str(self.node_ports[number]), "--node-config", text, "--max-retries", "200",
         )  # fmt: skip
 
-    def kill(self, name: str) -> None:
+    def kill(self, name):
         """Kill a process and its children, as a power cut would."""
         process = self.processes.pop(name)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(LIMIT)
 
-    def make_key(self, name: str) -> Path:
+    def make_key(self, name):
         """Make a key pair for a SuperNode and return its public half."""
         command = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", name, "-C", ""]
         subprocess.run(command, cwd=self.home, check=True, capture_output=True)
         return self.home / f"{name}.pub"
 
-    def log(self, name: str) -> str:
+    def log(self, name):
         """Return what a process has written."""
         return (self.home / f"{name}.log").read_text(errors="replace")
 
-    def wait_for_port(self, port: int, process: subprocess.Popen[bytes]) -> None:
+    def wait_for_port(self, port, process):
         """Wait until somebody listens."""
 
-        def listens() -> bool:
+        def listens():
             if process.poll() is not None:
                 raise RuntimeError(f"nobody listens on port {port}; exit status {process.returncode}")
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=LIMIT):
@@ -187,7 +185,7 @@ class Deployment:
 
     # -- Flower's command line -----------------------------------------------------------------
 
-    def command(self, *words: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    def command(self, *words, **extra):
         """Run a program beside this Python, with more in its environment; return what it did."""
         return subprocess.run(
             [str(SCRIPTS / words[0]), *words[1:]],
@@ -195,43 +193,43 @@ class Deployment:
             capture_output=True, text=True, timeout=2 * LIMIT, check=False,
         )  # fmt: skip
 
-    def flwr(self, *words: str) -> str:
+    def flwr(self, *words):
         """Run `flwr` and return its output; it has to succeed."""
         done = self.command("flwr", *words)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def register(self, number: int) -> None:
+    def register(self, number):
         """Make a key for a node and register it."""
         self.flwr("supernode", "register", str(self.make_key(f"node-{number}")), "tests")
 
-    def run(self, directory: Path, run_config: str, federation: str = "") -> FlowerRun:
+    def run(self, directory, run_config, federation=""):
         """Run an app to its end."""
         words = ["--federation-config", federation] if federation else []
         output = self.flwr("run", str(directory), "tests", "--stream", "-c", run_config, *words)
         newest = json.loads(self.flwr("list", "tests", "--format", "json"))["runs"][0]
         return FlowerRun(output, newest["status"], newest["status-details"])
 
-    def wait_until(self, condition: Callable[[], object], what: str, seconds: float = LIMIT) -> None:
+    def wait_until(self, condition, what, seconds=LIMIT):
         """Wait for something to become true."""
         wait_until(condition, f"{what} (logs in {self.home})", seconds)
 
 
-def nodes(number: int, extra: Sequence[Mapping[str, object]] = ()) -> list[dict[str, object]]:
+def nodes(number, extra=()):
     """Return the `node_config` of each of `number` nodes."""
     own = list(extra) or [{}] * number
     return [{"partition-id": i, "num-partitions": number, **own[i]} for i in range(number)]
 
 
 @pytest.fixture(scope="session")
-def flwr_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlwrRun]:
+def flwr_run(tmp_path_factory):
     """Run an app on a SuperLink that simulates its nodes: `flwr_run(directory, num_nodes, run_config)`."""
     if not (SCRIPTS / "flwr").exists():
         pytest.skip("flwr's command line is not beside this Python")
     with Deployment(tmp_path_factory.mktemp("flower")) as deployment:
         deployment.start_superlink("--simulation")
 
-        def run(directory: Path, num_nodes: int, run_config: str) -> FlowerRun:
+        def run(directory, num_nodes, run_config):
             nodes = f"num-supernodes={num_nodes} client-resources-num-cpus=1"
             return deployment.run(directory, run_config, nodes)
 
@@ -239,13 +237,13 @@ def flwr_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlwrRun]:
 
 
 @pytest.fixture(scope="session")
-def _ray_stack() -> Iterator[contextlib.ExitStack]:
+def _ray_stack():
     with contextlib.ExitStack() as stack:
         yield stack
 
 
 @pytest.fixture(scope="module")
-def ray_cluster(_ray_stack: contextlib.ExitStack) -> None:
+def ray_cluster(_ray_stack):
     """Keep Ray up for all tests of this process; some, of Flower's own engine, end it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("OPENBLAS_NUM_THREADS", raising=False)  # workers get their limit from the engine

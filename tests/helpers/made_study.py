@@ -18,7 +18,7 @@ COLUMNS = {
     "trials": TRIALS, "rounds": ROUNDS, "regret": REGRET, "times": TIMES, "models": MODELS,
     "judgements": JUDGEMENTS, "recommendations": RECOMMENDATIONS,
 }  # fmt: skip
-USUAL: dict[str, dict[str, Any]] = {
+USUAL = {
     "trials": {"round": 1, "trial": 0, "pulls": 1, "config": {}, "failure": "", "regret": math.nan},
     "rounds": {**dict.fromkeys(ROUNDS, 0), "seconds": 1.0, "mean_incumbent": 0.5, "best": 0.9, "reasons": ""},
     "models": dict.fromkeys(MODELS, math.nan)
@@ -30,29 +30,22 @@ PAGE_SPACE = SearchSpace(
 )
 
 
-def made_study(runs: Iterable[Mapping[str, Any]], **tables: Rows) -> Study:
+def made_study(runs, **tables):
     """Return a study of these runs; `tables` are rows by the name of their table."""
     settings = {"schema": 2, "name": "s", "created": "2026-01-01T00:00:00+00:00", "versions": {"numpy": "2"}}
     made = {name: _table(name, tables.get(name, ())) for name in {"trials": 0, "rounds": 0} | tables}
     return Study({**settings, "runs": list(runs)}, **made)
 
 
-def changed(study: Study, **tables: Rows) -> Study:
+def changed(study, **tables):
     """Return a study with other rows in these tables; recommendations are made anew from the trials."""
     kept = {name: getattr(study, name) for name in COLUMNS if name != "recommendations"}
     return Study(study.settings, **kept | {name: _table(name, rows) for name, rows in tables.items()})
 
 
 def a_page_study(
-    num_agents: int,
-    num_trials: int,
-    space: SearchSpace = PAGE_SPACE,
-    *,
-    algorithms: tuple[str, ...] = ("fts",),
-    name: str = "{}",
-    failure: str = "",
-    minimize: bool = False,
-) -> Study:
+    num_agents, num_trials, space=PAGE_SPACE, *, algorithms=("fts",), name="{}", failure="", minimize=False
+):
     """Return a study whose values depend on its first parameter; `failure` is why second trials failed."""
     rng = np.random.default_rng(0)
     trials, rounds = [], []
@@ -77,5 +70,5 @@ def a_page_study(
     return made_study(runs, trials=trials, rounds=rounds)
 
 
-def _table(name: str, rows: Rows) -> Table:
+def _table(name, rows):
     return Table.from_rows([{**USUAL.get(name, {}), **row} for row in rows], COLUMNS[name])

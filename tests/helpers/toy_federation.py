@@ -7,55 +7,52 @@ the points, and a learning rate of 1 is the best.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAdam, FedAvg, Strategy
+from flwr.serverapp.strategy import FedAdam, FedAvg
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.federated import Clients, Judge, Keep, Run, Search, TunedFederation, tune_federation
+from fbo_flower.federated import Clients, Judge, Keep, Run, Search, tune_federation
 from fbo_flower.federated.state import Checkpoints
-from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.storage.store import Store
 
 SPACE = SearchSpace({"learning-rate": Float(0.01, 1.0)})
 
 
-def toy_app(seen: list[tuple[int, str, dict[str, Any]]] | None = None, spread: float = 0.1) -> ClientApp:
+def toy_app(seen=None, spread=0.1):
     """Return the app; `seen` gets (partition, kind, config) of every message."""
     app = ClientApp()
 
-    def centre(context: Context) -> float:
+    def centre(context):
         node, number = context.node_config["partition-id"], context.node_config["num-partitions"]
         return 1.0 + spread * (int(node) - (int(number) - 1) / 2)
 
-    def note(kind: str, message: Message, context: Context) -> None:
+    def note(kind, message, context):
         if seen is not None:
-            config = dict(message.content["config"])  # type: ignore[arg-type]
+            config = dict(message.content["config"])
             seen.append((int(context.node_config["partition-id"]), kind, config))
 
     @app.train()
-    def train(message: Message, context: Context) -> Message:
+    def train(message, context):
         note("train", message, context)
-        model = message.content["arrays"].to_numpy_ndarrays()[0]  # type: ignore[union-attr]
-        rate = message.content["config"]["learning-rate"]  # type: ignore[index]
-        moved = model + rate * (centre(context) - model)  # type: ignore[operator]
+        model = message.content["arrays"].to_numpy_ndarrays()[0]
+        rate = message.content["config"]["learning-rate"]
+        moved = model + rate * (centre(context) - model)
         loss = float((moved[0] - centre(context)) ** 2)
         metrics = MetricRecord({"num-examples": 10, "val-loss": loss})
         content = RecordDict({"arrays": ArrayRecord({"w": Array(moved)}), "metrics": metrics})
         return Message(content, reply_to=message)
 
     @app.evaluate()
-    def evaluate(message: Message, context: Context) -> Message:
+    def evaluate(message, context):
         note("evaluate", message, context)
-        model = message.content["arrays"].to_numpy_ndarrays()[0]  # type: ignore[union-attr]
+        model = message.content["arrays"].to_numpy_ndarrays()[0]
         score = 1.0 - float((model[0] - centre(context)) ** 2)
         content = RecordDict({"metrics": MetricRecord({"num-examples": 10, "accuracy": score})})
         return Message(content, reply_to=message)
@@ -63,26 +60,26 @@ def toy_app(seen: list[tuple[int, str, dict[str, Any]]] | None = None, spread: f
     return app
 
 
-def toy_grid(num_clients: int = 4, faults: Mapping[int, Fault] | None = None, **kwargs: Any) -> InProcessGrid:
+def toy_grid(num_clients=4, faults=None, **kwargs):
     return InProcessGrid(toy_app(**kwargs), num_clients, faults=faults)
 
 
-def toy_model() -> ArrayRecord:
+def toy_model():
     return ArrayRecord({"w": Array(np.zeros(3))})
 
 
-def fedavg(config: Mapping[str, Any]) -> Strategy:
+def fedavg(config):
     return FedAvg(min_available_nodes=1, min_train_nodes=1, min_evaluate_nodes=1)
 
 
-def fedadam(config: Mapping[str, Any]) -> Strategy:
+def fedadam(config):
     return FedAdam(min_available_nodes=1, min_train_nodes=1, min_evaluate_nodes=1, eta=0.2)
 
 
-BUILDERS: dict[str, Callable[[Mapping[str, Any]], Strategy]] = {"fedavg": fedavg, "fedadam": fedadam}
+BUILDERS = {"fedavg": fedavg, "fedadam": fedadam}
 
 
-def tune_flat(grid: Any, build: Any, space: Any, metric: str = "accuracy", **flat: Any) -> TunedFederation:
+def tune_flat(grid, build, space, metric="accuracy", **flat):
     """Call `tune_federation` with the fields of its groups given flat.
 
     `build` returns a strategy; the other fields of a `Run` are given here, and may be functions of the
@@ -90,7 +87,7 @@ def tune_flat(grid: Any, build: Any, space: Any, metric: str = "accuracy", **fla
     """
     given = {name: flat.pop(name) for name in RUN & flat.keys()}
 
-    def built(config: Any) -> Run:
+    def built(config):
         initial = given["initial_arrays"]
         more = {**given, "initial_arrays": initial(config) if callable(initial) else initial}
         return Run(build(config), **more)
@@ -105,18 +102,18 @@ def tune_flat(grid: Any, build: Any, space: Any, metric: str = "accuracy", **fla
 
 
 @contextmanager
-def watched_writes(at: Callable[[str, bool], None]) -> Iterator[None]:
+def watched_writes(at):
     """Call `at(what, done)` before and after every write of a "journal" or a "checkpoint"."""
     transaction, write = Store.transaction, Checkpoints._write
 
     @contextmanager
-    def watched_transaction(self: Store) -> Iterator[None]:
+    def watched_transaction(self):
         with transaction(self):
             yield
             at("journal", False)
         at("journal", True)
 
-    def watched_write(self: Checkpoints, path: Path, *content: Any) -> None:
+    def watched_write(self, path, *content):
         at("checkpoint", False)
         write(self, path, *content)
         at("checkpoint", True)

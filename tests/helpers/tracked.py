@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
-from flwr.serverapp import Grid
-
 from fbo_flower import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.clients import client_app
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.strategies import STRATEGIES
-from fbo_flower.study import Study
-from fbo_flower.trackers import Callback
 
 SPACE = SearchSpace(
     {
@@ -26,22 +18,13 @@ SPACE = SearchSpace(
 )
 
 
-def score(config: dict[str, Any], context: Any) -> float:
+def score(config, context):
     if config["n"] == 3:
         raise ValueError("n is three")
     return 0.8642 + config["n"] * config.get("gamma", 0.1)
 
 
-def tune(
-    callbacks: Sequence[Callback],
-    *,
-    disclose: str | None = "trials",
-    num_rounds: int = 3,
-    journal: Path | None = None,
-    resume: bool = False,
-    grid: Grid | None = None,
-    **settings: Any,
-) -> Study:
+def tune(callbacks, *, disclose="trials", num_rounds=3, journal=None, resume=False, grid=None, **settings):
     """Run random search with three agents and two trials in a round."""
     grid = grid or InProcessGrid(client_app(score, SPACE, seed=1, disclose=disclose), 3)
     strategy = STRATEGIES["random"](

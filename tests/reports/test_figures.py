@@ -1,12 +1,8 @@
 """Figures: what is drawn, not how it looks."""
 
-from __future__ import annotations
-
 import math
 import struct
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,27 +25,27 @@ NAN = math.nan
 
 
 @pytest.fixture(autouse=True)
-def _few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+def _few_trees(monkeypatch):
     monkeypatch.setattr("fbo_flower.reports.importance._NUM_TREES", 8)  # test_importance has them all
 
 
 def a_study(
-    algorithms: tuple[str, ...] = ("ts", "fts", "rgpe"),
+    algorithms=("ts", "fts", "rgpe"),
     *,
-    num_agents: int = 4,
-    num_evaluations: int = 12,
-    with_regret: bool = False,
-    num_bytes: int = 1000,
-    floats: float = 40.0,
-    **run: Any,
-) -> Study:
+    num_agents=4,
+    num_evaluations=12,
+    with_regret=False,
+    num_bytes=1000,
+    floats=40.0,
+    **run,
+):
     rng = np.random.default_rng(0)
     trials, regret = [], []
     for algorithm in algorithms:
         for agent in map(str, range(num_agents)):
             values = rng.random(num_evaluations)
             for k, value in enumerate(values.tolist()):
-                row: dict[str, Any] = {"algorithm": algorithm, "agent": agent}
+                row = {"algorithm": algorithm, "agent": agent}
                 trials.append(row | {"round": k, "trial": k, "value": value})
                 known = {"cumulative": (1 - values[: k + 1]).sum(), "simple": (1 - values[: k + 1]).min()}
                 regret.append(row | {"evaluations": k + 1} | known)
@@ -60,7 +56,7 @@ def a_study(
     return made_study(runs, trials=trials, rounds=rounds, regret=regret if with_regret else [])
 
 
-def test_there_is_one_line_per_algorithm_with_its_own_style_and_it_is_the_mean_of_the_incumbents() -> None:
+def test_there_is_one_line_per_algorithm_with_its_own_style_and_it_is_the_mean_of_the_incumbents():
     study = a_study()
     ax = figure(study).axes[0]
     names = ["ts", "fts", "rgpe"]
@@ -76,7 +72,7 @@ def test_there_is_one_line_per_algorithm_with_its_own_style_and_it_is_the_mean_o
     np.testing.assert_array_equal(ax.lines[1].get_xdata(), np.arange(1, 13))
 
 
-def test_styles_differ_also_of_an_algorithm_without_one_and_of_labels_of_one_algorithm() -> None:
+def test_styles_differ_also_of_an_algorithm_without_one_and_of_labels_of_one_algorithm():
     assert len({record.style for record in BUILT_IN.values()} - {None}) == len(BUILT_IN)
     alone = figure(a_study(("new",), num_agents=9)).axes[0].lines[0]
     again = a_study(("fts",)).relabel("fts", "fts, again")
@@ -86,7 +82,7 @@ def test_styles_differ_also_of_an_algorithm_without_one_and_of_labels_of_one_alg
     assert (lines[2].get_color(), lines[2].get_linestyle()) == (alone.get_color(), alone.get_linestyle())
 
 
-def test_awful_first_evaluations_do_not_flatten_the_curves() -> None:
+def test_awful_first_evaluations_do_not_flatten_the_curves():
     study = a_study(("fts",), num_evaluations=20)
     values = np.tile(np.r_[-1e6, -1e6, -50.0, np.linspace(0.8, 0.9, 17)], 4)
     rows = [{**row, "value": value} for row, value in zip(study.trials, values.tolist(), strict=True)]
@@ -97,7 +93,7 @@ def test_awful_first_evaluations_do_not_flatten_the_curves() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_known_regret_is_shown_on_a_logarithmic_axis_which_zero_does_not_break(tmp_path: Path) -> None:
+def test_known_regret_is_shown_on_a_logarithmic_axis_which_zero_does_not_break(tmp_path):
     simple, cumulative, *_ = figure(a_study(with_regret=True)).axes
     assert (simple.get_yscale(), cumulative.get_yscale()) == ("log", "linear")
     assert (len(simple.lines), len(cumulative.lines)) == (3, 3)
@@ -110,14 +106,14 @@ def test_known_regret_is_shown_on_a_logarithmic_axis_which_zero_does_not_break(t
     assert np.asarray(ax.lines[0].get_ydata()).min() == ax.get_ylim()[0] > 0
 
 
-def with_floats(study: Study, **floats: list[float]) -> Study:
+def with_floats(study, **floats):
     """Return the study with other floats in the rounds of each algorithm, half of them each way."""
     halves = [floats[row["algorithm"]][row["round"] - 1] / 2 for row in study.rounds]
     rows = zip(study.rounds, halves, strict=True)
     return changed(study, rounds=[{**row, "floats_down": half, "floats_up": half} for row, half in rows])
 
 
-def test_traffic_is_a_picture_of_its_own_if_there_is_any() -> None:
+def test_traffic_is_a_picture_of_its_own_if_there_is_any():
     floats, sizes, table = traffic_figure(a_study()).axes
     assert [ax.get_ylabel().split()[0] for ax in (floats, sizes)] == ["Numbers", "Bytes"]
     assert [np.asarray(line.get_ydata()).tolist() for line in sizes.lines] == [[2000.0, 4000.0]] * 3
@@ -130,7 +126,7 @@ def test_traffic_is_a_picture_of_its_own_if_there_is_any() -> None:
         traffic_figure(a_study(num_bytes=0, floats=0.0))
 
 
-def test_floats_are_added_up_by_round_over_all_agents_and_both_ways() -> None:
+def test_floats_are_added_up_by_round_over_all_agents_and_both_ways():
     study = with_floats(a_study(), ts=[0.0, 0.0], fts=[20.0, 30.0], rgpe=[6.0, 0.0])
     ax = traffic_figure(study).axes[0]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("Round", "Numbers exchanged, all agents")
@@ -150,11 +146,11 @@ def test_floats_are_added_up_by_round_over_all_agents_and_both_ways() -> None:
     assert "not counted" in {text.get_text() for text in unknown[1].texts}
 
 
-def said(study: Study) -> str:
+def said(study):
     return "\n".join(text.get_text() for text in texts(figure(study)))
 
 
-def test_a_study_without_values_says_how_to_disclose_them_or_why_all_failed() -> None:
+def test_a_study_without_values_says_how_to_disclose_them_or_why_all_failed():
     study = a_study(("fts",))
     rounds = [{**row, "mean_incumbent": NAN} for row in study.rounds]
     text = said(changed(study, trials=[], rounds=rounds))
@@ -166,7 +162,7 @@ def test_a_study_without_values_says_how_to_disclose_them_or_why_all_failed() ->
     assert "All 48 disclosed evaluations failed. Most common reason: out of memory" in text
 
 
-def test_the_title_counts_the_agents_with_a_value() -> None:
+def test_the_title_counts_the_agents_with_a_value():
     study = a_study(("ts", "fts"))
     assert study_title(study) == "digits: accuracy, 4 agents, all with a value"
     some = study.trials.take(study.trials["agent"] != "3")
@@ -175,7 +171,7 @@ def test_the_title_counts_the_agents_with_a_value() -> None:
 
 
 @pytest.mark.parametrize("number", [4, 30])
-def test_one_algorithm_has_a_thin_line_per_agent_with_its_name_if_they_are_few(number: int) -> None:
+def test_one_algorithm_has_a_thin_line_per_agent_with_its_name_if_they_are_few(number):
     alone = figure(a_study(num_agents=1)).axes[0]
     assert (len(alone.lines), len(alone.collections)) == (3, 0)
     ax = figure(a_study(("fts",), num_agents=number)).axes[0]
@@ -202,22 +198,20 @@ SPACE = SearchSpace(
 )
 
 
-def tuned(
-    algorithms: tuple[str, ...] = ("ts", "fts portfolio"), *, space: SearchSpace = SPACE, **run: Any
-) -> Study:
+def tuned(algorithms=("ts", "fts portfolio"), *, space=SPACE, **run):
     """Return a study with configurations, whose values depend on the rate, the kernel and the depth."""
     study = a_study(algorithms, space=space.to_json(), **run)
     rng = np.random.default_rng(1)
     rows = []
     for row in study.trials:
-        config: dict[str, Any] = space.decode(rng.random(space.dimension))
+        config = space.decode(rng.random(space.dimension))
         value = 0.01 * float(space.encode(config)[0]) - abs(math.log10(config.get("rate", 1e-3)) + 3)
         value += 2 * (config.get("kernel") == "rbf") + 0.1 * config.get("depth", 0)
         rows.append({**row, "config": config, "value": value})
     return changed(study, trials=rows)
 
 
-def test_a_slice_has_the_scale_and_the_condition_of_its_parameter() -> None:
+def test_a_slice_has_the_scale_and_the_condition_of_its_parameter():
     chosen = {axis.name: axis for axis in study_axes(tuned())}
     assert chosen["rate"].log
     assert chosen["gamma"].condition == "kernel = rbf"
@@ -229,14 +223,14 @@ def test_a_slice_has_the_scale_and_the_condition_of_its_parameter() -> None:
     assert axes["layers"].get_xscale() == "linear"
     labels = [label.get_text() for label in axes["kernel"].get_xticklabels()]
     assert labels == ["rbf", "polynomial …", "True", "1.5", "None"]
-    configs: list[dict[str, Any]] = [{"kernel": True}, {"kernel": 1}, {"kernel": None}, {}]
+    configs = [{"kernel": True}, {"kernel": 1}, {"kernel": None}, {}]
     np.testing.assert_array_equal(chosen["kernel"].positions(configs), [2.0, NAN, 4.0, NAN])
     bare = study_axes(made_study([{"algorithm": "fts"}], trials=tuned(("fts",)).trials))
     guessed = {axis.name: axis.choices is not None for axis in bare}
     assert (guessed["rate"], guessed["kernel"]) == (False, True), "from configurations, without a space"
 
 
-def test_a_slice_shows_every_trial_where_its_parameter_is_active_and_rings_the_best() -> None:
+def test_a_slice_shows_every_trial_where_its_parameter_is_active_and_rings_the_best():
     study = tuned(("fts",), num_agents=9, space=SearchSpace({"rate": Float(1e-6, 1.0, log=True)}))
     dots, rings = figure(study).axes[1].collections
     found = np.asarray(dots.get_offsets())
@@ -245,7 +239,7 @@ def test_a_slice_shows_every_trial_where_its_parameter_is_active_and_rings_the_b
     assert sorted(np.asarray(rings.get_offsets())[:, 1]) == sorted(b["value"] for b in study.best.values())
 
 
-def test_at_most_six_parameters_are_drawn_those_that_explain_most() -> None:
+def test_at_most_six_parameters_are_drawn_those_that_explain_most():
     study = tuned()
     chosen, which = most_important(study_axes(study), study_importance(study), 3)
     names = [axis.name for axis in chosen]
@@ -258,7 +252,7 @@ def test_at_most_six_parameters_are_drawn_those_that_explain_most() -> None:
     assert few.axes[1].get_title(loc="left") == "Value against the first 6 parameters of 9"
 
 
-def test_the_best_configurations_are_a_table() -> None:
+def test_the_best_configurations_are_a_table():
     study = tuned(("ts", "fts"), num_agents=7)
     drawn = [text.get_text() for text in figure(study).axes[-1].texts]
     assert drawn[:3] == ["agent", "value", "algorithm"]
@@ -267,7 +261,7 @@ def test_the_best_configurations_are_a_table() -> None:
     assert "the other 2 are in best.json" in figure(study).axes[-1].get_title(loc="left")
 
 
-def test_disclosed_incumbents_alone_show_where_the_best_configurations_are() -> None:
+def test_disclosed_incumbents_alone_show_where_the_best_configurations_are():
     study = tuned(("fts",), num_agents=9)
     recommended = changed(study, trials=[], recommendations=study.recommendations)
     drawing = figure(recommended)
@@ -290,14 +284,14 @@ STUDIES = {
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_no_text_is_clipped_or_covered(name: str) -> None:
+def test_no_text_is_clipped_or_covered(name):
     study = STUDIES[name]()
     drawings = [figure(study)] + ([traffic_figure(study)] if len(study.rounds) else [])
     for drawing in drawings:
         assert unreadable(drawing) == []
 
 
-def test_a_picture_has_the_size_of_the_figure_whatever_the_names_in_it(tmp_path: Path) -> None:
+def test_a_picture_has_the_size_of_the_figure_whatever_the_names_in_it(tmp_path):
     study, path = a_study(("$x_{", "fts")), tmp_path / "new" / "study.png"
     assert draw(study, path) == ""
     width, height = struct.unpack(">II", path.read_bytes()[16:24])
@@ -309,19 +303,19 @@ def test_a_picture_has_the_size_of_the_figure_whatever_the_names_in_it(tmp_path:
         assert not (tmp_path / name).exists()
 
 
-def test_a_missing_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigError, match=r"pip install 'fbo-flower\[simulation\]'"):
         figure(a_study())
 
 
-def test_labels_keep_order_and_distance_between_the_edges() -> None:
+def test_labels_keep_order_and_distance_between_the_edges():
     heights = spread(np.array([0.99, 1.0, 0.98, 0.2]), 0.1)
     np.testing.assert_allclose(heights, [0.9, 1.0, 0.8, 0.2])
     np.testing.assert_allclose(spread(np.array([0.5, 0.5]), 0.1), [0.45, 0.55])
 
 
-def test_the_range_of_a_slice_is_that_of_the_data_and_whole_numbers_have_whole_marks() -> None:
+def test_the_range_of_a_slice_is_that_of_the_data_and_whole_numbers_have_whole_marks():
     space = SearchSpace({"depth": Int(1, 1000), "width": Int(1, 9, log=True), "rate": Float(0.0, 100.0)})
     study = tuned(("ts", "fts"), space=space)
     rows = [
@@ -347,7 +341,7 @@ def test_the_range_of_a_slice_is_that_of_the_data_and_whole_numbers_have_whole_m
 BEGIN = 1.75e9  # real clocks count from 1970
 
 
-def timed(*algorithms: str, with_times: bool = True, **run: Any) -> Study:
+def timed(*algorithms, with_times=True, **run):
     """Return a study of three agents whose trials overlap; a fifth of them failed, and one has no time."""
     rng, study = np.random.default_rng(1), a_study(algorithms, num_agents=3, num_evaluations=9, **run)
     trials, times, clocks = [], [], dict[tuple[str, str], float]()
@@ -363,7 +357,7 @@ def timed(*algorithms: str, with_times: bool = True, **run: Any) -> Study:
 
 
 @pytest.mark.parametrize("minimize", [False, True])
-def test_an_agents_value_is_the_best_of_its_trials_that_have_ended(minimize: bool) -> None:
+def test_an_agents_value_is_the_best_of_its_trials_that_have_ended(minimize):
     study = timed("ts", minimize=minimize)
     _, grid, curves = best_by_time(study, "ts")
     ended = {(row["agent"], row["trial"]): row["ended"] - BEGIN for row in study.times}
@@ -377,7 +371,7 @@ def test_an_agents_value_is_the_best_of_its_trials_that_have_ended(minimize: boo
             assert shown == pytest.approx(best, nan_ok=True)
 
 
-def test_only_target_agents_have_curves_but_time_counts_from_the_first_of_all() -> None:
+def test_only_target_agents_have_curves_but_time_counts_from_the_first_of_all():
     study = timed("ts", target_agents=["2"])
     _, grid, curves = best_by_time(study, "ts")
     own = study.times.where(agent="2")["ended"]
@@ -385,7 +379,7 @@ def test_only_target_agents_have_curves_but_time_counts_from_the_first_of_all() 
     np.testing.assert_array_equal(grid, np.sort(own) - BEGIN)
 
 
-def test_the_drawn_line_is_the_mean_over_agents_that_have_a_value_as_steps() -> None:
+def test_the_drawn_line_is_the_mean_over_agents_that_have_a_value_as_steps():
     study = timed("ts", "fts")
     ax = figure(study, x="time").axes[0]
     assert "Seconds" in ax.get_xlabel()
@@ -400,9 +394,7 @@ def test_the_drawn_line_is_the_mean_over_agents_that_have_a_value_as_steps() -> 
     assert len(figure(timed("ts"), x="time").axes[0].lines) == 4, "the mean and an agent each"
 
 
-def test_without_times_it_says_whose_are_missing_and_the_report_keeps_the_picture(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_times_it_says_whose_are_missing_and_the_report_keeps_the_picture(tmp_path, capsys):
     both = Study.merge([timed("ts"), timed("fts", with_times=False)])
     with pytest.raises(ConfigError, match=r'of fts; .*disclose = "trials"'):
         figure(both, x="time")

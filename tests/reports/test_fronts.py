@@ -1,9 +1,5 @@
 """Pictures of several outputs: which trials hold their agent's limits, and each agent's Pareto front."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from figure_text import unreadable
@@ -14,14 +10,13 @@ from fbo_flower.reports.fronts import agents_shown, draw_outputs
 from fbo_flower.reports.page import html_page
 from fbo_flower.reports.pictures import new_figure, study_styles
 from fbo_flower.simulation import Agents, simulate
-from fbo_flower.study import Study
 
 SPACE = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
 TWO = {"accuracy": "max", "kilobytes": "min"}
 
 
-def tuned(names: list[str], objectives: dict[str, str], hard: str = "") -> Study:
-    def outputs(config: dict[str, Any], centre: float) -> dict[str, float]:
+def tuned(names, objectives, hard=""):
+    def outputs(config, centre):
         return {
             "accuracy": 1 - (config["x"] - centre) ** 2 - 0.1 * config["y"],
             "kilobytes": 1 + 100 * (1 - config["y"]),
@@ -39,9 +34,7 @@ def tuned(names: list[str], objectives: dict[str, str], hard: str = "") -> Study
 
 
 @pytest.mark.parametrize("objectives", [TWO, {"accuracy": "max"}])
-def test_dots_hold_the_limits_crosses_do_not_and_the_front_or_the_best_is_ringed(
-    objectives: dict[str, str],
-) -> None:
+def test_dots_hold_the_limits_crosses_do_not_and_the_front_or_the_best_is_ringed(objectives):
     study = tuned(["north", "south"], objectives)
     ax = new_figure(4, 3).subplots()
     draw_outputs(ax, study, "north", study_styles(study), {})
@@ -58,7 +51,7 @@ def test_dots_hold_the_limits_crosses_do_not_and_the_front_or_the_best_is_ringed
 
 
 @pytest.mark.parametrize("number", [1, 3, 12])
-def test_the_picture_has_few_or_many_agents_and_no_text_is_clipped(number: int) -> None:
+def test_the_picture_has_few_or_many_agents_and_no_text_is_clipped(number):
     names = [f"{'a site with a long name in a far away town' * (n % 2)} {n}" for n in range(number)]
     study = tuned(names, TWO, hard=names[-1])
     drawing = figure(study)
@@ -72,7 +65,7 @@ def test_the_picture_has_few_or_many_agents_and_no_text_is_clipped(number: int) 
     assert unreadable(drawing) == []
 
 
-def test_the_page_shows_the_outputs_of_each_agent_and_of_each_dot() -> None:
+def test_the_page_shows_the_outputs_of_each_agent_and_of_each_dot():
     study = tuned(["north", "<south>"], TWO, hard="north")
     page = html_page(study)
     assert "north: none of 12 hold its limits" in page

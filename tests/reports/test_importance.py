@@ -1,7 +1,5 @@
 """Importance of parameters: a forest's boxes against its predictions, and functions with known shares."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -17,7 +15,6 @@ from fbo_flower.reports.importance import (
     tree_boxes,
 )
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
-from fbo_flower.study import Study
 
 SPACE = SearchSpace(
     {
@@ -30,7 +27,7 @@ SPACE = SearchSpace(
 )
 
 
-def a_study(number: int, *, minimize: bool = False, agents: int = 2) -> Study:
+def a_study(number, *, minimize=False, agents=2):
     """Return trials whose value depends on lr most, on depth less, and not on the others."""
     rng = np.random.default_rng(3)
     rows = []
@@ -44,7 +41,7 @@ def a_study(number: int, *, minimize: bool = False, agents: int = 2) -> Study:
     return made_study(runs, trials=rows)
 
 
-def test_the_boxes_of_a_tree_predict_what_the_tree_predicts() -> None:
+def test_the_boxes_of_a_tree_predict_what_the_tree_predicts():
     rng = np.random.default_rng(0)
     points, probe = rng.random((200, 3)), rng.random((500, 3))
     tree = DecisionTreeRegressor(max_leaf_nodes=40).fit(points, np.sin(5 * points).sum(axis=1))
@@ -55,7 +52,7 @@ def test_the_boxes_of_a_tree_predict_what_the_tree_predicts() -> None:
     assert boxes.widths.prod(axis=1).sum() == pytest.approx(1)
 
 
-def test_shares_of_a_smooth_additive_function_are_near_its_closed_form() -> None:
+def test_shares_of_a_smooth_additive_function_are_near_its_closed_form():
     # f = 2 x + y: variances 4/12 and 1/12
     rng = np.random.default_rng(1)
     points = rng.random((1500, 3))
@@ -71,13 +68,13 @@ def test_shares_of_a_smooth_additive_function_are_near_its_closed_form() -> None
     np.testing.assert_allclose(found.surface("x", "y", x, x), 2 * x[:, None] + x[None], atol=0.08)
 
 
-def test_noise_has_a_score_near_zero() -> None:
+def test_noise_has_a_score_near_zero():
     rng = np.random.default_rng(2)
     assert fit_forest(rng.random((400, 2)), rng.random(400))[1] < 0.1
 
 
 @pytest.mark.parametrize("minimize", [False, True])
-def test_parameters_of_a_study_are_ranked_whatever_the_levels_of_its_agents(minimize: bool) -> None:
+def test_parameters_of_a_study_are_ranked_whatever_the_levels_of_its_agents(minimize):
     found = study_importance(a_study(150, minimize=minimize))
     assert found is not None
     assert [share.names[0] for share in found.singles[:2]] == ["lr", "depth"]
@@ -88,12 +85,12 @@ def test_parameters_of_a_study_are_ranked_whatever_the_levels_of_its_agents(mini
     assert high > 0.65
 
 
-def test_each_integer_and_each_choice_has_the_same_part_of_its_axis() -> None:
+def test_each_integer_and_each_choice_has_the_same_part_of_its_axis():
     integer = Axis("depth", 1.0, 4.0, integer=Int(1, 4))
     np.testing.assert_allclose(integer.unit(np.array([1.0, 2, 3, 4])), [0.125, 0.375, 0.625, 0.875])
     choice = Axis("kind", 0.0, 2.0, choices=("a", "b"))
     np.testing.assert_allclose(choice.unit(np.array([0.0, 1.0, np.nan])), [0.25, 0.75, 0.5])
 
 
-def test_with_few_trials_there_is_no_forest() -> None:
+def test_with_few_trials_there_is_no_forest():
     assert study_importance(a_study(9)) is None

@@ -1,7 +1,5 @@
 """The page of a study: what it shows, that it needs no network, and that texts of agents stay texts."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html
@@ -10,8 +8,6 @@ import math
 import re
 from functools import cache
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any
 
 import pytest
 from made_study import a_page_study as a_study
@@ -22,7 +18,6 @@ from fbo_flower.cli.main import run
 from fbo_flower.reports.page import MAX_AGENTS, html_page
 from fbo_flower.simulation import simulate
 from fbo_flower.space import Categorical, Float, SearchSpace
-from fbo_flower.study import Study
 
 pytestmark = pytest.mark.usefixtures("_few_trees")
 EVIL = '<script>alert("x")</script>'
@@ -32,44 +27,44 @@ VOID = {"meta", "br", "input"}
 class Checker(HTMLParser):
     """Collects tags, and fails if they are not closed in order."""
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, page):
         super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open = []
+        self.tags = []
         self.feed(page)
         self.close()
         assert self.open == []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_startendtag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
-    def count(self, tag: str, kind: str = "") -> int:
+    def count(self, tag, kind=""):
         return sum(
             name == tag and (not kind or kind in (own.get("class") or "").split()) for name, own in self.tags
         )
 
 
 @pytest.fixture
-def _few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+def _few_trees(monkeypatch):
     monkeypatch.setattr("fbo_flower.reports.importance._NUM_TREES", 8)  # test_importance has them all
 
 
 @cache
-def three_sites() -> tuple[Study, str]:
+def three_sites():
     """Return a study of three agents with names, and its page."""
     study = a_study(3, 12, name="site {}")
     return study, html_page(study)
 
 
-def test_the_page_is_whole_and_asks_for_nothing() -> None:
+def test_the_page_is_whole_and_asks_for_nothing():
     page = html_page(a_study(5, 12, algorithms=("fts", "ts")))
     checked = Checker(page)
     assert "http" not in page.replace("http-equiv", "")
@@ -88,13 +83,13 @@ def test_the_page_is_whole_and_asks_for_nothing() -> None:
     assert all(own["role"] == "img" and own["aria-label"] for own in pictures)
 
 
-def data_of(page: str) -> dict[str, Any]:
+def data_of(page):
     """Return what the script shows under the pointer."""
     (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     return dict(json.loads(found))
 
 
-def test_each_agent_has_a_line_and_of_many_a_hidden_one_beside_the_bands() -> None:
+def test_each_agent_has_a_line_and_of_many_a_hidden_one_beside_the_bands():
     few, many = (html_page(a_study(number, 2)) for number in (100, 101))
     for page, kind, number in ((few, "agent", 100), (many, "many", 101)):
         checked = Checker(page)
@@ -106,7 +101,7 @@ def test_each_agent_has_a_line_and_of_many_a_hidden_one_beside_the_bands() -> No
     assert ["a line of an agent is drawn" in page.lower() for page in (few, many)] == [False, True]
 
 
-def test_few_agents_are_named_beside_their_lines_and_have_one_colour_in_all_pictures() -> None:
+def test_few_agents_are_named_beside_their_lines_and_have_one_colour_in_all_pictures():
     page = three_sites()[1]
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", page)
     assert {"site 0", "site 1", "site 2", "fts"} <= set(texts)
@@ -119,7 +114,7 @@ def test_few_agents_are_named_beside_their_lines_and_have_one_colour_in_all_pict
     assert "site 0" not in re.findall(r"<text[^>]*>([^<]*)</text>", html_page(a_study(9, 3, name="site {}")))
 
 
-def test_every_dot_has_the_value_and_the_configuration_of_its_trial() -> None:
+def test_every_dot_has_the_value_and_the_configuration_of_its_trial():
     study, page = three_sites()
     notes, slices = data_of(page)["notes"], page.partition('id="slices"')[2].partition("<section")[0]
     groups = re.findall(r'<g data-n="([\d ]+)"[^>]*>(.*?)</g></g>', slices)
@@ -141,7 +136,7 @@ def test_every_dot_has_the_value_and_the_configuration_of_its_trial() -> None:
     assert len(notes) == len(expected) + 3
 
 
-def test_a_large_page_stays_below_a_megabyte_and_says_what_it_leaves_out() -> None:
+def test_a_large_page_stays_below_a_megabyte_and_says_what_it_leaves_out():
     page = html_page(a_study(MAX_AGENTS + 10, 40))
     assert len(page.encode()) < 1_000_000
     assert f"The best {MAX_AGENTS} of {MAX_AGENTS + 10} agents" in page
@@ -150,7 +145,7 @@ def test_a_large_page_stays_below_a_megabyte_and_says_what_it_leaves_out() -> No
     assert "Lines have 333 of 400 points" in html_page(a_study(30, 400, SearchSpace({"x": Float(0, 1)})))
 
 
-def test_the_page_of_selected_models_has_fronts_with_the_losses_of_every_dot() -> None:
+def test_the_page_of_selected_models_has_fronts_with_the_losses_of_every_dot():
     methods, losses = ("fmo", "lso"), {"local_loss": 0.1, "remote_loss": 0.2, "lockbox": 0.3}
     rows = [
         {"algorithm": name, "trial": k, "round": 1, "config": {"x": 0.5}}
@@ -169,7 +164,7 @@ def test_the_page_of_selected_models_has_fronts_with_the_losses_of_every_dot() -
     assert len(notes) == len(rows)
 
 
-def test_texts_of_agents_and_users_are_escaped_everywhere() -> None:
+def test_texts_of_agents_and_users_are_escaped_everywhere():
     space = SearchSpace({EVIL: Float(0, 1), "b": Categorical([EVIL, "y"], active_when=None)})
     study = a_study(
         3, 12, space, algorithms=(f"fts {EVIL}", "ts"), name=EVIL + "{}", failure=f"Error: {EVIL}\x1b[31m"
@@ -186,7 +181,7 @@ def test_texts_of_agents_and_users_are_escaped_everywhere() -> None:
 
 
 @pytest.mark.parametrize("minimize", [False, True])
-def test_a_best_configuration_can_be_copied_as_it_is(minimize: bool) -> None:
+def test_a_best_configuration_can_be_copied_as_it_is(minimize):
     study, page = three_sites()
     if minimize:
         study = a_study(3, 3, minimize=True)
@@ -196,7 +191,7 @@ def test_a_best_configuration_can_be_copied_as_it_is(minimize: bool) -> None:
     assert [json.loads(html.unescape(code)) for code in codes] == [found["config"] for found in best]
 
 
-def test_a_study_that_discloses_little_or_nothing_has_a_page_that_says_so() -> None:
+def test_a_study_that_discloses_little_or_nothing_has_a_page_that_says_so():
     study = a_study(3, 4)
     hidden = changed(study, trials=[])
     rounds = [{**row, "mean_incumbent": math.nan, "best": math.nan} for row in study.rounds]
@@ -211,7 +206,7 @@ def test_a_study_that_discloses_little_or_nothing_has_a_page_that_says_so() -> N
         assert all(sentence in page for sentence in sentences)
 
 
-def test_the_page_of_a_run_with_privacy_says_what_it_cost() -> None:
+def test_the_page_of_a_run_with_privacy_says_what_it_cost():
     options = {"num_features": 10, "num_candidates": 16, "noise_multiplier": 2.0, "sampling_rate": 1.0}
     study = simulate(
         "gp-samples", agents=3, algorithm=make_algorithm("dp-fts", options), num_rounds=4, engine="inline"
@@ -222,9 +217,7 @@ def test_the_page_of_a_run_with_privacy_says_what_it_cost() -> None:
     assert "drawn from the study's seed and protects nobody" in page
 
 
-def test_the_command_writes_the_page_and_a_new_study_removes_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_the_page_and_a_new_study_removes_it(tmp_path, capsys):
     a_study(1, 2).save(tmp_path / "s")
     assert run(["report", str(tmp_path / "s"), "--html"]) == 0
     page = tmp_path / "s" / "report.html"

@@ -1,9 +1,6 @@
 """The page on what a server learned: its figures are those of the study's tables."""
 
-from __future__ import annotations
-
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,13 +21,13 @@ SIMULATED = "Simulated: the noise is drawn from the study's seed and protects no
 
 
 @cache
-def run(algorithm: str, problem: str = "gp-samples", label: str | None = None, **options: object) -> Study:
+def run(algorithm, problem="gp-samples", label=None, **options):
     made = make_algorithm(algorithm, options)
     rounds = None if "budget" in options else 4
     return simulate(problem, None, 3, made, rounds, engine="inline", keep=Keep(label=label))
 
 
-def test_amounts_are_per_agent_and_round() -> None:
+def test_amounts_are_per_agent_and_round():
     study = run("fts", **SMALL)
     up = int(np.sum(study.rounds["bytes_up"])) / 12
     text = privacy_page(study)
@@ -42,7 +39,7 @@ def test_amounts_are_per_agent_and_round() -> None:
     assert "and who chose it: trials (simulation)." in text
 
 
-def test_epsilon_is_what_the_releases_cost_and_its_limits_are_said() -> None:
+def test_epsilon_is_what_the_releases_cost_and_its_limits_are_said():
     text = privacy_page(run("dp-fts", noise_multiplier=2.0, sampling_rate=1.0, **SMALL))
     epsilon = Account({2.0: 3}).epsilon(1e-3)
     assert f"epsilon {epsilon:.3g} at delta 0.001 after 3 releases" in text
@@ -54,9 +51,7 @@ def test_epsilon_is_what_the_releases_cost_and_its_limits_are_said() -> None:
 
 
 @pytest.mark.parametrize(("noise", "source"), [("central", "system"), ("local", "agents")])
-def test_noise_of_a_simulation_protects_nobody_and_the_page_says_so(
-    noise: str, source: str, tmp_path: Path
-) -> None:
+def test_noise_of_a_simulation_protects_nobody_and_the_page_says_so(noise, source, tmp_path):
     problem = make_problem("gp-samples", 2, 0, {})
     journals = {node: {"journal": str(tmp_path / f"agent-{node}.db")} for node in range(2)}
     grid = InProcessGrid(client_app(problem, problem.space), 2, node_configs=journals)
@@ -75,9 +70,7 @@ def test_noise_of_a_simulation_protects_nobody_and_the_page_says_so(
     assert (SIMULATED in with_seed) == (noise == "central")
 
 
-def test_every_run_has_a_page_and_the_report_writes_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_run_has_a_page_and_the_report_writes_it(tmp_path, capsys):
     mine = run("ts", label="mine", num_candidates=16, num_path_features=8)
     Study.merge([run("random"), mine]).save(tmp_path)
     assert cli.run(["report", str(tmp_path)]) == 0
@@ -88,7 +81,7 @@ def test_every_run_has_a_page_and_the_report_writes_it(
     assert text.count("no report depends on them") == 2
 
 
-def test_a_study_without_counts_or_of_an_unknown_algorithm_is_described_without_promises() -> None:
+def test_a_study_without_counts_or_of_an_unknown_algorithm_is_described_without_promises():
     study = run("random")
     (settings,) = study.settings["runs"]
     unknown = {**study.settings, "runs": [{**settings, "algorithm": "of-another-house", "num_agents": 0}]}
@@ -98,7 +91,7 @@ def test_a_study_without_counts_or_of_an_unknown_algorithm_is_described_without_
     assert "- numbers and - up" in text
 
 
-def test_secure_sums_are_said_in_place_of_what_they_hide() -> None:
+def test_secure_sums_are_said_in_place_of_what_they_hide():
     text = privacy_page(run("fed-pne", "garland", budget=12, secure_sums=2))
     assert "Secure sums of at least 2 agents: " in text
     assert "| `secure.words`: " in text

@@ -1,10 +1,7 @@
 """Summaries: hand-worked means, standard errors, paired differences and evaluations to a target."""
 
-from __future__ import annotations
-
 import io
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ from rich.console import Console
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.summary import (
     AgentMean,
-    SummaryRow,
     agent_curves,
     estimate,
     mean_and_stderr,
@@ -22,12 +18,11 @@ from fbo_flower.reports.summary import (
     summarise,
     to_markdown,
 )
-from fbo_flower.study import Study
 
 NAN = math.nan
 
 
-def a_study(values: dict[str, dict[str, list[float]]], *, num_rounds: int = 2, **run: Any) -> Study:
+def a_study(values, *, num_rounds=2, **run):
     """Make a study of algorithm -> agent -> values."""
     trials = [
         {"algorithm": algorithm, "agent": agent, "round": k + 1, "trial": k, "config": {"C": 1.0}}
@@ -47,11 +42,11 @@ def a_study(values: dict[str, dict[str, list[float]]], *, num_rounds: int = 2, *
     return made_study(runs, trials=trials, rounds=rounds)
 
 
-def rows_of(study: Study, **options: Any) -> dict[str, SummaryRow]:
+def rows_of(study, **options):
     return {row.algorithm: row for row in summarise(study, **options)}
 
 
-def check(found: AgentMean, mean: float, stderr: float, num_agents: int) -> None:
+def check(found, mean, stderr, num_agents):
     np.testing.assert_allclose([found.mean, found.stderr], [mean, stderr])
     assert found.num_agents == num_agents
 
@@ -63,7 +58,7 @@ TWO = {
 }
 
 
-def test_mean_and_standard_error_of_a_hand_worked_sample() -> None:
+def test_mean_and_standard_error_of_a_hand_worked_sample():
     # 1, 2, 3: s = 1, s.e. = 1 / sqrt(3); a NaN leaves 1, 3: s = sqrt(2), s.e. = 1
     mean, stderr = mean_and_stderr(
         np.array([[1.0, 1.0, NAN, NAN], [2.0, NAN, 2.0, NAN], [3.0, 3.0, NAN, NAN]])
@@ -72,7 +67,7 @@ def test_mean_and_standard_error_of_a_hand_worked_sample() -> None:
     np.testing.assert_allclose(stderr, [1 / math.sqrt(3), 1.0, NAN, NAN])
 
 
-def test_numbers_show_two_digits_of_their_error_and_one_agent_has_none() -> None:
+def test_numbers_show_two_digits_of_their_error_and_one_agent_has_none():
     single = estimate(np.array([0.5]))
     assert (single.mean, single.num_agents, math.isnan(single.stderr)) == (0.5, 1, True)
     assert str(single) == "0.5000 ± -"
@@ -82,7 +77,7 @@ def test_numbers_show_two_digits_of_their_error_and_one_agent_has_none() -> None
     assert str(AgentMean(0.5, 0.0, 20)) == "0.5000 ± 0.0000"
 
 
-def test_differences_are_paired_by_agent() -> None:
+def test_differences_are_paired_by_agent():
     row = rows_of(a_study(TWO), checkpoints=(1, 2, 9))["fts"]
     # at the end: fts 3, 5, 7, ts 3, 4, 5; differences 0, 1, 2: mean 1, s.e. 1 / sqrt(3)
     assert row.reference == "ts"
@@ -97,7 +92,7 @@ def test_differences_are_paired_by_agent() -> None:
     assert row.share_no_worse == 1.0
 
 
-def test_only_target_agents_count_and_only_agents_of_both_runs_are_paired() -> None:
+def test_only_target_agents_count_and_only_agents_of_both_runs_are_paired():
     rows = rows_of(a_study({"ts": {"2": [1.0], "10": [2.0]}, "fts": {"10": [5.0], "11": [9.0]}}))
     assert rows["fts"].final_difference.num_agents == 1
     assert rows["fts"].final_difference.mean == 3.0
@@ -105,7 +100,7 @@ def test_only_target_agents_count_and_only_agents_of_both_runs_are_paired() -> N
     assert (rows["fts"].num_agents, rows["fts"].final.mean) == (1, 7.0)
 
 
-def test_evaluations_to_what_the_reference_reaches_at_the_end() -> None:
+def test_evaluations_to_what_the_reference_reaches_at_the_end():
     rows = rows_of(a_study(TWO))
     assert rows["fts"].evaluations_to_reference == 2  # 3, 5 >= 4
     assert rows["ts"].evaluations_to_reference == 3
@@ -115,7 +110,7 @@ def test_evaluations_to_what_the_reference_reaches_at_the_end() -> None:
     assert "not reached" in to_markdown([worse])
 
 
-def test_an_agent_that_stopped_keeps_its_incumbent_and_one_without_success_is_left_out() -> None:
+def test_an_agent_that_stopped_keeps_its_incumbent_and_one_without_success_is_left_out():
     study = a_study({"fts": {"1": [1.0], "2": [NAN, 3.0, NAN], "3": [NAN, NAN]}})
     agents, curves = agent_curves(study, "fts")
     assert agents == ["1", "2", "3"]
@@ -127,14 +122,14 @@ def test_an_agent_that_stopped_keeps_its_incumbent_and_one_without_success_is_le
     assert row.failed_evaluations == 4
 
 
-def test_traffic_is_per_agent_and_round() -> None:
+def test_traffic_is_per_agent_and_round():
     (row,) = summarise(a_study({"fts": {"1": [1.0], "2": [1.0], "3": [1.0]}}))
     assert (row.bytes_down, row.bytes_up) == (200.0, 20.0)  # 2 rounds of 600 and 60 bytes, 3 agents
     assert row.floats_per_agent == 22.0  # 2 rounds of 30 and 3, 3 agents
     assert (row.seconds, row.lost_replies, row.refused_replies) == (3.0, 2, 0)
 
 
-def test_tuning_alone_is_the_reference_if_the_study_has_it() -> None:
+def test_tuning_alone_is_the_reference_if_the_study_has_it():
     assert rows_of(a_study({"fts": {"1": [1.0]}}))["fts"].reference is None
     assert rows_of(a_study({"fts": {"1": [1.0]}, "local-pne": {"1": [1.0]}}))["fts"].reference == "local-pne"
     assert rows_of(a_study(TWO), reference="fts")["ts"].final_difference.mean == -1.0
@@ -142,7 +137,7 @@ def test_tuning_alone_is_the_reference_if_the_study_has_it() -> None:
         summarise(a_study(TWO), reference="rgpe")
 
 
-def test_a_study_that_discloses_nothing_says_so_and_shows_what_the_server_knows() -> None:
+def test_a_study_that_discloses_nothing_says_so_and_shows_what_the_server_knows():
     study = a_study({"fts": {}}, num_with_value=None, disclosures={"none, default": 2, "none, operator": 1})
     (seen,) = summarise(a_study({"fts": {}}, num_rounds=3))
     assert (seen.final.mean, seen.num_agents) == (2.5, 3), "what the strategy saw"
@@ -157,7 +152,7 @@ def test_a_study_that_discloses_nothing_says_so_and_shows_what_the_server_knows(
     assert "nan" not in to_markdown([row])
 
 
-def test_the_table_says_how_many_agents_have_a_value() -> None:
+def test_the_table_says_how_many_agents_have_a_value():
     (row,) = summarise(a_study({"fts": {"1": [1.0, 2.0], "2": [NAN, 3.0], "3": [NAN, NAN]}}))
     assert row.num_with_value == 2
     assert "| fts | 3 | 2 | 2 |" in to_markdown([row])
@@ -167,7 +162,7 @@ def test_the_table_says_how_many_agents_have_a_value() -> None:
     assert "| fts (interrupted) | 3 | 0 | - | - | - | - | - | - | 0.0 |" in to_markdown([row])
 
 
-def test_the_terminal_table_has_a_column_per_algorithm_within_80_characters() -> None:
+def test_the_terminal_table_has_a_column_per_algorithm_within_80_characters():
     study = a_study(TWO | {"[bold]x": TWO["fts"]})
     console = Console(file=io.StringIO(), width=80)
     console.print(render_table(summarise(study)))
@@ -178,7 +173,7 @@ def test_the_terminal_table_has_a_column_per_algorithm_within_80_characters() ->
     assert any("gain on ts at end" in line and "+1.00 ± 0.58" in line for line in lines)
 
 
-def test_markdown_has_a_line_per_algorithm_and_escapes_bars() -> None:
+def test_markdown_has_a_line_per_algorithm_and_escapes_bars():
     markdown = to_markdown(summarise(a_study({"ts": TWO["ts"], "a|b\nc": TWO["fts"]})))
     lines = markdown.splitlines()
     assert len(lines) == 4

@@ -1,10 +1,6 @@
 """`Study.to_optuna` and `Study.from_optuna` with the real Optuna."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,23 +19,23 @@ from optuna.trial import TrialState  # noqa: E402
 
 
 @pytest.fixture(scope="module")
-def study() -> Study:
+def study():
     return tune([])
 
 
-def load(storage: object, name: str | None = None) -> list[optuna.Study]:
+def load(storage, name=None):
     """Return the studies of a storage, or the one of this name."""
     opened = open_storage(storage)
     found = optuna.get_all_study_names(opened) if name is None else [name]
     return [optuna.load_study(study_name=one, storage=opened) for one in found]
 
 
-def names(studies: list[optuna.Study]) -> list[str]:
+def names(studies):
     return [study.study_name for study in studies]
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_each_agent_has_a_study_with_its_trials(study: Study, tmp_path: Path, in_memory: bool) -> None:
+def test_each_agent_has_a_study_with_its_trials(study, tmp_path, in_memory):
     file = tmp_path / "study.log"  # quicker than a database
     returned = study.to_optuna(None if in_memory else file)
     assert names(returned) == ["by chance: 0", "by chance: 1", "by chance: 2"]
@@ -66,9 +62,7 @@ def test_each_agent_has_a_study_with_its_trials(study: Study, tmp_path: Path, in
 
 
 @pytest.mark.parametrize(("file", "one_study"), [("study.db", True), ("study.log", False)])
-def test_a_study_comes_back_as_it_was_and_nothing_is_written_twice(
-    study: Study, tmp_path: Path, file: str, one_study: bool
-) -> None:
+def test_a_study_comes_back_as_it_was_and_nothing_is_written_twice(study, tmp_path, file, one_study):
     half = Study(
         study.settings, study.trials.take(study.trials["round"] < 3), study.rounds, times=study.times
     )
@@ -84,9 +78,7 @@ def test_a_study_comes_back_as_it_was_and_nothing_is_written_twice(
     assert back.best == study.best
 
 
-def test_another_run_with_the_same_label_and_somebody_elses_study_are_left_alone(
-    study: Study, tmp_path: Path
-) -> None:
+def test_another_run_with_the_same_label_and_somebody_elses_study_are_left_alone(study, tmp_path):
     file = tmp_path / "study.log"
     study.to_optuna(file)
     assert names(tune([], num_rounds=1).to_optuna(file))[0] == "by chance (2): 0"
@@ -97,7 +89,7 @@ def test_another_run_with_the_same_label_and_somebody_elses_study_are_left_alone
     assert load(other, "by chance: 1")[0].trials == []
 
 
-def test_a_loss_is_minimised_in_optuna_and_back(tmp_path: Path) -> None:
+def test_a_loss_is_minimised_in_optuna_and_back(tmp_path):
     space = SearchSpace({"x": Float(0, 1)})
     study = simulate(
         lambda config, centre: (config["x"] - centre) ** 2,
@@ -116,12 +108,12 @@ def test_a_loss_is_minimised_in_optuna_and_back(tmp_path: Path) -> None:
     assert SearchSpace.from_json(back.run("fed-ei")["space"]) == space
 
 
-def own_optuna_study(file: Path) -> optuna.Study:
+def own_optuna_study(file):
     """Return a study that a user of Optuna made before, with a wider range of n."""
     sampler = optuna.samplers.RandomSampler(1)
     study = optuna.create_study(storage=open_storage(file), study_name="before", sampler=sampler)
 
-    def objective(trial: optuna.Trial) -> float:
+    def objective(trial):
         n = trial.suggest_int("n", 1, 8)
         if trial.number == 4:
             trial.report(0.5, step=1)
@@ -133,7 +125,7 @@ def own_optuna_study(file: Path) -> optuna.Study:
     return study
 
 
-def test_an_agent_begins_with_what_it_found_with_optuna(tmp_path: Path) -> None:
+def test_an_agent_begins_with_what_it_found_with_optuna(tmp_path):
     file = tmp_path / "own.log"
     own = own_optuna_study(file)
     space = SearchSpace({"x": Float(0, 1), "n": Int(1, 4)})
@@ -158,7 +150,7 @@ def test_an_agent_begins_with_what_it_found_with_optuna(tmp_path: Path) -> None:
     assert study.settings["runs"][0]["prior_trials"] == {"0": len(inside)}
 
 
-def test_a_study_without_its_space_needs_one(study: Study) -> None:
+def test_a_study_without_its_space_needs_one(study):
     run_of = {name: value for name, value in study.settings["runs"][0].items() if name != "space"}
     bare = Study({**study.settings, "runs": [run_of]}, study.trials, study.rounds)
     with pytest.raises(ConfigError, match="pass space="):
@@ -175,14 +167,12 @@ def test_a_study_without_its_space_needs_one(study: Study) -> None:
         ("nosuch://host/db", "cannot be written"),
     ],
 )
-def test_a_storage_that_cannot_be_one_is_refused(study: Study, storage: object, message: str) -> None:
+def test_a_storage_that_cannot_be_one_is_refused(study, storage, message):
     with pytest.raises(ConfigError, match=message):
         study.to_optuna(storage)
 
 
-def test_a_study_that_cannot_be_read_is_refused_and_the_error_names_what_is_there(
-    study: Study, tmp_path: Path
-) -> None:
+def test_a_study_that_cannot_be_read_is_refused_and_the_error_names_what_is_there(study, tmp_path):
     study.to_optuna(tmp_path / "study.log", one_study=True)
     with pytest.raises(ConfigError, match=r"expected one of by chance in .*, got 'mine'"):
         Study.from_optuna(tmp_path / "study.log", "mine")
@@ -195,16 +185,14 @@ def test_a_study_that_cannot_be_read_is_refused_and_the_error_names_what_is_ther
 
 
 @pytest.mark.parametrize("directions", [["minimize", "maximize"], ["minimize"]])
-def test_an_agent_begins_with_the_outputs_that_it_found_with_optuna(
-    directions: list[str], tmp_path: Path
-) -> None:
+def test_an_agent_begins_with_the_outputs_that_it_found_with_optuna(directions, tmp_path):
     url, space = open_storage(tmp_path / "own.log"), SearchSpace({"x": Float(0, 1)})
     names = ["loss", "size"][: len(directions)]
     sampler = optuna.samplers.RandomSampler(seed=1)
     own = optuna.create_study(storage=url, study_name="own", directions=directions, sampler=sampler)
     own.set_metric_names(names)
 
-    def objective(trial: optuna.Trial) -> list[float]:
+    def objective(trial):
         found = measured({"x": trial.suggest_float("x", 0, 1)}, 0.4)
         trial.set_user_attr("milliseconds", found["milliseconds"])
         trial.storage.set_trial_system_attr(trial._trial_id, "constraints", [found["milliseconds"] - 15])
@@ -218,7 +206,7 @@ def test_an_agent_begins_with_the_outputs_that_it_found_with_optuna(
     if len(names) > 1:
         assert len(before.front("a").values) == len(own.best_trials)
 
-    def asked(config: dict[str, Any], centre: float) -> dict[str, float]:
+    def asked(config, centre):
         return {name: measured(config, centre)[name] for name in [*names, "milliseconds"]}
 
     goals = {name: way[:3] for name, way in zip(names, directions, strict=True)}
@@ -234,7 +222,7 @@ def test_an_agent_begins_with_the_outputs_that_it_found_with_optuna(
         )  # fmt: skip
 
 
-def test_the_plots_of_optuna_draw_a_study(study: Study) -> None:
+def test_the_plots_of_optuna_draw_a_study(study):
     visualization = pytest.importorskip("optuna.visualization")
     if not visualization.is_available():
         pytest.skip("plotly is not installed")
@@ -246,9 +234,7 @@ def test_the_plots_of_optuna_draw_a_study(study: Study) -> None:
     assert visualization.plot_timeline(written).data
 
 
-def test_the_command_exports_a_finished_run(
-    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_exports_a_finished_run(study, tmp_path, capsys):
     study.save(tmp_path / "run")
     assert run(["export", str(tmp_path / "run"), "--optuna", str(tmp_path / "s.log")]) == 0
     shown = capsys.readouterr().out
@@ -257,8 +243,8 @@ def test_the_command_exports_a_finished_run(
     assert run(["export", str(tmp_path / "run"), "--optuna", str(tmp_path / "s.txt")]) == 2
 
 
-def test_a_trial_that_was_stopped_early_is_pruned_in_optuna_and_back(tmp_path: Path) -> None:
-    def curved(config: Any, slope: float, context: Any) -> float:
+def test_a_trial_that_was_stopped_early_is_pruned_in_optuna_and_back(tmp_path):
+    def curved(config, slope, context):
         for step in range(4):
             context.report(step, slope * config["x"] * (step + 1))
             if context.should_stop():
@@ -280,16 +266,14 @@ def test_a_trial_that_was_stopped_early_is_pruned_in_optuna_and_back(tmp_path: P
         np.testing.assert_array_equal(again.trials[column], study.trials[column])
 
 
-def measured(config: dict[str, Any], centre: float) -> dict[str, float]:
+def measured(config, centre):
     return {"loss": (config["x"] - centre) ** 2, "milliseconds": 30 * config["x"], "size": 1 - config["x"]}
 
 
 @pytest.mark.parametrize("objectives", [{"loss": "min"}, {"loss": "min", "size": "max"}])
-def test_several_objectives_and_limits_are_directions_and_constraints(
-    objectives: dict[str, str], tmp_path: Path
-) -> None:
+def test_several_objectives_and_limits_are_directions_and_constraints(objectives, tmp_path):
     limits = {"milliseconds": 15.0} | ({} if "size" in objectives else {"size": 1.0})
-    goals: dict[str, Any] = {"objectives": objectives, "limits": limits}
+    goals = {"objectives": objectives, "limits": limits}
     file, space = tmp_path / "tracked.log", SearchSpace({"x": Float(0, 1)})
     study = simulate(
         measured, space, {"a": 0.7, "b": 0.3}, "random", 6,

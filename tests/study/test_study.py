@@ -1,14 +1,11 @@
 """Studies: sorted, checked, equal after a save, and named in the error where a file is damaged."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil
 from collections import Counter
 from dataclasses import FrozenInstanceError
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,19 +29,19 @@ from fbo_flower.study.table import Table
 NAN = math.nan
 
 
-def trial(agent: str, number: int, value: float, algorithm: str = "ts", **config: Any) -> dict[str, Any]:
+def trial(agent, number, value, algorithm="ts", **config):
     key = {"algorithm": algorithm, "agent": agent, "round": number + 1, "trial": number}
     failure = "diverged" if math.isnan(value) else ""
     return USUAL["trials"] | key | {"config": config, "value": value, "failure": failure}
 
 
-def a_study(trials: list[dict[str, Any]], *, algorithm: str = "ts") -> Study:
+def a_study(trials, *, algorithm="ts"):
     rounds = [{"algorithm": algorithm, "round": k, "bytes_up": 50, "floats_up": 4.5} for k in (1, 2)]
     return made_study([{"algorithm": algorithm, "status": "finished"}], trials=trials, rounds=rounds)
 
 
 @pytest.fixture
-def study() -> Study:
+def study():
     return a_study(
         [
             trial("10", 0, 0.1, C=1.0, kernel="rbf"),
@@ -55,7 +52,7 @@ def study() -> Study:
     )
 
 
-def test_rows_are_sorted_by_algorithm_agent_and_trial() -> None:
+def test_rows_are_sorted_by_algorithm_agent_and_trial():
     rows = [trial("10", 1, 0.1), trial("2", 0, 0.2, "fts"), trial("10", 0, 0.3), trial("2", 0, 0.4)]
     study = made_study([{"algorithm": "ts"}, {"algorithm": "fts"}], trials=rows)
     order = [(row["algorithm"], row["agent"], row["trial"]) for row in study.trials]
@@ -67,8 +64,8 @@ def test_rows_are_sorted_by_algorithm_agent_and_trial() -> None:
 
 
 def test_the_best_of_each_agent_is_its_first_best_trial_and_the_best_of_all_is_drawn_and_reported(
-    study: Study, tmp_path: Path
-) -> None:
+    study, tmp_path
+):
     assert study.best["2"] == {"config": {"C": 2.0, "kernel": "1"}, "value": 0.5, "algorithm": "ts"}
     assert list(study.best) == ["2", "007", "10"]
     assert (study.best_value, study.best_config) == (0.5, {"C": 2.0, "kernel": "1"})
@@ -89,15 +86,13 @@ def test_the_best_of_each_agent_is_its_first_best_trial_and_the_best_of_all_is_d
     assert "</html>" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-def test_a_recommendation_may_come_without_trials(tmp_path: Path) -> None:
+def test_a_recommendation_may_come_without_trials(tmp_path):
     best = {"algorithm": "ts", "agent": "1", "value": 0.5, "config": {"C": 1}}
     made_study([], recommendations=[best]).save(tmp_path)
     assert Study.load(tmp_path).best == {"1": {"config": {"C": 1}, "value": 0.5, "algorithm": "ts"}}
 
 
-def test_equal_studies_are_saved_as_equal_bytes_and_are_equal_when_loaded(
-    study: Study, tmp_path: Path
-) -> None:
+def test_equal_studies_are_saved_as_equal_bytes_and_are_equal_when_loaded(study, tmp_path):
     rows = [{**row, "config": dict(reversed(row["config"].items()))} for row in study.trials][::-1]
     other = Study(dict(reversed(study.settings.items())), Table.from_rows(rows, TRIALS), study.rounds)
     assert other == study
@@ -115,9 +110,7 @@ def test_equal_studies_are_saved_as_equal_bytes_and_are_equal_when_loaded(
 
 
 @given(rows=st.lists(st.tuples(TEXT, TEXT, st.floats(), CONFIGS), max_size=6), name=TEXT)
-def test_every_study_survives_its_directory(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, ...]], name: str
-) -> None:
+def test_every_study_survives_its_directory(tmp_path_factory, rows, name):
     directory = tmp_path_factory.getbasetemp() / "every-study"
     trials = [
         trial(agent, i, value, label) | {"config": config}
@@ -131,7 +124,7 @@ def test_every_study_survives_its_directory(
     assert loaded.algorithms == study.algorithms
 
 
-def test_regret_is_kept_where_it_is_known_and_an_old_file_goes(study: Study, tmp_path: Path) -> None:
+def test_regret_is_kept_where_it_is_known_and_an_old_file_goes(study, tmp_path):
     known = {"algorithm": "ts", "agent": "2", "evaluations": 1, "cumulative": 0.5, "simple": 0.25}
     with_regret = Study(study.settings, study.trials, study.rounds, Table.from_rows([known], REGRET))
     with_regret.save(tmp_path)
@@ -141,9 +134,7 @@ def test_regret_is_kept_where_it_is_known_and_an_old_file_goes(study: Study, tmp
     assert len(Study.load(tmp_path).regret) == 0
 
 
-def test_merged_studies_come_apart_again_and_two_runs_of_one_algorithm_need_two_labels(
-    study: Study, tmp_path: Path
-) -> None:
+def test_merged_studies_come_apart_again_and_two_runs_of_one_algorithm_need_two_labels(study, tmp_path):
     other = a_study([trial("2", 0, 0.75, "fts", C=1.0)], algorithm="fts")
     other.settings.update(created="2026-01-02T00:00:00+00:00", versions={"numpy": "3"})
     merged = Study.merge([study, other], name="both")
@@ -180,14 +171,14 @@ def test_merged_studies_come_apart_again_and_two_runs_of_one_algorithm_need_two_
         ({"options": object()}, "expected plain JSON"),
     ],
 )
-def test_settings_of_another_form_are_refused(study: Study, changes: dict[str, Any], message: str) -> None:
+def test_settings_of_another_form_are_refused(study, changes, message):
     with pytest.raises(ConfigError, match=message):
         Study({**study.settings, **changes}, study.trials, study.rounds)
 
 
-def test_a_study_is_read_only_and_refuses_tables_with_other_columns(study: Study) -> None:
+def test_a_study_is_read_only_and_refuses_tables_with_other_columns(study):
     with pytest.raises(FrozenInstanceError):
-        study.trials = study.rounds  # type: ignore[misc]
+        study.trials = study.rounds
     with pytest.raises(ConfigError, match="rounds: expected the columns"):
         Study(study.settings, study.trials, study.trials)
 
@@ -221,9 +212,7 @@ NESTED = "[" * 100_000
         ("trials.csv", "algorithm\n", "expected the header"),
     ],
 )
-def test_a_missing_or_malformed_file_is_named(
-    study: Study, tmp_path: Path, name: str, content: str | None, message: str
-) -> None:
+def test_a_missing_or_malformed_file_is_named(study, tmp_path, name, content, message):
     study.save(tmp_path)
     (tmp_path / name).unlink()
     if content is not None:
@@ -233,9 +222,7 @@ def test_a_missing_or_malformed_file_is_named(
     assert str(tmp_path / name) in str(caught.value)
 
 
-def test_a_truncated_table_is_noticed_and_a_directory_that_cannot_be_written_is_named(
-    study: Study, tmp_path: Path
-) -> None:
+def test_a_truncated_table_is_noticed_and_a_directory_that_cannot_be_written_is_named(study, tmp_path):
     study.save(tmp_path)
     lines = (tmp_path / "trials.csv").read_text().splitlines(keepends=True)
     (tmp_path / "trials.csv").write_text("".join(lines[:-1]))
@@ -245,11 +232,11 @@ def test_a_truncated_table_is_noticed_and_a_directory_that_cannot_be_written_is_
         study.save(tmp_path / "rounds.csv")
 
 
-def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("old")
 
-    def write_half() -> None:
+    def write_half():
         with atomic_file(path, text=True) as file:
             file.write("half")
             raise KeyboardInterrupt
@@ -260,7 +247,7 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Pat
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory):
     directory = tmp_path_factory.mktemp("study")
     simulate("gp-samples", agents=2, algorithm="fts", num_rounds=3, engine="inline", keep=Keep(out=directory))
     return directory
@@ -270,11 +257,9 @@ BYTES = [kind for kind in IN_BYTES + IN_ITS_PLACE[:4] if "page" not in kind.__na
 
 
 @pytest.mark.parametrize("name", ["study.json", "best.json", "trials.csv", "rounds.csv", "messages"])
-def test_a_damaged_file_ends_in_a_config_error_that_names_the_study(
-    saved: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_damaged_file_ends_in_a_config_error_that_names_the_study(saved, tmp_path, name):
     (messages,) = (saved / "messages").glob("*.npz")
-    outcomes: Counter[str] = Counter()
+    outcomes = Counter()
     for kind in BYTES:
         for seed in range(examples(8, 3)):
             directory = tmp_path / f"{kind.__name__} {seed}"
@@ -302,9 +287,7 @@ def test_a_damaged_file_ends_in_a_config_error_that_names_the_study(
     ],
     ids=range(9),
 )  # fmt: skip
-def test_damaged_settings_of_a_simulation_are_one_line_that_says_what_to_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
+def test_damaged_settings_of_a_simulation_are_one_line_that_says_what_to_do(tmp_path, capsys, text):
     (tmp_path / "simulate.json").write_text(text)
     assert run(["simulate", "--resume", str(tmp_path)]) == 2
     said = capsys.readouterr().err
@@ -315,7 +298,7 @@ def test_damaged_settings_of_a_simulation_are_one_line_that_says_what_to_do(
 # Best values so far
 
 
-def test_incumbents_keep_the_best_through_failures() -> None:
+def test_incumbents_keep_the_best_through_failures():
     values = {"2": [NAN, 0.3, 0.1, NAN, 0.4], "10": [0.2, 0.5], "11": [NAN, NAN]}
     rows = [trial(agent, 7 + 3 * k, value) for agent, own in values.items() for k, value in enumerate(own)]
     agents, curves = incumbents(Table.from_rows(rows[::-1], TRIALS))  # in any order, trials with gaps
@@ -329,7 +312,7 @@ def test_incumbents_keep_the_best_through_failures() -> None:
 
 
 @given(values=st.lists(st.lists(st.floats(-9, 9) | st.just(NAN), min_size=1, max_size=6), min_size=1))
-def test_incumbents_are_running_maxima(values: list[list[float]]) -> None:
+def test_incumbents_are_running_maxima(values):
     rows = [trial(str(i), k, value) for i, own in enumerate(values) for k, value in enumerate(own)]
     _, curves = incumbents(Table.from_rows(rows, TRIALS))
     for own, curve in zip(values, curves, strict=True):
@@ -341,7 +324,7 @@ def test_incumbents_are_running_maxima(values: list[list[float]]) -> None:
 # pandas
 
 
-def frame_of(*configs: dict[str, Any], times: list[dict[str, Any]] | None = None) -> tuple[Study, Any]:
+def frame_of(*configs, times=None):
     """Return a study with one trial per configuration, the last of which failed, and its DataFrame."""
     rows = [trial("007", k, NAN if k == len(configs) - 1 else 0.5) for k in range(len(configs))]
     rows = [row | {"config": config} for row, config in zip(rows, configs, strict=True)]
@@ -350,8 +333,8 @@ def frame_of(*configs: dict[str, Any], times: list[dict[str, Any]] | None = None
 
 
 @pytest.mark.parametrize("asked", [Table({"a": [1]}).to_pandas, made_study([]).to_dataframe])
-def test_a_missing_pandas_names_the_extra_in_one_line(monkeypatch: pytest.MonkeyPatch, asked: Any) -> None:
-    def missing(_: str) -> None:
+def test_a_missing_pandas_names_the_extra_in_one_line(monkeypatch, asked):
+    def missing(_):
         raise ImportError
 
     monkeypatch.setattr("importlib.import_module", missing)
@@ -360,7 +343,7 @@ def test_a_missing_pandas_names_the_extra_in_one_line(monkeypatch: pytest.Monkey
     assert "\n" not in str(caught.value)
 
 
-def test_a_trial_is_a_row_of_the_data_frame_and_a_parameter_is_a_column() -> None:
+def test_a_trial_is_a_row_of_the_data_frame_and_a_parameter_is_a_column():
     pytest.importorskip("pandas")
     study, frame = frame_of({"C": 1.0, "value": 3}, {"C": 10.0, "value": 4})
     assert list(frame.columns) == [
@@ -379,9 +362,9 @@ def test_a_trial_is_a_row_of_the_data_frame_and_a_parameter_is_a_column() -> Non
     assert "state" in nothing.columns
 
 
-def test_an_inactive_parameter_is_missing_in_the_data_frame_and_mixed_choices_keep_their_types() -> None:
+def test_an_inactive_parameter_is_missing_in_the_data_frame_and_mixed_choices_keep_their_types():
     pandas = pytest.importorskip("pandas")
-    first: dict[str, Any] = {"kernel": "rbf", "gamma": 0.1, "depth": 1, "fit": True}
+    first = {"kernel": "rbf", "gamma": 0.1, "depth": 1, "fit": True}
     _, frame = frame_of(first, {"kernel": "poly", "degree": 3, "depth": "deep", "fit": False})
     assert frame["config.gamma"].dtype == frame["config.degree"].dtype == np.float64
     assert frame["config.gamma"].isna().tolist() == [False, True]
@@ -391,7 +374,7 @@ def test_an_inactive_parameter_is_missing_in_the_data_frame_and_mixed_choices_ke
     assert frame["config.fit"].dtype == np.bool_
 
 
-def test_a_trial_has_the_times_of_its_agent_in_the_data_frame_and_unknown_ones_are_missing() -> None:
+def test_a_trial_has_the_times_of_its_agent_in_the_data_frame_and_unknown_ones_are_missing():
     pandas = pytest.importorskip("pandas")
     rows = [
         {"algorithm": "ts", "agent": "007", "trial": 2, "started": 1.8e9, "ended": 1.8e9 + 90.5},

@@ -1,13 +1,9 @@
 """Tables: checked, exact on disk, and harmless to a spreadsheet program and a terminal."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +27,7 @@ CONFIGS = st.dictionaries(TEXT, SCALARS, max_size=3)
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 
 
-def test_a_table_has_columns_rows_and_a_length_and_cannot_be_written_to() -> None:
+def test_a_table_has_columns_rows_and_a_length_and_cannot_be_written_to():
     values = np.array([0.5, 1.0])
     table = Table({"agent": ["2", "007"], "trial": [0, np.int64(1)], "value": values, "none": [0.5, None]})
     assert (len(table), table.columns) == (2, ("agent", "trial", "value", "none"))
@@ -58,12 +54,12 @@ def test_a_table_has_columns_rows_and_a_length_and_cannot_be_written_to() -> Non
         ({"a": [1]}, {"a": "complex"}, "expected a kind"),
     ],
 )
-def test_values_of_another_kind_are_refused(columns: Any, kinds: Any, message: str) -> None:
+def test_values_of_another_kind_are_refused(columns, kinds, message):
     with pytest.raises(ConfigError, match=message):
         Table(columns, kinds)
 
 
-def test_unknown_columns_and_rows_with_other_columns_are_named() -> None:
+def test_unknown_columns_and_rows_with_other_columns_are_named():
     with pytest.raises(ConfigError, match="no column 'vlaue'; there are value"):
         Table({"value": [1.0]})["vlaue"]
     with pytest.raises(ConfigError, match="row 1: expected the columns"):
@@ -72,13 +68,13 @@ def test_unknown_columns_and_rows_with_other_columns_are_named() -> None:
         Table.concatenate([Table({"a": [1]}), Table({"a": [1.0]})])
 
 
-def test_concatenated_tables_keep_kinds_even_without_rows() -> None:
+def test_concatenated_tables_keep_kinds_even_without_rows():
     empty, full = Table({"a": []}, {"a": "real"}), Table({"a": [1.5]})
     assert Table.concatenate([empty, full]) == full
     assert Table.concatenate([Table.from_rows([], TRIALS)] * 2).kinds == TRIALS
 
 
-def test_equality_tells_types_in_configs_apart() -> None:
+def test_equality_tells_types_in_configs_apart():
     assert Table({"config": [{"C": 1}]}) != Table({"config": [{"C": 1.0}]})
     assert Table({"config": [{"C": 1}]}) != Table({"config": [{"C": True}]})
     assert Table({"config": [{"C": None}]}) != Table({"config": [{}]})
@@ -86,7 +82,7 @@ def test_equality_tells_types_in_configs_apart() -> None:
     assert Table({"value": [math.nan]}) == Table({"value": [math.nan]})
 
 
-def test_pandas_sees_the_same_columns() -> None:
+def test_pandas_sees_the_same_columns():
     pytest.importorskip("pandas")
     frame = Table({"agent": ["007"], "config": [{"C": 1}]}).to_pandas()
     assert frame.loc[0].tolist() == ["007", {"C": 1}]
@@ -95,7 +91,7 @@ def test_pandas_sees_the_same_columns() -> None:
 # CSV
 
 
-def test_a_table_reads_as_plain_csv_and_harmless_texts_are_written_as_they_are(tmp_path: Path) -> None:
+def test_a_table_reads_as_plain_csv_and_harmless_texts_are_written_as_they_are(tmp_path):
     configs = [{"C": 1.0}, {"kernel": "rbf"}, {}]
     table = Table({"agent": ["007", "C:\\new", "'x'"], "value": [0.1, math.nan, -1.0], "config": configs})
     layout = table.write_csv(tmp_path / "t.csv")
@@ -112,13 +108,11 @@ def test_a_table_reads_as_plain_csv_and_harmless_texts_are_written_as_they_are(t
 @example(
     [(text, -0.0, -1, True, {"a": text, "b": 1 if k % 2 else text}) for k, text in enumerate(AWKWARD)], 2
 )
-def test_every_table_survives_its_csv_file_and_no_cell_of_it_can_be_run(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, ...]], chunk: int
-) -> None:
+def test_every_table_survives_its_csv_file_and_no_cell_of_it_can_be_run(tmp_path_factory, rows, chunk):
     path = tmp_path_factory.getbasetemp() / "round-trip.csv"
     kinds = {"text": "text", "real": "real", "integer": "integer", "flag": "boolean", "config": "config"}
     columns = list(zip(*rows, strict=True)) or [()] * 5
-    table = Table(dict(zip(kinds, columns, strict=True)), kinds)  # type: ignore[arg-type]
+    table = Table(dict(zip(kinds, columns, strict=True)), kinds)
     layout = json.loads(json.dumps(table.write_csv(path)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "CHUNK", chunk)
@@ -139,13 +133,13 @@ def test_every_table_survives_its_csv_file_and_no_cell_of_it_can_be_run(
 
 
 @given(TEXT)
-def test_a_guarded_text_is_printable_and_comes_back(text: str) -> None:
+def test_a_guarded_text_is_printable_and_comes_back(text):
     assert unguard(guard(text)) == text
     assert guard(text).isprintable()
     assert printable(printable(text)) == printable(text)
 
 
-def test_numpy_scalars_become_python_ones_and_a_long_traceback_can_be_read_again(tmp_path: Path) -> None:
+def test_numpy_scalars_become_python_ones_and_a_long_traceback_can_be_read_again(tmp_path):
     config = {"C": np.float64(0.5), "depth": np.int64(3), "on": np.bool_(True)}
     table = Table({"config": [config], "failure": ["x" * 200_000]})
     back = Table.read_csv(tmp_path / "t.csv", table.write_csv(tmp_path / "t.csv"))
@@ -153,7 +147,7 @@ def test_numpy_scalars_become_python_ones_and_a_long_traceback_can_be_read_again
     assert repr(back["config"][0]) == "{'C': 0.5, 'depth': 3, 'on': True}"
 
 
-def test_config_values_that_have_no_cell_are_refused(tmp_path: Path) -> None:
+def test_config_values_that_have_no_cell_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="'layers': expected int, float, bool, str or None, got tuple"):
         Table({"config": [{"layers": (1, 2)}]}).write_csv(tmp_path / "t.csv")
     with pytest.raises(ConfigError, match="distinct CSV columns"):
@@ -162,7 +156,7 @@ def test_config_values_that_have_no_cell_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [b"\r\n", b"\n"])
-def test_a_file_that_another_program_saved_reads_the_same(ending: bytes, tmp_path: Path) -> None:
+def test_a_file_that_another_program_saved_reads_the_same(ending, tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(ending.join([b"agent,value", b"007,0.5", b'"2",']))  # no newline at the end
     table = Table.read_csv(path, {"agent": "text", "value": "real"})
@@ -193,9 +187,7 @@ def test_a_file_that_another_program_saved_reads_the_same(ending: bytes, tmp_pat
         (b"a\n1\n", {"a": []}, "expected a kind among"),
     ],
 )
-def test_malformed_files_are_refused_by_name(
-    tmp_path: Path, content: bytes, layout: dict[str, Any], message: str
-) -> None:
+def test_malformed_files_are_refused_by_name(tmp_path, content, layout, message):
     path = tmp_path / "t.csv"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=message) as caught:

@@ -1,12 +1,8 @@
 """Texts from agents and servers control neither a terminal nor a spreadsheet program."""
 
-from __future__ import annotations
-
 import logging
 import pickle
-from pathlib import Path
 
-import pytest
 from rich.console import Console
 from test_table import EVIL
 
@@ -24,15 +20,13 @@ from fbo_flower.strategies import RandomSearch
 from fbo_flower.study import Study
 
 
-def test_errors_are_one_line_without_control_characters_also_after_a_pickle() -> None:
+def test_errors_are_one_line_without_control_characters_also_after_a_pickle():
     for error in (ConfigError(EVIL), WireError(f"agent: got {EVIL}", "agent"), JournalError(EVIL)):
         assert str(error).isprintable()
         assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def test_an_evil_agent_reaches_neither_log_nor_terminal_nor_spreadsheet(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evil_agent_reaches_neither_log_nor_terminal_nor_spreadsheet(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     space = SearchSpace({"x": Float(0.0, 1.0), "c": Categorical(["=1+1", "@a", "b"])})
 
@@ -87,9 +81,7 @@ def evil_name(content):
     return content
 
 
-def test_ledger_warnings_and_doctor_print_no_control_characters(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ledger_warnings_and_doctor_print_no_control_characters(tmp_path, capsys):
     with AgentJournal(tmp_path / "agent-7.db", "7") as journal:
         sent = LedgerEntry(EVIL, 1, "train", EVIL, EVIL, "3", "float64", 24, EVIL)
         journal.enter_registration([EVIL])

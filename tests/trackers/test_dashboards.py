@@ -1,24 +1,18 @@
 """A running study in TensorBoard, MLflow and Weights & Biases, read back with each one's own reader."""
 
-from __future__ import annotations
-
 import json
 import math
 import struct
-from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tracked import SPACE, tune
 from waiting import wait_until
 
-from fbo_flower.study import Study
 from fbo_flower.study.trial import Trial
 from fbo_flower.trackers import (
-    Callback,
     MLflowTracker,
     RoundInfo,
     StudyInfo,
@@ -27,26 +21,25 @@ from fbo_flower.trackers import (
 )
 from fbo_flower.trackers.dashboards import AGENT, STUDY
 
-Series = dict[str, dict[str, list[tuple[int, float]]]]  # agent, or "" for rounds -> name -> (step, value)
 BLOCK, FULL, LAST = 32768, 1, 4  # of LevelDB's log format
-TRACKERS: dict[str, type[Callback]] = {
+TRACKERS = {
     "tensorboard": TensorBoardTracker, "mlflow": MLflowTracker, "wandb": WandbTracker,
 }  # fmt: skip
 
 
 @pytest.fixture(params=TRACKERS)
-def kind(request: pytest.FixtureRequest) -> str:
+def kind(request):
     return with_package(request.param)
 
 
-def with_package(kind: str) -> str:
+def with_package(kind):
     if find_spec(kind) is None:
         pytest.skip(f"needs fbo-flower[{kind}]")
     return kind
 
 
 @pytest.fixture(autouse=True)
-def _nothing_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _nothing_outside(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
         monkeypatch.setenv(name, str(tmp_path / "own"))
@@ -57,19 +50,19 @@ def _nothing_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         wandb.teardown()
 
 
-def series(kind: str, directory: Path) -> Series:
-    """Return what a tracker has written."""
+def series(kind, directory):
+    """Return what a tracker has written: agent, or "" for rounds -> name -> (step, value) pairs."""
     readers = {"tensorboard": of_tensorboard, "mlflow": of_mlflow, "wandb": of_wandb}
     return readers[kind](directory)
 
 
-def of_tensorboard(directory: Path) -> Series:
+def of_tensorboard(directory):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found: Series = {}
+    found = {}
     (study,) = directory.iterdir()
     for folder in study.iterdir():
-        events: Any = EventAccumulator(str(folder))
+        events = EventAccumulator(str(folder))
         events.Reload()
         found["" if folder.name == "rounds" else folder.name.removeprefix("agent ")] = {
             tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]
@@ -77,7 +70,7 @@ def of_tensorboard(directory: Path) -> Series:
     return found
 
 
-def mlflow_runs(directory: Path) -> tuple[Any, dict[str, Any]]:
+def mlflow_runs(directory):
     """Return a client, and agent -> its run; "": the run of the study."""
     from mlflow import MlflowClient
 
@@ -90,7 +83,7 @@ def mlflow_runs(directory: Path) -> tuple[Any, dict[str, Any]]:
     return client, by_agent
 
 
-def of_mlflow(directory: Path) -> Series:
+def of_mlflow(directory):
     client, runs = mlflow_runs(directory)
     return {
         agent: {
@@ -101,8 +94,8 @@ def of_mlflow(directory: Path) -> Series:
     }
 
 
-def of_wandb(directory: Path) -> Series:
-    found: Series = {}
+def of_wandb(directory):
+    found = {}
     for row in wandb_run(directory)[0]:
         for name, value in row.items():
             where, _, rest = name.partition("/")
@@ -113,14 +106,14 @@ def of_wandb(directory: Path) -> Series:
     return found
 
 
-def wandb_run(directory: Path) -> tuple[list[dict[str, Any]], dict[str, Any], int]:
+def wandb_run(directory):
     """Return the rows of the history, the config and the exit code of the run in a directory.
 
     The service of W&B writes them from a process of its own, the exit code last.
     """
     from google.protobuf.message import DecodeError
 
-    def has_ended() -> bool:
+    def has_ended():
         with suppress(DecodeError):  # a record that is half written
             return wandb_file(directory)[2] >= 0
         return False
@@ -129,7 +122,7 @@ def wandb_run(directory: Path) -> tuple[list[dict[str, Any]], dict[str, Any], in
     return wandb_file(directory)
 
 
-def chunks(data: bytes) -> Iterator[bytes]:
+def chunks(data):
     """Yield the records of a file in LevelDB's log format behind the 7 bytes of W&B's header."""
     assert data[:4] == b":W&B"
     place, parts = 7, b""
@@ -145,12 +138,12 @@ def chunks(data: bytes) -> Iterator[bytes]:
             parts = b""
 
 
-def wandb_file(directory: Path) -> tuple[list[dict[str, Any]], dict[str, Any], int]:
+def wandb_file(directory):
     from wandb.proto import wandb_internal_pb2
 
     (file,) = directory.glob("wandb/offline-run-*/run-*.wandb")
-    rows: list[dict[str, Any]] = []
-    config: dict[str, Any] = {}
+    rows = []
+    config = {}
     code = -1
     for data in chunks(file.read_bytes()):
         record = wandb_internal_pb2.Record()
@@ -165,8 +158,8 @@ def wandb_file(directory: Path) -> tuple[list[dict[str, Any]], dict[str, Any], i
     return rows, config, code
 
 
-def test_rounds_and_the_trials_of_every_agent_are_written_with_their_steps(kind: str, tmp_path: Path) -> None:
-    study = tune([TRACKERS[kind](tmp_path / "x")])  # type: ignore[call-arg]
+def test_rounds_and_the_trials_of_every_agent_are_written_with_their_steps(kind, tmp_path):
+    study = tune([TRACKERS[kind](tmp_path / "x")])
     found = series(kind, tmp_path / "x")
     assert sorted(found) == ["", "0", "1", "2"]
     assert found[""]["replies"] == [(1, 3.0), (2, 3.0), (3, 3.0)]
@@ -185,8 +178,8 @@ def test_rounds_and_the_trials_of_every_agent_are_written_with_their_steps(kind:
 
 
 @pytest.mark.parametrize("kind", ["tensorboard", "mlflow"])  # an offline run of W&B cannot be resumed
-def test_a_resumed_study_goes_on_and_nothing_is_written_twice(kind: str, tmp_path: Path) -> None:
-    tracker: Any = TRACKERS[with_package(kind)]
+def test_a_resumed_study_goes_on_and_nothing_is_written_twice(kind, tmp_path):
+    tracker = TRACKERS[with_package(kind)]
     journal, place = tmp_path / "journal.db", tmp_path / "x"
     tune([tracker(place)], num_rounds=2, journal=journal)
     study = tune([tracker(place)], num_rounds=4, journal=journal, resume=True)
@@ -196,15 +189,15 @@ def test_a_resumed_study_goes_on_and_nothing_is_written_twice(kind: str, tmp_pat
     assert found[""]["replies"] == [(n, 3.0) for n in (1, 2, 3, 4)]
 
 
-def test_nothing_but_counts_is_written_of_agents_that_disclose_nothing(kind: str, tmp_path: Path) -> None:
-    tune([TRACKERS[kind](tmp_path / "x")], disclose=None)  # type: ignore[call-arg]
+def test_nothing_but_counts_is_written_of_agents_that_disclose_nothing(kind, tmp_path):
+    tune([TRACKERS[kind](tmp_path / "x")], disclose=None)
     found = series(kind, tmp_path / "x")
     assert list(found) == [""]
     assert not {"best", "mean_incumbent"} & set(found[""])
     assert found[""]["replies"][-1] == (3, 3.0)
 
 
-def test_runs_of_mlflow_say_what_they_are_and_hold_the_best_configurations(tmp_path: Path) -> None:
+def test_runs_of_mlflow_say_what_they_are_and_hold_the_best_configurations(tmp_path):
     with_package("mlflow")
     study = tune([MLflowTracker(tmp_path)])
     client, found = mlflow_runs(tmp_path)
@@ -220,7 +213,7 @@ def test_runs_of_mlflow_say_what_they_are_and_hold_the_best_configurations(tmp_p
         assert best["config"] == study.best[agent]["config"]
 
 
-def test_a_run_of_wandb_says_what_it_is_and_has_a_table_of_all_trials(tmp_path: Path) -> None:
+def test_a_run_of_wandb_says_what_it_is_and_has_a_table_of_all_trials(tmp_path):
     with_package("wandb")
     study = tune([WandbTracker(tmp_path)])
     rows, config, code = wandb_run(tmp_path)
@@ -237,13 +230,13 @@ def test_a_run_of_wandb_says_what_it_is_and_has_a_table_of_all_trials(tmp_path: 
     assert sorted(kernels) == sorted(config["kernel"] for config in study.trials["config"])
 
 
-def test_the_folder_of_tensorboard_is_named_after_the_study(tmp_path: Path) -> None:
+def test_the_folder_of_tensorboard_is_named_after_the_study(tmp_path):
     with_package("tensorboard")
-    study: Study = tune([TensorBoardTracker(tmp_path)], num_rounds=1)
+    study = tune([TensorBoardTracker(tmp_path)], num_rounds=1)
     assert [path.name for path in tmp_path.iterdir()] == [f"by chance {study.settings['runs'][0]['study']}"]
 
 
-def test_a_hostile_name_stays_in_the_log_directory(tmp_path: Path) -> None:
+def test_a_hostile_name_stays_in_the_log_directory(tmp_path):
     with_package("tensorboard")
     tracker, info = TensorBoardTracker(tmp_path / "logs"), StudyInfo("id", "../..", "x", {}, SPACE, False)
     tracker.on_trial(info, Trial("../../../escape", 0, 1, "succeeded", {"C": 1.0}, 0.5))
@@ -252,9 +245,7 @@ def test_a_hostile_name_stays_in_the_log_directory(tmp_path: Path) -> None:
     assert len([path for path in (tmp_path / "logs").rglob("*") if path.is_file()]) == 2
 
 
-def test_what_cannot_be_written_is_written_with_a_later_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_is_written_with_a_later_round(tmp_path, monkeypatch):
     with_package("tensorboard")
     tracker, info = TensorBoardTracker(tmp_path / "logs"), StudyInfo("id", "x", "x", {}, SPACE, True)
     tracker.on_trial(info, Trial("a", 0, 1, "succeeded", {"C": 1.0}, 0.5))

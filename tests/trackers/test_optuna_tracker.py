@@ -1,7 +1,5 @@
 """A running study in Optuna's storage and in its dashboard."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -9,9 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from flower_runtime import free_ports
@@ -35,13 +30,13 @@ from optuna.trial import TrialState  # noqa: E402
 ALWAYS, NEVER = 0.0, math.inf  # running_from
 
 
-def trials(url: str) -> list[Any]:
+def trials(url):
     """Return all trials of a storage."""
     names = optuna.get_all_study_names(url)
     return [t for name in names for t in optuna.load_study(study_name=name, storage=url).trials]
 
 
-def states(url: str) -> dict[str, int]:
+def states(url):
     found = [trial.state.name for trial in trials(url)]
     return {name: found.count(name) for name in set(found)}
 
@@ -49,23 +44,21 @@ def states(url: str) -> dict[str, int]:
 class Look(Callback):
     """Looks into the storage when a trial begins, and at the end of every round."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         self.url = url
-        self.running: list[int] = []
-        self.finished: list[int] = []
+        self.running = []
+        self.finished = []
 
-    def on_trial(self, study: StudyInfo, trial: Trial) -> None:
+    def on_trial(self, study, trial):
         if trial.state == "running":
             self.running.append(states(self.url).get("RUNNING", 0))
 
-    def on_round(self, study: StudyInfo, finished: RoundInfo) -> None:
+    def on_round(self, study, finished):
         self.finished.append(len(trials(self.url)))
 
 
 @pytest.mark.parametrize("running_from", [ALWAYS, NEVER])
-def test_trials_are_shown_as_running_and_are_there_when_their_round_ends(
-    tmp_path: Path, running_from: float
-) -> None:
+def test_trials_are_shown_as_running_and_are_there_when_their_round_ends(tmp_path, running_from):
     url = f"sqlite:///{tmp_path}/study.db"
     look = Look(url)
     study = tune([OptunaTracker(url, running_from=running_from), look], num_rounds=2)
@@ -80,7 +73,7 @@ def test_trials_are_shown_as_running_and_are_there_when_their_round_ends(
     assert len(trials(url)) == len(study.trials), "the export of the finished study adds nothing"
 
 
-def test_what_is_under_way_when_an_asynchronous_study_ends_has_failed(tmp_path: Path) -> None:
+def test_what_is_under_way_when_an_asynchronous_study_ends_has_failed(tmp_path):
     url = f"sqlite:///{tmp_path}/study.db"
     app = client_app(score, SPACE, seed=1, disclose="trials")
     tracker = OptunaTracker(url, running_from=ALWAYS)
@@ -97,9 +90,7 @@ def test_what_is_under_way_when_an_asynchronous_study_ends_has_failed(tmp_path: 
 
 
 @pytest.mark.parametrize("before", [ALWAYS, NEVER, None])
-def test_a_resumed_study_goes_on_without_writing_twice_or_is_written_from_its_beginning(
-    tmp_path: Path, before: float | None
-) -> None:
+def test_a_resumed_study_goes_on_without_writing_twice_or_is_written_from_its_beginning(tmp_path, before):
     url, journal = tmp_path / "study.log", tmp_path / "journal.db"
     tracked = [] if before is None else [OptunaTracker(url, running_from=before)]
     tune(tracked, num_rounds=2, journal=journal)
@@ -109,17 +100,15 @@ def test_a_resumed_study_goes_on_without_writing_twice_or_is_written_from_its_be
 
 
 @pytest.fixture
-def warnings_of_flower(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> Iterator[pytest.LogCaptureFixture]:
+def warnings_of_flower(monkeypatch, caplog):
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     with caplog.at_level(logging.WARNING, "flwr"):
         yield caplog
 
 
 def test_a_locked_database_costs_a_warning_and_the_trials_come_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_of_flower: pytest.LogCaptureFixture
-) -> None:
+    tmp_path, monkeypatch, warnings_of_flower
+):
     monkeypatch.setattr("fbo_flower.study.optuna.BUSY_SECONDS", 0.0)
     monkeypatch.setattr("time.sleep", lambda seconds: None)  # between Optuna's attempts
     file = tmp_path / "study.db"
@@ -127,7 +116,7 @@ def test_a_locked_database_costs_a_warning_and_the_trials_come_later(
     other = sqlite3.connect(file, isolation_level=None)
 
     class Lock(Callback):
-        def on_round(self, study: StudyInfo, finished: RoundInfo) -> None:
+        def on_round(self, study, finished):
             if finished.round == 1:
                 other.execute("BEGIN EXCLUSIVE")
             elif finished.round == 3:
@@ -142,13 +131,13 @@ def test_a_locked_database_costs_a_warning_and_the_trials_come_later(
 
 @pytest.mark.parametrize("file", ["study.db", "study.log"])
 def test_a_full_disk_costs_a_warning_and_the_trials_come_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_of_flower: pytest.LogCaptureFixture, file: str
-) -> None:
+    tmp_path, monkeypatch, warnings_of_flower, file
+):
     from fbo_flower.study.optuna import OptunaWriter
 
     create, calls = OptunaWriter._frozen, []
 
-    def full(self: OptunaWriter, trial: Trial) -> Any:
+    def full(self, trial):
         calls.append(trial)
         if 4 <= len(calls) <= 6:
             raise OSError(28, "No space left on device")
@@ -160,7 +149,7 @@ def test_a_full_disk_costs_a_warning_and_the_trials_come_later(
     assert len(Study.from_optuna(tmp_path / file).trials) == len(study.trials)
 
 
-def test_a_write_that_failed_after_it_was_stored_is_not_repeated(tmp_path: Path) -> None:
+def test_a_write_that_failed_after_it_was_stored_is_not_repeated(tmp_path):
     url = f"sqlite:///{tmp_path}/study.db"
     tracker, info = OptunaTracker(url), StudyInfo("id", "mine", "random", {}, SPACE, False)
     trial = Trial("a", 0, 1, "succeeded", {"C": 1.0, "n": 1, "kernel": "linear", "width": 1}, 0.5)
@@ -168,11 +157,11 @@ def test_a_write_that_failed_after_it_was_stored_is_not_repeated(tmp_path: Path)
     writer = tracker._open(info)
     original = writer.write
 
-    def stored_and_failed(trial: Trial) -> bool:
+    def stored_and_failed(trial):
         original(trial)
         raise ConnectionError("the answer was lost")
 
-    writer.write = stored_and_failed  # type: ignore[method-assign]
+    writer.write = stored_and_failed
     with pytest.raises(FBOError, match="1 trials are not in"):
         tracker.on_round(info, RoundInfo(1))
     for number in (2, 3, 4):
@@ -181,7 +170,7 @@ def test_a_write_that_failed_after_it_was_stored_is_not_repeated(tmp_path: Path)
     assert not tracker._pending
 
 
-def test_a_storage_that_is_lost_is_tried_less_and_less_often() -> None:
+def test_a_storage_that_is_lost_is_tried_less_and_less_often():
     tracker = OptunaTracker("nosuch://host/db")
     info, tried = StudyInfo("id", "mine", "random", {}, SPACE, False), []
     for number in range(1, 40):
@@ -193,22 +182,22 @@ def test_a_storage_that_is_lost_is_tried_less_and_less_often() -> None:
     assert tried == [1, 3, 6, 11, 20, 37]
 
 
-def test_nothing_is_written_of_agents_that_disclose_nothing(tmp_path: Path) -> None:
+def test_nothing_is_written_of_agents_that_disclose_nothing(tmp_path):
     url = f"sqlite:///{tmp_path}/study.db"
     tune([OptunaTracker(url, running_from=ALWAYS)], disclose=None)
     assert not (tmp_path / "study.db").exists() or trials(url) == []
 
 
-def test_simulate_takes_a_storage(tmp_path: Path) -> None:
+def test_simulate_takes_a_storage(tmp_path):
     tracker = OptunaTracker(tmp_path / "study.db")
     common = {"agents": 2, "algorithm": "random", "num_rounds": 2, "engine": "inline"}
-    study = simulate("gp-samples", callbacks=[tracker], **common)  # type: ignore[arg-type]
+    study = simulate("gp-samples", callbacks=[tracker], **common)
     assert Study.from_optuna(tmp_path / "study.db").trials["value"].tolist() == study.trials["value"].tolist()
     with pytest.raises(ConfigError, match="a file that ends in"):
         OptunaTracker("study.txt")
 
 
-def test_a_tracker_takes_several_studies_in_turn(tmp_path: Path) -> None:
+def test_a_tracker_takes_several_studies_in_turn(tmp_path):
     tracker = OptunaTracker(tmp_path / "study.log")
     for _ in range(2):
         tune([tracker], num_rounds=1)
@@ -221,7 +210,7 @@ def test_a_tracker_takes_several_studies_in_turn(tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.xdist_group("dashboard")
-def test_the_dashboard_shows_the_trials_of_an_agent(tmp_path: Path) -> None:
+def test_the_dashboard_shows_the_trials_of_an_agent(tmp_path):
     pytest.importorskip("optuna_dashboard", reason="needs optuna-dashboard")
     url = f"sqlite:///{tmp_path}/study.db"
     study = tune([OptunaTracker(url)])
@@ -234,11 +223,11 @@ def test_the_dashboard_shows_the_trials_of_an_agent(tmp_path: Path) -> None:
         stderr=subprocess.DEVNULL,
     )
 
-    def get(path: str) -> bytes:
+    def get(path):
         with urllib.request.urlopen(address + path, timeout=30) as reply:
             return bytes(reply.read())
 
-    def answers() -> bool:
+    def answers():
         try:
             return b"Optuna Dashboard" in get("/dashboard/")
         except OSError:
