@@ -251,7 +251,6 @@ def test_what_nobody_asked_for_is_known_from_the_next_task_on_and_counts_as_no_t
 def history(journal):
     with AgentJournal(journal, "3") as memory:
         stored = memory.study("s")
-    assert stored is not None
     return agent_state_from_bytes(stored[1], SPACE).history
 
 
@@ -301,5 +300,4 @@ def test_outputs_are_told_by_name_and_what_is_missing_is_named(tmp_path):
     assert stored.failure == "loss: expected a finite number, got nan"
     found = history(journal)
     assert found.trials.tolist() == [-1, 0, 1]
-    assert found.outputs is not None
     assert found.outputs[:2].tolist() == [[-0.75, -0.5], [-0.25, -2.0]]

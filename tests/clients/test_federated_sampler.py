@@ -106,7 +106,6 @@ def test_earlier_trials_enter_the_history_of_their_site_and_no_message(tmp_path)
     with opened(asking.mail_of(tmp_path / "agent-0.db"), asking.MAIL) as mail:
         assert [json.loads(row["config"]) for row in mail.select("known", "ORDER BY id")] == before
     messages = strategy.export_messages()
-    assert messages is not None
     shared = messages.arrays["rows"][:, :-1]
     assert len(shared) >= 4
     for config in before:

@@ -72,7 +72,6 @@ def told(reply, name):
 
 def state_of(tuned):
     stored = tuned._open_memory().study("s")
-    assert stored is not None
     return agent_state_from_bytes(stored[1], SPACE)
 
 

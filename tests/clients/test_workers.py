@@ -373,7 +373,6 @@ list(WorkerPool(pickled(objective)).run([Job({}, [None])] * 2, 2, 0.0))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, str(tmp_path / "script.py")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
-        assert process.stdout is not None
         try:
             workers = [int(process.stdout.readline()) for _ in range(2)]
         finally:

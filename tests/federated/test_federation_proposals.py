@@ -53,7 +53,6 @@ def test_a_trial_without_a_value_is_not_proposed_twice():
     first = proposals.propose(known, (1,))
     pending = trial(12, first.tolist())
     observed = proposals.observations([*known, pending], (1,))
-    assert observed is not None
     x, y, variances = observed
     assert math.isnan(y[-1])
     process = proposals.process(x, y, variances)
@@ -68,7 +67,6 @@ def test_failed_trials_count_as_the_worst_one():
     proposals = Proposals(SPACE, "ei", 2, 0)
     trials = [*parabola(4), trial(4, [0.9, 0.1], failure="diverged")]
     observed = proposals.observations(trials, (1,))
-    assert observed is not None
     assert observed[1][-1] == observed[1].min()
 
 
@@ -80,8 +78,6 @@ def test_the_unit_of_the_metric_does_not_matter():
         for unit in (1.0, 10.0)
     ]
     one, other = (proposals.observations(trials, (1,)) for trials in scaled)
-    assert one is not None
-    assert other is not None
     assert (one[2] > 0.01).all()  # standardised values are wider
     for mine, theirs in zip(one, other, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9)

@@ -76,7 +76,6 @@ def test_noise_has_a_score_near_zero():
 @pytest.mark.parametrize("minimize", [False, True])
 def test_parameters_of_a_study_are_ranked_whatever_the_levels_of_its_agents(minimize):
     found = study_importance(a_study(150, minimize=minimize))
-    assert found is not None
     assert [share.names[0] for share in found.singles[:2]] == ["lr", "depth"]
     assert found.singles[0].mean > 0.5
     assert found.singles[2].mean < 0.1

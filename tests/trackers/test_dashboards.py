@@ -76,7 +76,6 @@ def mlflow_runs(directory):
 
     client = MlflowClient(directory.as_uri())
     experiment = client.get_experiment_by_name("fbo-flower")
-    assert experiment is not None
     found = client.search_runs([experiment.experiment_id])
     by_agent = {run.data.tags.get(AGENT, ""): run for run in found}
     assert len(by_agent) == len(found), "one run for each agent"
