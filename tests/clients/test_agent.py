@@ -209,6 +209,13 @@ def test_tasks_that_cannot_be_trusted_are_refused_before_anything_is_evaluated(k
     assert not context.state
 
 
+def test_options_that_do_not_fit_the_space_are_refused():
+    objective = canary()
+    with pytest.raises(ConfigError, match="lengthscale"):
+        agent(objective).answer(asked(options='{"lengthscale":[0.1]}'))
+    assert not objective.calls
+
+
 def test_arrays_that_do_not_fit_the_schema_are_refused():
     objective = canary()
     for name, array in (
