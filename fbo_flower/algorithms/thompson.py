@@ -12,15 +12,13 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.independent import Independent, uniform_point
-from fbo_flower.algorithms.options import check_choice, check_number
-from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.options import TrialsPerRound, check_choice, check_number
+from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Array, Outcome, Query, Task, floats
 from fbo_flower.algorithms.requests import DrawPath, Fit, Rng, Steps
+from fbo_flower.algorithms.run_task import believed
 from fbo_flower.algorithms.search import maximising
-from fbo_flower.algorithms.several_at_once import believed
-from fbo_flower.algorithms.trials_per_round import TrialsPerRound
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.surrogates import gp
@@ -105,7 +103,7 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
         return Fit(x, y, self.kernel, start)
 
     def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
-        """Return the posterior mean of the agent's own model at points, see `several_at_once`."""
+        """Return the posterior mean of the agent's own model at points, see `run_task`."""
         if not agent_state.history.num_succeeded:
             return np.full(len(points), np.nan)
         x, y = self.observations(agent_state)

@@ -13,8 +13,7 @@ from fbo_flower.algorithms.ei.local import fit_of
 from fbo_flower.algorithms.fed_ei import Pool
 from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Query, Task
 from fbo_flower.algorithms.requests import Fit, alone
-from fbo_flower.algorithms.run_task import TaskResult, run_task
-from fbo_flower.algorithms.several_at_once import believed
+from fbo_flower.algorithms.run_task import TaskResult, believed, run_task
 from fbo_flower.algorithms.thompson import ThompsonSampling
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp

@@ -21,7 +21,7 @@ from fbo_flower.algorithms import (
 from fbo_flower.algorithms.fts.fts import Advice
 from fbo_flower.algorithms.messages import STEPS
 from fbo_flower.algorithms.records import Phase, Task
-from fbo_flower.algorithms.schedules import own_probability
+from fbo_flower.algorithms.senders import own_probability
 from fbo_flower.clients import client_app
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.privacy import Account

@@ -54,8 +54,7 @@ from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
 from fbo_flower.numerics.linalg import Factor
 from fbo_flower.numerics.surrogates import gp
-from fbo_flower.numerics.surrogates.pivots import pivot_factor, whiten
-from fbo_flower.numerics.surrogates.pooling import Increment, pool
+from fbo_flower.numerics.surrogates.pivots import Increment, pivot_factor, pool, whiten
 
 MOST_VALUES = 2**40  # largest number of values in an agent's moments
 NOT_DEFINITE = 1e-8  # an eigenvalue below minus this share of the largest variance is no rounding error

@@ -4,7 +4,7 @@ import numpy as np
 from contract import Run
 
 from fbo_flower.algorithms import FNUCB, Fed1UCB
-from fbo_flower.algorithms.bandits import arms
+from fbo_flower.algorithms.bandits import base
 from fbo_flower.algorithms.bandits.fn_ucb import num_weights
 from fbo_flower.algorithms.records import Federation, Phase, Report
 from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
@@ -48,7 +48,7 @@ def test_fn_ucb_sends_sums_and_never_an_inverse():
     size = num_weights(run.algorithm.neural_options(), 2)
     last = run.exchanges[-1]
     assert last.report.arrays["gram"].shape == (size * (size + 1) // 2,)
-    points = arms.points(1, 2)
+    points = base.points(1, 2)
     features = ucb.neural_features(points, run.algorithm.neural_options(), np.random.default_rng([1, 4]))
     history = run.histories()["2"]
     rows = [int(np.flatnonzero((points == p).all(axis=1))[0]) for p in history.points]
@@ -62,9 +62,9 @@ def test_the_server_draws_arms_of_its_own_unless_they_are_named():
     seeds = {Fed1UCB().init(federation, np.random.default_rng(s)).arms_seed for s in range(5)}
     assert len(seeds) == 5
     assert Fed1UCB(arms_seed=7).init(federation, np.random.default_rng(1)).arms_seed == 7
-    assert len(arms.points(7, 1)) == arms.num_arms(1) == 20
-    assert len(arms.points(7, 2)) == arms.num_arms(2) == 400
-    assert len(arms.points(7, 5)) == arms.num_arms(5) == 1000
+    assert len(base.points(7, 1)) == base.num_arms(1) == 20
+    assert len(base.points(7, 2)) == base.num_arms(2) == 400
+    assert len(base.points(7, 5)) == base.num_arms(5) == 1000
 
 
 def test_fed1_ucb_counts_a_latecomer_in_the_phase_that_is_open():

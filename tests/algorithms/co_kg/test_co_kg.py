@@ -15,7 +15,7 @@ from fbo_flower.algorithms.co_kg.state import SharedPrior, WarmUp, WhitenedPoste
 from fbo_flower.algorithms.records import AgentState, History, Phase, Report, Task
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric as pack_lower
-from fbo_flower.numerics.aggregation.units import bounded_moments, moments, pooled_units
+from fbo_flower.numerics.aggregation.agreement import bounded_moments, moments, pooled_units
 from fbo_flower.numerics.linalg import square_root
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.space import Categorical, Float, SearchSpace

@@ -12,7 +12,7 @@ from contract import Run, same
 from fbo_flower.algorithms import CoKG
 from fbo_flower.algorithms.co_kg.central import frame
 from fbo_flower.algorithms.records import Phase, Report, Task
-from fbo_flower.numerics.acquisition.normal import centred_draws
+from fbo_flower.numerics.acquisition.expected_improvement import centred_draws
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.space import Int, SearchSpace
 

@@ -11,10 +11,10 @@ from contract import MIXED, SQUARE, Run, same, step
 from scipy import stats
 
 from fbo_flower.algorithms import DPFTS, ThompsonSampling
+from fbo_flower.algorithms.fts.releases import regions_of
 from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.discrete_noise import uniform_from
-from fbo_flower.numerics.noise_grid import noise_variance
+from fbo_flower.numerics.discrete_noise import noise_variance, uniform_from
 from fbo_flower.numerics.privacy import sampled_epsilon
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
@@ -236,7 +236,7 @@ class SharesOfThePresent(DPFTS):
         if collected.collection is None:
             return collected
         there = replace(state, regions={agent: state.regions[agent] for agent in present})
-        shares = self._shares(there)
+        shares = there.shares(regions_of(self, state.space), self.region_weight, self.region_releases)
         mine = {agent: shares[agent] for agent in collected.collection.shares}
         largest = max(float(np.linalg.norm(share)) for share in shares.values())
         return replace(collected, collection=replace(collected.collection, shares=mine, largest=largest))

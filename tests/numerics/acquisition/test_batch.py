@@ -7,10 +7,9 @@ from acquisition_cases import every_batch, gaussian_process, mesh, random_belief
 from fbo_flower.numerics.acquisition import batch
 from fbo_flower.numerics.acquisition.batch import WithPending, maximise_batch
 from fbo_flower.numerics.acquisition.entropy_search import BatchMaxValueEntropy, sample_maxima
-from fbo_flower.numerics.acquisition.expected_improvement import BatchExpectedImprovement
+from fbo_flower.numerics.acquisition.expected_improvement import BatchExpectedImprovement, centred_draws
 from fbo_flower.numerics.acquisition.joint_design import joint_design, own_gain
 from fbo_flower.numerics.acquisition.knowledge_gradient import BatchKnowledgeGradient
-from fbo_flower.numerics.acquisition.normal import centred_draws
 
 KINDS = pytest.mark.parametrize("kind", ["kg", "ei", "es"])
 

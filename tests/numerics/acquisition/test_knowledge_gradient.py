@@ -4,8 +4,8 @@ from acquisition_cases import fantasies, frazier, gaussian_process, mesh, random
 
 from fbo_flower.numerics.acquisition import knowledge_gradient as kg
 from fbo_flower.numerics.acquisition.batch import maximise_batch, replaced
+from fbo_flower.numerics.acquisition.expected_improvement import centred_draws
 from fbo_flower.numerics.acquisition.knowledge_gradient import BatchKnowledgeGradient
-from fbo_flower.numerics.acquisition.normal import centred_draws
 
 
 @pytest.mark.parametrize("noisy", [True, False])

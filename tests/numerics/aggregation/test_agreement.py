@@ -5,7 +5,7 @@ from amounts import examples
 from scipy import stats
 
 from fbo_flower.numerics.aggregation.agreement import agreement, log_bayes_factors
-from fbo_flower.numerics.surrogates import gp, pivots, pooling
+from fbo_flower.numerics.surrogates import gp, pivots
 
 POINTS = mesh(8)
 H = gp.Hyperparameters("rbf", np.full(2, 0.4), 1.0, 0.02)
@@ -23,7 +23,7 @@ def increments(seed, *, odd=None, num_agents=4, scale=1.0):
         rows = rng.integers(0, len(POINTS), 10)
         noise = rng.normal(0.0, np.sqrt(H.noise_variance), 10)
         y = functions[rows, int(n == odd)] + noise
-        found.append(pooling.observe(POINTS[rows], scale * y, AT, H))
+        found.append(pivots.observe(POINTS[rows], scale * y, AT, H))
     return found
 
 
@@ -52,9 +52,9 @@ def test_an_agent_with_another_objective_is_found():
 def test_the_statistic_is_the_predictive_distance_of_the_observations():
     """With one observation far from doubt: its squared deviation over its predictive variance."""
     x, y = POINTS[[0, 1, 9, 27]], np.array([1.0, 0.7, 0.3, -0.2])
-    others = pooling.observe(x, y, AT, H)
+    others = pivots.observe(x, y, AT, H)
     z, value = POINTS[[8]], np.array([0.4])
-    found = agreement([pooling.observe(z, value, AT, H), others], known_scale=True)
+    found = agreement([pivots.observe(z, value, AT, H), others], known_scale=True)
     mean, variance = gp.posterior(x, y, H).predict(z)
     expected = (value[0] - mean[0]) ** 2 / (variance[0] + H.noise_variance)
     assert found.directions[0] == 1
@@ -65,8 +65,8 @@ def test_the_statistic_is_the_predictive_distance_of_the_observations():
 def test_agents_without_observations_or_who_looked_elsewhere_are_not_compared():
     h = gp.Hyperparameters("rbf", np.full(2, 0.05), 1.0, 0.02)
     at = POINTS[[0, 7, 56, 63]]
-    nothing = pooling.observe(np.empty((0, 2)), np.empty(0), at, h)
-    corners = [pooling.observe(at[[i]], np.array([9.0 * i]), at, h) for i in range(4)]
+    nothing = pivots.observe(np.empty((0, 2)), np.empty(0), at, h)
+    corners = [pivots.observe(at[[i]], np.array([9.0 * i]), at, h) for i in range(4)]
     for agents in (corners, [nothing, *corners[:2], nothing]):
         found = agreement(agents)
         np.testing.assert_array_equal(found.directions, 0)
@@ -98,5 +98,5 @@ def test_it_is_the_difference_of_the_marginal_likelihoods_of_the_observations():
     exact = [
         likelihood(data) - likelihood(data[:n] + data[n + 1 :]) - likelihood([data[n]]) for n in range(3)
     ]
-    found = log_bayes_factors([pooling.observe(x, y, SEEN_AT, NOISY) for x, y in data])
+    found = log_bayes_factors([pivots.observe(x, y, SEEN_AT, NOISY) for x, y in data])
     np.testing.assert_allclose(found, exact, rtol=1e-5)

@@ -6,7 +6,7 @@ from scipy.optimize import approx_fprime
 
 from fbo_flower.numerics.optim.functions import Each, LinearFunction, Sum, sample_paths, shape_of, stack_of
 from fbo_flower.numerics.surrogates import gp, rff
-from fbo_flower.numerics.surrogates.kernels import kernel
+from fbo_flower.numerics.surrogates.gp import kernel
 
 
 def rng(*key):

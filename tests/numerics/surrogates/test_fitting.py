@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 from fbo_flower.numerics.optim.functions import sample_paths
 from fbo_flower.numerics.surrogates import fitting, gp
-from fbo_flower.numerics.surrogates.kernels import KERNELS
+from fbo_flower.numerics.surrogates.gp import KERNELS
 from fbo_flower.numerics.surrogates.transforms import standardise
 
 NAMES = pytest.mark.parametrize("name", KERNELS)

@@ -9,8 +9,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 
 from fbo_flower.numerics.optim.functions import sample_paths
 from fbo_flower.numerics.surrogates import gp, rff
-from fbo_flower.numerics.surrogates.kernels import KERNELS
-from fbo_flower.numerics.surrogates.kernels import kernel as kernel_of
+from fbo_flower.numerics.surrogates.gp import KERNELS
+from fbo_flower.numerics.surrogates.gp import kernel as kernel_of
 
 NAMES = pytest.mark.parametrize("name", KERNELS)
 
@@ -152,3 +152,24 @@ def test_paths_are_drawn_by_the_formula_and_gradients_agree_with_differences(ker
         for row, gradient in zip(z[:3], gradients, strict=False):
             numerical = approx_fprime(row, lambda v, path=path: path(v[None])[0], 1e-7)
             np.testing.assert_allclose(gradient, numerical, rtol=1e-3, atol=1e-3)
+
+
+LENGTHSCALES = np.array([0.2, 0.7, 1.5])
+
+
+def points(n, seed=0):
+    return np.random.default_rng(seed).random((n, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "oracle"), [("rbf", RBF(LENGTHSCALES)), ("matern52", Matern(LENGTHSCALES, nu=2.5))]
+)
+def test_kernels_and_slopes_are_those_of_scikit_learn(name, oracle):
+    x1, x2 = points(7), points(5, seed=1)
+    np.testing.assert_allclose(gp.kernel(name, x1, x2, LENGTHSCALES), oracle(x1, x2), atol=1e-13)
+    assert gp.kernel(name, x1[:0], x2, LENGTHSCALES).shape == (0, 5)
+    _, gradient = oracle(x1, eval_gradient=True)
+    _, slope = gp.profile_and_slope(name, gp.squared_distances(x1, x1, LENGTHSCALES))
+    scaled = (x1 / LENGTHSCALES).T
+    ours = slope * (scaled[:, :, None] - scaled[:, None, :]) ** 2  # dk / d log l
+    np.testing.assert_allclose(ours, np.moveaxis(gradient, -1, 0), atol=1e-13)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fbo_flower.numerics.surrogates import gp, kernels
+from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates import shared_hyperparameters as grid
 
 
@@ -9,12 +9,12 @@ def draw(n, lengthscale, noise_variance, rng):
     """Observations of a draw from the prior with outputscale 1; the last point repeats the first."""
     x = rng.random((n, 2))
     x[-1] = x[0]
-    k = kernels.kernel("rbf", x, x, np.full(2, lengthscale))
+    k = gp.kernel("rbf", x, x, np.full(2, lengthscale))
     f = np.linalg.cholesky(k + 1e-10 * np.eye(n)) @ rng.standard_normal(n)
     return x, f + np.sqrt(noise_variance) * rng.standard_normal(n)
 
 
-@pytest.mark.parametrize("kernel", kernels.KERNELS)
+@pytest.mark.parametrize("kernel", gp.KERNELS)
 def test_log_likelihoods_are_those_of_the_process_with_each_hyperparameters(kernel):
     rng = np.random.default_rng(0)
     x, y = rng.random((7, 3)), rng.standard_normal(7)

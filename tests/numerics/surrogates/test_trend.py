@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fbo_flower.numerics.surrogates import kernels, trend
+from fbo_flower.numerics.surrogates import gp, trend
 from fbo_flower.numerics.surrogates.trend import Level, Rows, level_sums
 
 X = np.array([[0.1, 0.2], [0.4, 0.9], [0.7, 0.3], [0.8, 0.8], [0.25, 0.55]])
@@ -17,7 +17,7 @@ ROWS = Rows(X, Z, SCALES)
 
 
 def k(a, b, scales=SCALES):
-    return kernels.kernel("matern52", a, b, scales)
+    return gp.kernel("matern52", a, b, scales)
 
 
 def test_trend_and_evidence_are_those_that_an_independent_program_found():
