@@ -106,7 +106,8 @@ class BanditState:
 State = TypeVar("State", bound=BanditState)
 
 
-def _most_rows(algorithm: Any, space: SearchSpace) -> int:
+def most_rows(algorithm: Any, space: SearchSpace) -> int:
+    """Return the largest number of cells or arms in a message."""
     return int(algorithm.most_rows(space))
 
 
@@ -121,8 +122,8 @@ class Evaluations(Content):
 class PullMeans(Evaluations):
     """A report: mean and count of every cell or arm of the task, and how many pulls are still to be made."""
 
-    means: Annotated[Array | None, real(None, most=_most_rows)] = None
-    counts: Annotated[IntArray | None, whole(None, high=1e9, most=_most_rows)] = None
+    means: Annotated[Array | None, real(None, most=most_rows)] = None
+    counts: Annotated[IntArray | None, whole(None, high=1e9, most=most_rows)] = None
     owed: Annotated[IntArray | None, whole(1, high=1e15)] = None
 
     @staticmethod

@@ -49,10 +49,6 @@ from fbo_flower.numerics.bandits import elimination, ucb
 from fbo_flower.space.space import SearchSpace
 
 
-def _num_arms(algorithm: object, space: SearchSpace) -> int:
-    return base.num_arms(space.dimension)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Arms(Content):
     """A task: the seed of all arms, the active ones and the pulls wanted of each; at the end the best arm."""
@@ -61,7 +57,7 @@ class Arms(Content):
     phase: int = -1
     pulls: int = 0
     best: int = -1
-    arms: Annotated[IntArray | None, whole(None, most=_num_arms)] = None
+    arms: Annotated[IntArray | None, whole(None, most=base.most_rows)] = None
 
 
 @dataclass(frozen=True)

@@ -222,10 +222,6 @@ class CoKGOptions(Algorithm["CoKGState"]):
         """Return the transform of values `(n,)`, before they are standardised."""
         return transforms.compressed(values, self.transform, self.transform_scale)
 
-    def untransformed(self, value: float) -> float:
-        """Return the value whose transform is `value`."""
-        return transforms.expanded(value, self.transform, self.transform_scale)
-
 
 def distinct(space: SearchSpace, points: Array) -> Array:
     """Return the points snapped to the space, `(S, D)`, each configuration once, in the order given."""

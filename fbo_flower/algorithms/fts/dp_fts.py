@@ -375,17 +375,16 @@ class DPFTS(LocalSurrogate[DPFTSState]):
 
     def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query]:
         trial = agent_state.next_trial
-        boxes = self._boxes(agent_state.space)
+        axes, columns = agent_state.space.whole.continuous
+        boxes = Boxes.halve(regions_of(self, agent_state.space), len(axes))
         if trial < self.num_initial:
             points = uniform_point(agent_state, rng()).points
-            axes, _ = agent_state.space.whole.continuous
             points[:, axes] = boxes.stretch(points[:, axes], int(task.values.get("region", 0)) % len(boxes))
             return Query(points)
         if "weights" not in task.arrays or not has_step(task, trial, self.trials_per_round):
             return (yield from self.thompson_steps(agent_state, rng()))
         features = rff.shared_features(task.arrays)
         assert features is not None
-        columns = agent_state.space.whole.continuous[1]
         sums = BoxwiseLinearFunction(features, floats(task.arrays["weights"]), boxes, columns)
         return (yield from self.maximising(sums, agent_state, rng()))
 
@@ -442,9 +441,6 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         return mean
 
     # -- both ----------------------------------------------------------------------------------
-
-    def _boxes(self, space: SearchSpace) -> Boxes:
-        return Boxes.halve(regions_of(self, space), len(space.whole.continuous[0]))
 
     def _bound(self, space: SearchSpace) -> float:
         """Return `C`, the largest norm of a message."""
