@@ -1,8 +1,10 @@
+"""Expected improvement of one process, of ensembles in shared features, and the normal's functions."""
+
 import math
 
 import numpy as np
 import pytest
-from acquisition_cases import gaussian_process, mesh
+from acquisition_cases import gaussian_process, mesh, slopes
 from scipy.integrate import quad
 from scipy.stats import norm
 
@@ -18,7 +20,14 @@ from fbo_flower.numerics.acquisition.expected_improvement import (
     mills,
     moments,
 )
+from fbo_flower.numerics.acquisition.feature_models import (
+    LogEnsembleImprovement,
+    LogTransferImprovement,
+    pack_symmetric,
+    unpack_symmetric,
+)
 from fbo_flower.numerics.surrogates import gp
+from fbo_flower.numerics.surrogates.rff import draw_features, weight_posterior
 
 
 def draws_of(number, dimension):
@@ -74,11 +83,6 @@ PROCESSES = {
     for kernel in ("matern52", "rbf")
 }
 PROCESS = PROCESSES["matern52"]
-
-
-def slopes(function, z, step=1e-6):
-    columns = [(function(z + shift) - function(z - shift)) / (2 * step) for shift in step * np.eye(3)]
-    return np.stack(columns, axis=1)
 
 
 @pytest.mark.parametrize("kernel", PROCESSES)
@@ -175,3 +179,71 @@ def test_draws_have_mean_zero_and_the_moments_of_the_standard_normal():
     many = centred_draws(64, 40, np.random.default_rng(0))  # above the dimensions of the sequence
     assert many.shape == (64, 40)
     assert np.isfinite(many).all()
+
+
+M, NOISE = 20, 0.05
+RANDOM = np.random.default_rng(5)
+HYPERPARAMETERS = gp.Hyperparameters("rbf", np.array([0.4, 0.6]), 1.0, 0.01)
+TARGET = gp.posterior(RANDOM.random((5, 2)), RANDOM.standard_normal(5), HYPERPARAMETERS)
+FEATURES = draw_features(M, 0.4, 2, RANDOM)
+POSTERIORS = [
+    weight_posterior(FEATURES(RANDOM.random((6, 2))), RANDOM.standard_normal(6), NOISE) for _ in range(3)
+]
+POINTS = RANDOM.random((8, 2))
+
+
+def ensemble(weight=0.4, others=(0.3, 0.2, 0.1)):
+    mean = sum(w * nu for w, (nu, _) in zip(others, POSTERIORS, strict=True))
+    covariance = sum(w**2 * NOISE * c for w, (_, c) in zip(others, POSTERIORS, strict=True))
+    return LogEnsembleImprovement(TARGET, weight, FEATURES, mean, covariance, 0.3)
+
+
+def transfer(weights=(0.5, 0.75, 0.2)):
+    means, bests = np.array([nu for nu, _ in POSTERIORS]), np.array([0.1, -0.2, 5.0])
+    return LogTransferImprovement(
+        LogImprovement(TARGET, 0.3), 0.75, FEATURES, means, bests, np.array(weights)
+    )
+
+
+FUNCTIONS = {"ensemble": ensemble(), "others-alone": ensemble(0.0), "own-alone": ensemble(1.0, (0.0,) * 3)}
+FUNCTIONS |= {"transfer": transfer(), "transfer-nobody": transfer((0.0, 0.0, 0.0))}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_are_those_of_finite_differences(name):
+    function = FUNCTIONS[name]
+    value, gradient = function.value_and_gradient(POINTS)
+    np.testing.assert_allclose(value, function(POINTS), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(gradient, slopes(function, POINTS), atol=2e-5, rtol=1e-4)
+
+
+def test_ensemble_is_the_sum_of_its_surrogates_one_by_one():
+    mean, stddev = ensemble().predict(POINTS)
+    own = TARGET.predict(POINTS)
+    for i, phi in enumerate(FEATURES(POINTS)):
+        m, v = 0.4 * own[0][i], 0.16 * own[1][i]
+        for w, (nu, c) in zip((0.3, 0.2, 0.1), POSTERIORS, strict=True):
+            m, v = m + w * (phi @ nu), v + w * w * NOISE * (phi @ c @ phi)
+        assert (mean[i], stddev[i] ** 2) == pytest.approx((m, v))
+    np.testing.assert_allclose(
+        np.exp(ensemble()(POINTS)), expected_improvement(mean, stddev**2, 0.3), rtol=1e-6
+    )
+    alone = np.log(expected_improvement(*own, 0.3))
+    np.testing.assert_allclose(FUNCTIONS["own-alone"](POINTS), alone, rtol=1e-6)
+
+
+def test_transfer_acquisition_is_the_weighted_mean_of_its_parts_one_by_one():
+    own = expected_improvement(*TARGET.predict(POINTS), 0.3)
+    for i, phi in enumerate(FEATURES(POINTS)):
+        total = 0.75 * own[i]
+        for w, best, (nu, _) in zip((0.5, 0.75, 0.2), (0.1, -0.2, 5.0), POSTERIORS, strict=True):
+            total += w * max(0.0, phi @ nu - best)
+        assert np.exp(transfer()(POINTS[i : i + 1])[0]) == pytest.approx(total / (0.75 + 1.45), rel=1e-9)
+
+
+def test_symmetric_matrices_survive_packing():
+    a = np.random.default_rng(0).random((2, 5, 5))
+    a = a + np.swapaxes(a, 1, 2)
+    packed = np.array([pack_symmetric(m) for m in a])
+    assert packed.shape == (2, 15)
+    np.testing.assert_array_equal(unpack_symmetric(packed, 5), a)
