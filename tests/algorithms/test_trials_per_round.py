@@ -19,7 +19,7 @@ from fbo_flower.algorithms import (
     make_algorithm,
 )
 from fbo_flower.algorithms.ei.local import fit_of
-from fbo_flower.algorithms.fed_ei import Pool
+from fbo_flower.algorithms.ei.pool import Pool
 from fbo_flower.algorithms.fts.fts import Advice
 from fbo_flower.algorithms.messages import STEPS
 from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Query, Task

@@ -285,7 +285,7 @@ def test_noisy_counts_have_discrete_laplace_noise_whose_tails_are_at_the_ends():
     assert noisy_count(0, 0, Fraction(1, 2), uniform) == 0
 
 
-# -- refusals -----------------------------------------------------------------------------------------
+# -- noise on a grid -----------------------------------------------------------------------------------
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=30), st.floats(1e-6, 1e6), st.floats(0, 1e6))
