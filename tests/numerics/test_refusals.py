@@ -94,10 +94,11 @@ ROWS = [
     ("boxes", portfolio.Boxes.halve, 2, 0),
     # -- bandits
     *((name, constants, name, value) for name, value in (
-        ("budget", 0), ("delta", 0.0), ("nu", -1.0), ("rho", 1.0), ("c", 0.0), ("c1", 1e-9),
+        ("budget", 0), ("delta", 0.0), ("nu", 0.0), ("rho", 1.0), ("c", 0.0), ("c1", 1e-9),
     )),
     ("h0", elimination.transition_depth, 1.0, 0.5, 0.1, "floor"),
-    ("gap, nu, rho", elimination.transition_depth, 1.0, 0.5, -0.1),
+    *(("gap, nu, rho", elimination.transition_depth, *given)
+      for given in ((1.0, 0.5, -0.1), (0.0, 0.5, 0.1), (1.0, 1.0, 0.1), (1.0, 0.0, 0.1))),
     ("counts", elimination.merge, [[0.1]], [[1, 2]]),
     ("trim", elimination.merge, [[0.1]], [[1]], 0.6),
     ("rho", hct.HCTOptions, 1, 2, 1.0, 1.0),
