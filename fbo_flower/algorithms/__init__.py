@@ -10,15 +10,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.algorithm_record import AlgorithmRecord, Meaning, PlotStyle
-from fbo_flower.algorithms.independent import Independent, uniform_point
 from fbo_flower.algorithms.messages import ArraySpec, Content, Schema, real, summable, whole
-from fbo_flower.algorithms.options import check_choice, check_number
-from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.options import TrialsPerRound, check_choice, check_number
+from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Outcome, Payload, Phase, Query, Report, Task
 from fbo_flower.algorithms.registry import Algorithms, built_in_class, find, register
 from fbo_flower.algorithms.requests import Session
-from fbo_flower.algorithms.trials_per_round import TrialsPerRound
 
 if TYPE_CHECKING:
     from fbo_flower.algorithms.bandits.fed1_ucb import Fed1UCB
@@ -33,8 +31,7 @@ if TYPE_CHECKING:
     from fbo_flower.algorithms.random_search import RandomSearch
     from fbo_flower.algorithms.rfms.rfms import RFMS
     from fbo_flower.algorithms.thompson import ThompsonSampling
-    from fbo_flower.algorithms.transfer.rgpe import RGPE
-    from fbo_flower.algorithms.transfer.taf import TAF
+    from fbo_flower.algorithms.transfer.rgpe_taf import RGPE, TAF
 
 ALGORITHMS = Algorithms()
 

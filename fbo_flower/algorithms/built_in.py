@@ -163,7 +163,7 @@ RECORDS = (
     ),
     AlgorithmRecord(
         name="rgpe",
-        home="fbo_flower.algorithms.transfer.rgpe:RGPE",
+        home="fbo_flower.algorithms.transfer.rgpe_taf:RGPE",
         summary="comparator of the FTS paper that sends whole posteriors: a ranking-weighted ensemble of all "
         "agents' models (Feurer et al. 2018)",
         server_sends=_SENDS_POSTERIORS,
@@ -176,7 +176,7 @@ RECORDS = (
     ),
     AlgorithmRecord(
         name="taf",
-        home="fbo_flower.algorithms.transfer.taf:TAF",
+        home="fbo_flower.algorithms.transfer.rgpe_taf:TAF",
         summary="comparator of the FTS paper that sends whole posteriors: a transfer acquisition function "
         "(Wistuba et al. 2018)",
         server_sends=_SENDS_POSTERIORS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fbo_flower.algorithms.independent import Independent, uniform_point
+from fbo_flower.algorithms.progress import Independent, uniform_point
 from fbo_flower.algorithms.records import AgentState, Query, Task
 from fbo_flower.algorithms.requests import Rng
 

@@ -111,15 +111,11 @@ def register(algorithm: type[Algorithm[Any]] | AlgorithmRecord) -> None:
     if packaged is None:
         if kind.name not in _LOCAL or _LOCAL[kind.name].load() is not kind:
             _LOCAL[kind.name] = LocalRecord.of(kind)
-    elif packaged.load() is not kind and not _same_package(kind, packaged):
+    elif packaged.load() is not kind and kind.__module__.partition(".")[0] != packaged.home.partition(".")[0]:
+        # a class of the same package may be a form of the recorded one, as `pf-pne` has several
         raise ConfigError(
             f"algorithms: {kind.name!r} is the name of {packaged.home}; give {kind.__name__} another name"
         )
-
-
-def _same_package(kind: type[Algorithm[Any]], record: AlgorithmRecord) -> bool:
-    """Return whether a class may be a form of a recorded algorithm, as `pf-pne` has several."""
-    return kind.__module__.partition(".")[0] == record.home.partition(".")[0]
 
 
 def lookup(name: str) -> AlgorithmRecord | None:

@@ -12,22 +12,18 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.independent import Independent, uniform_point
-from fbo_flower.algorithms.options import check_choice, check_number
-from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.options import TrialsPerRound, bounded, choice, flag, integer
+from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Array, Outcome, Query, Task, floats
 from fbo_flower.algorithms.requests import DrawPath, Fit, Rng, Steps
+from fbo_flower.algorithms.run_task import believed
 from fbo_flower.algorithms.search import maximising
-from fbo_flower.algorithms.several_at_once import believed
-from fbo_flower.algorithms.trials_per_round import TrialsPerRound
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, transform
 
 State = TypeVar("State")
-KERNELS = ("rbf", "matern52")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,25 +45,13 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
     num_candidates : Sobol points from which the maximisation of a draw starts
     """
 
-    kernel: str = "rbf"
-    min_distance: float | None = None
-    y_transform: str = "standardise"
-    deviation_scale: float = 1.0
-    num_path_features: int = 256
-    num_candidates: int = 512
-    integer_moves: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("kernel", self.kernel, KERNELS)
-        if self.min_distance is not None:
-            check_number("min_distance", self.min_distance, 0, 1)
-        check_choice("y_transform", self.y_transform, Y_TRANSFORMS)
-        check_number("deviation_scale", self.deviation_scale, 0, 100)
-        check_number("num_path_features", self.num_path_features, 1, 2**14, integer=True)
-        check_number("num_candidates", self.num_candidates, 2, 2**16, integer=True)
-        if not isinstance(self.integer_moves, bool):
-            raise ConfigError(f"integer_moves: expected True or False, got {self.integer_moves!r}")
+    kernel: str = choice("rbf", gp.KERNELS)
+    min_distance: float | None = bounded(None, 0, 1)
+    y_transform: str = choice("standardise", Y_TRANSFORMS)
+    deviation_scale: float = bounded(1.0, 0, 100)
+    num_path_features: int = integer(256, 1, 2**14)
+    num_candidates: int = integer(512, 2, 2**16)
+    integer_moves: bool = flag(False)
 
     def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
         """Append the outcome to the history; after the initial design refit the hyperparameters if due."""
@@ -105,7 +89,7 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
         return Fit(x, y, self.kernel, start)
 
     def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
-        """Return the posterior mean of the agent's own model at points, see `several_at_once`."""
+        """Return the posterior mean of the agent's own model at points, see `run_task`."""
         if not agent_state.history.num_succeeded:
             return np.full(len(points), np.nan)
         x, y = self.observations(agent_state)

@@ -21,11 +21,11 @@ from flwr.common.logger import FLOWER_LOGGER, log
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
+from fbo_flower.algorithms.options import answers_in_part
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Scalar, Task
 from fbo_flower.algorithms.registry import APP, SIMULATION, check_aims, register
 from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, run_task, seen_by
-from fbo_flower.algorithms.trials_per_round import answers_in_part
 from fbo_flower.clients import guards
 from fbo_flower.clients.asking import Asked, with_known
 from fbo_flower.clients.evaluator import EvaluationCache, Evaluator, ObjectiveEvaluator, Parallel

@@ -16,7 +16,7 @@ from fbo_flower.algorithms.options import canonical_json, check_number
 from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Query, Task
 from fbo_flower.algorithms.registry import check_aims, register
 from fbo_flower.algorithms.requests import Session, alone
-from fbo_flower.algorithms.several_at_once import to_query
+from fbo_flower.algorithms.run_task import to_query
 from fbo_flower.clients.memory import agent_state_from_bytes, agent_state_to_bytes
 from fbo_flower.clients.objective import context_of_trial, evaluate
 from fbo_flower.clients.own_answer import OwnAnswer, algorithm_of, own_answer

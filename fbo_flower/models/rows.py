@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.models.archive import AnyArray
-from fbo_flower.models.consistency import named_parts
 from fbo_flower.models.formats import EVERYTHING, is_exported, read_envelope
+from fbo_flower.models.packing import named_parts
 
 Array = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]

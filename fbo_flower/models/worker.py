@@ -29,10 +29,9 @@ import numpy.typing as npt
 
 from fbo_flower.errors import ModelError
 from fbo_flower.models.archive import AnyArray, Limits, read_array, reason
-from fbo_flower.models.consistency import num_features
 from fbo_flower.models.formats import EXPORTED
 from fbo_flower.models.jail import confine, landlock_version, limit
-from fbo_flower.models.packing import pack, payload_bytes, unpack
+from fbo_flower.models.packing import num_features, pack, payload_bytes, unpack
 from fbo_flower.models.schema import ESTIMATORS
 
 REQUEST, ANSWER = struct.Struct("<QQQ"), struct.Struct("<QQ")

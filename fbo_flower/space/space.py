@@ -29,9 +29,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.checks import Choice, Conditions, show
-from fbo_flower.space.conditions import Rules, check_parents, count_configs, order_of, rules_of
 from fbo_flower.space.json import MAX_JSON_LENGTH, read, write
-from fbo_flower.space.parameters import Array, Categorical, Float, Indices, Int, Ordinal, Parameter
+from fbo_flower.space.parameters import (
+    Array,
+    Categorical,
+    Float,
+    Indices,
+    Int,
+    Ordinal,
+    Parameter,
+    Rules,
+    check_parents,
+    count_configs,
+    order_of,
+    rules_of,
+)
 
 __all__ = [
     "Categorical",

@@ -20,8 +20,8 @@ from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
 from fbo_flower.algorithms.messages import Schema
+from fbo_flower.algorithms.options import answers_in_part
 from fbo_flower.algorithms.records import Array, Phase, Report, Scalar, Task
-from fbo_flower.algorithms.trials_per_round import answers_in_part
 from fbo_flower.errors import WireError, printable
 from fbo_flower.numerics.curves import pooled
 from fbo_flower.storage import Event

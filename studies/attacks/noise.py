@@ -25,8 +25,7 @@ from fbo_flower.algorithms.records import AgentState, Array, History, Outcome, P
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.clients import client_app
-from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
-from fbo_flower.numerics.noise_grid import add_noise, grid_step
+from fbo_flower.numerics.discrete_noise import Uniform, add_noise, grid_step, uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.simulation.problems import make_problem

@@ -23,11 +23,11 @@ import numpy as np
 
 from fbo_flower.numerics.acquisition import batch as batch_search
 from fbo_flower.numerics.acquisition.batch import maximise_batch
+from fbo_flower.numerics.acquisition.expected_improvement import centred_draws
 from fbo_flower.numerics.acquisition.knowledge_gradient import (
     BatchKnowledgeGradient,
     knowledge_gradient_from_factor,
 )
-from fbo_flower.numerics.acquisition.normal import centred_draws
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.threads import single_thread
 from studies.benchmarks.bench import cpu_ms, mesh, options

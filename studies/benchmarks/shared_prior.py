@@ -19,7 +19,7 @@ from fbo_flower.algorithms.co_kg.co_kg import CoKG
 from fbo_flower.numerics.aggregation.agreement import log_bayes_factors
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.sobol import mesh, sobol
-from fbo_flower.numerics.surrogates import fitting, gp, pivots, pooling
+from fbo_flower.numerics.surrogates import fitting, gp, pivots
 from fbo_flower.numerics.surrogates import shared_hyperparameters as grid
 from fbo_flower.numerics.threads import single_thread
 from studies.benchmarks.bench import say
@@ -109,7 +109,7 @@ def agreement(num_federations: int) -> None:
                 found = gp.Hyperparameters("rbf", lengthscales, outputscale, variance)
                 for row, h in zip(least, (PRIOR, found), strict=True):
                     at = POINTS[pivots.choose_pivots(POINTS, h, 1e-5).index]
-                    row[seed] = log_bayes_factors([pooling.observe(x, y, at, h) for x, y in data]).min()
+                    row[seed] = log_bayes_factors([pivots.observe(x, y, at, h) for x, y in data]).min()
             pooled, apart = (least > ENOUGH).mean(axis=1), (least < AGAINST).mean(axis=1)
             say(truth, observations, *(f"{share:.3f}" for share in (*pooled, *apart)))
 
@@ -131,7 +131,7 @@ def rank_cut() -> None:
                 prior = pivots.prior_covariance(x, x, h) + 1e-9 * np.eye(96)
                 y = np.linalg.cholesky(prior) @ rng.standard_normal(96)
                 y += np.sqrt(variance) * rng.standard_normal(96)
-                mean, _ = pooling.pool([pooling.observe(x[i::4], y[i::4], at, h) for i in range(4)])
+                mean, _ = pivots.pool([pivots.observe(x[i::4], y[i::4], at, h) for i in range(4)])
                 basis = pivots.pivot_factor(at, h).solve_lower(pivots.prior_covariance(at, points, h)).T
                 errors.append(np.abs(basis @ mean - gp.posterior(x, y, h).predict(points)[0]).max())
             cells.append(f"{max(errors):.0e}")

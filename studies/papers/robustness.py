@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.schedules import own_probability
+from fbo_flower.algorithms.senders import own_probability
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation import InProcessGrid, annotate, problem_app
 from fbo_flower.simulation.problems import make_problem

@@ -35,10 +35,9 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from fbo_flower.algorithms.ei.local import LocalEI
-from fbo_flower.algorithms.independent import uniform_point
 from fbo_flower.algorithms.messages import Content, real
 from fbo_flower.algorithms.options import check_number
-from fbo_flower.algorithms.progress import Progress, once_per_trial
+from fbo_flower.algorithms.progress import Progress, once_per_trial, uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,

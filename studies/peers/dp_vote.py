@@ -6,7 +6,7 @@ wins. One agent's votes are a vector of `k` ones, so replacing them changes a su
 whatever `P` is. With noise of the standard deviation `z sqrt(2 k)` the sum is a Gaussian mechanism with
 multiplier `z`, and the winner is computed from it.
 
-Noise is a discrete Gaussian on a grid of about `2^-40` votes (`numerics.noise_grid`). A sum of discrete
+Noise is a discrete Gaussian on a grid of about `2^-40` votes (`numerics.discrete_noise`). A sum of discrete
 Gaussians is not exactly one, but for so fine a grid the difference is far below any `delta` [Kairouz2021].
 
 [Liebenow2025] Liebenow, Peinemann, Mohammadi: DP-Hype: distributed differentially private hyperparameter
@@ -47,8 +47,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session
 from fbo_flower.errors import ConfigError, WireError
-from fbo_flower.numerics.discrete_noise import Uniform
-from fbo_flower.numerics.noise_grid import add_noise, grid_step, to_steps
+from fbo_flower.numerics.discrete_noise import Uniform, add_noise, grid_step, to_steps
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.privacy import sampled_epsilon
 from fbo_flower.numerics.seeding import generator

@@ -10,7 +10,7 @@ metrics of `@app.train()`, the loss on held-out rows after training.
     strategy.start(grid, arrays, num_rounds=50)
     strategy.best_config
 
-The formulas are in `numerics.bandits.exponentiated_gradient`, and what we chose where the paper leaves a
+The formulas are in `studies.tuning.exponentiated_gradient`, and what we chose where the paper leaves a
 choice in `docs/papers/fedex.md`.
 """
 

@@ -1,4 +1,4 @@
-"""A dataclass is the schema of a message."""
+"""Messages, histories, states and records of the server are values."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Annotated, Any
 
 import numpy as np
 import pytest
+from contract import MIXED, SQUARE, Run, same
+from scipy import stats
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.algorithms import FTS, FedPNE
+from fbo_flower.algorithms import FTS, FedPNE, RandomSearch, ThompsonSampling
+from fbo_flower.algorithms.bandits.base import once_per_state
 from fbo_flower.algorithms.fts.fts import Advice, Message
 from fbo_flower.algorithms.messages import (
     ArraySpec,
@@ -22,8 +25,21 @@ from fbo_flower.algorithms.messages import (
     summands_of,
     whole,
 )
-from fbo_flower.algorithms.records import AnyArray, Payload, Phase, Report, Task
-from fbo_flower.errors import WireError
+from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.records import (
+    AgentState,
+    AnyArray,
+    Federation,
+    History,
+    Outcome,
+    Payload,
+    Phase,
+    Report,
+    Task,
+    natural_key,
+)
+from fbo_flower.algorithms.run_task import joined
+from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.wire.checks import checked_arrays, checked_values
 
 SPACE = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
@@ -119,3 +135,107 @@ def test_scalars_that_do_not_fit_are_refused():
     for text in ('{"count": true}', '{"count": 0.5}', '{"other": 1}'):
         with pytest.raises(WireError):
             checked_values({"values": text}, schema)
+
+
+def test_progress_never_goes_back():
+    progress = Progress({"a": 4}).advance({"a": Report(0, 3), "b": Report(0, 3)})
+    assert progress.next_trial == {"a": 4, "b": 3}
+
+
+def test_agents_are_sorted_as_people_count():
+    federation = Federation(SQUARE, ("10", "b", "2", "a", "02"))
+    assert federation.agents == ("02", "2", "10", "a", "b")
+    assert natural_key("²")[0] == 1, "a superscript is no number"
+    with pytest.raises(ConfigError, match="every id once"):
+        Federation(SQUARE, ("1", "1"))
+
+
+def test_failed_trials_count_as_the_worst_seen():
+    history = History(np.eye(3), np.array([2.0, np.nan, 1.0]), np.arange(3), {1: "no"})
+    points, values = history.observed()
+    assert values.tolist() == [2.0, 1.0, 1.0]
+    assert len(points) == 3
+    assert [len(part) for part in History(np.eye(2), np.full(2, np.nan), np.arange(2)).observed()] == [0, 0]
+
+
+def test_select_returns_the_trials_asked_for():
+    history = History.prior(np.eye(2), np.array([5.0, 6.0])).extend(
+        Outcome(np.eye(2), np.array([np.nan, 8.0]), np.array([0, 1]), {0: "no"})
+    )
+    assert history.next_trial == 2
+    done = history.select(0, 1)
+    assert done.trials.tolist() == [0]
+    assert done.failures == {0: "no"}
+    assert History.prior(np.eye(2), np.ones(2)).next_trial == 0
+
+
+# -- initial designs -----------------------------------------------------------------------------------
+
+
+def test_random_points_are_uniform_and_differ_between_agents():
+    histories = Run.begin(RandomSearch(num_initial=200), num_agents=2).step().histories()
+    for history in histories.values():
+        for axis in history.points.T:
+            assert stats.kstest(axis, "uniform").pvalue > 1e-3
+    assert not same(histories["0"].points, histories["1"].points)
+    run = Run.begin(RandomSearch(num_initial=300), space=MIXED, num_agents=1).step()
+    kernels = [MIXED.decode(p)["kernel"] for p in run.histories()["0"].points]
+    assert stats.chisquare(np.unique(kernels, return_counts=True)[1]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("other", [ThompsonSampling(), FTS(), FTS(advice="portfolio", schedule=0.0)])
+def test_all_algorithms_with_one_seed_start_from_the_same_points(other):
+    expected = Run.begin(RandomSearch()).step().histories()
+    assert same(Run.begin(other).step().histories(), expected)
+
+
+# -- outcomes of one task become one outcome with a row per point --------------------------------------
+
+
+def outcome(points, values, first, counts, spans, failures=None):
+    spans = np.array(spans)
+    trials = first + np.cumsum(spans) - spans
+    return Outcome(np.array(points), np.array(values), trials, failures or {}, np.array(counts), spans)
+
+
+def test_evaluations_of_one_point_become_one_row_in_the_order_of_first_evaluations():
+    nan = float("nan")
+    found = joined([
+        outcome([[0.5, 0.5], [0.0, 1.0]], [2.0, nan], 10, [2, 0], [3, 1], {10: "once", 13: "dark"}),
+        outcome([[-0.0, 1.0], [0.5, 0.5]], [4.0, 5.0], 14, [1, 1], [2, 1], {14: "late"}),
+    ])  # fmt: skip
+    np.testing.assert_array_equal(found.points, [[0.5, 0.5], [0.0, 1.0]])
+    np.testing.assert_allclose(found.values, [3.0, 4.0])
+    assert found.counts.tolist() == [3, 1]
+    assert found.spans.tolist() == [4, 3]
+    assert found.trials.tolist() == [10, 14]
+    assert found.failures == {10: "once", 14: "dark"}
+
+
+def test_many_outcomes_are_joined_as_with_sorted_points():
+    rng = np.random.default_rng(0)
+    points, values = rng.integers(0, 4, (40, 2)) / 4.0, rng.standard_normal(40)
+    found = joined(
+        [outcome([p], [v], t, [1], [1]) for t, (p, v) in enumerate(zip(points, values, strict=True))]
+    )
+    _, first, row = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    np.testing.assert_array_equal(found.points, points[first[order]])
+    means = [values[row.reshape(-1) == i].mean() for i in order]
+    np.testing.assert_allclose(found.values, means, rtol=1e-12)
+    assert found.spans.sum() == 40
+
+
+def test_a_result_is_computed_once_for_the_same_owner_and_state():
+    calls = []
+
+    class Owner:
+        @once_per_state
+        def best(self, agent_state):
+            calls.append(agent_state)
+            return len(calls)
+
+    one, two = (AgentState(SQUARE, History.empty(2)) for _ in range(2))
+    owner = Owner()
+    assert [owner.best(s) for s in (one, one, two, two, one)] == [1, 1, 2, 2, 3]
+    assert Owner().best(one) == 4

@@ -12,7 +12,7 @@ from fbo_flower.algorithms import DPFTS, make_algorithm
 from fbo_flower.algorithms.pne.gp import GPPNE
 from fbo_flower.algorithms.pne.racing import RacingPNE
 from fbo_flower.algorithms.registry import BUILT_IN
-from fbo_flower.algorithms.schedules import check_schedule, own_probability
+from fbo_flower.algorithms.senders import check_schedule, own_probability
 from fbo_flower.errors import ConfigError
 from fbo_flower.space import Int, SearchSpace
 

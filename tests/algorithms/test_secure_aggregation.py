@@ -19,7 +19,6 @@ from fbo_flower.numerics.bandits.pulls import CellPulls
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.secure import fixed_point, keys
 from fbo_flower.secure.rounds import BOX_BYTES
-from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import StudyJournal
@@ -260,14 +259,6 @@ def test_without_a_sum_of_lengthscales_fts_takes_the_middle_one_unless_it_can_as
 def test_sums_that_never_come_end_the_study_instead_of_asking_for_ever():
     assert sums(run("fed-pne", num_agents=3, faults={0: faulty(LIE)})) == (0, PATIENCE)
     run("fed-pne", least=7)  # six agents
-
-
-@pytest.mark.ray
-def test_engine_ray_comes_to_the_same(ray_cluster):
-    algorithm = make_algorithm("fed-pne", {"budget": 40, "secure_sums": 3})
-    given = {"agents": 4, "algorithm": algorithm, "seed": 2}
-    inline, ray = (simulate("himmelblau", **given, engine=engine) for engine in ("inline", "ray"))
-    assert inline.trials == ray.trials
 
 
 # -- what an agent refuses ---------------------------------------------------------------------------

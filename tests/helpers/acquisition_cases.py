@@ -21,6 +21,12 @@ def gaussian_process(points, lengthscale, num_observations, noise_variance, rng)
     return gain @ y, root(prior - gain @ prior[seen])
 
 
+def slopes(function, z, step=1e-6):
+    """The gradients `(n, F)` of a function of rows `z (n, F)`, by central differences."""
+    moves = step * np.eye(z.shape[1])
+    return np.stack([(function(z + move) - function(z - move)) / (2 * step) for move in moves], axis=1)
+
+
 def mesh(per_axis):
     axis = np.linspace(0, 1, per_axis)
     return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)

@@ -1,16 +1,35 @@
-"""Costs of Gaussian releases against their definition; what an agent's account holds, adds and refuses."""
+"""Exact noise on integers and on a grid; costs of Gaussian releases against their definition; accounts."""
 
 import json
 import math
+import secrets
 import sys
+from collections import defaultdict
+from fractions import Fraction
 
 import mpmath
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 from scipy.integrate import quad
 from scipy.optimize import brentq
+from scipy.stats import chisquare
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics import discrete_noise
+from fbo_flower.numerics.discrete_noise import (
+    add_noise,
+    discrete_gaussian,
+    discrete_gaussians,
+    discrete_laplace,
+    grid_step,
+    noise_variance,
+    noisy_count,
+    to_steps,
+    uniform_from,
+)
 from fbo_flower.numerics.privacy import (
     MOST_ENTRIES,
     MOST_RELEASES,
@@ -19,6 +38,7 @@ from fbo_flower.numerics.privacy import (
     gaussian_epsilon,
     sampled_epsilon,
 )
+from fbo_flower.secure.fixed_point import RESOLUTION
 
 
 def delta_of(epsilon, z, q):
@@ -115,3 +135,187 @@ def test_json_returns_the_account_and_its_form_stays():
     text = json.dumps(account.to_json())
     assert text == '{"releases": [[0.0, 1000], [1.0, 1], [2.0, 3]]}'
     assert Account.from_json(json.loads(text)) == account
+
+
+LEVEL = 1e-3  # of the chi-squared tests; seeds are fixed
+
+
+def seeded(seed):
+    return uniform_from(np.random.default_rng(seed))
+
+
+def laplace_mass(scale, largest=200):
+    """Return `P(x)` for `|x| <= largest` by the closed form."""
+    ratio = math.exp(-1 / scale)
+    return {x: (1 - ratio) / (1 + ratio) * ratio ** abs(x) for x in range(-largest, largest + 1)}
+
+
+def gaussian_mass(variance, largest=200):
+    """Return `P(x)` for `|x| <= largest`."""
+    mass = {x: math.exp(-(x**2) / (2 * variance)) for x in range(-largest, largest + 1)}
+    return {x: p / math.fsum(mass.values()) for x, p in mass.items()}
+
+
+# -- every path through the samplers ------------------------------------------------------------------
+
+
+class Branch(Exception):  # noqa: N818
+    """A sampler asks for a decision that the script does not hold; carries the weights of its values."""
+
+
+class Restart(Exception):  # noqa: N818
+    """A sampler rejected a draw and begins anew."""
+
+
+def one_in(n):
+    return {value: 1 / n for value in range(n)}
+
+
+class Script:
+    """Decisions to hand out, one after another; the first one again means that the sampler restarts."""
+
+    def __init__(self, decisions):
+        self.decisions, self.first = iter(decisions), None
+
+    def __call__(self, n):
+        return self.decide(("uniform", n), one_in(n))
+
+    def coin(self, gamma):
+        heads = math.exp(-gamma)
+        return bool(self.decide(("coin", 0), {1: heads, 0: 1 - heads} if gamma else {1: 1.0}))
+
+    def decide(self, kind, weights):
+        if kind == self.first:
+            raise Restart
+        self.first = self.first or kind
+        return self.draw(weights)
+
+    def draw(self, weights):
+        for decision in self.decisions:
+            return decision
+        raise Branch(weights)
+
+
+def enumerate_paths(sampler):
+    """Return the probability of every result of a sampler that restarts until it accepts."""
+    found, restarts, missing, todo = defaultdict(float), 0.0, 0.0, [((), 1.0)]
+    while todo:
+        decisions, weight = todo.pop()
+        if weight < 1e-11:
+            missing += weight
+            continue
+        try:
+            found[sampler(Script(decisions))] += weight
+        except Branch as branch:
+            todo += [((*decisions, value), weight * p) for value, p in branch.args[0].items()]
+        except Restart:
+            restarts += weight
+    assert missing < 1e-6
+    return {result: weight / (1 - restarts) for result, weight in found.items()}
+
+
+@pytest.mark.parametrize("gamma", [Fraction(0), Fraction(2, 3), Fraction(1), Fraction(5, 2)])
+def test_the_coin_of_every_gamma_has_probability_exp_minus_gamma(gamma):
+    found = enumerate_paths(
+        lambda script: discrete_noise._bernoulli_exp(gamma, lambda n: script.draw(one_in(n)))
+    )
+    assert found[True] == pytest.approx(math.exp(-gamma), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("draw", "mass", "parameter"),
+    [
+        *((discrete_laplace, laplace_mass, Fraction(*scale)) for scale in ((3, 1), (1, 2), (5, 3))),
+        *((discrete_gaussian, gaussian_mass, Fraction(*variance)) for variance in ((1, 3), (1, 1), (40, 1))),
+    ],
+)
+def test_all_paths_of_a_sampler_add_up_to_the_formula(draw, mass, parameter, monkeypatch):
+    monkeypatch.setattr(discrete_noise, "_bernoulli_exp", lambda gamma, script: script.coin(gamma))
+    if draw is discrete_gaussian:
+
+        def laplace(scale, script):
+            return script.decide(("laplace", 0), laplace_mass(float(scale)))
+
+        monkeypatch.setattr(discrete_noise, "discrete_laplace", laplace)
+    found = enumerate_paths(lambda script: draw(parameter, script))
+    for x, p in mass(float(parameter)).items():
+        assert abs(x) > 20 or found.get(x, 0.0) == pytest.approx(p, abs=1e-6), x
+
+
+def test_arrays_hold_the_single_draws():
+    uniform = seeded(6)
+    single = [discrete_gaussian(Fraction(7), uniform) for _ in range(20)]
+    array = discrete_gaussians(Fraction(7), 20, seeded(6))
+    assert array.dtype == np.int64
+    assert array.tolist() == single
+    assert discrete_gaussians(Fraction(7), 0, seeded(6)).shape == (0,)
+
+
+def test_scales_beyond_any_float_are_drawn_exactly_and_the_operating_systems_generator_serves_too():
+    draw = discrete_laplace(Fraction(10**400 + 1, 3), secrets.randbelow)
+    assert 10**390 < abs(draw) < 10**402
+    assert discrete_laplace(Fraction(1, 10**400), seeded(7)) == 0
+
+
+@pytest.mark.parametrize("n", [1, 2, 2**63, 2**63 + 1, 3 * 2**64, 10**40])
+def test_seeded_integers_are_uniform_below_n_of_any_size(n):
+    uniform = seeded(8)
+    draws = [uniform(n) for _ in range(1000)]
+    assert all(0 <= draw < n for draw in draws)
+    cells = min(n, 10)
+    counts = np.bincount([draw * cells // n for draw in draws], minlength=cells)
+    assert cells == 1 or chisquare(counts).pvalue > LEVEL
+    if n >= 2**62:  # low bits too
+        assert chisquare(np.bincount([draw % 16 for draw in draws], minlength=16)).pvalue > LEVEL
+
+
+def test_noisy_counts_have_discrete_laplace_noise_whose_tails_are_at_the_ends():
+    """So the answers are integers, whose last bits say nothing [Mironov2012]."""
+
+    def mass(count):
+        noise = laplace_mass(2.0)
+        return [sum(p for x, p in noise.items() if min(max(count + x, 0), 12) == at) for at in range(13)]
+
+    uniform = seeded(9)
+    answers = [noisy_count(2, 12, Fraction(1, 2), uniform) for _ in range(3000)]
+    assert {type(answer) for answer in answers} == {int}
+    found = np.bincount(answers, minlength=13)
+    assert chisquare(found, np.array(mass(2)) * len(answers)).pvalue > LEVEL
+    assert chisquare(found, np.array(mass(3)) * len(answers)).pvalue < LEVEL
+    assert noisy_count(0, 0, Fraction(1, 2), uniform) == 0
+
+
+# -- noise on a grid -----------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=30), st.floats(1e-6, 1e6), st.floats(0, 1e6))
+def test_rounding_makes_no_vector_longer_and_moves_it_by_less_than_a_step(values, bound, multiplier):
+    step, vector = grid_step(bound, multiplier), bound * np.array(values)
+    rounded = to_steps(vector, step) * step
+    assert (np.abs(rounded) <= np.abs(vector)).all()
+    assert (np.abs(rounded - vector) < step).all()
+    np.testing.assert_array_equal(to_steps(rounded, step) * step, rounded)  # it is on the grid
+
+
+@given(st.floats(1e-6 / 16, 1e6), st.floats(0, 1e6))
+def test_steps_are_powers_of_two_far_below_the_noise_and_secure_sums_hold_them(bound, multiplier):
+    step = grid_step(bound, multiplier)
+    assert math.frexp(step)[0] == 0.5
+    assert step >= RESOLUTION, "a secure sum rounds to its own grid, which must be finer"
+    # sums, and noise of 50 standard deviations, are exact in float64
+    assert (bound + 50 * 2 * max(1.0, multiplier) * bound) / step < 2**53
+    if multiplier >= 1e-3:
+        assert 2 * multiplier * bound / step > 2**30
+
+
+def test_noise_has_the_variance_it_is_asked_for_and_lies_on_the_grid():
+    step, stddev = grid_step(1.0, 1.0), 0.7
+    steps = to_steps(np.linspace(-1, 1, 3000).reshape(30, 100), step)
+    noisy = add_noise(steps, stddev, step, uniform_from(np.random.default_rng(0)))
+    assert noisy.shape == steps.shape
+    np.testing.assert_array_equal(np.round(noisy / step) * step, noisy)
+    drawn = np.ravel(noisy - steps * step) / stddev
+    assert stats.kstest(drawn, "norm").pvalue > 1e-3
+    assert stats.kstest(drawn * 1.2, "norm").pvalue < 1e-3  # negative control
+    assert 0 <= noise_variance(stddev, step) / (stddev / step) ** 2 - 1 < 1e-8, "rounded up"
+    np.testing.assert_array_equal(add_noise(steps, 0.0, step, lambda n: 1 // 0), steps * step)

@@ -8,13 +8,13 @@ import pytest
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics import discrete_noise, privacy, seeding
-from fbo_flower.numerics.acquisition import batch, entropy_search, normal, proposals, scalarization
+from fbo_flower.numerics.acquisition import batch, entropy_search, expected_improvement, proposals
 from fbo_flower.numerics.acquisition import expected_improvement as ei
 from fbo_flower.numerics.acquisition import knowledge_gradient as kg
-from fbo_flower.numerics.aggregation import agreement, bures, rank_weights, regions
+from fbo_flower.numerics.aggregation import agreement, bures, portfolio, rank_weights
 from fbo_flower.numerics.bandits import elimination, hct, partition, racing
 from fbo_flower.numerics.optim import maximise, scattered, sobol
-from fbo_flower.numerics.surrogates import fitting, gp, kernels, pivots, pooling, rff, transforms
+from fbo_flower.numerics.surrogates import fitting, gp, pivots, rff, transforms
 from fbo_flower.numerics.surrogates import shared_hyperparameters as shared
 
 ZEROS, ONES, EYE, RNG, NAN = np.zeros, np.ones, np.eye, np.random.default_rng(0), np.array([math.nan])
@@ -22,7 +22,7 @@ ACQUISITION = kg.BatchKnowledgeGradient(ZEROS(10), EYE(10), 0.1, ZEROS((4, 2)))
 DRAW = discrete_noise.uniform_from(RNG)
 H = gp.Hyperparameters("rbf", ONES(2), 1.0, 0.1)
 FEATURES = rff.draw_features(6, 0.4, 2, RNG)
-INCREMENT = pooling.Increment(EYE(2), ONES(2))
+INCREMENT = pivots.Increment(EYE(2), ONES(2))
 CUBE = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
 LIMIT = 2**28
 
@@ -68,15 +68,15 @@ ROWS = [
     ("points", kg.knowledge_gradient_from_factor, ZEROS(0), EYE(0), 0.1),
     (r"factor \(3, r\)", kg.BatchKnowledgeGradient, ZEROS(3), EYE(2), 0.1, ZEROS((2, 1))),
     ("noise variance", kg.BatchKnowledgeGradient, ZEROS(3), EYE(3), -0.1, ZEROS((2, 1))),
-    ("draws", normal.centred_draws, 1, 2, RNG),
-    ("draws", normal.centred_draws, 8, 0, RNG),
+    ("draws", expected_improvement.centred_draws, 1, 2, RNG),
+    ("draws", expected_improvement.centred_draws, 8, 0, RNG),
     ("losses", proposals.plan_improvement, ZEROS((0, 2)), ZEROS(0)),
     ("losses", proposals.plan_improvement, ZEROS((3, 2)), ZEROS(2)),
     ("finite", proposals.plan_improvement, ZEROS((1, 2)), NAN),
     ("incumbent: expected one of mean, observed", proposals.plan_improvement, EYE(2), ZEROS(2), "best"),
-    ("weights", scalarization.draw_weights, 0, RNG),
-    ("weights", scalarization.tchebycheff, ZEROS((3, 2)), ONES(3) / 3),
-    ("finite", scalarization.normalise, np.array([[np.inf, 0.0]])),
+    ("weights", proposals.draw_weights, 0, RNG),
+    ("weights", proposals.tchebycheff, ZEROS((3, 2)), ONES(3) / 3),
+    ("finite", proposals.normalise, np.array([[np.inf, 0.0]])),
     # -- aggregation
     ("at least 2 agents", agreement.agreement, [INCREMENT]),
     ("at least 2 agents", agreement.log_bayes_factors, [INCREMENT]),
@@ -90,14 +90,15 @@ ROWS = [
     (r"expected \(S, 3, 3\)", rank_weights.discordance, ZEROS((1, 2, 2)), ZEROS(3)),
     ("S > 0", rank_weights.ensemble_weights, ZEROS((2, 3)), ZEROS(4)),
     ("bandwidth", rank_weights.kernel_weights, ZEROS(2), 0.0),
-    ("boxes", regions.Boxes.halve, 0, 2),
-    ("boxes", regions.Boxes.halve, 2, 0),
+    ("boxes", portfolio.Boxes.halve, 0, 2),
+    ("boxes", portfolio.Boxes.halve, 2, 0),
     # -- bandits
     *((name, constants, name, value) for name, value in (
-        ("budget", 0), ("delta", 0.0), ("nu", -1.0), ("rho", 1.0), ("c", 0.0), ("c1", 1e-9),
+        ("budget", 0), ("delta", 0.0), ("nu", 0.0), ("rho", 1.0), ("c", 0.0), ("c1", 1e-9),
     )),
     ("h0", elimination.transition_depth, 1.0, 0.5, 0.1, "floor"),
-    ("gap, nu, rho", elimination.transition_depth, 1.0, 0.5, -0.1),
+    *(("gap, nu, rho", elimination.transition_depth, *given)
+      for given in ((1.0, 0.5, -0.1), (0.0, 0.5, 0.1), (1.0, 1.0, 0.1), (1.0, 0.0, 0.1))),
     ("counts", elimination.merge, [[0.1]], [[1, 2]]),
     ("trim", elimination.merge, [[0.1]], [[1]], 0.6),
     ("rho", hct.HCTOptions, 1, 2, 1.0, 1.0),
@@ -137,11 +138,11 @@ ROWS = [
       for call in (gp.posterior, gp.log_marginal_likelihood) for shape in ((3, 2), (2, 4))),
     *(("variances", gp.posterior, ZEROS((7, 2)), ZEROS(7), H, variances)
       for variances in (ZEROS(6), np.full(7, -1.0), np.full(7, np.nan))),
-    ("rbf, matern52", kernels.kernel, "linear", ZEROS((1, 2)), ZEROS((1, 2)), ONES(2)),
+    ("rbf, matern52", gp.kernel, "linear", ZEROS((1, 2)), ZEROS((1, 2)), ONES(2)),
     *(("cut: expected at least 1e-12", pivots.choose_pivots, CUBE, H, c) for c in (0.0, 1e-13, 1.0, np.nan)),
     (r"points: expected \(S, 2\)", pivots.choose_pivots, ZEROS((4, 3)), H),
-    ("increment", pooling.Increment, EYE(3), ZEROS(2)),
-    ("at least one", pooling.pool, []),
+    ("increment", pivots.Increment, EYE(3), ZEROS(2)),
+    ("at least one", pivots.pool, []),
     *(("expected", rff.RandomFeatures, *parts) for parts in (
         (ZEROS((3, 2)), ZEROS(2)), (ZEROS(3), ZEROS(3)), (ZEROS((0, 2)), ZEROS(0)),
         (np.full((3, 2), np.nan), ZEROS(3)), (ZEROS((3, 2), dtype=np.float32), ZEROS(3)),

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms import FTS, CoKG, Query, find, make_algorithm
-from fbo_flower.algorithms.independent import Independent
 from fbo_flower.algorithms.pne.racing import RacingPNE
+from fbo_flower.algorithms.progress import Independent
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Keep, Start, simulate

@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fbo_flower.algorithms.bandits import arms
+from fbo_flower.algorithms.bandits import base
 from fbo_flower.algorithms.bandits.base import (
     BanditState,
     BatchedBandit,
@@ -49,10 +49,6 @@ from fbo_flower.numerics.bandits import elimination, ucb
 from fbo_flower.space.space import SearchSpace
 
 
-def _num_arms(algorithm: object, space: SearchSpace) -> int:
-    return arms.num_arms(space.dimension)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Arms(Content):
     """A task: the seed of all arms, the active ones and the pulls wanted of each; at the end the best arm."""
@@ -61,7 +57,7 @@ class Arms(Content):
     phase: int = -1
     pulls: int = 0
     best: int = -1
-    arms: Annotated[IntArray | None, whole(None, most=_num_arms)] = None
+    arms: Annotated[IntArray | None, whole(None, most=base.most_rows)] = None
 
 
 @dataclass(frozen=True)
@@ -93,17 +89,17 @@ class Fed1UCB(BatchedBandit[Fed1State]):
     report_content: ClassVar[type[Content]] = PullMeans
 
     noise_stddev: float = bounded(1.0, 0)
-    arms_seed: int | None = checked(None, arms.check_seed)
+    arms_seed: int | None = checked(None, base.check_seed)
 
     def most_rows(self, space: SearchSpace) -> int:
         """Return the largest number of arms in a report."""
-        return arms.num_arms(space.dimension)
+        return base.num_arms(space.dimension)
 
     # -- the server's half ---------------------------------------------------------------------
 
     def init(self, federation: Federation, rng: Generator) -> Fed1State:
-        count = arms.num_arms(federation.space.dimension)
-        seed = arms.drawn_seed(self.arms_seed, rng)
+        count = base.num_arms(federation.space.dimension)
+        seed = base.drawn_seed(self.arms_seed, rng)
         return Fed1State(federation.agents, seed, count, np.arange(count, dtype=np.int64))
 
     def ask(
@@ -173,7 +169,7 @@ class Fed1UCB(BatchedBandit[Fed1State]):
         If the budget ends within a phase, agents with different orders have together pulled more arms.
         """
         content, dim = Arms.of(task), agent_state.space.dimension
-        count, seed = arms.num_arms(dim), arms.checked_seed(content.arms_seed)
+        count, seed = base.num_arms(dim), base.checked_seed(content.arms_seed)
         wanted = np.asarray(() if content.arms is None else content.arms, dtype=np.int64)
         if not -1 <= content.best < count or (wanted >= count).any():
             raise WireError(f"best, arms: expected arms from 0 to {count - 1}, got {content.best}, {wanted}")
@@ -181,7 +177,7 @@ class Fed1UCB(BatchedBandit[Fed1State]):
         done = np.zeros(count, dtype=np.int64)
         if known > -2 and (phase < 0 or known == phase):
             phase, done = known, np.array(agent_state.arrays["phase.done"], dtype=np.int64)
-        pulls, points = arms.read_pulls(agent_state), arms.points(seed, dim)
+        pulls, points = base.read_pulls(agent_state), base.points(seed, dim)
         numbers = {"seed": seed, "best": content.best, "phase.number": phase}
         agent_state = agent_state.write(**{n: np.array([k], dtype=np.int64) for n, k in numbers.items()})
         while (left := task.end - agent_state.next_trial) > 0 and len(wanted):
@@ -202,15 +198,15 @@ class Fed1UCB(BatchedBandit[Fed1State]):
         active = np.asarray(content.arms, np.int64)
         done = np.asarray(agent_state.arrays["phase.done"], dtype=np.int64)[active]
         owed = np.maximum(0, content.pulls - done).sum(keepdims=True)
-        pulls = arms.read_pulls(agent_state).rows(active)
+        pulls = base.read_pulls(agent_state).rows(active)
         return replace(sent, means=pulls.means(), counts=pulls.count, owed=owed).payload
 
     @once_per_state
     def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return the arm that the server announced, if the agent pulled it; else its arm of best mean."""
-        pulls = arms.read_pulls(agent_state)
+        pulls = base.read_pulls(agent_state)
         if not pulls.count.any():
             return None
         named = int(np.sum(agent_state.arrays.get("best", -1)))
         known = named >= 0 and pulls.count[named] > 0
-        return arms.recommended(agent_state, pulls, named if known else int(np.argmax(pulls.means(-np.inf))))
+        return base.recommended(agent_state, pulls, named if known else int(np.argmax(pulls.means(-np.inf))))

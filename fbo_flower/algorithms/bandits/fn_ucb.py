@@ -29,7 +29,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fbo_flower.algorithms.bandits import arms
+from fbo_flower.algorithms.bandits import base
 from fbo_flower.algorithms.bandits.base import (
     Bandit,
     BanditState,
@@ -120,7 +120,7 @@ def counted(pulls: Pulls) -> tuple[IntArray, Array]:
 
 def neural_features(seed: int, dim: int, options: ucb.NeuralOptions) -> ucb.Features:
     """Return arms and initial weights of a seed, the same for all agents."""
-    return ucb.neural_features(arms.points(seed, dim), options, np.random.default_rng([seed, 4]))
+    return ucb.neural_features(base.points(seed, dim), options, np.random.default_rng([seed, 4]))
 
 
 def with_sums(agent_state: AgentState, task: Task, features: ucb.Features) -> AgentState:
@@ -141,7 +141,7 @@ def matrices(agent_state: AgentState, features: ucb.Features) -> tuple[Array, Ar
     """Return `V` and `sum r g` over the agent's own pulls and the sums of the other agents."""
     arrays, size = agent_state.arrays, len(features.start)
     with np.errstate(over="ignore", invalid="ignore"):
-        gram, response = sums(features.gradients, arms.read_pulls(agent_state))
+        gram, response = sums(features.gradients, base.read_pulls(agent_state))
         if "others_gram" in arrays:
             gram = gram + unpack_symmetric(floats(arrays["others_gram"]), size)
             response = response + floats(arrays["others_response"])
@@ -170,7 +170,7 @@ def train(agent_state: AgentState, features: ucb.Features) -> AgentState:
     if options.alpha(pull) <= 0 or pull > options.train_until:
         return agent_state
     before = floats(agent_state.arrays.get("trained", features.start))
-    count, total = counted(arms.read_pulls(agent_state))
+    count, total = counted(base.read_pulls(agent_state))
     with np.errstate(over="ignore", invalid="ignore"):
         (trained,) = ucb.neural_train(
             features, before[np.newaxis], floats(count)[np.newaxis], total[np.newaxis]
@@ -236,7 +236,7 @@ class FNUCB(Bandit[FNState]):
     learning_rate: float = bounded(ucb.NeuralOptions.learning_rate, 0)
     train_until: int = integer(ucb.NeuralOptions.train_until, 0, 10**9)
     threshold: float = bounded(ucb.NeuralOptions.threshold, 0)
-    arms_seed: int | None = checked(None, arms.check_seed)
+    arms_seed: int | None = checked(None, base.check_seed)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -252,7 +252,7 @@ class FNUCB(Bandit[FNState]):
     # -- the server's half ---------------------------------------------------------------------
 
     def init(self, federation: Federation, rng: Generator) -> FNState:
-        return FNState(federation.agents, arms.drawn_seed(self.arms_seed, rng), federation.space.dimension)
+        return FNState(federation.agents, base.drawn_seed(self.arms_seed, rng), federation.space.dimension)
 
     def ask(
         self, state: FNState, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
@@ -330,7 +330,7 @@ class FNUCB(Bandit[FNState]):
         It is due when the matrix of one agent has grown enough since the last one [Dai2023, Alg. 1].
         """
         content, space = Others.of(task), agent_state.space
-        seed = arms.checked_seed(content.arms_seed)
+        seed = base.checked_seed(content.arms_seed)
         features = neural_features(seed, space.dimension, self.neural_options())
         agent_state = agent_state.write(seed=np.array([seed], dtype=np.int64))
         if content.exchange != _number(agent_state, "exchange", 0):
@@ -340,7 +340,7 @@ class FNUCB(Bandit[FNState]):
         while agent_state.next_trial < task.end:
             arm = choose(agent_state, features)
             outcome = yield Query(space.snap(features.arms[[arm]]), np.ones(1, dtype=np.int64))
-            pulls = with_outcome(arms.read_pulls(agent_state), [arm], outcome)
+            pulls = with_outcome(base.read_pulls(agent_state), [arm], outcome)
             agent_state = agent_state.passed_to(outcome.end).write(**pulls.arrays("arms."))
             growth = _log_det(matrices(agent_state, features)[0]) - _number(agent_state, "log_det", empty)
             since = outcome.end - 1 - _number(agent_state, "last", -1)
@@ -357,14 +357,14 @@ class FNUCB(Bandit[FNState]):
         seed = int(np.asarray(agent_state.arrays["seed"])[0])
         features = neural_features(seed, agent_state.space.dimension, self.neural_options())
         with np.errstate(over="ignore", invalid="ignore"):
-            gram, response = sums(features.gradients, arms.read_pulls(agent_state))
+            gram, response = sums(features.gradients, base.read_pulls(agent_state))
         weights = None if (trained := agent_state.arrays.get("trained")) is None else floats(trained)
         return replace(sent, gram=pack_symmetric(gram), response=response, weights=weights).payload
 
     @once_per_state
     def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return point and mean of the arm with the most successful pulls; None before the first success."""
-        pulls = arms.read_pulls(agent_state)
+        pulls = base.read_pulls(agent_state)
         if not pulls.count.any():
             return None
-        return arms.recommended(agent_state, pulls, int(np.argmax(pulls.count)))
+        return base.recommended(agent_state, pulls, int(np.argmax(pulls.count)))

@@ -12,12 +12,11 @@ from fbo_flower.algorithms.co_kg.state import CoKGOptions, Found, SharedPrior, W
 from fbo_flower.algorithms.records import AgentState, Array, Query, Task
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric
 from fbo_flower.numerics.acquisition.joint_design import own_gain
-from fbo_flower.numerics.aggregation.units import moments
+from fbo_flower.numerics.aggregation.agreement import moments
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import gp, shared_hyperparameters
-from fbo_flower.numerics.surrogates.pivots import pivot_factor
-from fbo_flower.numerics.surrogates.pooling import observe, pool
+from fbo_flower.numerics.surrogates.pivots import observe, pivot_factor, pool
 
 # -- observations --------------------------------------------------------------------------------
 

@@ -27,13 +27,16 @@ from fbo_flower.algorithms.co_kg.state import (
 from fbo_flower.algorithms.records import Array, History, IntArray, natural_key
 from fbo_flower.numerics.acquisition.joint_design import joint_design, own_gain
 from fbo_flower.numerics.aggregation import bures
-from fbo_flower.numerics.aggregation.agreement import agreement, log_bayes_factors
+from fbo_flower.numerics.aggregation.agreement import (
+    agreement,
+    bounded_moments,
+    log_bayes_factors,
+    pooled_units,
+)
 from fbo_flower.numerics.aggregation.bures import reliability
-from fbo_flower.numerics.aggregation.units import bounded_moments, pooled_units
 from fbo_flower.numerics.linalg import cholesky, square_root
 from fbo_flower.numerics.surrogates import gp, shared_hyperparameters
-from fbo_flower.numerics.surrogates.pivots import Frame, choose_pivots
-from fbo_flower.numerics.surrogates.pooling import Increment, observe, pool, weighted
+from fbo_flower.numerics.surrogates.pivots import Frame, Increment, choose_pivots, observe, pool, weighted
 from fbo_flower.space.space import SearchSpace
 
 Row = TypeVar("Row")

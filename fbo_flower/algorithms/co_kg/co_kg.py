@@ -54,8 +54,8 @@ from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
 from fbo_flower.numerics.linalg import Factor
 from fbo_flower.numerics.surrogates import gp
-from fbo_flower.numerics.surrogates.pivots import pivot_factor, whiten
-from fbo_flower.numerics.surrogates.pooling import Increment, pool
+from fbo_flower.numerics.surrogates.pivots import Increment, pivot_factor, pool, whiten
+from fbo_flower.numerics.surrogates.transforms import expanded
 
 MOST_VALUES = 2**40  # largest number of values in an agent's moments
 NOT_DEFINITE = 1e-8  # an eigenvalue below minus this share of the largest variance is no rounding error
@@ -218,7 +218,8 @@ class CoKG(CoKGOptions):
 
     def in_units(self, setting: SharedPrior, value: float) -> float:
         """Return a posterior mean in units of the objective; with a transform, the posterior median."""
-        return self.untransformed(setting.shift + setting.scale * value)
+        transformed = setting.shift + setting.scale * value
+        return expanded(transformed, self.transform, self.transform_scale)
 
     def description(self, state: CoKGState) -> dict[str, object]:
         """Return the shared prior and the recommendations; empty before the first warm-up report.

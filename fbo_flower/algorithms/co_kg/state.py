@@ -30,13 +30,12 @@ from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AnyArray, Array, History, IntArray, floats
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.aggregation.units import LARGEST, LARGEST_SUM, UNITS, from_power_sums, power_sums
+from fbo_flower.numerics.aggregation.agreement import LARGEST, LARGEST_SUM, UNITS, from_power_sums, power_sums
 from fbo_flower.numerics.optim.sobol import largest_size, mesh, refined, spread
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp, transforms
-from fbo_flower.numerics.surrogates.kernels import KERNELS
-from fbo_flower.numerics.surrogates.pivots import Frame
-from fbo_flower.numerics.surrogates.pooling import Increment
+from fbo_flower.numerics.surrogates.gp import KERNELS
+from fbo_flower.numerics.surrogates.pivots import Frame, Increment
 from fbo_flower.numerics.surrogates.shared_hyperparameters import LOWEST, SIZE
 from fbo_flower.space.space import SearchSpace
 
@@ -222,10 +221,6 @@ class CoKGOptions(Algorithm["CoKGState"]):
     def transformed(self, values: Array) -> Array:
         """Return the transform of values `(n,)`, before they are standardised."""
         return transforms.compressed(values, self.transform, self.transform_scale)
-
-    def untransformed(self, value: float) -> float:
-        """Return the value whose transform is `value`."""
-        return transforms.expanded(value, self.transform, self.transform_scale)
 
 
 def distinct(space: SearchSpace, points: Array) -> Array:

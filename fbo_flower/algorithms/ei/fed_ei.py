@@ -22,7 +22,7 @@ from fbo_flower.algorithms.aims import MOST_OUTPUTS
 from fbo_flower.algorithms.ei.local import PRIORS, LocalEI, Model, fit_of, kept_with
 from fbo_flower.algorithms.ei.pool import MOST_ROWS, Part, Pool, bounds_of_rows, check_task, most_agents
 from fbo_flower.algorithms.messages import Content
-from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
+from fbo_flower.algorithms.options import TrialsPerRound, check_choice, check_number, check_secure_sums
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -39,7 +39,6 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Condition, Draws, Rng, Session, Steps
 from fbo_flower.algorithms.secure_member import Written, num_slots
-from fbo_flower.algorithms.trials_per_round import TrialsPerRound
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement

@@ -31,14 +31,13 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.independent import Independent, uniform_point
 from fbo_flower.algorithms.options import check_choice, check_number
-from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Array, BoolArray, Query, Task, floats
 from fbo_flower.algorithms.requests import Condition, Draws, Fit, Session, Steps
+from fbo_flower.algorithms.run_task import believed
 from fbo_flower.algorithms.search import searching
-from fbo_flower.algorithms.several_at_once import believed
 from fbo_flower.numerics.acquisition import stopping
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement, Goal, feasible, in_units
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
@@ -280,7 +279,7 @@ class LocalEI(EIOptions[State]):
         return Query(point)
 
     def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
-        """Return the posterior mean of the agent's model at points, see `several_at_once`."""
+        """Return the posterior mean of the agent's model at points, see `run_task`."""
         if not agent_state.history.num_succeeded:
             return (yield from super().believing(task, agent_state, points))
         model, features = (yield from self.model(task, agent_state)), agent_state.space.features(points)

@@ -19,7 +19,7 @@ the sums would change by up to twice as much.) The paper bounds `||phi_n|| C` by
 `sqrt(P)` larger.
 
 Messages and their shares are cut off to a fixed-point grid and the noise is a discrete Gaussian on that grid
-(`numerics.noise_grid`). The server's noise and its sample are secret draws: see `secret_draws`.
+(`numerics.discrete_noise`). The server's noise and its sample are secret draws: see `secret_draws`.
 
 [Dai2021] Dai, Low, Jaillet: Differentially private federated Bayesian optimization with distributed
 exploration, NeurIPS 2021.
@@ -28,18 +28,18 @@ exploration, NeurIPS 2021.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
-from fbo_flower.algorithms.independent import uniform_point
-from fbo_flower.algorithms.messages import STEPS, Content, Summand, has_step, real, step_numbers
+from fbo_flower.algorithms.fts.releases import Advice, Collection, DPFTSState, Message, regions_of
+from fbo_flower.algorithms.messages import STEPS, Content, Summand, has_step
 from fbo_flower.algorithms.options import bounded, check_secure_sums, checked, choice, integer
-from fbo_flower.algorithms.progress import Progress, once_per_trial
+from fbo_flower.algorithms.progress import once_per_trial, uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -56,76 +56,23 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Rng, Steps
-from fbo_flower.algorithms.schedules import check_schedule, own_probability
-from fbo_flower.algorithms.senders import check_features, check_lengthscale, shared_lengthscales
+from fbo_flower.algorithms.senders import (
+    check_features,
+    check_lengthscale,
+    check_schedule,
+    own_probability,
+    shared_lengthscales,
+)
 from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.aggregation.regions import Boxes, BoxwiseLinearFunction
+from fbo_flower.numerics.aggregation.portfolio import Boxes, BoxwiseLinearFunction
 from fbo_flower.numerics.arrays import IntArray
-from fbo_flower.numerics.discrete_noise import Uniform
+from fbo_flower.numerics.discrete_noise import Uniform, add_noise, grid_step, to_steps
 from fbo_flower.numerics.linalg import cholesky
-from fbo_flower.numerics.noise_grid import add_noise, grid_step, to_steps
 from fbo_flower.numerics.privacy import clip_norm, sampled_epsilon
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.space.space import SearchSpace
-
-
-def regions_of(algorithm: DPFTS, space: SearchSpace) -> int:
-    """Return `P`, the number of regions; without a continuous axis there is one."""
-    return algorithm.num_regions if len(space.whole.continuous[0]) else 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Advice(Content):
-    """A task: the shared features, the last release for some of its steps, and what the server asks for."""
-
-    frequencies: Annotated[Array | None, real("num_features", "F")] = None
-    phases: Annotated[Array | None, real("num_features", low=0.0, high=2 * np.pi)] = None
-    weights: Annotated[Array | None, real(regions_of, "num_features")] = None  # omega^i, Eq. (R)
-    steps: Annotated[IntArray | None, step_numbers()] = None  # those that follow the release
-    shares: Annotated[Array | None, real(regions_of, low=0.0, high=1.0)] = None  # phi_n, for a secure sum
-    message: bool = False
-    region: int = -1  # of the initial design
-
-
-@dataclass(frozen=True, kw_only=True)
-class Message(Content):
-    """A report: the agent's clipped message; in a secure sum it travels times its shares."""
-
-    weights: Annotated[Array | None, real("num_features", in_clear=True)] = None
-
-
-@dataclass(frozen=True)
-class Collection:
-    """The sampled agents of the next release, and their messages so far."""
-
-    # sampled agent that is present -> `phi_n (P,)`, its weight in the sum of every region
-    shares: Mapping[str, Array] = field(default_factory=dict)
-    largest: float = 0.0  # `max_n ||phi_n||` over all registered agents, sampled or not, present or not
-    messages: Mapping[str, Array] = field(default_factory=dict)  # agent -> its clipped message `(M,)`
-    total: Array | None = None  # `(P, M)`, the sum of weights times messages, if it came as a secure sum
-
-
-@dataclass(frozen=True)
-class DPFTSState:
-    """The server's state."""
-
-    space: SearchSpace
-    features: rff.RandomFeatures  # the shared random features
-    progress: Progress = field(default_factory=Progress)  # every agent's next trial
-    # registered agent -> the region of its initial design; also of agents that are not present
-    regions: Mapping[str, int] = field(default_factory=dict)
-    collection: Collection | None = None  # messages for the next release; None: no release is being prepared
-    weights: Array | None = None  # `(P, M)`, the last release; None before the first
-    num_releases: int = 0  # releases made so far
-    # agent -> how often it was asked for a message
-    num_messages: Mapping[str, int] = field(default_factory=dict)
-    spent: bool = False  # whether the privacy budget did not allow a release that was due
-    # agent -> trial and advice of its last task, so that a lost task is sent again unchanged
-    sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
-    # results of the secret draws for the next `ask`; None: they have not been made
-    drawn: Mapping[str, AnyArray] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,7 +183,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         space = federation.space
         scales = shared_lengthscales(self.lengthscale, space)
         features = rff.draw_features(self.num_features, scales, space.num_features, rng)
-        return self._assign_regions(DPFTSState(space, features), sorted(federation.agents, key=natural_key))
+        return DPFTSState(space, features).with_agents(federation.agents, regions_of(self, space))
 
     def secret_draws(
         self,
@@ -261,7 +208,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         if collection is not None and not failed:
             draws["sums"] = self._noisy_sums(state, uniform)
         rate = Fraction(self.sampling_rate)  # q, exactly
-        registered = self._assign_regions(state, present).regions
+        registered = state.with_agents(present, regions_of(self, state.space)).regions
         coins = [uniform(rate.denominator) < rate.numerator for _ in registered]
         return {**draws, "sampled": np.flatnonzero(coins)}
 
@@ -278,7 +225,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
                 "dp-fts: expected the results of secret_draws, got none; call with_draws before ask"
             )
         seed = int(rng.integers(2**63))
-        state = self._assign_regions(self._release(state), present)
+        state = state.released().with_agents(present, regions_of(self, state.space))
         state = replace(self._collect(state, server_round, present), drawn=None)
         tasks: dict[str, Task] = {}
         sent = dict(state.sent)
@@ -373,23 +320,6 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             steps += to_steps(np.outer(collection.shares[agent], message), step)  # phi_n^i omega_n
         return steps
 
-    def _release(self, state: DPFTSState) -> DPFTSState:
-        """Release the sums that were drawn for the collected messages, and discard the messages."""
-        state, drawn = replace(state, collection=None), state.drawn or {}
-        if "sums" not in drawn:
-            return state  # nothing was collected, or the secure sum failed
-        return replace(state, weights=floats(drawn["sums"]), num_releases=state.num_releases + 1)
-
-    def _assign_regions(self, state: DPFTSState, present: Sequence[str]) -> DPFTSState:
-        """Register new agents: assign each the next region in turn, for its initial design.
-
-        Registration is public. A new agent changes the shares of all agents from the next release on.
-        """
-        regions, count = dict(state.regions), regions_of(self, state.space)
-        for agent in present:
-            regions.setdefault(agent, len(regions) % count)
-        return replace(state, regions=regions)
-
     def _collect(self, state: DPFTSState, server_round: int, present: Sequence[str]) -> DPFTSState:
         """Ask the sampled agents for messages, if a release is due and the privacy budget allows it.
 
@@ -405,7 +335,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             affordable = [agent for agent in present if self.affords(counts.get(agent, 0) + 1)]
         if not affordable:
             return replace(state, spent=True)
-        shares = self._shares(state)
+        shares = state.shares(regions_of(self, state.space), self.region_weight, self.region_releases)
         registered, drawn = list(shares), state.drawn or {}
         taken = {registered[i] for i in np.asarray(drawn.get("sampled", ()), dtype=np.int64)}
         sampled = [agent for agent in present if agent in taken and agent in affordable]
@@ -428,15 +358,6 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         ends = [max(trial + self.trials_from(trial), self.num_initial) for trial in trials]
         return any(own_probability(self.schedule, end - self.num_initial + 1) < 1 for end in ends)
 
-    def _shares(self, state: DPFTSState) -> dict[str, Array]:
-        """Return `phi_n (P,)` of every registered agent: a softmax that gets flatter with every release."""
-        count = regions_of(self, state.space)
-        advantage = max(0.0, 1.0 - state.num_releases / self.region_releases)
-        explored = np.array(list(state.regions.values()))[:, None] == np.arange(count)
-        raw = np.exp(self.region_weight * advantage * (explored - 1.0))  # (N, P)
-        shares = raw / raw.sum(axis=0)
-        return dict(zip(state.regions, shares, strict=True))
-
     def _advice(self, state: DPFTSState, trial: int, rng: Generator) -> dict[str, AnyArray]:
         """Toss the coin of every step: own surrogate with probability `p_t`, else the last release."""
         if trial == 0 or state.weights is None:
@@ -454,17 +375,16 @@ class DPFTS(LocalSurrogate[DPFTSState]):
 
     def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query]:
         trial = agent_state.next_trial
-        boxes = self._boxes(agent_state.space)
+        axes, columns = agent_state.space.whole.continuous
+        boxes = Boxes.halve(regions_of(self, agent_state.space), len(axes))
         if trial < self.num_initial:
             points = uniform_point(agent_state, rng()).points
-            axes, _ = agent_state.space.whole.continuous
             points[:, axes] = boxes.stretch(points[:, axes], int(task.values.get("region", 0)) % len(boxes))
             return Query(points)
         if "weights" not in task.arrays or not has_step(task, trial, self.trials_per_round):
             return (yield from self.thompson_steps(agent_state, rng()))
         features = rff.shared_features(task.arrays)
         assert features is not None
-        columns = agent_state.space.whole.continuous[1]
         sums = BoxwiseLinearFunction(features, floats(task.arrays["weights"]), boxes, columns)
         return (yield from self.maximising(sums, agent_state, rng()))
 
@@ -521,9 +441,6 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         return mean
 
     # -- both ----------------------------------------------------------------------------------
-
-    def _boxes(self, space: SearchSpace) -> Boxes:
-        return Boxes.halve(regions_of(self, space), len(space.whole.continuous[0]))
 
     def _bound(self, space: SearchSpace) -> float:
         """Return `C`, the largest norm of a message."""

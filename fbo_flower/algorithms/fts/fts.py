@@ -20,10 +20,9 @@ import numpy as np
 
 from fbo_flower.algorithms import senders
 from fbo_flower.algorithms.fts import mixture
-from fbo_flower.algorithms.independent import uniform_point
 from fbo_flower.algorithms.messages import Content, real, rows_of, step_numbers, summable
 from fbo_flower.algorithms.options import bounded, check_choice, check_secure_sums, checked, choice, integer
-from fbo_flower.algorithms.progress import Progress, once_per_trial
+from fbo_flower.algorithms.progress import Progress, once_per_trial, uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -40,7 +39,7 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import DrawWeights, Rng, Steps
-from fbo_flower.algorithms.schedules import check_schedule, own_probability
+from fbo_flower.algorithms.senders import check_schedule, own_probability
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation import portfolio
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction, Sum

@@ -1,9 +1,9 @@
 """The Gaussian-process variant of PF-PNE, for small budgets: a shared mean function and a residual per agent.
 
-It has no cells. The model is `numerics.aggregation.shared_mean`, the choice of points
-`numerics.bandits.gp_search`. Agents evaluate a common Sobol design, then agree on the unit of the objective,
-on a lengthscale and a noise level, and on how much their objectives share. Then each makes pulls of its own
-until the next exchange, which comes after a quarter more pulls.
+It has no cells. `numerics.aggregation.shared_mean` has the model and the choice of points. Agents evaluate a
+common Sobol design, then agree on the unit of the objective, on a lengthscale and a noise level, and on how
+much their objectives share. Then each makes pulls of its own until the next exchange, which comes after a
+quarter more pulls.
 
 Messages. To the server: once number, mean and standard deviation of the agent's values; then at every
 exchange log likelihoods on a grid, and sums over its observations that say what they tell about the shared
@@ -24,8 +24,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fbo_flower.algorithms.bandits.arms import MAX_SEED
 from fbo_flower.algorithms.bandits.base import (
+    MAX_SEED,
     BanditState,
     BatchedBandit,
     Evaluations,
@@ -61,7 +61,6 @@ from fbo_flower.numerics.aggregation.shared_mean import (
     Evidence,
     Model,
 )
-from fbo_flower.numerics.bandits import gp_search
 from fbo_flower.numerics.bandits.pulls import Pulls
 from fbo_flower.space.space import SearchSpace
 
@@ -240,7 +239,7 @@ class GPPNE(BatchedBandit[GPState]):
 
     def init(self, federation: Federation, rng: Generator) -> GPState:
         dim = federation.space.dimension
-        first = min(self.budget, gp_search.design_size(dim, len(federation.agents)))
+        first = min(self.budget, shared_mean.design_size(dim, len(federation.agents)))
         return GPState(federation.agents, dim, int(rng.integers(MAX_SEED)), first)
 
     def tell(self, state: GPState, phase: Phase, reports: Mapping[str, Report]) -> GPState:
@@ -304,7 +303,7 @@ class GPPNE(BatchedBandit[GPState]):
             a: (floats(r["precision"])[place], floats(r["response"])[place]) if place < SHARING else nothing
             for a, r in full.items()
         }
-        target = min(self.budget, gp_search.next_exchange(state.target))
+        target = min(self.budget, shared_mean.next_exchange(state.target))
         return replace(opened, setting=setting, chosen=(*state.setting, place), sent=sent, target=target)
 
     def _agree_on_scale(self, state: GPState, reports: Mapping[str, Mapping[str, AnyArray]]) -> GPState:
@@ -346,7 +345,7 @@ class GPPNE(BatchedBandit[GPState]):
             if "others_response" in task.arrays:
                 believed = belief(agent_state, seen)
                 assert believed is not None
-                points = gp_search.choose(believed, draws("choose", trial))[np.newaxis]
+                points = shared_mean.choose(believed, draws("choose", trial))[np.newaxis]
             else:
                 content = Setting.of(task)
                 seed, place, agents = content.design_seed, content.place, content.agents
@@ -355,7 +354,7 @@ class GPPNE(BatchedBandit[GPState]):
                         f"place: expected a seed and a place below agents <= {MAX_AGENTS}, got {seed}, "
                         f"{place}, {agents}"
                     )
-                points = gp_search.design(dim, agents, place, trial, left, seed)
+                points = shared_mean.design(dim, agents, place, trial, left, seed)
             outcome = yield Query(agent_state.space.snap(points), np.ones(len(points), dtype=np.int64))
             seen = seen.add(outcome)
             agent_state = agent_state.passed_to(outcome.end)

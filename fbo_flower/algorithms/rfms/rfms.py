@@ -234,10 +234,7 @@ class RFMS(Sites[RFMSState]):
             unjudged=None if judged else trial,
             attempts=0 if judged else state.attempts,
         )
-        return self._keep_models(state)
-
-    def _keep_models(self, state: RFMSState) -> RFMSState:
-        """Drop the models that are not worth keeping and for which no further answer is expected."""
+        # models that are not worth keeping, and for which no further answer is expected, are dropped
         kept = set(self._selected(state.settled())) | state.unsettled
         return replace(state, models={trial: m for trial, m in state.models.items() if trial in kept})
 

@@ -18,7 +18,7 @@ from fbo_flower.algorithms.records import AnyArray, Array, Report, Scalar
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.search import maximising
 from fbo_flower.errors import WireError
-from fbo_flower.numerics.acquisition import proposals, scalarization
+from fbo_flower.numerics.acquisition import proposals
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.arrays import BoolArray
 from fbo_flower.space.space import SearchSpace
@@ -276,8 +276,8 @@ class Method:
             corner = np.ones(2) if self.reference == "ones" else None
             return proposals.plan_volume_improvement(features, losses, corner)
         if self.name == "fmo":
-            weights = scalarization.draw_weights(2, rng)
-            values = scalarization.tchebycheff(scalarization.normalise(losses), weights)
+            weights = proposals.draw_weights(2, rng)
+            values = proposals.tchebycheff(proposals.normalise(losses), weights)
             return proposals.plan_improvement(features, values, self.incumbent)
         return proposals.plan_improvement(features, self.combined(losses), self.incumbent)
 

@@ -24,10 +24,9 @@ import numpy as np
 from numpy.random import Generator
 
 from fbo_flower.algorithms.ei.local import kept_with
-from fbo_flower.algorithms.independent import uniform_point
 from fbo_flower.algorithms.messages import Content, real, whole
 from fbo_flower.algorithms.options import bounded, checked, integer
-from fbo_flower.algorithms.progress import Progress, once_per_trial
+from fbo_flower.algorithms.progress import Progress, once_per_trial, uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,

@@ -25,7 +25,7 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.batch import batch_covariances, replaced, stacked_cholesky
-from fbo_flower.numerics.acquisition.normal import LOG_SQRT_2PI, log_cdf, mills
+from fbo_flower.numerics.acquisition.expected_improvement import LOG_SQRT_2PI, log_cdf, mills
 from fbo_flower.numerics.arrays import Array, IntArray
 
 SMALLEST = 1e-12  # least variance ratio

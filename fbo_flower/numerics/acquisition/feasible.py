@@ -32,13 +32,13 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.acquisition.expected_improvement import HIGH, log_cdf, mills
 from fbo_flower.numerics.acquisition.hypervolume import (
     free_boxes,
     log_improvement,
     non_dominated,
     reference_point,
 )
-from fbo_flower.numerics.acquisition.normal import HIGH, log_cdf, mills
 from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 from fbo_flower.numerics.optim.functions import Stack, Stackable
 from fbo_flower.numerics.surrogates.transforms import FENCE, winsorise

@@ -22,11 +22,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from fbo_flower.numerics.acquisition.expected_improvement import excess_ratios
 from fbo_flower.numerics.acquisition.feasible import Pull
-from fbo_flower.numerics.acquisition.normal import excess_ratios
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.optim.functions import Stack, Stackable
-from fbo_flower.numerics.surrogates import kernels
+from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.gp import Posterior
 from fbo_flower.numerics.surrogates.trend import KERNEL, Rows
 
@@ -52,7 +52,7 @@ class Shared:
     def prior(self, x: Array) -> tuple[Array, Array]:
         """Return mean `(n,)` and covariance `(n, n)` of own values, as trend and level explain them."""
         cross = self.rows.cross(x)
-        common = self.share * kernels.kernel(KERNEL, x, x, self.rows.lengthscales)
+        common = self.share * gp.kernel(KERNEL, x, x, self.rows.lengthscales)
         return self.rows.mean(cross, self.share), common + self.tau - self.rows.reduction(cross, self.share)
 
     def joint(self, process: Posterior) -> tuple[Array, Array]:
@@ -64,7 +64,7 @@ class Shared:
         if not len(process.x):
             return solved, inverse
         # G = A^-1 k_F(X_o, X) rho; the blocks follow from S = the covariance given the rows
-        common = kernels.kernel(KERNEL, self.rows.x, process.x, self.rows.lengthscales)
+        common = gp.kernel(KERNEL, self.rows.x, process.x, self.rows.lengthscales)
         g = inverse @ (self.share * common)
         corner = -g @ process.inverse
         whole = np.block([[inverse - corner @ g.T, corner], [corner.T, process.inverse]])
@@ -261,4 +261,4 @@ class GuidedStack(Stack):
 
 def _profiles(kernel: str, r2: Array, slopes: bool) -> tuple[Array, Array]:
     """Return a kernel and its slope at squared distances; without `slopes` the slope is not made."""
-    return kernels.profile_and_slope(kernel, r2) if slopes else (kernels.profile(kernel, r2), r2)
+    return gp.profile_and_slope(kernel, r2) if slopes else (gp.profile(kernel, r2), r2)

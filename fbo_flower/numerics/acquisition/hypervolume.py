@@ -7,7 +7,7 @@ volume between it and a reference point [Fonseca2006]; moocore computes both.
 **Boxes.** What no point of the front dominates is cut into disjoint boxes `[l_j, u_j)`. A point `Y` adds to
 the volume the part of each box below `Y`. So for independent normals, with `psi(t) = E max(Y - t, 0)`,
 
-    EHVI = sum_j prod_k [psi_k(l_jk) - psi_k(u_jk)],   psi(t) = s h((m - t) / s),   h of `normal.excess`
+    EHVI = sum_j prod_k [psi_k(l_jk) - psi_k(u_jk)],   psi(t) = s h((m - t) / s),   h of `excess`
 
 [Yang2019]. For `n` points on the front, two objectives need `n + 1` boxes [Emmerich2011], three `2 n + 1`.
 With one objective the only box begins at the best value, and the sum is expected improvement.
@@ -43,7 +43,7 @@ from __future__ import annotations
 import numpy as np
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.acquisition.normal import excess_ratios
+from fbo_flower.numerics.acquisition.expected_improvement import excess_ratios
 from fbo_flower.numerics.arrays import Array, BoolArray
 
 MOST_OBJECTIVES = 3

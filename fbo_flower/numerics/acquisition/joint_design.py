@@ -15,13 +15,13 @@ from fbo_flower.numerics.acquisition.entropy_search import (
 )
 from fbo_flower.numerics.acquisition.expected_improvement import (
     BatchExpectedImprovement,
+    centred_draws,
     expected_improvement,
 )
 from fbo_flower.numerics.acquisition.knowledge_gradient import (
     BatchKnowledgeGradient,
     knowledge_gradient_from_factor,
 )
-from fbo_flower.numerics.acquisition.normal import centred_draws
 from fbo_flower.numerics.arrays import Array, IntArray
 
 NONE_PENDING: IntArray = np.empty(0, dtype=np.int64)

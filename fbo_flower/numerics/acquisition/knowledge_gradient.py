@@ -31,7 +31,7 @@ from __future__ import annotations
 import numpy as np
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.acquisition.normal import excess
+from fbo_flower.numerics.acquisition.expected_improvement import excess
 from fbo_flower.numerics.arrays import Array, IntArray
 
 BLOCK = 2**17  # entries of `s` held at a time

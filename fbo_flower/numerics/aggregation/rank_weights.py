@@ -17,7 +17,7 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.linalg import cholesky
-from fbo_flower.numerics.surrogates import kernels
+from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.gp import Posterior
 
 GUARD = 95.0  # an agent is dropped if its median loss exceeds this percentile of the target's losses
@@ -95,7 +95,7 @@ def leave_one_out_gaps(posterior: Posterior, num_draws: int, rng: np.random.Gene
     """
     h, x = posterior.hyperparameters, posterior.x
     n = len(x)
-    k = h.outputscale * kernels.kernel(h.kernel, x, x, h.lengthscales)
+    k = h.outputscale * gp.kernel(h.kernel, x, x, h.lengthscales)
     inverse = posterior.inverse
     if num_draws:
         prior = rng.standard_normal((num_draws, n)) @ cholesky(k + 1e-9 * h.outputscale * np.eye(n)).lower.T

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.linalg import solve
-from fbo_flower.numerics.surrogates import gp, kernels
+from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.rff import RandomFeatures, cosines_of, draw_features, stack_features
 
 Single = npt.NDArray[np.float32]
@@ -284,7 +284,7 @@ class PathStack(Stack):
                     difference = np.subtract.outer(scaled[:, column], own[:, column])
                     difference *= difference
                     r2 += difference
-                k = kernels.profile(self.kernel, cast(Array, r2))
+                k = gp.profile(self.kernel, cast(Array, r2))
                 score += k @ self.coefficients[row].astype(np.float32)
             found[row] = score
         return found
@@ -292,7 +292,7 @@ class PathStack(Stack):
     def values(self, z: Array, /) -> Array:
         values: Array = (self.prior.exact(z) @ self.prior.weights[:, :, None])[:, :, 0]
         if self.x.shape[1]:
-            k = kernels.profile(self.kernel, self._squared_distances(z)[0])
+            k = gp.profile(self.kernel, self._squared_distances(z)[0])
             values += (k @ self.coefficients[:, :, None])[:, :, 0]
         return values
 
@@ -305,7 +305,7 @@ class PathStack(Stack):
         gradients = (slopes @ frequencies).astype(np.float64)
         if self.x.shape[1]:
             r2, differences = self._squared_distances(z)
-            k, slope = kernels.profile_and_slope(self.kernel, r2)
+            k, slope = gp.profile_and_slope(self.kernel, r2)
             values += (k @ self.coefficients[:, :, None])[:, :, 0]
             weighted = slope * self.coefficients[:, None, :]
             # -sum_i w_i slope_i (z - x_i) / l^2

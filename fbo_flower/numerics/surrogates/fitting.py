@@ -33,7 +33,7 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.linalg import bfgs_update
-from fbo_flower.numerics.surrogates import kernels
+from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.gp import Hyperparameters, log_marginal_likelihoods, pair_differences
 
 LENGTHSCALE_CENTRE, LENGTHSCALE_STDDEV = 0.3, 0.75
@@ -123,7 +123,7 @@ def fit(
     ----------
     x : `(B, n, F)`, features of the query points; `n` may be 0
     y : `(B, n)`, standardised observations
-    kernel : one of `kernels.KERNELS`
+    kernel : one of `gp.KERNELS`
     start : `(B, F + 2)`, e.g. the last modes; None: the mode of the prior
     priors : of the hyperparameters
     known : of every process, what replaces the priors of lengthscales and outputscale; (): nothing
@@ -149,7 +149,7 @@ def _modes(
     x: Array, y: Array, kernel: str, start: Array | None, priors: Priors, known: Sequence[Known]
 ) -> Modes:
     """Return the modes under one set of priors."""
-    kernels.check_kernel(kernel)
+    gp.check_kernel(kernel)
     if x.ndim != 3 or y.shape != x.shape[:2]:
         raise ConfigError(f"data: expected x (B, n, F) and y (B, n), got {x.shape} and {y.shape}")
     mean, precision = prior(x.shape[2], priors)

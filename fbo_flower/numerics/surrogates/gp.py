@@ -8,6 +8,16 @@ Source: [RW2006] Rasmussen and Williams, Gaussian processes for machine learning
 (n,)` standardised, `C` the kernel matrix with unit outputscale, `K = outputscale C`, `s2` the noise variance,
 `theta (F + 2,)` the logarithms of the lengthscales, the outputscale and the noise variance; `B` processes;
 `P = n (n - 1) / 2` pairs of observations, those below the diagonal. The mean of the prior is 0.
+
+**Kernels** are stationary. `r^2 = sum_d ((x_d - x'_d) / l_d)^2`; a kernel is a function of `r^2` with `k(0) =
+1` (the outputscale is a parameter of the Gaussian process). All derivatives follow from the slope `-2
+dk/d(r^2)`:
+
+- `dk / d log l_d = slope (x_d - x'_d)^2 / l_d^2`
+- `dk / d x_d = -slope (x_d - x'_d) / l_d^2`
+
+"rbf": `k = exp(-r^2 / 2)`, slope `k`. "matern52" [Rasmussen & Williams 2006, Eq. 4.17]:
+`k = (1 + sqrt5 r + 5 r^2 / 3) exp(-sqrt5 r)`, slope `5/3 (1 + sqrt5 r) exp(-sqrt5 r)`.
 """
 
 from __future__ import annotations
@@ -22,7 +32,56 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.linalg import Factor, factors, invert_in_place, solve_factored
-from fbo_flower.numerics.surrogates import kernels
+
+KERNELS = ("rbf", "matern52")
+SQRT5 = 5.0**0.5
+
+
+def check_kernel(name: str) -> None:
+    """Raise ConfigError if `name` is not one of `KERNELS`."""
+    if name not in KERNELS:
+        raise ConfigError(f"kernel: expected one of {', '.join(KERNELS)}, got {name!r}")
+
+
+def squared_distances(x1: Array, x2: Array, lengthscales: Array) -> Array:
+    """Return `r^2 (n, m)` between the rows of `x1 (n, F)` and `x2 (m, F)`, by one matrix product."""
+    u1, u2 = x1 / lengthscales, x2 / lengthscales
+    r2 = u1 @ (-2.0 * u2).T
+    r2 += (u1 * u1).sum(axis=1)[:, None]
+    r2 += (u2 * u2).sum(axis=1)
+    return np.maximum(r2, 0.0, out=r2)  # the product may leave -1e-16 for equal rows
+
+
+def profile(name: str, r2: Array) -> Array:
+    """Return `k` at squared distances of any shape, in their precision."""
+    if name == "rbf":
+        k = -0.5 * r2
+        return np.exp(k, out=k)
+    return profile_and_slope(name, r2)[0]
+
+
+def profile_and_slope(name: str, r2: Array) -> tuple[Array, Array]:
+    """Return `k` and the slope `-2 dk/d(r^2)` at squared distances of any shape."""
+    if name == "rbf":
+        k = profile(name, r2)
+        return k, k
+    check_kernel(name)
+    s = SQRT5 * np.sqrt(r2)
+    decay = np.exp(-s)
+    slope = (1.0 + s) * decay * (5.0 / 3.0)  # 5/3 (1 + sqrt5 r) exp(-sqrt5 r)
+    return 0.6 * slope + (5.0 / 3.0) * r2 * decay, slope
+
+
+def kernel(name: str, x1: Array, x2: Array, lengthscales: Array) -> Array:
+    """Return `k(x1, x2) (n, m)` between the rows of `x1 (n, F)` and `x2 (m, F)`, with outputscale 1.
+
+    Examples
+    --------
+    >>> kernel("rbf", np.zeros((1, 2)), np.array([[0.0, 0.5]]), np.array([1.0, 0.5])).round(4).tolist()
+    [[0.6065]]
+    """
+    check_kernel(name)
+    return profile(name, squared_distances(x1, x2, lengthscales))
 
 
 @dataclass(frozen=True)
@@ -31,7 +90,7 @@ class Hyperparameters:
 
     Attributes
     ----------
-    kernel : one of `kernels.KERNELS`
+    kernel : one of `KERNELS`
     lengthscales : `(F,)`, positive
     outputscale : positive, the prior variance of the function
     noise_variance : positive, in squared units of `y`
@@ -43,7 +102,7 @@ class Hyperparameters:
     noise_variance: float
 
     def __post_init__(self) -> None:
-        kernels.check_kernel(self.kernel)
+        check_kernel(self.kernel)
         if self.lengthscales.ndim != 1 or len(self.lengthscales) == 0:
             raise ConfigError(f"lengthscales: expected shape (F,) with F > 0, got {self.lengthscales.shape}")
         values = [*self.lengthscales.tolist(), self.outputscale, self.noise_variance]
@@ -78,7 +137,7 @@ def log_marginal_likelihoods(
     squared_scales = np.exp(-2.0 * theta[:, :-2])  # l^-2
     outputscale, noise_variance = np.exp(theta[:, -2]), np.exp(theta[:, -1])
     r2 = (squared_scales[:, None, :] @ differences)[:, 0]
-    c, slope = kernels.profile_and_slope(kernel, r2)  # (B, P)
+    c, slope = profile_and_slope(kernel, r2)  # (B, P)
     matrices = np.zeros((num_processes, n * n))
     matrices[:, below] = outputscale[:, None] * c
     matrices[:, :: n + 1] = (outputscale + noise_variance)[:, None]
@@ -176,11 +235,11 @@ class Posterior:
         """Return the covariance `(m, m)` of the function (without noise) at `z (m, F)`."""
         h = self.hyperparameters
         v = self.factor.solve_lower(self._cross(z).T)  # (n, m)
-        return h.outputscale * kernels.kernel(h.kernel, z, z, h.lengthscales) - v.T @ v
+        return h.outputscale * kernel(h.kernel, z, z, h.lengthscales) - v.T @ v
 
     def _cross(self, z: Array) -> Array:
         h = self.hyperparameters
-        return h.outputscale * kernels.kernel(h.kernel, z, self.x, h.lengthscales)
+        return h.outputscale * kernel(h.kernel, z, self.x, h.lengthscales)
 
 
 def posterior(
@@ -234,7 +293,7 @@ def covariances(x: Array, hyperparameters: Sequence[Hyperparameters]) -> Array:
         difference = scaled[:, :, None, column] - scaled[:, None, :, column]
         difference *= difference
         r2 += difference
-    matrices: Array = outputscale[:, None, None] * kernels.profile(hyperparameters[0].kernel, r2)
+    matrices: Array = outputscale[:, None, None] * profile(hyperparameters[0].kernel, r2)
     diagonal = outputscale + np.array([h.noise_variance for h in hyperparameters])
     matrices.reshape(len(x), -1)[:, :: n + 1] = diagonal[:, None]
     return matrices

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.linalg import cholesky, solve
-from fbo_flower.numerics.surrogates.kernels import check_kernel
+from fbo_flower.numerics.surrogates.gp import check_kernel
 
 # -sin(2 pi u) = u P(u^2) on |u| <= 1/4: Chebyshev interpolation with 8 nodes, error 2e-16; constant term
 # first.

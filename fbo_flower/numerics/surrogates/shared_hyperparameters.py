@@ -26,7 +26,7 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.surrogates import fitting, kernels
+from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.gp import Hyperparameters
 
 NOISE_CENTRE, NOISE_STDDEV = 1e-2, 2.5
@@ -51,7 +51,7 @@ def log_likelihoods(x: Array, y: Array, kernel: str, shape: Array) -> Array:
     ----------
     x : `(n, F)`, features of the query points
     y : `(n,)`, standardised observations
-    kernel : one of `kernels.KERNELS`
+    kernel : one of `gp.KERNELS`
     shape : `(F,)`, positive; the lengthscales are `scale reference(F) shape`
     """
     if x.ndim != 2 or y.shape != (len(x),) or shape.shape != (x.shape[1],):
@@ -61,7 +61,7 @@ def log_likelihoods(x: Array, y: Array, kernel: str, shape: Array) -> Array:
     found = np.empty(SHAPE)
     for row, scale in zip(found, SCALES, strict=True):
         # C = V diag(w) V^T: one decomposition serves all outputscales and noise variances
-        w, v = np.linalg.eigh(kernels.kernel(kernel, x, x, scale * reference(x.shape[1]) * shape))
+        w, v = np.linalg.eigh(gp.kernel(kernel, x, x, scale * reference(x.shape[1]) * shape))
         variance = OUTPUTSCALES[:, np.newaxis] * np.maximum(w, 0.0)  # (O, n)
         variance = variance[:, np.newaxis] + NOISE_VARIANCES[:, np.newaxis]  # (O, S, n)
         squared = np.square(v.T @ y)

@@ -26,7 +26,7 @@ import numpy as np
 from fbo_flower.errors import NumericalError
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.linalg import cholesky
-from fbo_flower.numerics.surrogates import fitting, kernels
+from fbo_flower.numerics.surrogates import fitting, gp
 
 KERNEL = "matern52"
 SHARES = np.array([0.0, 0.15, 0.4, 0.65, 0.85, 0.95])  # rho
@@ -59,12 +59,12 @@ class Rows:
     @cached_property
     def spectrum(self) -> tuple[Array, Array, Array]:
         """Eigenvalues `l (M,)`, eigenvectors `Q (M, M)`, and `Q^T z (M,)`."""
-        values, vectors = np.linalg.eigh(kernels.kernel(KERNEL, self.x, self.x, self.lengthscales))
+        values, vectors = np.linalg.eigh(gp.kernel(KERNEL, self.x, self.x, self.lengthscales))
         return np.maximum(values, 0.0), vectors, vectors.T @ self.z
 
     def cross(self, x: Array) -> Array:
         """Return `k_F(x, X_o) Q`, `(m, M)`."""
-        return kernels.kernel(KERNEL, x, self.x, self.lengthscales) @ self.spectrum[1]
+        return gp.kernel(KERNEL, x, self.x, self.lengthscales) @ self.spectrum[1]
 
     def precision(self, shares: Array | float) -> Array:
         """Return the eigenvalues of `A^-1`, `(..., M)`, for shares `(...)`."""
@@ -107,7 +107,7 @@ def share_of(
     """
     logs = evidence + LOG_PRIOR
     if len(y):
-        cross, own = rows.cross(x), kernels.kernel(KERNEL, x, x, rows.lengthscales) + tau
+        cross, own = rows.cross(x), gp.kernel(KERNEL, x, x, rows.lengthscales) + tau
         own.flat[:: len(y) + 1] += noise_variance
         matrices = np.array([own - rows.reduction(cross, share) for share in SHARES])
         rest = np.array([y - rows.mean(cross, share) for share in SHARES])
@@ -224,7 +224,7 @@ class Level:
         if not 0.0 < largest < np.inf:  # all are equal, or nothing is known of them
             return Units(tau, mean, 1.0 if largest == 0.0 else np.inf)
         centred = centred / largest
-        covariance = kernels.kernel(KERNEL, x, x, lengthscales) + tau
+        covariance = gp.kernel(KERNEL, x, x, lengthscales) + tau
         covariance.flat[:: len(y) + 1] += WHITE
         solved = cholesky(covariance).solve(centred)
         total, freedom = float(centred @ solved), float(len(y) - (not known))

@@ -16,11 +16,11 @@ import numpy as np
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.search import searching
 from fbo_flower.clients import ObjectiveContext
-from fbo_flower.numerics.acquisition.normal import excess_ratios
+from fbo_flower.numerics.acquisition.expected_improvement import excess_ratios
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.numerics.surrogates import kernels, trend
+from fbo_flower.numerics.surrogates import gp, trend
 from fbo_flower.numerics.surrogates.transforms import winsorise
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.problems import Problem
@@ -48,7 +48,7 @@ class Improvement:
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
         """Return values `(m,)` and gradients `(m, F)`."""
-        k, slope = kernels.profile_and_slope(KERNEL, kernels.squared_distances(z, self.x, self.lengthscales))
+        k, slope = gp.profile_and_slope(KERNEL, gp.squared_distances(z, self.x, self.lengthscales))
         k, slope = k * self.weights + self.levels, slope * self.weights
         projected = k @ self.inverse
         stddev = np.sqrt(np.maximum(self.variance - (k * projected).sum(axis=1), 1e-10))
@@ -105,7 +105,7 @@ def _proposals(
     owners = np.repeat(list(agents), trial)
     theta = trend.fitted_lengthscales(rows, z, theta)
     scales = np.exp(theta[:-2])
-    k = kernels.kernel(KERNEL, rows, rows, scales)
+    k = gp.kernel(KERNEL, rows, rows, scales)
     same = owners[:, None] == owners[None, :]
     best: tuple[float, float, Any] | None = None
     for share in SHARES:

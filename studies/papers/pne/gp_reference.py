@@ -13,7 +13,6 @@ import numpy as np
 from fbo_flower.numerics.aggregation import shared_mean
 from fbo_flower.numerics.aggregation.shared_mean import LENGTHSCALES, NOISES, RESIDUALS, Model
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.bandits import gp_search
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
 from studies.papers.pne.client import BanditRun, Client, Surface, finish
@@ -62,10 +61,10 @@ def local_gp(surface: Surface, budget: int, seed: int) -> BanditRun:
 
 def _together(clients: Sequence[Client], budget: int, seed: int) -> Array:
     dim, data = clients[0].surface.dimension, [_Data(client) for client in clients]
-    target = min(budget, gp_search.design_size(dim, len(clients)))
+    target = min(budget, shared_mean.design_size(dim, len(clients)))
     design_seed = int(generator(seed, "server", "init").integers(MAX_SEED))
     for place, one in enumerate(data):
-        for point in gp_search.design(dim, len(clients), place, 0, target, design_seed):
+        for point in shared_mean.design(dim, len(clients), place, 0, target, design_seed):
             one.pull(point)
     every = np.concatenate([np.concatenate(one.values) for one in data])
     mean, stddev = float(every.mean()), float(every.std()) or 1.0
@@ -83,14 +82,14 @@ def _together(clients: Sequence[Client], budget: int, seed: int) -> Array:
         ]
         place = int(np.argmax(likelihoods))
         model, following = _model(dim, setting, RESIDUALS[place]), _setting(data, mean, stddev)
-        target = min(budget, gp_search.next_exchange(done))
+        target = min(budget, shared_mean.next_exchange(done))
         beliefs = []
         for one, own in zip(data, found[place], strict=True):
             others = totals[place] - own if len(data) > 1 else shared_mean.nothing(dim)
             for trial in range(done, target):
                 belief = shared_mean.belief(model, *one.modelled(mean, stddev), others)
                 draws = generator(seed, "agent", str(one.client.client), "choose", "train", trial)
-                one.pull(gp_search.choose(belief, draws))
+                one.pull(shared_mean.choose(belief, draws))
             beliefs.append(shared_mean.belief(model, *one.modelled(mean, stddev), others))
         setting, done = following, target
     regrets = []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from fbo_flower.numerics.surrogates.kernels import kernel
+from fbo_flower.numerics.surrogates.gp import kernel
 from studies.jobs import job, load, open_directory, save
 from studies.papers.ei import experiment, known_owners
 from studies.papers.ei.late import joined_late

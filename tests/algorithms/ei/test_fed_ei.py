@@ -16,7 +16,7 @@ from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.secure_member import Written
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics import slots
-from fbo_flower.numerics.surrogates import kernels, trend
+from fbo_flower.numerics.surrogates import gp, trend
 from fbo_flower.numerics.surrogates.rff import draw_features
 from fbo_flower.simulation import simulate
 from fbo_flower.space import Float, SearchSpace
@@ -167,10 +167,10 @@ def test_the_model_of_an_agent_is_gaussian_conditioning_on_rows_and_own_values()
     rows, x, y = shared.rows, CUBE.features(agent.agent_state.history.points), model.values
 
     def common(a, b):
-        return shared.share * kernels.kernel("matern52", a, b, rows.lengthscales)
+        return shared.share * gp.kernel("matern52", a, b, rows.lengthscales)
 
     def own(a, b):
-        return h.outputscale * kernels.kernel("matern52", a, b, h.lengthscales) + shared.tau
+        return h.outputscale * gp.kernel("matern52", a, b, h.lengthscales) + shared.tau
 
     z = np.random.default_rng(1).random((5, 4))
     white = (1 - shared.share + trend.LEAST_NOISE) * np.eye(len(rows.z))

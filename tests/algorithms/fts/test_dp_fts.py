@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,8 +13,7 @@ from scipy import stats
 from fbo_flower.algorithms import DPFTS, ThompsonSampling
 from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.discrete_noise import uniform_from
-from fbo_flower.numerics.noise_grid import noise_variance
+from fbo_flower.numerics.discrete_noise import noise_variance, uniform_from
 from fbo_flower.numerics.privacy import sampled_epsilon
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
@@ -227,21 +226,6 @@ def cost_of(count: int, rate: float, multiplier: float) -> float:
 NUM_ROUNDS, NUM_FEATURES = 6, 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class SharesOfThePresent(DPFTS):
-    """The control: shares are normalised over the agents that are present, as they once were."""
-
-    def _collect(self, state, server_round, present):
-        collected = super()._collect(state, server_round, present)
-        if collected.collection is None:
-            return collected
-        there = replace(state, regions={agent: state.regions[agent] for agent in present})
-        shares = self._shares(there)
-        mine = {agent: shares[agent] for agent in collected.collection.shares}
-        largest = max(float(np.linalg.norm(share)) for share in shares.values())
-        return replace(collected, collection=replace(collected.collection, shares=mine, largest=largest))
-
-
 def play(algorithm, agents, messages, *, silent=(), absent=()):
     """Return all sums before noise `(P, M)` of some rounds, and the standard deviations of their noise."""
     state = algorithm.init(Federation(SQUARE, agents), generator(0, "init"))
@@ -319,18 +303,6 @@ def test_no_agent_changes_the_sums_by_more_than_the_noise_is_made_for(case) -> N
     ]
     assert max(changes) <= 1.0
     assert case[1] > 1 or max(changes) > 1 - 1e-6, "the noise is not larger than it has to be"
-
-
-def test_shares_of_the_agents_that_are_present_change_the_sums_by_about_twice_as_much() -> None:
-    algorithm, agents = made(SharesOfThePresent, 6, 1, 1, 1.0)
-    one_way = {agent: np.eye(NUM_FEATURES)[0] for agent in agents}
-    changes = []
-    for agent in agents:
-        against = one_way | {agent: -np.eye(NUM_FEATURES)[0]}
-        changes.append(largest_change(algorithm, agents, against, absent=(agent,)))
-    assert max(changes) > 1.9
-    honest, _ = made(DPFTS, 6, 1, 1, 1.0)
-    assert largest_change(honest, agents, one_way | {"0": -one_way["0"]}, absent=("0",)) <= 1.0
 
 
 def test_shares_regions_and_noise_of_the_others_do_not_depend_on_who_is_present() -> None:

@@ -331,18 +331,3 @@ def test_an_agent_sends_no_message_before_its_initial_design_is_complete():
     run.steps(3, present=["0", "1", "2"]).steps(5)
     numbers = [(e.task.end, "weights" in e.report.arrays) for e in run.exchanges if e.agent == "3"]
     assert numbers == [(1, False), (2, False), (3, True), (4, True), (5, True)]
-
-
-def test_a_late_joiner_does_better_with_advice_than_at_random():
-    # hills that all agents share, 4 seeds: best of one advised trial against the best of three random ones
-    def hill(config, context):
-        return -((config["x"] - 0.3) ** 2) - (config["y"] - 0.8) ** 2
-
-    def best(design, seed):
-        options = {"advice": "portfolio", "initial_design": design, **SMALL}
-        run = Run.begin(FTS(**options), num_agents=4, seed=seed, objective=hill, late=("3",))
-        run.steps(5, present=["0", "1", "2"]).steps(1)
-        return run.agents["3"].log.values.max()
-
-    gains = [best("advised", seed) - best("random", seed) for seed in range(4)]
-    assert np.mean(gains) > 0

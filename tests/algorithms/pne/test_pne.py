@@ -13,7 +13,7 @@ from fbo_flower.algorithms.pne.racing import RacingPNE, _packed, unpacked
 from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Report, Task
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
-from fbo_flower.numerics.bandits import gp_search
+from fbo_flower.numerics.aggregation import shared_mean
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 
@@ -158,7 +158,7 @@ def test_failed_pulls_are_missing_once_a_point_has_a_success():
 
 
 def test_after_many_points_the_best_are_repeated(monkeypatch):
-    monkeypatch.setattr(gp_search, "MAX_POINTS", 8)
+    monkeypatch.setattr(shared_mean, "MAX_POINTS", 8)
     run = Run.begin(GPPNE(budget=20), num_agents=2, objective=hill).steps(20)
     for log in run.histories().values():
         assert len(log) == 20

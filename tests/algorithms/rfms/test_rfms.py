@@ -381,11 +381,3 @@ def test_searches_end_lower_than_they_began(method):
     run = Run.begin(RFMS(method=method, num_initial=5, num_trials=18), objective=objective).steps(18)
     best = run.state.losses()[:, 0]
     assert best[5:].min() < 0.1 * best[:5].min() + 1e-3
-
-
-def test_equal_losses_do_not_break_a_search():
-    for method in ("lso", "fmo", "ehvi"):
-        algorithm = RFMS(method=method, num_initial=12, num_trials=15)
-        run = Run.begin(algorithm, objective=lambda config, context: 0.5).steps(15)
-        assert len(run.state.trials) == 15
-        assert run.state.front() == [0]

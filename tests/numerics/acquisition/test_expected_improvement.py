@@ -1,16 +1,33 @@
+"""Expected improvement of one process, of ensembles in shared features, and the normal's functions."""
+
+import math
+
 import numpy as np
 import pytest
-from acquisition_cases import gaussian_process, mesh
+from acquisition_cases import gaussian_process, mesh, slopes
+from scipy.integrate import quad
 from scipy.stats import norm
 
 from fbo_flower.numerics.acquisition.expected_improvement import (
     BatchExpectedImprovement,
     LogImprovement,
+    centred_draws,
+    excess,
+    excess_ratios,
     expected_improvement,
+    log_cdf,
+    log_excess,
+    mills,
     moments,
 )
-from fbo_flower.numerics.acquisition.normal import centred_draws
+from fbo_flower.numerics.acquisition.feature_models import (
+    LogEnsembleImprovement,
+    LogTransferImprovement,
+    pack_symmetric,
+    unpack_symmetric,
+)
 from fbo_flower.numerics.surrogates import gp
+from fbo_flower.numerics.surrogates.rff import draw_features, weight_posterior
 
 
 def draws_of(number, dimension):
@@ -68,11 +85,6 @@ PROCESSES = {
 PROCESS = PROCESSES["matern52"]
 
 
-def slopes(function, z, step=1e-6):
-    columns = [(function(z + shift) - function(z - shift)) / (2 * step) for shift in step * np.eye(3)]
-    return np.stack(columns, axis=1)
-
-
 @pytest.mark.parametrize("kernel", PROCESSES)
 def test_moments_are_the_prediction_and_their_gradients_its_slopes(kernel):
     process = PROCESSES[kernel]
@@ -106,3 +118,132 @@ def test_values_are_finite_at_the_observed_points_and_without_any_the_prior_is_i
     value, gradient = LogImprovement(none, 0.0).value_and_gradient(X)
     np.testing.assert_allclose(value, np.log(np.sqrt(1.3) * norm.pdf(0.0)))
     np.testing.assert_array_equal(gradient, 0.0)
+
+
+def log_excess_by_integration(z):
+    """`E max(Z + z, 0) = phi(z) int_0^inf u exp(u z - u^2 / 2) du`, scaled to a width of 1 / |z|."""
+    width = 1 / max(abs(z), 1.0)
+    integral, _ = quad(
+        lambda t: t * math.exp(t * width * z - (t * width) ** 2 / 2), 0, 60, epsabs=0, epsrel=1e-12
+    )
+    return norm.logpdf(z) + math.log(integral * width**2)
+
+
+@pytest.mark.parametrize("z", [-1e4, -300.0, -40.01, -40.0, -39.99, -38.0, -20.0, -3.0, -1.0, 0.0, 0.5, 2.0])
+def test_log_excess_is_the_logarithm_of_the_integral_deep_into_the_tail(z):
+    exact = log_excess_by_integration(z)
+    assert float(log_excess(np.array(z))) == pytest.approx(exact, rel=1e-12, abs=1e-11)
+
+
+def test_excess_is_the_textbook_formula_and_precise_in_the_tail_where_that_is_noise():
+    z = np.linspace(-3, 40, 200)
+    np.testing.assert_allclose(excess(z), norm.pdf(z) + z * norm.cdf(z), rtol=1e-11)
+    z = np.array([-10.0, -20.0, -37.0])
+    exact = [math.exp(log_excess_by_integration(value)) for value in z]
+    np.testing.assert_allclose(excess(z), exact, rtol=1e-10)
+    assert np.abs((norm.pdf(z) + z * norm.cdf(z)) / exact - 1).max() > 1e-10
+
+
+def test_extreme_arguments_give_limits_not_errors():
+    far = excess(np.array([-np.inf, -1e300, 0.0]))
+    np.testing.assert_array_equal(far, [0, 0, 1 / math.sqrt(2 * math.pi)])
+    assert log_excess(np.array(-np.inf)) == -np.inf
+    assert log_excess(np.array(-1e150)) == pytest.approx(-0.5e300)
+    assert excess(np.array(1e300)) == 1e300
+    assert mills(np.array(-np.inf)) == 0
+    assert log_cdf(np.array(-1e10)) == pytest.approx(-0.5e20)
+
+
+def test_slopes_are_the_ratios_and_keep_their_asymptotes_in_the_tail():
+    z = np.concatenate([np.linspace(-5, 8, 50), [0.0, 36.0]])
+    h = norm.pdf(z) + z * norm.cdf(z)
+    value, density, probability = excess_ratios(z)
+    np.testing.assert_allclose(value, np.log(h), rtol=1e-6)
+    np.testing.assert_allclose(density, norm.pdf(z) / h, rtol=1e-6)
+    np.testing.assert_allclose(probability, norm.cdf(z) / h, rtol=1e-6)
+    # by logarithms: exact but for their cancellation
+    z = np.concatenate([np.linspace(-60.0, 60.0, 997), [-40.0, 1e6]])
+    for found, log_part in zip(excess_ratios(z)[1:], (norm.logpdf(z), log_cdf(z)), strict=True):
+        np.testing.assert_allclose(found, np.exp(log_part - log_excess(z)), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(excess_ratios(z)[0], log_excess(z), rtol=2e-12, atol=1e-12)
+    # far to the left phi / h = z^2 + 3 - 6 / z^2 + ..., where a difference of logarithms loses digits
+    assert excess_ratios(np.array([-1e3]))[1][0] == pytest.approx(1e6 + 3 - 6e-6, rel=1e-14)
+    assert excess_ratios(np.array([-1e3]))[2][0] == pytest.approx(1e3 + 2e-3, rel=1e-8)
+
+
+def test_draws_have_mean_zero_and_the_moments_of_the_standard_normal():
+    draws = centred_draws(256, 4, np.random.default_rng(0))
+    np.testing.assert_allclose(draws.mean(axis=0), 0, atol=1e-14)
+    np.testing.assert_allclose(draws.T @ draws / 256, np.eye(4), atol=0.05)
+    assert np.abs((draws**3).mean(axis=0)).max() < 0.2
+    many = centred_draws(64, 40, np.random.default_rng(0))  # above the dimensions of the sequence
+    assert many.shape == (64, 40)
+    assert np.isfinite(many).all()
+
+
+M, NOISE = 20, 0.05
+RANDOM = np.random.default_rng(5)
+HYPERPARAMETERS = gp.Hyperparameters("rbf", np.array([0.4, 0.6]), 1.0, 0.01)
+TARGET = gp.posterior(RANDOM.random((5, 2)), RANDOM.standard_normal(5), HYPERPARAMETERS)
+FEATURES = draw_features(M, 0.4, 2, RANDOM)
+POSTERIORS = [
+    weight_posterior(FEATURES(RANDOM.random((6, 2))), RANDOM.standard_normal(6), NOISE) for _ in range(3)
+]
+POINTS = RANDOM.random((8, 2))
+
+
+def ensemble(weight=0.4, others=(0.3, 0.2, 0.1)):
+    mean = sum(w * nu for w, (nu, _) in zip(others, POSTERIORS, strict=True))
+    covariance = sum(w**2 * NOISE * c for w, (_, c) in zip(others, POSTERIORS, strict=True))
+    return LogEnsembleImprovement(TARGET, weight, FEATURES, mean, covariance, 0.3)
+
+
+def transfer(weights=(0.5, 0.75, 0.2)):
+    means, bests = np.array([nu for nu, _ in POSTERIORS]), np.array([0.1, -0.2, 5.0])
+    return LogTransferImprovement(
+        LogImprovement(TARGET, 0.3), 0.75, FEATURES, means, bests, np.array(weights)
+    )
+
+
+FUNCTIONS = {"ensemble": ensemble(), "others-alone": ensemble(0.0), "own-alone": ensemble(1.0, (0.0,) * 3)}
+FUNCTIONS |= {"transfer": transfer(), "transfer-nobody": transfer((0.0, 0.0, 0.0))}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_are_those_of_finite_differences(name):
+    function = FUNCTIONS[name]
+    value, gradient = function.value_and_gradient(POINTS)
+    np.testing.assert_allclose(value, function(POINTS), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(gradient, slopes(function, POINTS), atol=2e-5, rtol=1e-4)
+
+
+def test_ensemble_is_the_sum_of_its_surrogates_one_by_one():
+    mean, stddev = ensemble().predict(POINTS)
+    own = TARGET.predict(POINTS)
+    for i, phi in enumerate(FEATURES(POINTS)):
+        m, v = 0.4 * own[0][i], 0.16 * own[1][i]
+        for w, (nu, c) in zip((0.3, 0.2, 0.1), POSTERIORS, strict=True):
+            m, v = m + w * (phi @ nu), v + w * w * NOISE * (phi @ c @ phi)
+        assert (mean[i], stddev[i] ** 2) == pytest.approx((m, v))
+    np.testing.assert_allclose(
+        np.exp(ensemble()(POINTS)), expected_improvement(mean, stddev**2, 0.3), rtol=1e-6
+    )
+    alone = np.log(expected_improvement(*own, 0.3))
+    np.testing.assert_allclose(FUNCTIONS["own-alone"](POINTS), alone, rtol=1e-6)
+
+
+def test_transfer_acquisition_is_the_weighted_mean_of_its_parts_one_by_one():
+    own = expected_improvement(*TARGET.predict(POINTS), 0.3)
+    for i, phi in enumerate(FEATURES(POINTS)):
+        total = 0.75 * own[i]
+        for w, best, (nu, _) in zip((0.5, 0.75, 0.2), (0.1, -0.2, 5.0), POSTERIORS, strict=True):
+            total += w * max(0.0, phi @ nu - best)
+        assert np.exp(transfer()(POINTS[i : i + 1])[0]) == pytest.approx(total / (0.75 + 1.45), rel=1e-9)
+
+
+def test_symmetric_matrices_survive_packing():
+    a = np.random.default_rng(0).random((2, 5, 5))
+    a = a + np.swapaxes(a, 1, 2)
+    packed = np.array([pack_symmetric(m) for m in a])
+    assert packed.shape == (2, 15)
+    np.testing.assert_array_equal(unpack_symmetric(packed, 5), a)

@@ -9,7 +9,7 @@ from fbo_flower.numerics.acquisition.expected_improvement import LogImprovement,
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement, Goal
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
 from fbo_flower.numerics.optim.functions import shape_of, stack_of
-from fbo_flower.numerics.surrogates import gp, kernels
+from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.gp import condition
 from fbo_flower.numerics.surrogates.trend import KERNEL, LEAST_NOISE, Rows
 
@@ -53,8 +53,8 @@ def test_values_means_and_gradients_are_those_of_the_joint_gaussian_of_rows_and_
 ) -> None:
     (x, y), rows, function = observations(1, n), rows_of(1), guided(1, n, share, tau)
     places, seen = np.concatenate([rows.x, x, Z]), NUM_ROWS + n
-    joint = share * kernels.kernel(KERNEL, places, places, rows.lengthscales)  # g, which all observe
-    own = H.outputscale * kernels.kernel(H.kernel, places[NUM_ROWS:], places[NUM_ROWS:], H.lengthscales)
+    joint = share * gp.kernel(KERNEL, places, places, rows.lengthscales)  # g, which all observe
+    own = H.outputscale * gp.kernel(H.kernel, places[NUM_ROWS:], places[NUM_ROWS:], H.lengthscales)
     joint[NUM_ROWS:, NUM_ROWS:] += own + tau  # h, which the agent's values and the function have
     noise = np.concatenate([np.full(NUM_ROWS, 1.0 - share + LEAST_NOISE), np.full(n, H.noise_variance)])
     solved = np.linalg.solve(joint[:seen, :seen] + np.diag(noise), joint[:seen, seen:])

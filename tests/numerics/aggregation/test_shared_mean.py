@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from fbo_flower.numerics.aggregation import shared_mean
 from fbo_flower.numerics.aggregation import shared_mean as sm
 
 
@@ -83,3 +84,20 @@ def test_the_features_of_the_inducing_points_give_a_smooth_kernel(dim):
     model, x = sm.Model(dim, 0.8, 1e-3, 0.1), np.random.default_rng(0).random((20, dim))
     phi = model.features(x)
     np.testing.assert_allclose(phi @ phi.T, model.covariance(x, x), atol=0.02)
+
+
+def test_the_design_of_all_agents_together_is_one_sobol_sequence():
+    together = np.concatenate([shared_mean.design(2, 4, place, 0, 4, 7) for place in range(4)])
+    assert len(np.unique(np.floor(together * 4), axis=0)) == 16  # one point in each of 4 x 4 boxes
+    later = shared_mean.design(2, 4, 1, 2, 2, 7)
+    np.testing.assert_array_equal(later, shared_mean.design(2, 4, 1, 0, 4, 7)[2:])
+
+
+@pytest.mark.parametrize(("num_pulls", "following"), [(1, 2), (3, 4), (4, 5), (8, 10), (20, 25)])
+def test_the_next_exchange_comes_after_a_quarter_more_pulls(num_pulls, following):
+    assert shared_mean.next_exchange(num_pulls) == following
+
+
+@pytest.mark.parametrize(("dim", "num_agents", "expected"), [(1, 1, 8), (2, 4, 3), (2, 5, 3), (3, 100, 2)])
+def test_first_points_of_all_agents_together_are_four_for_each_coefficient(dim, num_agents, expected):
+    assert shared_mean.design_size(dim, num_agents) == expected

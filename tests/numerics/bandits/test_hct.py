@@ -1,9 +1,16 @@
+"""Cells, what was seen in them, and the tree search HCT, against plain loops."""
+
+from __future__ import annotations
+
 import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fbo_flower.numerics.bandits import hct, partition
+from fbo_flower.numerics.bandits.pulls import CellPulls, Pulls, Survivors, joint_deviations
 
 
 class PlainHCT:
@@ -126,3 +133,121 @@ def test_cells_without_a_success_count_as_the_worst_mean_until_their_first_succe
     assert (tree.count[first], tree.total[first], tree.failed[first]) == (1, 9.0, False)
     again = hct.Tree.from_arrays(tree.options, tree.arrays())
     assert again == tree
+
+
+@st.composite
+def cells(draw):
+    """(depth, index, dim, arity) of any cell that exists."""
+    dim = draw(st.integers(1, 10))
+    arity = draw(st.sampled_from([2, 2**dim])) if dim <= 3 else 2
+    depth = draw(st.integers(0, partition.max_depth(dim, arity)))
+    index = draw(st.integers(0, partition.num_cells(depth, dim, arity) - 1))
+    return depth, index, dim, arity
+
+
+def plain_cell(depth, index, dim, arity):
+    """The definition, one split after the other."""
+    low, high = np.zeros(dim), np.ones(dim)
+    for h in range(depth):
+        digit = index // arity ** (depth - 1 - h) % arity
+        axes = [h % dim] if arity == 2 else range(dim)
+        for position, axis in enumerate(axes):
+            upper = digit >> (len(axes) - 1 - position) & 1
+            middle = (low[axis] + high[axis]) / 2
+            low[axis], high[axis] = (middle, high[axis]) if upper else (low[axis], middle)
+    return low, high
+
+
+@given(cells())
+def test_bounds_and_centres_are_those_of_one_split_after_the_other_also_of_many_cells_at_once(cell):
+    depth, index, dim, arity = cell
+    low, high = plain_cell(*cell)
+    np.testing.assert_array_equal(partition.cell(*cell), [low, high])
+    np.testing.assert_array_equal(partition.centre(*cell), (low + high) / 2)
+    others = np.array([index, 0, index])
+    np.testing.assert_array_equal(partition.centre(depth, others, dim, arity)[[0, 2]], [(low + high) / 2] * 2)
+
+
+@given(cells(), cells())
+def test_numbers_tell_cells_apart_and_ascend_with_depth_and_index(cell, other):
+    depth, index, dim, arity = cell
+    if depth < partition.max_depth(dim, arity):  # children in the order of their digits
+        assert partition.children([index], arity).tolist() == [arity * index + j for j in range(arity)]
+    number = partition.number(depth, index, arity)
+    assert [int(part) for part in partition.place(number, arity)] == [depth, index]
+    if other[3] == arity:
+        assert (number < partition.number(other[0], other[1], arity)) == (cell[:2] < other[:2])
+    assert partition.place(np.array([0, -5]), arity)[0].tolist() == [-1, -1]
+
+
+def test_the_deepest_cells_are_those_that_are_exact():
+    assert (partition.max_depth(1), partition.max_depth(2), partition.max_depth(3, 8)) == (52, 62, 20)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pulls_of_cells_add_up_as_in_a_dict(seed: int):
+    rng = np.random.default_rng(seed)
+    table = CellPulls.read({}, "cells.")
+    plain: dict[int, tuple[list[float], int]] = {}
+    for _ in range(12):
+        cells = np.sort(rng.choice(np.arange(1, 30), int(rng.integers(1, 6)), replace=False))
+        values = [rng.standard_normal(int(n)).tolist() for n in rng.integers(0, 4, len(cells))]
+        failed = rng.integers(0, 3, len(cells))
+        total, within = [sum(v) for v in values], [len(v) * float(np.var(v)) if v else np.nan for v in values]
+        own = table.of(cells).add(np.arange(len(cells)), [len(v) for v in values], total, within, failed)
+        table = table.updated(own)
+        for cell, new, fails in zip(cells.tolist(), values, failed.tolist(), strict=True):
+            known, before = plain.get(cell, ([], 0))
+            plain[cell] = [*known, *new], before + fails
+    assert table.cell.tolist() == sorted(plain)
+    found = CellPulls.read(table.arrays("cells."), "cells.").of(np.arange(1, 40))
+    for row, cell in enumerate(range(1, 40)):
+        values, fails = plain.get(cell, ([], 0))
+        assert (found.count[row], found.failed[row]) == (len(values), fails)
+        assert found.in_vain[row] == (0 if values else fails)
+        assert found.means(-7.0)[row] == pytest.approx(np.mean(values) if values else -7.0)
+        assert found.within[row] == pytest.approx(len(values) * np.var(values) if values else 0.0)
+
+
+def test_the_table_before_is_left_as_it_was():
+    table = Pulls.read({}, "", 3)
+    more = table.add([1], 2, 6.0, 2.0, 1)
+    assert not table.count.any()
+    assert more.joined(table).count.tolist() == [0, 2, 0, 0, 0, 0]
+    assert more.means().tolist() == [0.0, 3.0, 0.0]
+
+
+def survivors(depths: list[int], indices: list[int], arity: int = 2):
+    values = np.arange(len(depths), dtype=np.float64)
+    return Survivors(partition.number(depths, indices, arity), values, values)
+
+
+def test_survivors_are_found_by_depth_and_replaced_by_newer_ones():
+    mine = survivors([0, 1, 1], [0, 0, 1]).updated(survivors([1, 2], [1, 3]))
+    assert mine.cell.tolist() == [1, 2, 3, 7]
+    assert mine.mean.tolist() == [0.0, 1.0, 0.0, 1.0]
+    assert mine.at(1, 2).cell.tolist() == [2, 3]
+    assert mine.at(2, 2).cell.tolist() == [7]
+
+
+@pytest.mark.parametrize(("cells", "arity", "sound"), [
+    ([1, 8 + 7], 2, True), ([1, 2**9], 2, False), ([0, 1], 2, False), ([3, 2], 2, False), ([2, 2], 2, False),
+    ([4 + 3], 4, True), ([4 + 4], 4, False), ([15], 4, False), ([-3, 1], 2, False),
+])  # fmt: skip
+def test_cells_outside_the_partition_and_in_disorder_are_found(
+    cells: list[int], arity: int, sound: bool
+) -> None:
+    ones = np.ones(len(cells))
+    assert Survivors(np.array(cells), ones, ones).are_sound(arity, 8) is sound
+    assert not Survivors(np.array([1]), np.array([np.nan]), np.ones(1)).are_sound(arity, 8)
+    assert not Survivors(np.array([1]), np.ones(1), -np.ones(1)).are_sound(arity, 8)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e8])
+def test_deviations_of_parts_give_those_of_the_whole(offset: float):
+    values = offset + np.random.default_rng(0).standard_normal(50)
+    parts = [(len(p), p.sum(), ((p - p.mean()) ** 2).sum()) for p in np.split(values, [3, 4, 20])]
+    sums = (0, 0.0, 0.0)
+    for part in parts:
+        sums = sums[0] + part[0], sums[1] + part[1], float(joint_deviations(sums, part))
+    np.testing.assert_allclose(sums[2], ((values - values.mean()) ** 2).sum(), rtol=1e-6)

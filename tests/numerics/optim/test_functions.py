@@ -1,12 +1,19 @@
 """Functions and their stacks are their formulas: exactly in values, to single precision elsewhere."""
 
+from dataclasses import dataclass
+from functools import partial
+
 import numpy as np
 import pytest
-from scipy.optimize import approx_fprime
+from acquisition_cases import slopes
+from scipy.optimize import minimize
 
+from fbo_flower.errors import NumericalError
 from fbo_flower.numerics.optim.functions import Each, LinearFunction, Sum, sample_paths, shape_of, stack_of
+from fbo_flower.numerics.optim.maximise import keeps_distance, maximise, pick_from_all, pick_starts
+from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import gp, rff
-from fbo_flower.numerics.surrogates.kernels import kernel
+from fbo_flower.numerics.surrogates.gp import kernel
 
 
 def rng(*key):
@@ -47,21 +54,16 @@ def test_values_scores_and_gradients_are_those_of_the_formulas(name):
     stack = stack_of(functions)
     assert not isinstance(stack, Each)
     expected = np.array([formula(f, points) for f, points in zip(functions, z, strict=True)])
-    gradients = np.array(
-        [
-            [approx_fprime(row, lambda v, f=f: formula(f, v[None])[0], 1e-7) for row in points]
-            for f, points in zip(functions, z, strict=True)
-        ]
-    )
+    numeric = [slopes(partial(formula, f), points) for f, points in zip(functions, z, strict=True)]
     np.testing.assert_allclose(stack.values(z), expected, rtol=0, atol=1e-10)
     np.testing.assert_allclose(stack.scores(z), expected, rtol=0, atol=5e-5)
-    values, slopes = stack.value_and_gradient(z)
+    values, gradients = stack.value_and_gradient(z)
     np.testing.assert_allclose(values, expected, rtol=0, atol=5e-5)
-    np.testing.assert_allclose(slopes, gradients, rtol=0, atol=5e-4)
+    np.testing.assert_allclose(gradients, numeric, rtol=0, atol=5e-4)
     taken = stack.take(rows)  # some functions of a stack are the stack of some functions
     np.testing.assert_array_equal(taken.values(z[rows]), stack.values(z)[rows])
-    np.testing.assert_array_equal(taken.value_and_gradient(z[rows])[1], slopes[rows])
-    for function, points, value, slope in zip(functions, z, stack.values(z), slopes, strict=True):
+    np.testing.assert_array_equal(taken.value_and_gradient(z[rows])[1], gradients[rows])
+    for function, points, value, slope in zip(functions, z, stack.values(z), gradients, strict=True):
         np.testing.assert_array_equal(function(points), value)  # a function alone is a stack of one
         np.testing.assert_array_equal(function.value_and_gradient(points)[1], slope)
 
@@ -71,3 +73,156 @@ def test_functions_of_other_shapes_are_told_apart():
     sums = [Sum(MESSAGES[0], other), Sum(other, MESSAGES[0])]
     alike = [MESSAGES[0], other, STACKS["rbf"][0], STACKS["matern52"][0], *sums]
     assert len({shape_of(function) for function in alike}) == len(alike)
+
+
+@dataclass
+class Bumps:
+    """Gaussian bumps with known tops."""
+
+    centres: np.ndarray
+    heights: np.ndarray
+    width: float = 0.1
+
+    def __call__(self, z):
+        return self.value_and_gradient(z)[0]
+
+    def value_and_gradient(self, z):
+        difference = (z[:, None, :] - self.centres) / self.width
+        bumps = self.heights * np.exp(-0.5 * (difference**2).sum(axis=2))
+        return bumps.sum(axis=1), -(bumps[:, :, None] * difference).sum(axis=1) / self.width
+
+
+def maximum(function, candidates, columns, **more):
+    for name in ("avoid", "movable"):
+        if name in more:
+            more[name] = more[name][None]
+    return maximise([function], candidates[None], columns, **more)[0]
+
+
+COLUMNS = np.arange(2)
+CENTRES = np.array([[0.2, 0.2], [0.8, 0.7], [0.25, 0.8]])
+TWO_AND_A_HALF_TOPS = Bumps(CENTRES, np.array([1.0, 1.1, 0.7]))
+
+
+def test_the_global_maximum_of_three_bumps_is_found_to_five_digits_also_on_the_border():
+    candidates = sobol(64, 2, rng(0))
+    before = candidates.copy()
+    found = maximum(TWO_AND_A_HALF_TOPS, candidates, COLUMNS, avoid=np.zeros((0, 2)), min_distance=0.1)
+    np.testing.assert_allclose(found.x, CENTRES[1], atol=1e-4)
+    assert found.value == pytest.approx(1.1, abs=1e-6)
+    assert found.avoided, "an empty list avoids nothing"
+    np.testing.assert_array_equal(candidates, before)
+    found = maximum(Bumps(np.array([[1.2, -0.1]]), np.ones(1), width=0.5), candidates, COLUMNS)
+    np.testing.assert_allclose(found.x, [1.0, 0.0], atol=1e-6)
+
+
+def sample_path(seed):
+    x = rng(seed).random((20, 2))
+    y = np.sin(7.0 * x[:, 0]) * np.cos(5.0 * x[:, 1])
+    h = gp.Hyperparameters("rbf", np.array([0.2, 0.3]), 1.0, 1e-3)
+    return sample_paths(x[None], y[None], [h], 128, [rng(seed + 1)])[0]
+
+
+def test_the_shared_polish_is_as_good_as_a_separate_l_bfgs_b_from_every_start():
+    ours, theirs = [], []
+    for seed in range(12):
+        path, candidates = sample_path(seed), sobol(128, 2, rng(seed))
+        ours.append(maximum(path, candidates, COLUMNS).value)
+        assert ours[-1] >= path(candidates).max() - 1e-12
+        end = maximum(path, candidates, COLUMNS, max_iterations=60).x
+        uphill = path.value_and_gradient(end[None])[1][0]  # zero where the border does not hold it back
+        np.testing.assert_allclose(np.clip(end + uphill, 0.0, 1.0), end, atol=5e-3)
+
+        def loss(v, path=path):
+            value, gradient = path.value_and_gradient(v[None])
+            return -value[0], -gradient[0]
+
+        starts = candidates[np.argsort(-path(candidates))[:4]]
+        runs = [minimize(loss, s, jac=True, method="L-BFGS-B", bounds=[(0, 1)] * 2) for s in starts]
+        theirs.append(-min(run.fun for run in runs))
+    difference = np.array(ours) - np.array(theirs)
+    assert np.count_nonzero(difference < -1e-5) <= 1
+    assert difference.mean() > -1e-3
+
+
+def test_a_narrow_curved_ridge_is_climbed_to_its_end():
+    class Ridge:
+        def __call__(self, z):
+            return self.value_and_gradient(z)[0]
+
+        def value_and_gradient(self, z):  # Rosenbrock's function upside down, maximal 0 at (.75, .75^2)
+            a, b = 0.75 - z[:, 0], z[:, 1] - z[:, 0] ** 2
+            gradient = np.stack([2 * a + 400 * b * z[:, 0], -200 * b], axis=1)
+            return -(a**2) - 100 * b**2, gradient
+
+    found = maximum(Ridge(), sobol(16, 2, rng(0)), COLUMNS, max_iterations=200)
+    np.testing.assert_allclose(found.x, [0.75, 0.5625], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("seed", "min_distance"), [(0, 0.01), (1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4), (5, 2.0)]
+)
+def test_the_answer_keeps_its_distance_whenever_a_candidate_does_and_says_so(seed, min_distance):
+    avoid = np.concatenate([CENTRES, rng(seed).random((3, 2))])
+    candidates = sobol(32, 2, rng(seed))
+    found = maximum(TWO_AND_A_HALF_TOPS, candidates, COLUMNS, avoid=avoid, min_distance=min_distance)
+    distances = np.linalg.norm(candidates[:, None] - avoid, axis=2).min(axis=1)
+    assert found.avoided == bool((distances >= min_distance).any())
+    if found.avoided:
+        assert np.linalg.norm(found.x - avoid, axis=1).min() >= min_distance
+    if min_distance == 2.0:  # that nobody keeps
+        np.testing.assert_allclose(found.x, CENTRES[1], atol=1e-4)
+
+
+def test_avoiding_the_highest_top_leads_to_the_second():
+    found = maximum(TWO_AND_A_HALF_TOPS, sobol(256, 2, rng(0)), COLUMNS, avoid=CENTRES[1:2], min_distance=0.4)
+    np.testing.assert_allclose(found.x, CENTRES[0], atol=1e-3)
+
+
+def test_without_columns_the_best_candidate_is_the_answer_and_one_candidate_is_enough():
+    candidates = sobol(32, 2, rng(0))
+    found = maximum(TWO_AND_A_HALF_TOPS, candidates, np.array([], dtype=np.intp))
+    assert found.start == int(np.argmax(TWO_AND_A_HALF_TOPS(candidates)))
+    np.testing.assert_array_equal(found.x, candidates[found.start])
+    assert maximum(TWO_AND_A_HALF_TOPS, candidates[:1], COLUMNS, num_starts=5).start == 0
+
+
+def test_a_function_that_is_not_finite_is_refused():
+    with pytest.raises(NumericalError, match="finite"):
+        maximum(Bumps(CENTRES, np.array([1.0, np.nan, 1.0])), sobol(8, 2, rng(0)), COLUMNS)
+
+
+def test_columns_that_may_not_move_keep_the_value_of_their_candidate():
+    candidates = np.array([[0.3, 0.3], [0.7, 0.6], [0.35, 0.7]])
+    for movable in ([False, True], [True, False], [False, False]):
+        moves = np.tile(movable, (3, 1))
+        best = maximum(TWO_AND_A_HALF_TOPS, candidates, COLUMNS, movable=moves)
+        still = ~np.array(movable)
+        np.testing.assert_array_equal(best.x[still], candidates[best.start][still])
+        assert best.value >= TWO_AND_A_HALF_TOPS(candidates).max()
+    one = maximum(TWO_AND_A_HALF_TOPS, candidates, COLUMNS[1:])  # other columns are not polished
+    assert one.x[0] == candidates[one.start, 0]
+    free = maximum(TWO_AND_A_HALF_TOPS, candidates, COLUMNS, movable=np.ones((3, 2), dtype=np.bool_))
+    np.testing.assert_array_equal(free.x, maximum(TWO_AND_A_HALF_TOPS, candidates, COLUMNS).x)
+
+
+@pytest.mark.parametrize("num_avoid", [0, 1, 40, 1000])
+def test_starts_picked_from_the_best_few_are_those_picked_from_all(num_avoid):
+    candidates, scores = rng(0).random((12, 300, 2)), rng(1).standard_normal((12, 300))
+    scores += 3.0 * candidates[:, :, 0]
+    avoid = rng(2).random((12, num_avoid, 2))
+    picked, avoided = pick_starts(scores, candidates, avoid, 0.08, 4, 0.14)
+    for b in range(12):
+        allowed = keeps_distance(candidates[b : b + 1], avoid[b : b + 1], 0.08)[0]
+        assert avoided[b] == allowed.any()
+        free = allowed if allowed.any() else np.ones_like(allowed)
+        expected = pick_from_all(scores[b], candidates[b], free, 4, 0.14)
+        assert set(picked[b]) == set(expected)
+        assert picked[b][: len(expected)].tolist() == expected.tolist()
+
+
+def test_a_distance_is_kept_exactly():
+    points, avoid = np.array([[[0.5, 0.5], [0.5, 0.6]]]), np.array([[[0.5, 0.25]]])
+    assert keeps_distance(points, avoid, 0.25).tolist() == [[True, True]]
+    assert keeps_distance(points, avoid, 0.25 + 1e-9).tolist() == [[False, True]]
+    assert keeps_distance(points, avoid[:, :0], 0.25).all()

@@ -1,12 +1,18 @@
-"""RGPE, the ranking-weighted ensemble of the agents' surrogates [Feurer2018], as the FTS paper compares it.
+"""RGPE [Feurer2018] and TAF [Wistuba2018], as the FTS paper compares them.
 
 Every agent sends the posterior of its weights in shared random features, `nu (M,)` and `Sigma^-1 (M, M)`.
-A target weights the other agents' surrogates by how well they rank the target's own observations; its own
-surrogate is judged by leave-one-out predictions. It evaluates the point where expected improvement of the
-weighted sum is largest. From `Sigma^-1` a reader can compute the sender's points and standardised values:
-`docs/papers/fts.md`.
+From `Sigma^-1` a reader can compute the sender's points and standardised values: `docs/papers/fts.md`.
 
-[Feurer2018] : see `numerics.aggregation.rank_weights`.
+**RGPE** is an ensemble that is weighted by rankings. A target weights the other agents' surrogates by how
+well they rank the target's own observations; its own surrogate is judged by leave-one-out predictions. It
+evaluates the point where expected improvement of the weighted sum is largest.
+
+**TAF** is a transfer acquisition function. Every agent also sends its best value. A target maximises a
+weighted mean of its own expected improvement and of the improvements that the other agents' surrogates
+predict over their own best values. A surrogate's weight depends on how well it ranks the target's
+observations.
+
+[Feurer2018], [Wistuba2018] : see `numerics.aggregation.rank_weights`.
 """
 
 from __future__ import annotations
@@ -16,15 +22,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.options import choice, integer
+from fbo_flower.algorithms.options import bounded, choice, integer
 from fbo_flower.algorithms.records import Array
 from fbo_flower.algorithms.transfer.base import Members, Transfer
 from fbo_flower.errors import NumericalError
-from fbo_flower.numerics.acquisition.feature_models import LogEnsembleImprovement, unpack_symmetric
+from fbo_flower.numerics.acquisition.expected_improvement import LogImprovement
+from fbo_flower.numerics.acquisition.feature_models import (
+    LogEnsembleImprovement,
+    LogTransferImprovement,
+    unpack_symmetric,
+)
 from fbo_flower.numerics.aggregation.rank_weights import (
+    TARGET_WEIGHT,
     bootstrap_losses,
     differences,
     ensemble_weights,
+    kernel_weights,
     leave_one_out_gaps,
     prediction_losses,
     ranking_losses,
@@ -114,3 +127,40 @@ def _root(covariance: Array) -> Array:
     except NumericalError:
         eigenvalues, vectors = np.linalg.eigh(covariance)
         return np.asarray(vectors * np.sqrt(np.maximum(eigenvalues, 0.0)), dtype=np.float64)
+
+
+BASES = ("incumbent", "seen")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TAF(Transfer):
+    """A weighted mean of expected and predicted improvements; `Transfer` describes the other options.
+
+    Parameters
+    ----------
+    improvement_over : the value that another agent's prediction has to exceed to count as an improvement:
+        "incumbent" (the FTS paper): the best value that this agent observed, which it sends; "seen" (Wistuba
+        et al.): its largest prediction at the target's points, for which it sends no value
+    bandwidth : bandwidth of the kernel that turns ranking losses into weights
+    """
+
+    name: ClassVar[str] = "taf"
+    improvement_over: str = choice("incumbent", BASES)
+    bandwidth: float = bounded(0.5, 1e-6, 1e6)
+
+    @property
+    def sends_incumbent(self) -> bool:
+        return self.improvement_over == "incumbent"
+
+    def acquisition(
+        self, posterior: gp.Posterior, members: Members, rng: np.random.Generator
+    ) -> LogTransferImprovement:
+        best = float(posterior.mean(posterior.x).max())
+        predictions = members.means @ members.features(posterior.x).T  # (K, n)
+        losses = prediction_losses(predictions, posterior.y)
+        # a ranking needs two different values; without them the other agents get no weight
+        has_ranking = np.ptp(posterior.y) > 0.0
+        weights = kernel_weights(losses, self.bandwidth) if has_ranking else np.zeros(len(losses))
+        bests = members.incumbents if self.sends_incumbent else predictions.max(axis=1)
+        own = LogImprovement(posterior, best)
+        return LogTransferImprovement(own, TARGET_WEIGHT, members.features, members.means, bests, weights)
