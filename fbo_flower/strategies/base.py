@@ -467,7 +467,8 @@ class TuningStrategy(Strategy):
         """Return the messages of the open exchange, if it belongs to this half of the round."""
         if self._exchange is None or half_of(self._exchange.phase) != half:
             return []
-        return list(self._exchange.messages.values())
+        self._exchange = replace(self._exchange, messages=list(self._exchange.messages))
+        return list(self._exchange.messages)
 
     def _receive(self, half: str, messages: Iterable[Message]) -> None:
         """Give the replies of the open exchange to the run, which goes on to its next exchange."""
@@ -475,7 +476,8 @@ class TuningStrategy(Strategy):
         if run is None or exchange is None or half_of(exchange.phase) != half:
             return
         # the source of an error may be the SuperLink itself; only the message id is reliable
-        agents = {sent.metadata.message_id: agent for agent, sent in exchange.messages.items()}
+        sent = zip(exchange.agents, exchange.messages, strict=True)
+        agents = {message.metadata.message_id: agent for agent, message in sent}
         found = {agents.get(message.metadata.reply_to_message_id): message for message in messages}
         replies = {agent: read_reply(message) for agent, message in found.items() if agent is not None}
         with single_thread():

@@ -6,9 +6,10 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from logging import INFO, WARNING
 from types import FrameType
 from typing import Generic, TypeVar
@@ -68,32 +69,33 @@ class UnderWay(Generic[Key]):
         return len(self._keys)
 
     def send(
-        self, messages: Mapping[Key, Message], sent_before: Mapping[Key, float] | None = None
+        self, messages: Iterable[tuple[Key, Message]], sent_before: Mapping[Key, float] | None = None
     ) -> list[Key]:
         """Send messages, and return the keys of those that could not be sent: their nodes have left.
+
+        A grid with `messages_at_once` works on the first messages while the others are made.
 
         Parameters
         ----------
         sent_before : key -> when its message was sent for the first time, if not now
         """
-        if not messages:
-            return []
-        for message in messages.values():  # the SuperLink drops older ones, and the replies to them
-            message.metadata.ttl = max(message.metadata.ttl, self.timeout)
-        ids = [str(i) for i in self.grid.push_messages(list(messages.values())) if i]
-        if len(ids) == len(messages):  # some grids give a message its id when they send it
-            keys = dict(zip(ids, messages, strict=True))
-        else:
-            known = {message.metadata.message_id: key for key, message in messages.items()}
-            keys = {message_id: known[message_id] for message_id in ids if message_id in known}
-        now = self._now()
-        self._keys |= keys
-        times = sent_before or {}
-        deadlines = {i: times.get(key, now) + self.timeout for i, key in keys.items()}
-        self._deadlines |= deadlines
-        self._next = min(self._next, *deadlines.values(), math.inf)
-        sent = set(keys.values())
-        return [key for key in messages if key not in sent]
+        left, times, unsent = iter(messages), sent_before or {}, list[Key]()
+        while part := dict(islice(left, getattr(self.grid, "messages_at_once", None))):
+            for message in part.values():  # the SuperLink drops older ones, and the replies to them
+                message.metadata.ttl = max(message.metadata.ttl, self.timeout)
+            ids = [str(i) for i in self.grid.push_messages(list(part.values())) if i]
+            if len(ids) == len(part):  # some grids give a message its id when they send it
+                keys = dict(zip(ids, part, strict=True))
+            else:
+                known = {message.metadata.message_id: key for key, message in part.items()}
+                keys = {message_id: known[message_id] for message_id in ids if message_id in known}
+            now = self._now()
+            self._keys |= keys
+            self._deadlines |= {i: times.get(key, now) + self.timeout for i, key in keys.items()}
+            sent = set(keys.values())
+            unsent += [key for key in part if key not in sent]
+        self._next = min(self._deadlines.values(), default=math.inf)
+        return unsent
 
     def receive(self, seconds: float) -> dict[Key, Message | None]:
         """Return key -> reply: of all that have arrived as soon as one has, none after `seconds`.
@@ -142,7 +144,7 @@ class UnderWay(Generic[Key]):
 
 def send_and_receive(
     grid: Grid,
-    messages: Sequence[Message],
+    messages: Iterable[Message],
     timeout: float,
     stop: threading.Event,
     quorum: int | None = None,
@@ -162,9 +164,9 @@ def send_and_receive(
         If `stop` is set while replies are missing.
     """
     under_way = UnderWay[int](grid, timeout, stop)
-    if unsent := under_way.send(dict(enumerate(messages))):
+    if unsent := under_way.send(enumerate(messages)):
         text = "%d of %d messages could not be sent: their nodes have left"
-        log(WARNING, text, len(unsent), len(messages))
+        log(WARNING, text, len(unsent), len(unsent) + len(under_way))
     wanted = len(under_way) if quorum is None else min(quorum, len(under_way))
     progress = ReplyProgress(len(under_way))
     replies: dict[int, Message] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import INFO, WARNING
 from typing import TypeVar
@@ -42,12 +42,13 @@ class Exchange:
 
     Parameters
     ----------
-    messages : agent -> message
+    messages : one for each agent; an iterator makes them while they are read
     """
 
     phase: Phase
     server_round: int
-    messages: Mapping[str, Message]
+    agents: Sequence[str]
+    messages: Iterable[Message]
 
 
 @dataclass(frozen=True)
@@ -200,9 +201,10 @@ class RoundLoop:
             run.ask(phase, server_round, self.choose_agents(grid, phase, server_round))
         if not run.sent:
             return False
-        messages = run.messages(phase, server_round, self.settings.message_suffix)
-        self.notifier.sent(messages)
-        yield Exchange(phase, server_round, messages)
+        agents = run.waiting()
+        self.notifier.sent(agents)
+        messages = run.messages(agents, phase, server_round, self.settings.message_suffix)
+        yield Exchange(phase, server_round, agents, messages)
         self.tell(phase, server_round)
         return True
 
@@ -217,7 +219,7 @@ class RoundLoop:
             self._send(grid, exchange)
 
     def _send(self, grid: Grid, exchange: Exchange) -> None:
-        run, agents = self.run, list(exchange.messages)
+        run, agents = self.run, exchange.agents
         quorum = max(int(np.ceil(self.settings.quorum * len(run.sent))) - len(run.replies), 0)
 
         def on_replies(replies: Mapping[int, Message]) -> None:
@@ -225,7 +227,7 @@ class RoundLoop:
             run.on_replies(exchange.phase, exchange.server_round, named)
 
         timeout = self.settings.round_timeout
-        send_and_receive(grid, list(exchange.messages.values()), timeout, self.stop, quorum, on_replies)
+        send_and_receive(grid, exchange.messages, timeout, self.stop, quorum, on_replies)
 
 
 _LONGEST_LOOK = 1.0  # seconds between two looks for agents that may begin
@@ -246,9 +248,7 @@ class AsyncLoop(RoundLoop):
             self.tell(Phase.TRAIN, run.open_round)
         clock = grid if isinstance(grid, Clocked) else None
         under_way = UnderWay[str](grid, self.settings.round_timeout, self.stop, clock)
-        messages = run.messages(Phase.TRAIN, run.open_round, self.settings.message_suffix)
-        gone = under_way.send(messages, run.sent_before())
-        self.notifier.sent(messages)
+        gone = self._send_tasks(under_way, run.waiting(), run.open_round)
         server_round = run.open_round or len(run.recorder.rounds)
         while run.open_round or not (server_round == num_rounds or run.algorithm.finished(run.state)):
             if not run.open_round and run.registry.all_spent:
@@ -277,6 +277,13 @@ class AsyncLoop(RoundLoop):
         present = registry.present(grid.get_node_ids())
         return registry.willing(present, Phase.TRAIN, server_round, self.run.seed)
 
+    def _send_tasks(self, under_way: UnderWay[str], agents: Sequence[str], server_round: int) -> list[str]:
+        """Send agents their tasks; return those whose tasks could not be sent."""
+        messages = self.run.messages(agents, Phase.TRAIN, server_round, self.settings.message_suffix)
+        gone = under_way.send(zip(agents, messages, strict=True), self.run.sent_before())
+        self.notifier.sent(agents)
+        return gone
+
     def _run_window(
         self, grid: Grid, under_way: UnderWay[str], server_round: int, gone: Sequence[str]
     ) -> None:
@@ -294,10 +301,8 @@ class AsyncLoop(RoundLoop):
             if not waiting.issuperset(due) and not run.algorithm.finished(run.state):
                 run.ask(Phase.TRAIN, server_round, due)
                 waiting = set(due) - set(run.sent)
-                messages = run.messages(Phase.TRAIN, server_round, self.settings.message_suffix)
-                new = {agent: m for agent, m in messages.items() if agent not in busy}
-                gone = [*gone, *under_way.send(new)]
-                self.notifier.sent(new)
+                new = [agent for agent in run.waiting() if agent not in busy]
+                gone = [*gone, *self._send_tasks(under_way, new, server_round)]
             if not under_way and not gone:
                 return  # nobody works, and nobody may begin before the next window
             replies, gone = dict.fromkeys(gone, _GONE), []

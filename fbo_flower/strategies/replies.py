@@ -13,7 +13,7 @@ from functools import cached_property
 from logging import DEBUG, INFO, WARNING
 from typing import Any, cast
 
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 from flwr.common.logger import log
 
 from fbo_flower import wire
@@ -133,7 +133,7 @@ CheckedReply = tuple[Report, wire.Disclosure]
 
 @dataclass
 class SentTask:
-    """A task under way, the content of the message that carries it, and its reply.
+    """A task under way and its reply.
 
     Parameters
     ----------
@@ -141,6 +141,7 @@ class SentTask:
         now. Of its report the algorithm gets the numbers of trials only
     made_in, made_after : the round in which the task was made, and how many answers the run had told then
     sent_at : when it was sent, by the clock of a simulation
+    counted : whether the bytes of its message have been counted
     reply : None: it has not arrived
     checked : the decoded report, or the error in it; replies are checked as they arrive, while other agents
         still work
@@ -149,11 +150,11 @@ class SentTask:
     agent: str
     task: Task
     envelope: wire.Envelope
-    content: RecordDict
     late: bool = False
     made_in: int = 0
     made_after: int = 0
     sent_at: float = 0.0
+    counted: bool = False
     reply: Reply | None = None
     checked: CheckedReply | WireError | None = None
 
