@@ -18,7 +18,7 @@ from fbo_flower.study.ranking import natural_order
 if TYPE_CHECKING:
     from fbo_flower import SearchSpace
     from fbo_flower.algorithms.aims import Aims
-    from fbo_flower.simulation.own_objective import OwnObjective
+    from fbo_flower.simulation.agents import OwnObjective
 
 
 def own_problem(function: str, data: str, space: str, seed: int, aims: Aims) -> OwnObjective:
@@ -28,7 +28,7 @@ def own_problem(function: str, data: str, space: str, seed: int, aims: Aims) -> 
     if one of the three cannot be found or read.
     """
     from fbo_flower.clients.node import names_of_files
-    from fbo_flower.simulation.own_objective import own_objective
+    from fbo_flower.simulation.agents import own_objective
 
     files = data_files(data)
     agents = dict(zip(names_of_files(files), files, strict=True))

@@ -99,7 +99,7 @@ class SimulationPlan:
         """Return the problem and each contestant's number of rounds; ConfigError if a setting is wrong."""
         from fbo_flower.algorithms.aims import Aims
         from fbo_flower.algorithms.options import check_number
-        from fbo_flower.simulation.clocked_grid import duration_of
+        from fbo_flower.simulation.durations import duration_of
         from fbo_flower.simulation.engines import engine_name
         from fbo_flower.simulation.problems import make_problem
 

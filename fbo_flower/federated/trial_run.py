@@ -18,7 +18,7 @@ from fbo_flower.federated.settings import Run
 from fbo_flower.federated.state import Content, decode, encode, from_record, in_common, restore
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import Config
-from fbo_flower.strategies.forwarding_grid import ForwardingGrid
+from fbo_flower.strategies.exchange import ForwardingGrid
 
 PATIENCE = 10  # times that a strategy may look for more nodes while it configures one half-round
 

@@ -38,21 +38,23 @@ from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
-from fbo_flower.strategies.callbacks import Notifier, check_callbacks
 from fbo_flower.strategies.exchange import Stopped, interruptible
-from fbo_flower.strategies.loops import AsyncLoop, Exchange, RoundLoop
+from fbo_flower.strategies.loops import AsyncLoop, Exchange, Notifier, RoundLoop, check_callbacks
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.replies import NO_REPLY, read_reply
-from fbo_flower.strategies.result import (
+from fbo_flower.strategies.settings import (
+    ASYNC,
     EVALUATE,
+    SYNC,
     TRAIN,
     EvaluateFn,
+    StrategySettings,
     TuningResult,
     check_no_config,
     half_of,
     messages_of,
+    study_settings,
 )
-from fbo_flower.strategies.settings import ASYNC, SYNC, StrategySettings, study_settings
 from fbo_flower.strategies.start_and_end import begin_study, check_types, end_study
 from fbo_flower.strategies.study_run import StudyRun
 from fbo_flower.study.study import Study

@@ -1,4 +1,7 @@
-"""Send messages to many nodes, and collect their replies until all have arrived or the time is over."""
+"""Send messages to many nodes, and collect their replies until all have arrived or the time is over.
+
+`Clocked` is what a grid with a simulated clock can do, in which time is computed instead of spent.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -14,11 +18,48 @@ from logging import INFO, WARNING
 from types import FrameType
 from typing import Generic, TypeVar
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
+from flwr.supercore.run import Run
 
-from fbo_flower.strategies.clocked import Clocked
+
+@dataclass(frozen=True)
+class SentAt:
+    """A task that was sent.
+
+    Parameters
+    ----------
+    time : seconds of the simulated clock
+    agent : by its own name
+    trial, num_trials : its first evaluation and how many it asks for
+    """
+
+    time: float
+    agent: str
+    trial: int
+    num_trials: int
+
+
+class Clocked(ABC):
+    """A grid that knows the time of its simulation."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """Return the seconds since the simulation began."""
+
+    @abstractmethod
+    def awaits(self, message_ids: Iterable[str]) -> bool:
+        """Return whether a reply to one of these messages may still arrive."""
+
+    @abstractmethod
+    def advance(self, to: float) -> None:
+        """Let time pass until `to`, in which nothing happens."""
+
+    @abstractmethod
+    def restore(self, now: float, sent: Sequence[SentAt]) -> None:
+        """Set the clock to `now`, after these tasks were sent in an earlier process."""
+
 
 REPORT_SECONDS = 2.0  # between two lines about replies that have come
 _FIRST_WAIT, _LAST_WAIT, _GROWTH = 0.002, 0.2, 1.3  # seconds between two polls
@@ -218,3 +259,58 @@ def interruptible(stop: threading.Event) -> Iterator[None]:
         raise
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+class ForwardingGrid(Grid):
+    """A grid in front of another grid.
+
+    Parameters
+    ----------
+    grid : Flower's grid, which sends and receives the messages
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+
+    @property
+    def within(self) -> Grid:
+        """The other grid."""
+        return self._grid
+
+    def set_run(self, run: Run) -> None:
+        """Set the run of the other grid."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """Return the run of the other grid."""
+        return self._grid.run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Return a new message of the message API."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the ids of the connected nodes."""
+        return self._grid.get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send messages."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies that have arrived."""
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send messages and return their replies."""
+        return self._grid.send_and_receive(messages, timeout=timeout)

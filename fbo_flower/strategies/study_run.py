@@ -26,7 +26,7 @@ from fbo_flower.errors import JournalError
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
-from fbo_flower.strategies.clocked import Clocked, SentAt
+from fbo_flower.strategies.exchange import Clocked, SentAt
 from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats, plain_progress
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.replies import (

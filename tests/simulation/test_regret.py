@@ -4,8 +4,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from fbo_flower.simulation.annotation import regret_table, with_regret
 from fbo_flower.simulation.problems import Problem
+from fbo_flower.simulation.runner import regret_table, with_regret
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.study import Study
 from fbo_flower.study.schema import ROUNDS, SCHEMA, TRIALS

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from fbo_flower.errors import WireError
-from fbo_flower.storage.serialization import dumps, loads
+from fbo_flower.storage.files import dumps, loads
 
 numbers = arrays(
     st.sampled_from([np.float64, np.float32, np.int64, np.uint8, np.bool_]),
