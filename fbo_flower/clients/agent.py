@@ -400,7 +400,6 @@ class TuningAgent(NumPyClient):
     def _evaluator(
         self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
     ) -> Evaluator:
-        """Return the function that evaluates the queries of a task."""
         cache = EvaluationCache.read(agent_state.arrays) if algorithm.inner.reuses_values() else None
         return ObjectiveEvaluator(
             self._objective, self._own_space, context, cache, self._parallel, self._initial, agent_state.aims

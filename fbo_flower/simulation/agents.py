@@ -117,7 +117,6 @@ def own_objective(
 
 
 def _named(agents: object) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """Return the agents' ids and their data."""
     if isinstance(agents, Mapping):
         names, data = tuple(str(name) for name in agents), tuple(agents.values())
     elif isinstance(agents, Sequence) and not isinstance(agents, str | bytes):

@@ -16,12 +16,11 @@ from typing import Literal
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
-from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from fbo_flower.clients.app import TuningApp
-from fbo_flower.strategies.exchange import ReplyProgress
+from fbo_flower.strategies.exchange import MessageGrid, ReplyProgress
 
 # Python looks for garbage cycles whenever 700 more objects exist than before. A round makes hundreds of
 # objects per agent and keeps most of them until it ends, so nearly all of these searches find nothing: they
@@ -96,7 +95,7 @@ class Fault:
         return self.rounds is None or server_round in self.rounds
 
 
-class LocalGrid(Grid):
+class LocalGrid(MessageGrid):
     """The nodes of one ClientApp on this machine; subclasses deliver the messages.
 
     Parameters
@@ -129,19 +128,7 @@ class LocalGrid(Grid):
         """Return the grid's only run."""
         return Run.create_empty(RUN_ID)
 
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Return a message to a node."""
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
-
     def _numbered(self, messages: Iterable[Message]) -> list[tuple[str, Message]]:
-        """Give messages their ids, and return both."""
         found = []
         for message in messages:
             if message.metadata.dst_node_id not in self.contexts:
@@ -280,13 +267,11 @@ class InProcessGrid(LocalGrid):
     # -- one node ------------------------------------------------------------------------------
 
     def _answer(self, waiting: Sequence[tuple[str, Message]], progress: ReplyProgress) -> None:
-        """Let nodes without faults answer."""
         batch = [(message, self.contexts[message.metadata.dst_node_id]) for _, message in waiting]
         replies = answer_all(self._app, batch, progress.add)
         self._replies.update((name, (0.0, reply)) for (name, _), reply in zip(waiting, replies, strict=True))
 
     def _deliver(self, message_id: str, message: Message, server_round: int) -> None:
-        """Let a node with a fault answer."""
         node = message.metadata.dst_node_id
         fault = self._faults[node - FIRST_NODE]
         kind, due = fault.kind if fault.strikes(server_round) else "none", 0.0

@@ -195,7 +195,6 @@ def dumps(arrays: Mapping[str, AnyArray], values: Mapping[str, object]) -> bytes
 
 @lru_cache(maxsize=16)  # in a round most messages and states have arrays of the same names and shapes
 def _index(arrays: tuple[tuple[str, str, tuple[int, ...]], ...]) -> str:
-    """Return names, dtypes and shapes as JSON."""
     return _to_json([[name, dtype, list(shape)] for name, dtype, shape in arrays])
 
 

@@ -81,8 +81,6 @@ class TuningStrategy(Strategy):
     action : sends messages to `@app.train(action)` and `@app.query(action)`; None: to `@app.train()` and
         `@app.query()`
     label : name of this run in tables and figures; None: the algorithm's name
-    minimize : whether the agents' objective is a loss with its sign changed; logs and the study then show
-        the loss. Not needed if the agents say so themselves, as those of `client_app(..., minimize=True)`
     callbacks : are told of disclosed trials, rounds and the end, see `fbo_flower.trackers`; an error of
         theirs is logged, and the run goes on. A function is called with the `RoundProgress` of every round
     pool_curves : whether agents that consent (`disclose_curves`) send medians of their learning curves, and
@@ -300,7 +298,6 @@ class TuningStrategy(Strategy):
         return self._result
 
     def _forget(self) -> None:
-        """Forget an earlier run."""
         self._run = self._study = self._notifier = self._exchange = None
         self._evaluate_fn = None
         self._exchanges, self._rounds_of_hooks = iter(()), 0

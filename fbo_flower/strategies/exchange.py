@@ -132,10 +132,11 @@ class UnderWay(Generic[Key]):
                 keys = {message_id: known[message_id] for message_id in ids if message_id in known}
             now = self._now()
             self._keys |= keys
-            self._deadlines |= {i: times.get(key, now) + self.timeout for i, key in keys.items()}
+            for message_id, key in keys.items():
+                self._deadlines[message_id] = times.get(key, now) + self.timeout
+                self._next = min(self._next, self._deadlines[message_id])
             sent = set(keys.values())
             unsent += [key for key in part if key not in sent]
-        self._next = min(self._deadlines.values(), default=math.inf)
         return unsent
 
     def receive(self, seconds: float) -> dict[Key, Message | None]:
@@ -261,7 +262,22 @@ def interruptible(stop: threading.Event) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-class ForwardingGrid(Grid):
+class MessageGrid(Grid):
+    """A grid whose messages are those of Flower's message API."""
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Return a new message to a node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+
+class ForwardingGrid(MessageGrid):
     """A grid in front of another grid.
 
     Parameters
@@ -285,17 +301,6 @@ class ForwardingGrid(Grid):
     def run(self) -> Run:
         """Return the run of the other grid."""
         return self._grid.run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Return a new message of the message API."""
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of the connected nodes."""

@@ -236,7 +236,6 @@ class RoundLoop:
         return self._end_round(server_round, num_rounds)
 
     def _register_late(self, grid: Grid) -> None:
-        """Register agents that have connected since the last round."""
         registry = self.run.registry
         before = registry.for_journal()
         seconds = min(MAX_REGISTRATION_SECONDS, self.settings.round_timeout)
@@ -245,7 +244,6 @@ class RoundLoop:
             self.run.write_agents()
 
     def _end_round(self, server_round: int, num_rounds: int | None) -> RoundProgress:
-        """Close the round, log its numbers, and tell those who want to know."""
         progress = self.run.end_round(server_round, num_rounds)
         level = WARNING if progress.failed_trials else INFO
         log(level, "[round %d/%s] %s", server_round, num_rounds or "?", progress)

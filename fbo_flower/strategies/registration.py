@@ -351,7 +351,6 @@ class AgentRegistry(StudyAgents):
         self.backoff.pop(registration.node, None)
 
     def _agent_id(self, registration: Registration, incarnations: list[str]) -> str:
-        """Return the id under which this incarnation of an agent takes part."""
         for name in incarnations:
             if self.agents[name].said.incarnation == registration.incarnation:
                 return name

@@ -29,7 +29,7 @@ from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.strategies.recorder import Recorder, count_floats
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.wire.codec import LEAST_AGENTS, MAX_STEPS, POOLED
-from fbo_flower.wire.flower_records import count_bytes, from_lists, from_records, to_lists
+from fbo_flower.wire.flower_records import count_bytes, from_records
 
 
 @dataclass(frozen=True)
@@ -70,24 +70,22 @@ def read_reply(message: Message) -> Reply:
 
 def to_event(reply: Reply, agent: str, phase: str, server_round: int) -> Event:
     """Return the journal's entry for a reply."""
-    arrays, config = ([], None) if reply.packed is None else to_lists(reply.packed)
     values: dict[str, object] = {
-        "config": config,
+        "config": None if reply.packed is None else reply.packed.config,
         "bytes": reply.num_bytes,
         "reason": reply.reason,
         "refused": reply.refused,
         "word": reply.word,
     }
-    named = {str(i): array for i, array in enumerate(arrays)}
-    return Event("reply", server_round, phase, agent, named, values)
+    arrays = {} if reply.packed is None else reply.packed.arrays
+    return Event("reply", server_round, phase, agent, arrays, values)
 
 
 def from_event(event: Event) -> Reply:
     """Undo `to_event`."""
-    config = cast(Mapping[str, Scalar] | None, event.values["config"])
-    arrays = [event.arrays[str(i)] for i in range(len(event.arrays))]
-    packed = None if config is None else from_lists(arrays, config)
     values = event.values
+    config = cast(dict[str, Scalar] | None, values["config"])
+    packed = None if config is None else wire.Packed(event.arrays, config)
     num_bytes, refused = int(cast(int, values["bytes"])), bool(values["refused"])
     return Reply(packed, num_bytes, str(values["reason"]), refused, str(values["word"]))
 

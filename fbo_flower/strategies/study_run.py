@@ -382,8 +382,3 @@ class StudyRun:
     def _write(self, event: Event) -> None:
         if self.journal is not None:
             self.journal.write([event])
-
-
-def texts(value: object) -> dict[str, str]:
-    """Return a mapping of a journal's event as one of texts."""
-    return {str(k): str(v) for k, v in cast(Mapping[str, object], value).items()}
