@@ -166,10 +166,6 @@ def test_send_and_receive_waits_for_the_slow_but_not_for_the_silent(monkeypatch)
     assert clock.now == pytest.approx(3.0, abs=0.01), "until the slow one has answered, and no longer"
 
 
-def test_a_fault_without_rounds_is_always_there():
-    assert all(Fault("slow").strikes(r) for r in range(5))
-
-
 def test_the_collector_is_as_before_afterwards() -> None:
     before = gc.get_threshold(), gc.get_freeze_count()
     with contextlib.suppress(RuntimeError), grids.rare_collections():
