@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from fbo_flower.algorithms.bandits.fn_ucb import FNUCB
     from fbo_flower.algorithms.bandits.hct import HCT
     from fbo_flower.algorithms.co_kg.co_kg import CoKG
+    from fbo_flower.algorithms.ei.fed_ei import FedEI
     from fbo_flower.algorithms.ei.local import ExpectedImprovement
-    from fbo_flower.algorithms.fed_ei import FedEI
     from fbo_flower.algorithms.fts.dp_fts import DPFTS
     from fbo_flower.algorithms.fts.fts import FTS
     from fbo_flower.algorithms.pne.pf_pne import PFPNE, FedPNE, LocalPNE

@@ -120,7 +120,8 @@ class Aims:
             if sides.get(name) != side:
                 known = ", ".join(f"{name} {side} ..." for name, side in sides.items()) or "none"
                 raise ConfigError(
-                    f"limits: expected other bounds for limits of the study ({known}), got {name} {side} ..."
+                    f"limits: expected other bounds for limits of the study ({known}), got {name} {side} "
+                    "...; what one agent limits needs a limit of the study too"
                 )
         bounds = tuple((n, *new.get(n, (side, b))) for n, side, b in self.limits)
         return Aims(self.objectives, bounds, self.reference, self.private)

@@ -140,7 +140,7 @@ RECORDS = (
     ),
     AlgorithmRecord(
         name="fed-ei",
-        home="fbo_flower.algorithms.fed_ei:FedEI",
+        home="fbo_flower.algorithms.ei.fed_ei:FedEI",
         summary="expected improvement with an anonymous pool of all agents' observations, from secure sums",
         server_sends="the pool: at most 128 rows, each a configuration and a standardised value without a "
         "name; lengthscales fitted to them; sums of moments of the agents' first values",

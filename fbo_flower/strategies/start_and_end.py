@@ -128,6 +128,8 @@ def begin_study(
         # not derived from the seed: two studies with the same seed must have different ids
         study = token_hex(8)
         outputs = registry.shared_outputs()
+        if not outputs and (registry.aims or NUMBER).has_outputs and "shared_outputs" in algorithm.options():
+            log(WARNING, "Operators keep all outputs to themselves: each agent tunes alone")
         federation = Federation(registry.space, tuple(registry.nodes), registry.roles(), outputs)
     algorithm = algorithm.for_outputs(federation.outputs)
     state = algorithm.init(federation, generator(seed, "server", "init"))

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import least_squares, linear_sum_assignment, nnls
 
 from fbo_flower.algorithms import FedEI
-from fbo_flower.algorithms.fed_ei import FedEIState
+from fbo_flower.algorithms.ei.fed_ei import FedEIState
 from fbo_flower.algorithms.messages import Summand
 from fbo_flower.algorithms.records import AgentState, Array, Federation, Payload, Phase, Task
 from fbo_flower.algorithms.requests import Rng

@@ -23,7 +23,7 @@ from flwr.app import Context, RecordDict
 
 from fbo_flower import wire
 from fbo_flower.algorithms import FedEI, secure_member
-from fbo_flower.algorithms.fed_ei import Pool
+from fbo_flower.algorithms.ei.pool import Pool
 from fbo_flower.algorithms.open_sum import OpenSum
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Phase, Report, Task

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,18 @@ from studies.papers.optuna_peers import suggested
 Evaluate = Callable[[dict[str, Any]], Array]  # outputs `(O,)` of a configuration, larger is better
 NEEDS = {"GPSampler": ("optuna", "torch"), "NSGA-II": ("optuna",), "qLogNEHVI": ("botorch",)}
 RESTARTS, RAW, SAMPLES = 2, 64, 64  # of BoTorch's maximisation
-Tune = Callable[[SearchSpace, Aims, Evaluate, Sequence[dict[str, Any]], int, int], Array]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What an agent tunes alone, from which points, for how many evaluations."""
+
+    space: SearchSpace
+    aims: Aims
+    evaluate: Evaluate
+    starts: Sequence[dict[str, Any]]
+    budget: int
+    seed: int
 
 
 def is_installed(row: str) -> bool:
@@ -29,68 +41,52 @@ def is_installed(row: str) -> bool:
     return all(importlib.util.find_spec(name) is not None for name in NEEDS.get(row, ()))
 
 
-def optuna_outputs(
-    name: str,
-    space: SearchSpace,
-    aims: Aims,
-    evaluate: Evaluate,
-    starts: Sequence[dict[str, Any]],
-    budget: int,
-    seed: int,
-) -> Array:
+def optuna_outputs(name: str, case: Case) -> Array:
     """Return the outputs `(budget, O)` of an agent that tunes with "GPSampler" or "NSGA-II"."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     found: list[Array] = []
-    limited = np.flatnonzero(np.isfinite(aims.least))
+    limited = np.flatnonzero(np.isfinite(case.aims.least))
 
     def broken(trial: Any) -> list[float]:
         return [float(b) for b in trial.user_attrs["broken"]]
 
     def objective(trial: Any) -> Any:
-        found.append(evaluate(suggested(space, trial)))
-        trial.set_user_attr("broken", (aims.least - found[-1])[limited].tolist())
-        values = found[-1][: len(aims.objectives)].tolist()
+        found.append(case.evaluate(suggested(case.space, trial)))
+        trial.set_user_attr("broken", (case.aims.least - found[-1])[limited].tolist())
+        values = found[-1][: len(case.aims.objectives)].tolist()
         return values if len(values) > 1 else values[0]
 
     kind: Any = optuna.samplers.GPSampler if name == "GPSampler" else optuna.samplers.NSGAIISampler
     more: dict[str, Any] = (
-        {"n_startup_trials": len(starts)} if name == "GPSampler" else {"population_size": 10}
+        {"n_startup_trials": len(case.starts)} if name == "GPSampler" else {"population_size": 10}
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that parts of Optuna are experimental
-        sampler = kind(seed=seed, constraints_func=broken if len(limited) else None, **more)
-        study = optuna.create_study(directions=["maximize"] * len(aims.objectives), sampler=sampler)
-        for config in starts:
+        sampler = kind(seed=case.seed, constraints_func=broken if len(limited) else None, **more)
+        study = optuna.create_study(directions=["maximize"] * len(case.aims.objectives), sampler=sampler)
+        for config in case.starts:
             study.enqueue_trial(dict(config))
-        study.optimize(objective, n_trials=budget)
+        study.optimize(objective, n_trials=case.budget)
     return np.array(found)
 
 
-def botorch_outputs(
-    name: str,
-    space: SearchSpace,
-    aims: Aims,
-    evaluate: Evaluate,
-    starts: Sequence[dict[str, Any]],
-    budget: int,
-    seed: int,
-) -> Array:
+def botorch_outputs(case: Case) -> Array:
     """Return the outputs `(budget, O)` of an agent that tunes with qLogNEHVI; qLogNEI for one objective."""
     import torch
 
     torch.set_num_threads(1)
-    torch.manual_seed(seed)
-    points = [space.encode(config) for config in starts]
-    found = [evaluate(config) for config in starts]
-    while len(found) < budget:
+    torch.manual_seed(case.seed)
+    points = [case.space.encode(config) for config in case.starts]
+    found = [case.evaluate(config) for config in case.starts]
+    while len(found) < case.budget:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            u = _botorch_point(np.array(points), np.array(found), aims)
-        points.append(space.snap(u[None, :])[0])
-        found.append(evaluate(space.decode(points[-1])))
-    return np.array(found[:budget])
+            u = _botorch_point(np.array(points), np.array(found), case.aims)
+        points.append(case.space.snap(u[None, :])[0])
+        found.append(case.evaluate(case.space.decode(points[-1])))
+    return np.array(found[: case.budget])
 
 
 def _botorch_point(x: Array, outputs: Array, aims: Aims) -> Array:

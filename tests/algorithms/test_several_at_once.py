@@ -10,7 +10,7 @@ from contract import SQUARE
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.ei.local import fit_of
-from fbo_flower.algorithms.fed_ei import Pool
+from fbo_flower.algorithms.ei.pool import Pool
 from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Query, Task
 from fbo_flower.algorithms.requests import Fit, alone
 from fbo_flower.algorithms.run_task import TaskResult, run_task

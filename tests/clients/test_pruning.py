@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.fed_ei import Pool
+from fbo_flower.algorithms.ei.pool import Pool
 from fbo_flower.algorithms.records import AgentState, History, Phase
 from fbo_flower.cli.main import app
 from fbo_flower.clients import ObjectiveContext, Pruning, TuningAgent, client_app

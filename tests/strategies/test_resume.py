@@ -89,10 +89,11 @@ class Federation:
             app = problem_app(problem, STRATEGIES[case](**self.options).algorithm, 5)
         else:
             app = client_app(objective, problem.space, seed=5, disclose="trials")
-        self.grid = InProcessGrid(app, self.num_agents, faults=FAULTS if "faults" in case else None)
+        self.has_faults = "faults" in case
+        self.grid = InProcessGrid(app, self.num_agents, faults=FAULTS if self.has_faults else None)
 
     def start(self, journal: Path | None = None, resume: bool = False, **settings: object) -> Study:
-        patience = 1000.0 if "racing" in self.options.values() else 0.2  # its first stage waits for all
+        patience = 0.2 if self.has_faults else 1000.0  # nothing else keeps a reply back
         options = {"seed": 5, "num_agents": self.num_agents, "round_timeout": patience} | settings
         strategy = STRATEGIES[self.algorithm](**options, **self.options)  # type: ignore[arg-type]
         self.clock = ClockedGrid(self.grid, log_normal(), 5, exchange_seconds=0.5)

@@ -204,7 +204,7 @@ class LocalEI(EIOptions[State]):
             columns = []
             for values, bound in zip(outputs.T, aims.least.tolist(), strict=True):
                 if math.isfinite(bound):
-                    columns.append(in_units(values, bound, at_least=True))
+                    columns.append(in_units(values, bound))
                 else:
                     columns.append((transform(values, self.y_transform), -math.inf))
             ys, least = zip(*columns, strict=True)

@@ -162,8 +162,8 @@ def feasible(values: Array, least: Array) -> BoolArray:
     return np.asarray((values >= least[:, None]).all(axis=0), dtype=np.bool_)
 
 
-def in_units(values: Array, bound: float, *, at_least: bool) -> tuple[Array, float]:
-    """Return a limited output and its limit in the units of the models, where larger is better.
+def in_units(values: Array, bound: float) -> tuple[Array, float]:
+    """Return an output, larger is better, and its least value in the units of the models.
 
     Values that are far worse than the others are raised to a fence (`winsorise`). Where that would lift some
     across the limit, these are raised to one spread below the fence only, and the limit stands between both.
@@ -172,25 +172,22 @@ def in_units(values: Array, bound: float, *, at_least: bool) -> tuple[Array, flo
     ----------
     values : `(n,)`, finite
     bound : the limit, in the units of the values
-    at_least : whether the bound is the least or the largest value that is allowed
 
     Returns
     -------
-    Values `(n,)` of mean 0 and standard deviation 1, and the limit as a least value.
+    Values `(n,)` of mean 0 and standard deviation 1, and the limit.
 
     Examples
     --------
-    >>> in_units(np.array([10.0, 30.0]), 20.0, at_least=False)
-    (array([ 1., -1.]), 0.0)
+    >>> in_units(np.array([10.0, 30.0]), 20.0)
+    (array([-1.,  1.]), 0.0)
     """
-    sign = 1.0 if at_least else -1.0
-    y, limit = sign * values, sign * bound
-    if not len(y):
-        return y, 0.0
-    raised = winsorise(y)
+    if not len(values):
+        return values, 0.0
+    raised = winsorise(values)
     exponent = np.frexp(np.abs(raised).max())[1]  # a power of two: exact, and no square overflows
     with np.errstate(over="ignore"):
-        y, raised, limit = (np.ldexp(a, -exponent) for a in (y, raised, limit))
+        y, raised, limit = (np.ldexp(a, -exponent) for a in (values, raised, bound))
         broken = y < limit
         if (broken & (raised >= limit)).any():
             fence = raised.min()

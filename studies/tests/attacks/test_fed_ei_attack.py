@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fbo_flower.algorithms.fed_ei import check_task
+from fbo_flower.algorithms.ei.pool import check_task
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.errors import WireError
 from fbo_flower.secure.keys import CARD_BYTES

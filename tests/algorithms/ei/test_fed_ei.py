@@ -10,7 +10,7 @@ from contract import MIXED, SQUARE, Run, hills
 from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import ExpectedImprovement, FedEI, make_algorithm
-from fbo_flower.algorithms.fed_ei import MOST_ROWS, check_task
+from fbo_flower.algorithms.ei.pool import MOST_ROWS, check_task
 from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.secure_member import Written

@@ -226,3 +226,21 @@ def test_one_operator_keeps_an_output_and_all_share_the_others() -> None:
     (run,) = study.settings["runs"]
     assert run["options"]["shared_outputs"] == ["gain"]
     assert study.best["b"]["outputs"]["cost"] <= 0.9
+
+
+def test_operators_who_keep_all_outputs_are_told_that_each_agent_tunes_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sites = {"a": 0.0, "b": 0.02, "c": 0.04}
+    one, all_three = (
+        simulate(
+            score, SQUARE, Agents(agents, private={name: [*NAMES] for name in agents}),
+            make_algorithm("fed-ei", {"num_candidates": 64}), 4, engine="inline",
+            objectives={"gain": "max"}, limits={"cost": 0.9},
+        )
+        for agents in ({"a": 0.0}, sites)
+    )  # fmt: skip
+    assert "each agent tunes alone" in caplog.text
+    values = [list(study.trials.where(agent="a")["value"]) for study in (one, all_three)]
+    assert len(values[0]) == 5
+    assert values[0] == values[1]

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from fbo_flower.algorithms.aims import MOST_OUTPUTS
 from fbo_flower.algorithms.ei.local import PRIORS, LocalEI, Model, fit_of, kept_with
-from fbo_flower.algorithms.messages import Content, real, summable, whole
+from fbo_flower.algorithms.ei.pool import MOST_ROWS, Part, Pool, bounds_of_rows, check_task, most_agents
+from fbo_flower.algorithms.messages import Content
 from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import (
@@ -28,7 +29,6 @@ from fbo_flower.algorithms.records import (
     AnyArray,
     Array,
     Federation,
-    IntArray,
     Payload,
     Phase,
     Query,
@@ -50,63 +50,11 @@ from fbo_flower.numerics.surrogates.fitting import Known
 from fbo_flower.numerics.surrogates.transforms import winsorise
 from fbo_flower.space.space import SearchSpace
 
-MOST_ROWS = 128  # that a model uses: the best half, and the newest others
 NEVER = np.array([2**62, 0])  # the first trial that a pool advised, and up to which rows are withheld
 NUM_ADVISED = 2  # trials of an agent that repeat rows of the pool
 LEAST_SHARE = 0.8  # of common variance, for these
 MOST_TOPS, NUM_PEAKS = 16, 4  # rows near which a step looks: the best, and those with the largest trend
 OWN_STDDEV, COMMON_STDDEV = 0.85, 0.5  # of log lengthscales, around those of `ei` and of the pool
-
-
-def num_columns(algorithm: FedEI, space: SearchSpace) -> int:
-    """Return the length of a row: a point and its values."""
-    return space.dimension + algorithm.num_values
-
-
-def num_sums(algorithm: FedEI, space: SearchSpace) -> int:
-    """Return the number of moments: some of each value of a row."""
-    return algorithm.num_values * trend.NUM_SUMS
-
-
-def num_scales(algorithm: FedEI, space: SearchSpace) -> int:
-    """Return the number of lengthscales."""
-    return algorithm.num_values * space.num_features
-
-
-def num_shares(algorithm: FedEI, space: SearchSpace) -> int:
-    """Return the number of log evidences."""
-    return algorithm.num_values * len(trend.SHARES)
-
-
-_TABLE = summable("value(slots)", num_columns, bound=slots.BOUND, only_if=lambda algorithm: False)
-_ROWS = real(None, num_columns, low=-slots.LIMIT, high=slots.LIMIT, most=MOST_ROWS)
-_SENT = replace(_ROWS, only_if=lambda algorithm: not algorithm.secure_sums)
-_SLOTS = whole(None, high=slots.MOST - 1, most=MOST_ROWS, only_if=_SENT.only_if)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pool(Content):
-    """A task, the same for all agents of a round; without secure sums but for the last number.
-
-    Of `S` values of a row, `lengthscales (S F,)`, `evidence` and `level` hold those of one after the other.
-    """
-
-    rows: Annotated[Array | None, _ROWS] = None
-    lengthscales: Annotated[Array | None, real(num_scales, low=1e-3, high=1e3)] = None
-    evidence: Annotated[Array | None, real(num_shares, low=-1e9, high=0.0)] = None
-    level: Annotated[Array | None, real(num_sums, low=-1e24, high=1e24)] = None
-    slots: int = 0  # of the table; 0: the agent sends no rows
-    received: int = 0  # how many items of this agent the server has, see `Written`
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part(Content):
-    """A report: moments of the first values, and new rows, in a table or with their slots."""
-
-    level: Annotated[Array | None, summable(num_sums, bound=trend.SUM_BOUND)] = None
-    table: Annotated[Array | None, _TABLE] = None  # only in secure sums
-    rows: Annotated[Array | None, _SENT] = None  # only without
-    slots: Annotated[IntArray | None, _SLOTS] = None
 
 
 @dataclass(frozen=True)
@@ -217,7 +165,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         has_pool = state.theta is not None
         # if the sum of moments failed, agents have units of their own
         late = len(present) > 1 and any(state.progress.of(agent) > self.num_initial for agent in present)
-        has_units = _most_agents(state.level) >= 2.0 or late
+        has_units = most_agents(state.level) >= 2.0 or late
         begins = has_units and not has_pool
         each = self.num_initial if begins else self.trials_per_round
         group = min(len(present), 4 * self.secure_sums or len(present))
@@ -260,7 +208,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         drawn = np.concatenate(places)
         table = slots.write(np.concatenate(rows), drawn, int(drawn.max(initial=0)) + 1)
         state = replace(state, level=level, received=received)
-        return self._with_rows(state, *slots.read(table, *_bounds(table.shape[1], self.num_values)))
+        return self._with_rows(state, *slots.read(table, *bounds_of_rows(table.shape[1], self.num_values)))
 
     def aggregate_groups(
         self, state: FedEIState, groups: Sequence[tuple[Sequence[str], Mapping[str, Array]]]
@@ -270,7 +218,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
             counts, differing = level[:: trend.NUM_SUMS], level[4 :: trend.NUM_SUMS]
             if ((differing >= 0.0) & (differing <= counts) & (counts <= len(agents))).all():
                 state = replace(state, level=state.level + level)
-            rows, lost = slots.read(table, *_bounds(table.shape[1], self.num_values))
+            rows, lost = slots.read(table, *bounds_of_rows(table.shape[1], self.num_values))
             fills = len(rows) + lost > len(agents) * self._most_rows  # a member writes more than it may
             state = self._with_rows(state, rows[:0] if fills else rows, lost + fills * len(rows))
         return state
@@ -312,7 +260,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
     def warm_start(self, state: FedEIState, messages: Mapping[str, AnyArray]) -> FedEIState:
         """Return a state with an earlier study's pool."""
         rows, level = (floats(messages.get(name, np.empty(0))) for name in ("rows", "level"))
-        bounds = _bounds(state.rows.shape[1], self.num_values)
+        bounds = bounds_of_rows(state.rows.shape[1], self.num_values)
         fits = rows.shape[1:] == state.rows.shape[1:] and level.shape == state.level.shape
         fits = fits and np.array_equal(messages.get("outputs", np.empty(0)), self._names)
         if not fits or not slots.within(rows, *bounds).all() or not np.isfinite(level).all():
@@ -352,7 +300,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         following = max(agent_state.next_trial, task.trial)
         first = task.trial if task.num_trials else following  # later batches of a task begin in its middle
         if "rows" in task.arrays and "pool.first" not in agent_state.arrays:
-            is_late = len(task.arrays["rows"]) > self.num_initial * _most_agents(floats(task.arrays["level"]))
+            is_late = len(task.arrays["rows"]) > self.num_initial * most_agents(floats(task.arrays["level"]))
             limits = np.array([first, first + NUM_ADVISED * is_late])
             agent_state = agent_state.write(**{"pool.first": limits})
         written = Written.of(agent_state).told(Pool.of(task).arrays, following)
@@ -580,27 +528,3 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         if len(rows) != len(drawn) or (drawn >= num_slots(task)).any():
             got = f"{len(rows)} rows and slots {drawn.tolist()}"
             raise WireError(f"slots: expected one below {num_slots(task)} for each row, got {got}", "content")
-
-
-def _most_agents(level: Array) -> float:
-    """Return how many agents have added moments, of the output for which the most have."""
-    return float(level[:: trend.NUM_SUMS].max())
-
-
-def _bounds(columns: int, num_values: int) -> tuple[Array, Array]:
-    """Return inclusive bounds `(D + S,)` of a row."""
-    low, high = np.zeros(columns), np.ones(columns)
-    low[columns - num_values :], high[columns - num_values :] = -trend.LARGEST, trend.LARGEST
-    return low, high
-
-
-def check_task(task: Task, num_values: int = 1) -> None:
-    """Raise WireError if a task lacks what goes with what it has, or a row or the table cannot be."""
-    held = [name for name in ("rows", "lengthscales", "evidence") if name in task.arrays]
-    if held and (len(held) < 3 or "level" not in task.arrays):
-        raise WireError(f"task: expected rows, lengthscales, evidence, level together, got {held}", "names")
-    rows = floats(task.arrays.get("rows", np.empty((0, num_values))))
-    if not slots.within(rows, *_bounds(rows.shape[1], num_values)).all():
-        raise WireError("rows: expected points of the cube and standardised values, got others", "content")
-    if num_slots(task) and "level" not in task.arrays:
-        raise WireError("task: expected the level of values with slots, got none", "names")

@@ -1,0 +1,101 @@
+"""What `fed-ei` sends: the pool of rows down, moments and new rows up.
+
+A row is a point of the cube and one standardised value of each shared output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Protocol
+
+import numpy as np
+
+from fbo_flower.algorithms.messages import Content, real, summable, whole
+from fbo_flower.algorithms.records import Array, IntArray, Task, floats
+from fbo_flower.algorithms.secure_member import num_slots
+from fbo_flower.errors import WireError
+from fbo_flower.numerics import slots
+from fbo_flower.numerics.surrogates import trend
+from fbo_flower.space.space import SearchSpace
+
+MOST_ROWS = 128  # that a model uses: the best half, and the newest others
+
+
+class _Shares(Protocol):
+    @property
+    def num_values(self) -> int: ...
+
+
+def num_columns(algorithm: _Shares, space: SearchSpace) -> int:
+    """Return the length of a row: a point and its values."""
+    return space.dimension + algorithm.num_values
+
+
+def num_sums(algorithm: _Shares, space: SearchSpace) -> int:
+    """Return the number of moments: some of each value of a row."""
+    return algorithm.num_values * trend.NUM_SUMS
+
+
+def num_scales(algorithm: _Shares, space: SearchSpace) -> int:
+    """Return the number of lengthscales."""
+    return algorithm.num_values * space.num_features
+
+
+def num_shares(algorithm: _Shares, space: SearchSpace) -> int:
+    """Return the number of log evidences."""
+    return algorithm.num_values * len(trend.SHARES)
+
+
+_TABLE = summable("value(slots)", num_columns, bound=slots.BOUND, only_if=lambda algorithm: False)
+_ROWS = real(None, num_columns, low=-slots.LIMIT, high=slots.LIMIT, most=MOST_ROWS)
+_SENT = replace(_ROWS, only_if=lambda algorithm: not algorithm.secure_sums)
+_SLOTS = whole(None, high=slots.MOST - 1, most=MOST_ROWS, only_if=_SENT.only_if)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool(Content):
+    """A task, the same for all agents of a round; without secure sums but for the last number.
+
+    Of `S` values of a row, `lengthscales (S F,)`, `evidence` and `level` hold those of one after the other.
+    """
+
+    rows: Annotated[Array | None, _ROWS] = None
+    lengthscales: Annotated[Array | None, real(num_scales, low=1e-3, high=1e3)] = None
+    evidence: Annotated[Array | None, real(num_shares, low=-1e9, high=0.0)] = None
+    level: Annotated[Array | None, real(num_sums, low=-1e24, high=1e24)] = None
+    slots: int = 0  # of the table; 0: the agent sends no rows
+    received: int = 0  # how many items of this agent the server has, see `Written`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part(Content):
+    """A report: moments of the first values, and new rows, in a table or with their slots."""
+
+    level: Annotated[Array | None, summable(num_sums, bound=trend.SUM_BOUND)] = None
+    table: Annotated[Array | None, _TABLE] = None  # only in secure sums
+    rows: Annotated[Array | None, _SENT] = None  # only without
+    slots: Annotated[IntArray | None, _SLOTS] = None
+
+
+def most_agents(level: Array) -> float:
+    """Return how many agents have added moments, of the output for which the most have."""
+    return float(level[:: trend.NUM_SUMS].max())
+
+
+def bounds_of_rows(columns: int, num_values: int) -> tuple[Array, Array]:
+    """Return inclusive bounds `(D + S,)` of a row."""
+    low, high = np.zeros(columns), np.ones(columns)
+    low[columns - num_values :], high[columns - num_values :] = -trend.LARGEST, trend.LARGEST
+    return low, high
+
+
+def check_task(task: Task, num_values: int = 1) -> None:
+    """Raise WireError if a task lacks what goes with what it has, or a row or the table cannot be."""
+    held = [name for name in ("rows", "lengthscales", "evidence") if name in task.arrays]
+    if held and (len(held) < 3 or "level" not in task.arrays):
+        raise WireError(f"task: expected rows, lengthscales, evidence, level together, got {held}", "names")
+    rows = floats(task.arrays.get("rows", np.empty((0, num_values))))
+    if not slots.within(rows, *bounds_of_rows(rows.shape[1], num_values)).all():
+        raise WireError("rows: expected points of the cube and standardised values, got others", "content")
+    if num_slots(task) and "level" not in task.arrays:
+        raise WireError("task: expected the level of values with slots, got none", "names")
