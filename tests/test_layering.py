@@ -228,7 +228,7 @@ def test_imports_for_types_alone_are_free() -> None:
         ("fbo_flower.clients", LATE | {"pandas", "scipy", "sqlite3"}),
         ("fbo_flower.strategies", LATE | {"pandas"}),
         ("fbo_flower.app.client_app", LATE | {"pandas"}),
-        ("fbo_flower.simulation.runner, fbo_flower.simulation.problems.digits_svm", LATE | {"pandas"}),
+        ("fbo_flower.simulation.runner, fbo_flower.simulation.problems.digits", LATE | {"pandas"}),
         ("fbo_flower.cli.main", LATE | {"pandas", "scipy", "flwr"}),
     ],
 )

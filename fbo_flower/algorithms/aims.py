@@ -113,6 +113,8 @@ class Aims:
         own : name -> limit, or the same as text, "latency_ms <= 15, recall >= 0.9"
         """
         new = {name: read_limit(name, limit) for name, limit in _items(own)}
+        if not new:
+            return self
         sides = {name: side for name, side, _ in self.limits}
         for name, (side, _) in new.items():
             if sides.get(name) != side:
@@ -139,7 +141,8 @@ class Aims:
                 f"private: expected some of several outputs ({', '.join(known) or 'none'}), got "
                 f"{', '.join(map(str, unknown))}"
             )
-        return replace(self, private=tuple(dict.fromkeys(names)))
+        kept = tuple(dict.fromkeys(names))
+        return self if kept == self.private else replace(self, private=kept)
 
     # -- the outputs -----------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from fbo_flower.app.config import AppConfig
 from fbo_flower.errors import FBOError
 from fbo_flower.reports.figures import PICTURE, draw
 from fbo_flower.simulation.agents import check_roles
-from fbo_flower.simulation.annotation import annotate
+from fbo_flower.simulation.runner import annotate
 from fbo_flower.study.directory import removed_if_empty, study_directory
 from fbo_flower.study.study import Study
 

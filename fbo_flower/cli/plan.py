@@ -199,9 +199,9 @@ class SimulationPlan:
         from fbo_flower.algorithms.aims import Aims
         from fbo_flower.algorithms.options import check_number
         from fbo_flower.clients.operator import names_of_files
-        from fbo_flower.simulation.clocked_grid import duration_of
+        from fbo_flower.simulation.agents import own_objective
+        from fbo_flower.simulation.durations import duration_of
         from fbo_flower.simulation.engines import engine_name
-        from fbo_flower.simulation.own_objective import own_objective
         from fbo_flower.simulation.problems import make_problem
 
         given = self.given

@@ -56,7 +56,7 @@ from fbo_flower.space.held import HeldSpace, held_space
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
 from fbo_flower.storage.agent_journal import aims_note, task_key
-from fbo_flower.storage.serialization import dumps, loads
+from fbo_flower.storage.files import dumps, loads
 from fbo_flower.wire.checks import show
 from fbo_flower.wire.codec import split_pooled
 from fbo_flower.wire.flower_records import from_lists, to_lists

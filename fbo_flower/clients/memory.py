@@ -22,8 +22,8 @@ from fbo_flower.errors import ConfigError, JournalError, WireError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.agent_journal import Evaluation
+from fbo_flower.storage.files import dumps, loads
 from fbo_flower.storage.ledger import LedgerEntry
-from fbo_flower.storage.serialization import dumps, loads
 from fbo_flower.wire.flower_records import record_of
 
 STATE_KEY = "fbo-flower"

@@ -307,7 +307,6 @@ class WorkerPool:
                 worker.kill()
 
     def _take(self) -> Worker:
-        """Return a worker that waits, or a new one."""
         with contextlib.suppress(IndexError):  # another thread may take the last one
             while True:
                 worker = self.idle.pop()

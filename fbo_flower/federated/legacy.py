@@ -25,7 +25,7 @@ from flwr.serverapp import Grid
 
 from fbo_flower.errors import WireError
 from fbo_flower.federated.state import to_record
-from fbo_flower.strategies.forwarding_grid import ForwardingGrid
+from fbo_flower.strategies.exchange import ForwardingGrid
 
 
 class LegacyClients(ForwardingGrid):

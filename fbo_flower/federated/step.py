@@ -31,8 +31,7 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.curves import weighted_median
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import Config
-from fbo_flower.strategies.exchange import send_and_receive
-from fbo_flower.strategies.forwarding_grid import ForwardingGrid
+from fbo_flower.strategies.exchange import ForwardingGrid, send_and_receive
 from fbo_flower.strategies.registration import is_simulated, wait_for_nodes
 
 PATIENCE = 10  # times that a strategy may look for more nodes while it configures one half-round

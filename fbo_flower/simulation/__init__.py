@@ -6,18 +6,17 @@ from fbo_flower.lazy import lazily
 
 if TYPE_CHECKING:
     from fbo_flower.simulation.agents import problem_app
-    from fbo_flower.simulation.annotation import annotate
     from fbo_flower.simulation.durations import Duration, log_normal, slower
     from fbo_flower.simulation.engines import ENGINES
     from fbo_flower.simulation.grids import FIRST_NODE, Fault, InProcessGrid
     from fbo_flower.simulation.partitioners import by_group, train_validation
     from fbo_flower.simulation.problems import PROBLEMS, Problem, make_problem
-    from fbo_flower.simulation.runner import observations, prior_study, simulate
+    from fbo_flower.simulation.runner import annotate, observations, prior_study, simulate
     from fbo_flower.simulation.settings import Agents, Async, Clock, RayEngine, Start, Sync
     from fbo_flower.study.directory import Keep
 
 _HOMES = {
-    "problem_app": "agents", "annotate": "annotation", "Duration": "durations", "log_normal": "durations",
+    "problem_app": "agents", "annotate": "runner", "Duration": "durations", "log_normal": "durations",
     "slower": "durations", "ENGINES": "engines", "FIRST_NODE": "grids", "Fault": "grids",
     "InProcessGrid": "grids", "by_group": "partitioners", "train_validation": "partitioners",
     "PROBLEMS": "problems", "Problem": "problems", "make_problem": "problems", "observations": "runner",

@@ -22,14 +22,13 @@ from flwr.common.logger import LOGGER_NAME, ConsoleHandler
 from flwr.serverapp import Grid, ServerApp
 
 from fbo_flower.errors import ConfigError, FBOError, did_you_mean
-from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.simulation.rare_collections import rare_collections
+from fbo_flower.simulation.grids import InProcessGrid, rare_collections
 from fbo_flower.simulation.ray_grid import RayGrid
 from fbo_flower.simulation.ray_workers import check_picklable, import_ray
 from fbo_flower.simulation.settings import RayEngine
 from fbo_flower.strategies import TuningStrategy
 from fbo_flower.strategies.exchange import Stopped
-from fbo_flower.strategies.result import TuningResult
+from fbo_flower.strategies.settings import TuningResult
 
 ENGINES = ("ray", "inline", "flower")
 Start = Callable[[Grid], TuningResult]

@@ -94,6 +94,8 @@ class RayGrid(LocalGrid):
         If Ray is not installed or the cluster cannot be reached.
     """
 
+    messages_at_once = MAX_BATCH  # workers begin while the strategy makes the other messages
+
     def __init__(
         self,
         app: ClientApp,

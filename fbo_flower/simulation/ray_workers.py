@@ -24,8 +24,7 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.grids import answer_all, identify
-from fbo_flower.simulation.rare_collections import collect_rarely
+from fbo_flower.simulation.grids import answer_all, collect_rarely, identify
 
 _START_SECONDS = 120.0  # how long the workers may take to start
 _THREADS = {

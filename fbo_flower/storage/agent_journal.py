@@ -29,7 +29,7 @@ from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import Array, Task
 from fbo_flower.errors import JournalError
 from fbo_flower.storage import ledger
-from fbo_flower.storage.serialization import dumps
+from fbo_flower.storage.files import dumps
 from fbo_flower.storage.store import JournalKind, Rows, Store, opened
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.errors import JournalError
-from fbo_flower.storage.serialization import dumps, loads
+from fbo_flower.storage.files import dumps, loads
 from fbo_flower.storage.store import JournalKind, Store, opened
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 KIND = JournalKind(
     "fbo-flower study journal",
-    4,
+    5,
     {
         "events": (
             "id INTEGER PRIMARY KEY, kind TEXT NOT NULL, round INTEGER NOT NULL, phase TEXT NOT NULL, "

@@ -17,8 +17,7 @@ import numpy as np
 
 from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.errors import ConfigError
-from fbo_flower.storage.files import atomic_file, read_arrays
-from fbo_flower.storage.serialization import dumps
+from fbo_flower.storage.files import atomic_file, dumps, read_arrays
 
 FOLDER = "messages"  # folder in a study's directory
 

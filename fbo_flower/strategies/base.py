@@ -38,21 +38,23 @@ from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
-from fbo_flower.strategies.callbacks import Notifier, check_callbacks
 from fbo_flower.strategies.exchange import Stopped, interruptible
-from fbo_flower.strategies.loops import AsyncLoop, Exchange, RoundLoop
+from fbo_flower.strategies.loops import AsyncLoop, Exchange, Notifier, RoundLoop, check_callbacks
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.replies import NO_REPLY, read_reply
-from fbo_flower.strategies.result import (
+from fbo_flower.strategies.settings import (
+    ASYNC,
     EVALUATE,
+    SYNC,
     TRAIN,
     EvaluateFn,
+    StrategySettings,
     TuningResult,
     check_no_config,
     half_of,
     messages_of,
+    study_settings,
 )
-from fbo_flower.strategies.settings import ASYNC, SYNC, StrategySettings, study_settings
 from fbo_flower.strategies.start_and_end import begin_study, check_types, end_study
 from fbo_flower.strategies.study_run import StudyRun
 from fbo_flower.study.study import Study
@@ -79,8 +81,6 @@ class TuningStrategy(Strategy):
     action : sends messages to `@app.train(action)` and `@app.query(action)`; None: to `@app.train()` and
         `@app.query()`
     label : name of this run in tables and figures; None: the algorithm's name
-    minimize : whether the agents' objective is a loss with its sign changed; logs and the study then show
-        the loss. Not needed if the agents say so themselves, as those of `client_app(..., minimize=True)`
     callbacks : are told of disclosed trials, rounds and the end, see `fbo_flower.trackers`; an error of
         theirs is logged, and the run goes on. A function is called with the `RoundProgress` of every round
     pool_curves : whether agents that consent (`disclose_curves`) send medians of their learning curves, and
@@ -298,7 +298,6 @@ class TuningStrategy(Strategy):
         return self._result
 
     def _forget(self) -> None:
-        """Forget an earlier run."""
         self._run = self._study = self._notifier = self._exchange = None
         self._evaluate_fn = None
         self._exchanges, self._rounds_of_hooks = iter(()), 0
@@ -467,7 +466,8 @@ class TuningStrategy(Strategy):
         """Return the messages of the open exchange, if it belongs to this half of the round."""
         if self._exchange is None or half_of(self._exchange.phase) != half:
             return []
-        return list(self._exchange.messages.values())
+        self._exchange = replace(self._exchange, messages=list(self._exchange.messages))
+        return list(self._exchange.messages)
 
     def _receive(self, half: str, messages: Iterable[Message]) -> None:
         """Give the replies of the open exchange to the run, which goes on to its next exchange."""
@@ -475,7 +475,8 @@ class TuningStrategy(Strategy):
         if run is None or exchange is None or half_of(exchange.phase) != half:
             return
         # the source of an error may be the SuperLink itself; only the message id is reliable
-        agents = {sent.metadata.message_id: agent for agent, sent in exchange.messages.items()}
+        sent = zip(exchange.agents, exchange.messages, strict=True)
+        agents = {message.metadata.message_id: agent for agent, message in sent}
         found = {agents.get(message.metadata.reply_to_message_id): message for message in messages}
         replies = {agent: read_reply(message) for agent, message in found.items() if agent is not None}
         with single_thread():

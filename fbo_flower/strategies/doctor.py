@@ -21,7 +21,7 @@ from fbo_flower.errors import FBOError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.strategies.exchange import send_and_receive
 from fbo_flower.strategies.registration import wait_for_nodes
-from fbo_flower.strategies.registration_message import differing_parameters
+from fbo_flower.strategies.study_agents import differing_parameters
 
 MARK = "fbo-flower doctor: "
 SETTINGS = "fbo-flower-doctor"  # key of the run config

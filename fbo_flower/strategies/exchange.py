@@ -1,4 +1,7 @@
-"""Send messages to many nodes, and collect their replies until all have arrived or the time is over."""
+"""Send messages to many nodes, and collect their replies until all have arrived or the time is over.
+
+`Clocked` is what a grid with a simulated clock can do, in which time is computed instead of spent.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,57 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from logging import INFO, WARNING
 from types import FrameType
 from typing import Generic, TypeVar
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
+from flwr.supercore.run import Run
 
-from fbo_flower.strategies.clocked import Clocked
+
+@dataclass(frozen=True)
+class SentAt:
+    """A task that was sent.
+
+    Parameters
+    ----------
+    time : seconds of the simulated clock
+    agent : by its own name
+    trial, num_trials : its first evaluation and how many it asks for
+    """
+
+    time: float
+    agent: str
+    trial: int
+    num_trials: int
+
+
+class Clocked(ABC):
+    """A grid that knows the time of its simulation."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """Return the seconds since the simulation began."""
+
+    @abstractmethod
+    def awaits(self, message_ids: Iterable[str]) -> bool:
+        """Return whether a reply to one of these messages may still arrive."""
+
+    @abstractmethod
+    def advance(self, to: float) -> None:
+        """Let time pass until `to`, in which nothing happens."""
+
+    @abstractmethod
+    def restore(self, now: float, sent: Sequence[SentAt]) -> None:
+        """Set the clock to `now`, after these tasks were sent in an earlier process."""
+
 
 REPORT_SECONDS = 2.0  # between two lines about replies that have come
 _FIRST_WAIT, _LAST_WAIT, _GROWTH = 0.002, 0.2, 1.3  # seconds between two polls
@@ -68,32 +110,34 @@ class UnderWay(Generic[Key]):
         return len(self._keys)
 
     def send(
-        self, messages: Mapping[Key, Message], sent_before: Mapping[Key, float] | None = None
+        self, messages: Iterable[tuple[Key, Message]], sent_before: Mapping[Key, float] | None = None
     ) -> list[Key]:
         """Send messages, and return the keys of those that could not be sent: their nodes have left.
+
+        A grid with `messages_at_once` works on the first messages while the others are made.
 
         Parameters
         ----------
         sent_before : key -> when its message was sent for the first time, if not now
         """
-        if not messages:
-            return []
-        for message in messages.values():  # the SuperLink drops older ones, and the replies to them
-            message.metadata.ttl = max(message.metadata.ttl, self.timeout)
-        ids = [str(i) for i in self.grid.push_messages(list(messages.values())) if i]
-        if len(ids) == len(messages):  # some grids give a message its id when they send it
-            keys = dict(zip(ids, messages, strict=True))
-        else:
-            known = {message.metadata.message_id: key for key, message in messages.items()}
-            keys = {message_id: known[message_id] for message_id in ids if message_id in known}
-        now = self._now()
-        self._keys |= keys
-        times = sent_before or {}
-        deadlines = {i: times.get(key, now) + self.timeout for i, key in keys.items()}
-        self._deadlines |= deadlines
-        self._next = min(self._next, *deadlines.values(), math.inf)
-        sent = set(keys.values())
-        return [key for key in messages if key not in sent]
+        left, times, unsent = iter(messages), sent_before or {}, list[Key]()
+        while part := dict(islice(left, getattr(self.grid, "messages_at_once", None))):
+            for message in part.values():  # the SuperLink drops older ones, and the replies to them
+                message.metadata.ttl = max(message.metadata.ttl, self.timeout)
+            ids = [str(i) for i in self.grid.push_messages(list(part.values())) if i]
+            if len(ids) == len(part):  # some grids give a message its id when they send it
+                keys = dict(zip(ids, part, strict=True))
+            else:
+                known = {message.metadata.message_id: key for key, message in part.items()}
+                keys = {message_id: known[message_id] for message_id in ids if message_id in known}
+            now = self._now()
+            self._keys |= keys
+            for message_id, key in keys.items():
+                self._deadlines[message_id] = times.get(key, now) + self.timeout
+                self._next = min(self._next, self._deadlines[message_id])
+            sent = set(keys.values())
+            unsent += [key for key in part if key not in sent]
+        return unsent
 
     def receive(self, seconds: float) -> dict[Key, Message | None]:
         """Return key -> reply: of all that have arrived as soon as one has, none after `seconds`.
@@ -142,7 +186,7 @@ class UnderWay(Generic[Key]):
 
 def send_and_receive(
     grid: Grid,
-    messages: Sequence[Message],
+    messages: Iterable[Message],
     timeout: float,
     stop: threading.Event,
     quorum: int | None = None,
@@ -162,9 +206,9 @@ def send_and_receive(
         If `stop` is set while replies are missing.
     """
     under_way = UnderWay[int](grid, timeout, stop)
-    if unsent := under_way.send(dict(enumerate(messages))):
+    if unsent := under_way.send(enumerate(messages)):
         text = "%d of %d messages could not be sent: their nodes have left"
-        log(WARNING, text, len(unsent), len(messages))
+        log(WARNING, text, len(unsent), len(unsent) + len(under_way))
     wanted = len(under_way) if quorum is None else min(quorum, len(under_way))
     progress = ReplyProgress(len(under_way))
     replies: dict[int, Message] = {}
@@ -216,3 +260,62 @@ def interruptible(stop: threading.Event) -> Iterator[None]:
         raise
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+class MessageGrid(Grid):
+    """A grid whose messages are those of Flower's message API."""
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Return a new message to a node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+
+class ForwardingGrid(MessageGrid):
+    """A grid in front of another grid.
+
+    Parameters
+    ----------
+    grid : Flower's grid, which sends and receives the messages
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+
+    @property
+    def within(self) -> Grid:
+        """The other grid."""
+        return self._grid
+
+    def set_run(self, run: Run) -> None:
+        """Set the run of the other grid."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """Return the run of the other grid."""
+        return self._grid.run
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the ids of the connected nodes."""
+        return self._grid.get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send messages."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies that have arrived."""
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send messages and return their replies."""
+        return self._grid.send_and_receive(messages, timeout=timeout)

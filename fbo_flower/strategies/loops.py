@@ -1,17 +1,18 @@
 """The rounds of a study: choose the agents, send them their tasks, collect the replies, update the state.
 
 A round is a generator of exchanges. Whoever has a grid drives it: our loop, or Flower's through the hooks of
-the strategy. So both make the same trials.
+the strategy. So both make the same trials. A `Notifier` tells callbacks what happens; an error of theirs
+never ends a study.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
-from logging import INFO, WARNING
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from logging import DEBUG, INFO, WARNING
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import Message
@@ -19,16 +20,113 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fbo_flower.algorithms.records import Phase
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, kind_of, printable
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.strategies.callbacks import Notifier
-from fbo_flower.strategies.clocked import Clocked
-from fbo_flower.strategies.exchange import UnderWay, send_and_receive
+from fbo_flower.strategies.exchange import Clocked, UnderWay, send_and_receive
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.replies import NO_REPLY, Reply, read_reply
 from fbo_flower.strategies.settings import StrategySettings
 from fbo_flower.strategies.start_and_end import check_evaluations
 from fbo_flower.strategies.study_run import StudyRun
+from fbo_flower.study.study import Study
+from fbo_flower.study.trial import Trial
+from fbo_flower.trackers.callback import Callback, RoundInfo, StudyInfo
+
+_DISCLOSES_TRIALS = "trials"
+_MAX_ERROR = 500  # characters
+
+
+def check_callbacks(callbacks: Sequence[object]) -> None:
+    """Raise ConfigError unless each callback is a `Callback` or a function."""
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
+        raise ConfigError(f"callbacks: expected a list of callbacks, got {kind_of(callbacks)}")
+    for callback in callbacks:
+        if isinstance(callback, type) or not (isinstance(callback, Callback) or callable(callback)):
+            raise ConfigError(
+                f"callbacks: expected functions, or objects of a class that inherits from "
+                f"fbo_flower.trackers.Callback, got {kind_of(callback)}"
+            )
+
+
+@dataclass
+class Notifier:
+    """Tells the callbacks of one run.
+
+    Parameters
+    ----------
+    callbacks : whom to tell; functions are called by the strategy
+    run : the study; what its recorder holds is what callbacks learn
+    num_rounds : as requested; None: until the algorithm is finished
+    """
+
+    callbacks: Sequence[object]
+    run: StudyRun
+    num_rounds: int | None
+    _num_trials: int = 0  # rows of the recorder that were told
+    _num_rounds: int = 0
+    _said: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        run = self.run
+        self._told = [callback for callback in self.callbacks if isinstance(callback, Callback)]
+        self.info = StudyInfo(
+            run.study,
+            run.recorder.label,
+            run.algorithm.name,
+            run.algorithm.options(),
+            run.recorder.space,
+            run.recorder.aims.minimize,
+            self.num_rounds,
+            len(run.recorder.rounds),
+            {name: direction for name, direction in run.recorder.aims.objectives if name},
+        )
+
+    def sent(self, agents: Iterable[str]) -> None:
+        """Tell that tasks were sent to agents that disclose their trials: these trials are running."""
+        if not self._told:
+            return
+        registry = self.run.registry
+        for agent in agents:
+            task = self.run.sent[agent].task
+            if registry.agents[agent].said.disclosure.startswith(_DISCLOSES_TRIALS):
+                for number in range(task.trial, task.trial + task.num_trials):
+                    self._call("on_trial", Trial(agent, number, task.round))
+
+    def round_ended(self) -> None:
+        """Tell the trials and rounds that are new since the last call."""
+        if not self._told:
+            return
+        trials = list(self.run.recorder.trials.since(self._num_trials))
+        self._num_trials += len(trials)
+        for row in self.run.recorder.rounds[self._num_rounds :]:
+            self._num_rounds += 1
+            number = int(row["round"])
+            for trial in trials:
+                if trial.round <= number:
+                    self._call("on_trial", trial)
+            trials = [trial for trial in trials if trial.round > number]
+            numbers = {name: value for name, value in row.items() if isinstance(value, int | float)}
+            self._call("on_round", RoundInfo(number, {n: v for n, v in numbers.items() if n != "round"}))
+        for trial in trials:  # of the final exchanges
+            self._call("on_trial", trial)
+
+    def finished(self, study: Study) -> None:
+        """Tell what is left, and that the run has ended."""
+        self.round_ended()
+        self._call("on_finish", study)
+
+    def _call(self, method: str, event: Any) -> None:
+        for callback in self._told:
+            try:
+                getattr(callback, method)(self.info, event)
+            except Exception as error:  # of any library behind a callback
+                name = f"{type(callback).__name__}.{method}"
+                reason = printable(f"{type(error).__name__}: {' '.join(str(error).split())}")[:_MAX_ERROR]
+                again = f"{name} {type(error).__name__}" in self._said
+                self._said.add(f"{name} {type(error).__name__}")
+                log(DEBUG if again else WARNING, "%s failed, the study goes on: %s", name, reason)
+                log(DEBUG, "%s", name, exc_info=error)
+
 
 MAX_REGISTRATION_SECONDS = 30.0  # for nodes that connect during the study
 _LONGEST_WAIT = 1.0  # seconds between two looks for agents that can work
@@ -42,12 +140,13 @@ class Exchange:
 
     Parameters
     ----------
-    messages : agent -> message
+    messages : one for each agent; an iterator makes them while they are read
     """
 
     phase: Phase
     server_round: int
-    messages: Mapping[str, Message]
+    agents: Sequence[str]
+    messages: Iterable[Message]
 
 
 @dataclass(frozen=True)
@@ -137,7 +236,6 @@ class RoundLoop:
         return self._end_round(server_round, num_rounds)
 
     def _register_late(self, grid: Grid) -> None:
-        """Register agents that have connected since the last round."""
         registry = self.run.registry
         before = registry.for_journal()
         seconds = min(MAX_REGISTRATION_SECONDS, self.settings.round_timeout)
@@ -146,7 +244,6 @@ class RoundLoop:
             self.run.write_agents()
 
     def _end_round(self, server_round: int, num_rounds: int | None) -> RoundProgress:
-        """Close the round, log its numbers, and tell those who want to know."""
         progress = self.run.end_round(server_round, num_rounds)
         level = WARNING if progress.failed_trials else INFO
         log(level, "[round %d/%s] %s", server_round, num_rounds or "?", progress)
@@ -200,9 +297,10 @@ class RoundLoop:
             run.ask(phase, server_round, self.choose_agents(grid, phase, server_round))
         if not run.sent:
             return False
-        messages = run.messages(phase, server_round, self.settings.message_suffix)
-        self.notifier.sent(messages)
-        yield Exchange(phase, server_round, messages)
+        agents = run.waiting()
+        self.notifier.sent(agents)
+        messages = run.messages(agents, phase, server_round, self.settings.message_suffix)
+        yield Exchange(phase, server_round, agents, messages)
         self.tell(phase, server_round)
         return True
 
@@ -217,7 +315,7 @@ class RoundLoop:
             self._send(grid, exchange)
 
     def _send(self, grid: Grid, exchange: Exchange) -> None:
-        run, agents = self.run, list(exchange.messages)
+        run, agents = self.run, exchange.agents
         quorum = max(int(np.ceil(self.settings.quorum * len(run.sent))) - len(run.replies), 0)
 
         def on_replies(replies: Mapping[int, Message]) -> None:
@@ -225,7 +323,7 @@ class RoundLoop:
             run.on_replies(exchange.phase, exchange.server_round, named)
 
         timeout = self.settings.round_timeout
-        send_and_receive(grid, list(exchange.messages.values()), timeout, self.stop, quorum, on_replies)
+        send_and_receive(grid, exchange.messages, timeout, self.stop, quorum, on_replies)
 
 
 _LONGEST_LOOK = 1.0  # seconds between two looks for agents that may begin
@@ -246,9 +344,7 @@ class AsyncLoop(RoundLoop):
             self.tell(Phase.TRAIN, run.open_round)
         clock = grid if isinstance(grid, Clocked) else None
         under_way = UnderWay[str](grid, self.settings.round_timeout, self.stop, clock)
-        messages = run.messages(Phase.TRAIN, run.open_round, self.settings.message_suffix)
-        gone = under_way.send(messages, run.sent_before())
-        self.notifier.sent(messages)
+        gone = self._send_tasks(under_way, run.waiting(), run.open_round)
         server_round = run.open_round or len(run.recorder.rounds)
         while run.open_round or not (server_round == num_rounds or run.algorithm.finished(run.state)):
             if not run.open_round and run.registry.all_spent:
@@ -277,6 +373,13 @@ class AsyncLoop(RoundLoop):
         present = registry.present(grid.get_node_ids())
         return registry.willing(present, Phase.TRAIN, server_round, self.run.seed)
 
+    def _send_tasks(self, under_way: UnderWay[str], agents: Sequence[str], server_round: int) -> list[str]:
+        """Send agents their tasks; return those whose tasks could not be sent."""
+        messages = self.run.messages(agents, Phase.TRAIN, server_round, self.settings.message_suffix)
+        gone = under_way.send(zip(agents, messages, strict=True), self.run.sent_before())
+        self.notifier.sent(agents)
+        return gone
+
     def _run_window(
         self, grid: Grid, under_way: UnderWay[str], server_round: int, gone: Sequence[str]
     ) -> None:
@@ -294,10 +397,8 @@ class AsyncLoop(RoundLoop):
             if not waiting.issuperset(due) and not run.algorithm.finished(run.state):
                 run.ask(Phase.TRAIN, server_round, due)
                 waiting = set(due) - set(run.sent)
-                messages = run.messages(Phase.TRAIN, server_round, self.settings.message_suffix)
-                new = {agent: m for agent, m in messages.items() if agent not in busy}
-                gone = [*gone, *under_way.send(new)]
-                self.notifier.sent(new)
+                new = [agent for agent in run.waiting() if agent not in busy]
+                gone = [*gone, *self._send_tasks(under_way, new, server_round)]
             if not under_way and not gone:
                 return  # nobody works, and nobody may begin before the next window
             replies, gone = dict.fromkeys(gone, _GONE), []

@@ -130,14 +130,6 @@ the reason is in the log of the agent', '')
     return f"; {num_failed} of {num_evaluations} evaluations failed, {why}"
 
 
-def _integers() -> array[int]:
-    return array("i")
-
-
-def _reals() -> array[float]:
-    return array("d")
-
-
 @dataclass
 class TrialRows:
     """The disclosed trials of a running study.
@@ -161,13 +153,13 @@ class TrialRows:
     label: str
     space: SearchSpace
     agents: list[str] = field(default_factory=list)
-    rounds: array[int] = field(default_factory=_integers)
-    trials: array[int] = field(default_factory=_integers)
-    pulls: array[int] = field(default_factory=_integers)
-    values: array[float] = field(default_factory=_reals)
-    points: array[float] = field(default_factory=_reals)
-    started: array[float] = field(default_factory=_reals)
-    ended: array[float] = field(default_factory=_reals)
+    rounds: array[int] = field(default_factory=lambda: array("i"))
+    trials: array[int] = field(default_factory=lambda: array("i"))
+    pulls: array[int] = field(default_factory=lambda: array("i"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    points: array[float] = field(default_factory=lambda: array("d"))
+    started: array[float] = field(default_factory=lambda: array("d"))
+    ended: array[float] = field(default_factory=lambda: array("d"))
     failures: dict[int, str] = field(default_factory=dict)
     stopped: dict[int, float] = field(default_factory=dict)
     outputs: list[dict[str, float]] = field(default_factory=list)

@@ -27,10 +27,11 @@ from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import natural_key
 from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.strategies.exchange import Stopped, send_and_receive
-from fbo_flower.strategies.forwarding_grid import ForwardingGrid
-from fbo_flower.strategies.registration_message import (
+from fbo_flower.strategies.exchange import ForwardingGrid, Stopped, send_and_receive
+from fbo_flower.strategies.study_agents import (
+    Agent,
     Registration,
+    StudyAgents,
     all_refused,
     differing_parameters,
     node_differences,
@@ -39,7 +40,6 @@ from fbo_flower.strategies.registration_message import (
     spaces_of,
     too_few,
 )
-from fbo_flower.strategies.study_agents import Agent, StudyAgents
 
 _STEADY_SECONDS = 2.0  # the number of connected nodes must not change for this time
 _STEADY_SECONDS_SIMULATED = 1.0  # the same in a simulation, whose nodes all connect when it starts
@@ -351,7 +351,6 @@ class AgentRegistry(StudyAgents):
         self.backoff.pop(registration.node, None)
 
     def _agent_id(self, registration: Registration, incarnations: list[str]) -> str:
-        """Return the id under which this incarnation of an agent takes part."""
         for name in incarnations:
             if self.agents[name].said.incarnation == registration.incarnation:
                 return name

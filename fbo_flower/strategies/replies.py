@@ -13,7 +13,7 @@ from functools import cached_property
 from logging import DEBUG, INFO, WARNING
 from typing import Any, cast
 
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 from flwr.common.logger import log
 
 from fbo_flower import wire
@@ -29,7 +29,7 @@ from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.strategies.recorder import Recorder, count_floats
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.wire.codec import LEAST_AGENTS, MAX_STEPS, POOLED
-from fbo_flower.wire.flower_records import count_bytes, from_lists, from_records, to_lists
+from fbo_flower.wire.flower_records import count_bytes, from_records
 
 
 @dataclass(frozen=True)
@@ -70,24 +70,22 @@ def read_reply(message: Message) -> Reply:
 
 def to_event(reply: Reply, agent: str, phase: str, server_round: int) -> Event:
     """Return the journal's entry for a reply."""
-    arrays, config = ([], None) if reply.packed is None else to_lists(reply.packed)
     values: dict[str, object] = {
-        "config": config,
+        "config": None if reply.packed is None else reply.packed.config,
         "bytes": reply.num_bytes,
         "reason": reply.reason,
         "refused": reply.refused,
         "word": reply.word,
     }
-    named = {str(i): array for i, array in enumerate(arrays)}
-    return Event("reply", server_round, phase, agent, named, values)
+    arrays = {} if reply.packed is None else reply.packed.arrays
+    return Event("reply", server_round, phase, agent, arrays, values)
 
 
 def from_event(event: Event) -> Reply:
     """Undo `to_event`."""
-    config = cast(Mapping[str, Scalar] | None, event.values["config"])
-    arrays = [event.arrays[str(i)] for i in range(len(event.arrays))]
-    packed = None if config is None else from_lists(arrays, config)
     values = event.values
+    config = cast(dict[str, Scalar] | None, values["config"])
+    packed = None if config is None else wire.Packed(event.arrays, config)
     num_bytes, refused = int(cast(int, values["bytes"])), bool(values["refused"])
     return Reply(packed, num_bytes, str(values["reason"]), refused, str(values["word"]))
 
@@ -133,7 +131,7 @@ CheckedReply = tuple[Report, wire.Disclosure]
 
 @dataclass
 class SentTask:
-    """A task under way, the content of the message that carries it, and its reply.
+    """A task under way and its reply.
 
     Parameters
     ----------
@@ -141,6 +139,7 @@ class SentTask:
         now. Of its report the algorithm gets the numbers of trials only
     made_in, made_after : the round in which the task was made, and how many answers the run had told then
     sent_at : when it was sent, by the clock of a simulation
+    counted : whether the bytes of its message have been counted
     reply : None: it has not arrived
     checked : the decoded report, or the error in it; replies are checked as they arrive, while other agents
         still work
@@ -149,11 +148,11 @@ class SentTask:
     agent: str
     task: Task
     envelope: wire.Envelope
-    content: RecordDict
     late: bool = False
     made_in: int = 0
     made_after: int = 0
     sent_at: float = 0.0
+    counted: bool = False
     reply: Reply | None = None
     checked: CheckedReply | WireError | None = None
 

@@ -37,15 +37,13 @@ from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.storage.warm_start import WarmStart
-from fbo_flower.strategies.clocked import Clocked
-from fbo_flower.strategies.exchange import Stopped
+from fbo_flower.strategies.exchange import Clocked, Stopped
 from fbo_flower.strategies.recorder import Recorder, failures_text, tally
 from fbo_flower.strategies.registration import AgentRegistry
-from fbo_flower.strategies.registration_message import Registration
 from fbo_flower.strategies.replies import MAX_REASON, CurvePool
 from fbo_flower.strategies.settings import ASYNC, StrategySettings, study_settings
-from fbo_flower.strategies.study_agents import Agent
-from fbo_flower.strategies.study_run import StudyRun, texts
+from fbo_flower.strategies.study_agents import Agent, Registration
+from fbo_flower.strategies.study_run import StudyRun
 from fbo_flower.study.study import Study
 
 
@@ -66,7 +64,8 @@ def federation_from_event(event: Event) -> tuple[str, Federation]:
     values = event.values
     space = SearchSpace.from_json(str(values["space"]))
     agents, outputs = (tuple(cast(list[str], values[name])) for name in ("agents", "outputs"))
-    return str(values["study"]), Federation(space, agents, texts(values["roles"]), outputs)
+    roles = {str(k): str(v) for k, v in cast(dict[str, object], values["roles"]).items()}
+    return str(values["study"]), Federation(space, agents, roles, outputs)
 
 
 @contextmanager

@@ -7,13 +7,14 @@ is restored by repeating the steps with the replies and results in the journal; 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 
 from flwr.app import Array as FlowerArray
-from flwr.app import Message, MessageType
+from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fbo_flower import wire
@@ -25,7 +26,7 @@ from fbo_flower.errors import JournalError
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
-from fbo_flower.strategies.clocked import Clocked, SentAt
+from fbo_flower.strategies.exchange import Clocked, SentAt
 from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats, plain_progress
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.replies import (
@@ -171,15 +172,31 @@ class StudyRun:
         values |= times
         self._write(Event("ask", server_round, phase, arrays=draws, values=values))
 
-    def messages(self, phase: Phase, server_round: int, suffix: str) -> dict[str, Message]:
-        """Return agent -> message, for all tasks without a reply whose agents have a node."""
-        kind = _MESSAGE_TYPES[phase] + suffix
+    def waiting(self) -> list[str]:
+        """Return the agents that have a node, and have not replied to their task."""
         nodes = self.registry.nodes
-        return {
-            agent: Message(sent.content, nodes[agent], kind, group_id=str(server_round))
-            for agent, sent in self.sent.items()
-            if sent.reply is None and agent in nodes
-        }
+        return [agent for agent, sent in self.sent.items() if sent.reply is None and agent in nodes]
+
+    def messages(
+        self, agents: Iterable[str], phase: Phase, server_round: int, suffix: str
+    ) -> Iterator[Message]:
+        """Yield the messages with the tasks of agents."""
+        kind, nodes = _MESSAGE_TYPES[phase] + suffix, self.registry.nodes
+        for agent, content in zip(agents, self._contents(agents), strict=True):
+            yield Message(content, nodes[agent], kind, group_id=str(server_round))
+
+    def _contents(self, agents: Iterable[str]) -> Iterator[RecordDict]:
+        """Encode the tasks of agents, and count their bytes once."""
+        converted: dict[int, FlowerArray] = {}
+        for sent in map(self.sent.__getitem__, agents):
+            packed = wire.encode_task(sent.task, sent.envelope)
+            if self.pool is not None and self.registry.agents[sent.agent].said.curves:
+                packed = self.pool.attach(packed, sent.task)
+            content = to_records(packed, converted)
+            if not sent.counted:
+                self.recorder.count(bytes_down=count_bytes(content))
+                sent.counted = True
+            yield content
 
     def on_replies(self, phase: Phase, server_round: int, replies: Mapping[str, Reply]) -> None:
         """Write new replies to the journal, then check them."""
@@ -287,6 +304,7 @@ class StudyRun:
                         "others; the journal was written by another version of the algorithm: resume with "
                         "that version, or start a new study"
                     )
+                deque(self._contents(tasks), maxlen=0)
                 self.interrupted = (phase, event.round) if tasks else None
             elif event.kind == "reply":
                 self._replay_time(event)
@@ -340,7 +358,6 @@ class StudyRun:
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
         self.num_asked += goes_on
         self.sent = self.sent if goes_on else {}
-        converted: dict[int, FlowerArray] = {}
         for agent in sorted(tasks, key=natural_key):
             said_by = self.registry.agents[agent].said
             envelope = wire.Envelope(self.study, said_by.agent, digest, self.algorithm.name, options)
@@ -351,13 +368,8 @@ class StudyRun:
             if not late:
                 made_in, made_after = server_round, self.num_answers
             self.unanswered[agent, phase] = task, made_in, made_after
-            packed = wire.encode_task(task, envelope)
-            if self.pool is not None and said_by.curves:
-                packed = self.pool.attach(packed, task)
-            content = to_records(packed, converted)
-            floats = count_floats(task.arrays)
-            self.recorder.count(tasks=1, bytes_down=count_bytes(content), floats_down=floats)
-            self.sent[agent] = SentTask(agent, task, envelope, content, late, made_in, made_after)
+            self.recorder.count(tasks=1, floats_down=count_floats(task.arrays))
+            self.sent[agent] = SentTask(agent, task, envelope, late, made_in, made_after)
         self.had_tasks = self.had_tasks or bool(tasks)
         if not tasks and not goes_on:
             self.closed[phase, server_round] = False
@@ -370,8 +382,3 @@ class StudyRun:
     def _write(self, event: Event) -> None:
         if self.journal is not None:
             self.journal.write([event])
-
-
-def texts(value: object) -> dict[str, str]:
-    """Return a mapping of a journal's event as one of texts."""
-    return {str(k): str(v) for k, v in cast(Mapping[str, object], value).items()}

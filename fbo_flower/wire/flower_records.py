@@ -124,12 +124,16 @@ def count_bytes(content: RecordDict) -> int:
         if isinstance(record, ArrayRecord):
             total += record.count_bytes()
         elif isinstance(record, ConfigRecord):
-            every = [v if isinstance(v, list) else [v] for v in (*record.keys(), *record.values())]
-            scalars = [value for values in every for value in values]
-            texts = [value for value in scalars if isinstance(value, str)]
+            texts = list(record.keys())
+            for entry in record.values():
+                for value in entry if isinstance(entry, list) else (entry,):
+                    if isinstance(value, str):
+                        texts.append(value)
+                    elif isinstance(value, bytes):
+                        total += len(value)
+                    else:
+                        total += 1 if isinstance(value, bool) else 8
             total += len("".join(texts).encode("utf-8", "surrogatepass"))
-            total += sum([len(value) for value in scalars if isinstance(value, bytes)])
-            total += sum([1 if isinstance(v, bool) else 8 for v in scalars if not isinstance(v, str | bytes)])
     return total
 
 
@@ -151,7 +155,10 @@ def flower_array(array: AnyArray) -> FlowerArray:
     """Return an array in Flower's form, with the bytes that `numpy.save` writes."""
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
     data = _npy_header(array.dtype, array.shape, fortran) + array.tobytes("F" if fortran else "C")
-    return FlowerArray(_dtype_name(array.dtype), array.shape, "numpy.ndarray", data)
+    dtype = _dtype_name(array.dtype)
+    encoded = FlowerArray.__new__(FlowerArray)
+    encoded.__dict__.update(dtype=dtype, shape=array.shape, stype="numpy.ndarray", data=data)
+    return encoded
 
 
 @lru_cache(maxsize=64)  # NumPy puts the name together anew each time

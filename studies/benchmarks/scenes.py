@@ -96,7 +96,7 @@ def idle_rounds(grid: Grid, nodes: Sequence[int], num_rounds: int) -> list[float
     seconds = []
     for server_round in range(1, num_rounds + 1):
         begin = time.perf_counter()
-        messages = [
+        messages = (  # made while the first are answered, as a strategy's are
             Message(
                 RecordDict(
                     {
@@ -109,7 +109,7 @@ def idle_rounds(grid: Grid, nodes: Sequence[int], num_rounds: int) -> list[float
                 group_id=str(server_round),
             )
             for node in nodes
-        ]
+        )
         replies = send_and_receive(grid, messages, 3600.0, threading.Event())
         if len(replies) < len(nodes) or any(reply.has_error() for reply in replies.values()):
             raise SystemExit(f"{len(replies)} of {len(nodes)} nodes answered, or some with an error")

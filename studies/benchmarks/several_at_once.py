@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.simulation import Agents
-from fbo_flower.simulation.own_objective import own_objective
+from fbo_flower.simulation.agents import own_objective
 from fbo_flower.space import Float, SearchSpace
 from studies.benchmarks.bench import both, options, resumed
 from studies.jobs import Arrays, job, load, stack

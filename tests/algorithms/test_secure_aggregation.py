@@ -80,7 +80,7 @@ def test_decisions_are_those_without_secure_sums_and_no_summand_reaches_the_serv
     assert not secure.rounds["refused"].any()
     with StudyJournal(tmp_path / "study.db") as journal:
         replies = [event for event in journal.events() if event.kind == "reply"]
-    names = {name for e in replies for name in str(e.values["config"]["names"]).split(",")}
+    names = {name for event in replies for name in event.arrays}
     assert "secure.words" in names
     assert not names & MADE_OF.get(case, set())
 

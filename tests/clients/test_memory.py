@@ -28,7 +28,7 @@ from fbo_flower.errors import JournalError, ObjectiveError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import AgentJournal, agent_journal
 from fbo_flower.storage.agent_journal import Evaluation, task_key
-from fbo_flower.storage.serialization import dumps
+from fbo_flower.storage.files import dumps
 
 ALGORITHMS = {
     "random": {"num_initial": 5},

@@ -42,7 +42,7 @@ from fbo_flower.numerics.surrogates.transforms import standardise
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
-from fbo_flower.storage.serialization import dumps, loads
+from fbo_flower.storage.files import dumps, loads
 from fbo_flower.strategies import STRATEGIES, TuningStrategy
 from fbo_flower.study import Study
 from fbo_flower.wire.flower_records import from_records, to_records

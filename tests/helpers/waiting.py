@@ -31,6 +31,8 @@ class Clock:
         """Return the time, as the function of the module `time` that this object stands for."""
         return self.now
 
+    thread_time = monotonic
+
     def sleep(self, seconds: float) -> None:
         """Let the time pass at once."""
         self.now += seconds

@@ -17,7 +17,6 @@ from waiting import LIMIT, Clock
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.simulation import grids, simulate
-from fbo_flower.simulation import rare_collections as rare
 from fbo_flower.simulation.grids import Fault, InProcessGrid, answer_all
 from fbo_flower.strategies.exchange import ReplyProgress
 
@@ -167,14 +166,10 @@ def test_send_and_receive_waits_for_the_slow_but_not_for_the_silent(monkeypatch)
     assert clock.now == pytest.approx(3.0, abs=0.01), "until the slow one has answered, and no longer"
 
 
-def test_a_fault_without_rounds_is_always_there():
-    assert all(Fault("slow").strikes(r) for r in range(5))
-
-
 def test_the_collector_is_as_before_afterwards() -> None:
     before = gc.get_threshold(), gc.get_freeze_count()
-    with contextlib.suppress(RuntimeError), rare.rare_collections():
-        assert gc.get_threshold() == rare.THRESHOLDS
+    with contextlib.suppress(RuntimeError), grids.rare_collections():
+        assert gc.get_threshold() == grids.THRESHOLDS
         assert gc.get_freeze_count() > 0
         raise RuntimeError("planted")
     assert (gc.get_threshold(), gc.get_freeze_count()) == before
@@ -184,7 +179,7 @@ def test_a_collector_that_is_turned_off_is_left_alone() -> None:
     before = gc.get_threshold()
     gc.disable()
     try:
-        with rare.rare_collections():
+        with grids.rare_collections():
             assert gc.get_threshold() == before
             assert gc.get_freeze_count() == 0
     finally:
@@ -208,10 +203,10 @@ def test_cycles_of_a_long_batch_are_collected_after_it(monkeypatch) -> None:
     grid = InProcessGrid(app, 1)
     (node,) = grid.get_node_ids()
     batch = [(grid.create_message(RecordDict(), "train", node, "1"), grid.contexts[node])]
-    with rare.rare_collections():
+    with grids.rare_collections():
         answer_all(app, batch)
         assert made[0]() is not None
-        monkeypatch.setattr(rare, "LONG_SECONDS", -1.0)
+        monkeypatch.setattr(grids, "LONG_SECONDS", -1.0)
         answer_all(app, batch)
         assert [reference() for reference in made] == [None, None]
 

@@ -14,8 +14,9 @@ from fbo_flower.algorithms.registry import RECOMMENDED
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.summary import summarise
-from fbo_flower.simulation import Agents, Keep, Start, own_objective, simulate
-from fbo_flower.simulation.own_objective import OwnObjective
+from fbo_flower.simulation import Agents, Keep, Start, simulate
+from fbo_flower.simulation import agents as module
+from fbo_flower.simulation.agents import OwnObjective
 from fbo_flower.study import Study
 
 SPACE = SearchSpace(
@@ -60,7 +61,7 @@ def test_the_signature_of_a_function_is_read_once_and_not_at_every_evaluation(
     problem = OwnObjective(1, 0, loss, SPACE, ("a",), (0.5,))
     context = ObjectiveContext("a", 0, 0, 1, np.random.default_rng(0))
     calls: list[object] = []
-    monkeypatch.setattr(own_objective, "takes_context", lambda function: bool(calls.append(function)))
+    monkeypatch.setattr(module, "takes_context", lambda function: bool(calls.append(function)))
     for _ in range(5):
         problem(SPACE.decode(np.full(SPACE.dimension, 0.5)), context)
     assert calls == [loss]

@@ -12,7 +12,7 @@ from every_xarmed import *  # noqa: F403
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import DigitsSVM, GPSamples, make_problem
-from fbo_flower.simulation.problems.digits_svm import _parts
+from fbo_flower.simulation.problems.digits import _parts
 from fbo_flower.simulation.problems.functions import DoubleSine, Garland, Himmelblau, shifts
 from fbo_flower.simulation.problems.gp_samples import sample_on_grid
 

@@ -23,9 +23,15 @@ from fbo_flower.errors import ConfigError, NumericalError, ObjectiveError
 from fbo_flower.models import carries_rows, pack, unpack
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import simulate
-from fbo_flower.simulation.elastic_net import TOLERANCE, PenalisedLikelihood, logistic_regression, solve
 from fbo_flower.simulation.problems import PROBLEMS, BreastCancerSites, SitesProblem, make_problem
-from fbo_flower.simulation.problems.learners import LEARNERS, make_learner
+from fbo_flower.simulation.problems.learners import (
+    LEARNERS,
+    TOLERANCE,
+    PenalisedLikelihood,
+    logistic_regression,
+    make_learner,
+    solve,
+)
 from fbo_flower.space import Float, Int
 
 NAMES = [name for name, problem in PROBLEMS.items() if issubclass(problem, SitesProblem)]

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from grouped import grouped
+from made_study import made_study
 from waiting import LIMIT
 
 from fbo_flower import algorithms
@@ -17,7 +18,7 @@ from fbo_flower.clients import Pruning
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Agents, RayEngine, Start, make_problem, simulate
 from fbo_flower.simulation.problems import Problem
-from fbo_flower.simulation.runner import observations
+from fbo_flower.simulation.runner import observations, regret_table, with_regret
 from fbo_flower.space import Categorical, Float, SearchSpace
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies.exchange import Stopped
@@ -90,18 +91,6 @@ def test_a_study_improves_says_what_was_run_and_repeats_with_its_seed(algorithm,
     noisy = [run(algorithm, 2, Bowl(noise=0.1), seed=seed) for seed in (3, 3, 4)]
     assert same_rows(noisy[0], noisy[1])
     assert not same_rows(noisy[0], noisy[2])
-
-
-def test_regret_is_that_of_a_hand_computation():
-    study = run("ts", 4, problem=Bowl(noise=0.3))
-    for agent in ("0", "1", "2"):
-        rows = study.trials.where(agent=agent)
-        expected = [abs(c["x"] - int(agent) / 10) + 0.5 * (c["kind"] == "a") for c in rows["config"]]
-        np.testing.assert_allclose(rows["regret"], expected)
-        table = study.regret.where(agent=agent)
-        np.testing.assert_allclose(table["cumulative"], np.cumsum(expected))
-        np.testing.assert_allclose(table["simple"], np.minimum.accumulate(expected))
-        assert not np.allclose(-np.array(rows["value"]), expected), "noise is in the values only"
 
 
 def test_label_and_fraction_are_handed_on():
@@ -251,3 +240,79 @@ def test_ray_is_equal_bit_for_bit_for_what_a_notebook_defines_and_stops_the_same
     for engine in ("ray", "flower"):
         with pytest.raises(ConfigError, match=r"expected what can be pickled.*lock.*inline'"):
             simulate(lambda config, _: float(lock.locked()), space, 2, engine=engine)
+
+
+# -- regret ------------------------------------------------------------------------------------
+
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Slope(Problem):
+    """`x + agent`, seen with a large error; the optimum is `1 + agent`."""
+
+    known: bool = True
+
+    name: ClassVar[str] = "slope"
+    metric: ClassVar[str] = "height"
+    default_agents: ClassVar[int] = 2
+
+    @property
+    def space(self):
+        return SearchSpace({"x": Float(0.0, 1.0)})
+
+    def __call__(self, config, context):
+        return self.true_value(config, context.partition) + 100.0
+
+    def true_value(self, config, partition):
+        return config["x"] + partition
+
+    def optimum(self, partition):
+        return 1.0 + partition if self.known else None
+
+
+def row(agent, trial, x, value=0.0, failure="", **more):
+    known = {"algorithm": "a", "agent": agent, "trial": trial, "config": {"x": x}}
+    return known | {"value": value, "failure": failure, **more}
+
+
+def study(rows):
+    return made_study([{"algorithm": "a"}], trials=rows)
+
+
+ROWS = [row("0", 0, 0.25), row("0", 1, 0.75), row("0", 2, 0.5), row("1", 0, 1.0), row("1", 1, 0.5)]
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [2, 0, 1, 4, 3]])
+def test_cumulative_and_simple_regret_are_as_worked_by_hand_without_the_noise(order):
+    found = with_regret(study([ROWS[i] for i in order]), Slope(2, 0))
+    assert found.trials["regret"].tolist() == [0.75, 0.25, 0.5, 0.0, 0.5]
+    assert found.trials["value"].tolist() == [0.0] * 5
+    assert found.regret["agent"].tolist() == ["0", "0", "0", "1", "1"]
+    assert found.regret["evaluations"].tolist() == [1, 2, 3, 1, 2]
+    assert found.regret["cumulative"].tolist() == [0.75, 1.0, 1.5, 0.0, 0.5]
+    assert found.regret["simple"].tolist() == [0.75, 0.25, 0.25, 0.0, 0.0]
+
+
+def test_a_failed_trial_costs_as_much_as_the_worst_of_its_agent_and_finds_nothing():
+    rows = [row("0", 0, 0.5, NAN, "no"), row("0", 1, 0.75), row("0", 2, 0.25), row("0", 3, 1.0, NAN, "no")]
+    found = with_regret(study(rows), Slope(1, 0))
+    np.testing.assert_array_equal(found.trials["regret"], [NAN, 0.25, 0.75, NAN])
+    assert found.regret["cumulative"].tolist() == [0.75, 1.0, 1.75, 2.5]
+    np.testing.assert_array_equal(found.regret["simple"], [NAN, 0.25, 0.25, 0.25])
+    rows = [row("0", 0, 0.5, NAN, "no"), row("1", 0, 0.75)]
+    assert with_regret(study(rows), Slope(2, 0)).regret["agent"].tolist() == ["1"], "the other has no success"
+
+
+def test_unknown_optimum_leaves_the_study_alone():
+    plain = study(ROWS)
+    assert with_regret(plain, Slope(2, 0, known=False)) is plain
+    empty = study([])
+    assert with_regret(empty, Slope(2, 0)) is empty
+
+
+def test_algorithms_are_kept_apart():
+    rows = [row("0", 0, 0.0, algorithm=a, regret=r) for a, r in (("a", 0.5), ("b", 0.25))]
+    table = regret_table(study(rows).trials)
+    assert table["algorithm"].tolist() == ["a", "b"]
+    assert table["cumulative"].tolist() == [0.5, 0.25]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import resource
 import sqlite3
+import time
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cut_study
 import numpy as np
 import pytest
 from amounts import examples
@@ -26,23 +27,76 @@ from damage import (
     put_a_directory_there,
     zero_a_page,
 )
+from federation import agents
 
 from fbo_flower.cli.main import run
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.storage import AgentJournal, StudyJournal
+from fbo_flower.space import Float, SearchSpace
+from fbo_flower.storage import AgentJournal, Event, StudyJournal, store
 from fbo_flower.storage.agent_journal import Evaluation, read_ledger
-from fbo_flower.strategies import RandomSearch
+from fbo_flower.strategies import FTS, RandomSearch
 
 ADVICE = ("restore a copy", "remove the file", "start a new study", "pass the path")
+
+
+# -- a study that was cut off in its second round, and its journals ---------------------------------------
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+LAST_WRITE = 11  # of the server: it dies with one of two replies of round 2 in its journal
+
+
+class Cut(BaseException):
+    """Stands for the server's death."""
+
+
+def hill(config, context):
+    """Return the height of a hill without noise; the second trial fails."""
+    if context.trial == 1:
+        raise ValueError("planted")
+    return -((config["x"] - 0.25) ** 2) - config["y"] ** 2
+
+
+class OneByOne(InProcessGrid):
+    """Hands over one reply at a time."""
+
+    def pull_messages(self, message_ids):
+        for message_id in message_ids:
+            if replies := super().pull_messages([message_id]):
+                return replies
+        return []
+
+
+def start_study(directory: Path) -> None:
+    """Begin or resume the study whose journals are in `directory`."""
+    journals = {agent: {"journal": str(directory / f"agent_{agent}.db")} for agent in range(2)}
+    grid = OneByOne(client_app(hill, SPACE, seed=7, disclose="trials"), 2, node_configs=journals)
+    small = {"num_features": 4, "num_candidates": 16, "num_path_features": 8, "advice": "random"}
+    strategy = FTS(num_agents=2, seed=7, **small)
+    strategy.start(grid, num_rounds=3, journal=directory / "study.db", resume=True)
+
+
+def write_journals(directory: Path) -> None:
+    """Write the journals of the study as it was cut off in round 2."""
+    original, written = StudyJournal.write, []
+
+    def cut(self, events):
+        original(self, events)
+        written.append(events)
+        if len(written) == LAST_WRITE:
+            raise Cut
+
+    with pytest.MonkeyPatch.context() as patch, suppress(Cut):
+        patch.setattr(StudyJournal, "write", cut)
+        start_study(directory)
 
 
 @pytest.fixture(scope="module")
 def journals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Journals of a study that was cut off, and of its agents."""
     found = tmp_path_factory.mktemp("journals")
-    cut_study.write(found)
+    write_journals(found)
     with AgentJournal(found / "agent_0.db", "0") as journal:
         for trial in range(120):
             rest: dict[str, Any] = {"artifact": bytes(9000)} if trial % 40 == 0 else {}
@@ -104,7 +158,7 @@ def test_a_damaged_study_cannot_be_resumed_and_the_error_says_what_to_do(
         directory = copy(journals, tmp_path / "damaged")
         damage(directory / "study.db", kind, seed)
         try:
-            cut_study.start(directory, cut_study.Objective())
+            start_study(directory)
         except (JournalError, ConfigError) as error:
             assert any(advice in str(error) for advice in ADVICE), error  # noqa: PT017
 
@@ -149,8 +203,114 @@ def test_the_server_names_an_agent_whose_journal_is_damaged(
     directory = copy(journals, tmp_path / "damaged")
     damage(directory / "agent_1.db", zero_a_page, 1)
     configs = {n: {"journal": str(directory / f"agent_{n}.db")} for n in range(2)}
-    app = client_app(cut_study.Objective(), cut_study.SPACE, seed=7)
+    app = client_app(hill, SPACE, seed=7)
     strategy = RandomSearch(num_agents=2, seed=7, wait_seconds=0.5)
     with pytest.raises(ConfigError, match=r"1 were refused, the first because: .*agent_1\.db.*remove"):
         strategy.start(InProcessGrid(app, 2, node_configs=configs), num_rounds=2)
     assert any("does not take part" in record.getMessage() for record in caplog.records)
+
+
+# -- a full disk: the server names the agent's reason within seconds, and no result is lost ---------------
+
+
+def limit_pages(monkeypatch: pytest.MonkeyPatch, name: str, pages: int) -> None:
+    """Limit the number of pages of files with this name, as a small disk does."""
+    original = store._connect
+
+    def connect(path: Path, wait_seconds: float) -> sqlite3.Connection:
+        connection = original(path, wait_seconds)
+        if path.name.startswith(name):
+            connection.execute(f"PRAGMA max_page_count = {pages}")
+        return connection
+
+    monkeypatch.setattr(store, "_connect", connect)
+
+
+@pytest.mark.parametrize("how", ["no room for a page", "no room for a byte"])
+def test_an_agent_whose_disk_is_full_says_so_at_registration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    grid = agents(2, journals=tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if how == "no room for a page":
+        limit_pages(monkeypatch, "agent-1.db", 1)
+    else:
+        AgentJournal(tmp_path / "agent-0.db", "0").close()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    started = time.monotonic()
+    try:
+        with pytest.raises(ConfigError, match=r"1 were refused|2 were refused|all 2 nodes refuse") as raised:
+            RandomSearch(num_agents=2, seed=1, wait_seconds=2.0).start(grid, num_rounds=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "did not answer" not in str(raised.value)
+    assert "expected a disk with room for" in str(raised.value)
+    assert "free some space" in str(raised.value)
+    first = next(record for record in caplog.records if "does not take part" in record.getMessage())
+    assert "expected a disk with room for" in first.getMessage()
+    assert first.created - caplog.records[0].created < 1.0  # said at once, not at the end of the wait
+    assert time.monotonic() - started < 10.0
+
+
+def append(journal: AgentJournal, trials: range) -> None:
+    for trial in trials:
+        journal.append("s", "t", Evaluation(trial, np.zeros(1), 0.5))
+
+
+def test_the_evaluations_of_an_agent_whose_disk_is_full_are_kept_and_its_lock_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "agent-0.db"
+    with AgentJournal(path, "0") as journal:
+        append(journal, range(1))
+    pages = path.stat().st_size // 4096
+    with monkeypatch.context() as full:
+        limit_pages(full, path.name, pages)
+        journal = AgentJournal(path, "0")
+        append(journal, range(1, 400))
+        with pytest.raises(JournalError, match="what was committed before is kept"):
+            journal.close()
+    with AgentJournal(path, "0", wait_seconds=0.1) as journal:
+        assert [e.trial for e in journal.evaluations("s", "t")] == [0]
+        journal.connection.execute(f"PRAGMA max_page_count = {pages}")
+        append(journal, range(1, 400))
+        with pytest.raises(JournalError, match="free some space"):
+            journal.commit()
+        journal.connection.execute("PRAGMA max_page_count = 100000")  # somebody has freed some
+    with AgentJournal(path, "0") as journal:
+        assert len(journal.evaluations("s", "t")) == 400
+
+
+def test_a_server_whose_disk_is_full_keeps_the_results_so_far_and_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def strategy() -> FTS:
+        return FTS(num_agents=2, seed=1, num_features=9, num_candidates=16, num_path_features=9)
+
+    with monkeypatch.context() as full:
+        limit_pages(full, "study.db", 8)
+        failed = strategy()
+        with pytest.raises(JournalError, match=r"study\.db.*free some space"):
+            failed.start(agents(2, journals=tmp_path), num_rounds=20, journal=tmp_path / "study.db")
+        assert failed.study is not None
+        assert 0 < len(failed.study.rounds) < 20
+        assert failed.study.settings["runs"][0]["status"] == "failed"
+    resumed = {"num_rounds": 20, "journal": tmp_path / "study.db", "resume": True}
+    study = strategy().start(agents(2, journals=tmp_path), **resumed).study
+    whole = strategy().start(agents(2), num_rounds=20).study
+    assert study.trials["value"].tolist() == whole.trials["value"].tolist()
+    assert len(study.rounds) == 20
+
+
+def test_an_event_that_finds_no_room_leaves_the_journal_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_pages(monkeypatch, "s.db", 6)
+    with StudyJournal(tmp_path / "s.db") as journal:
+        journal.write([Event("ask")])
+        with pytest.raises(JournalError, match="free some space"):
+            journal.write([Event("reply", arrays={"a": np.zeros(100_000)})])
+        assert len(journal) == 1
+        journal.write([Event("tell")])
+        assert [event.kind for event in journal.events()] == ["ask", "tell"]

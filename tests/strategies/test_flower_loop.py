@@ -75,39 +75,6 @@ def test_evaluate_fn_is_called_before_the_first_round_and_after_each(start: Any)
     assert [m["number"] for m in result.evaluate_metrics_serverapp.values()] == [0, 1, 2]
 
 
-class Wrapping(Strategy):
-    """Forwards Flower's four hooks, and counts messages."""
-
-    def __init__(self, inner: Strategy) -> None:
-        self.inner, self.num_messages = inner, 0
-
-    def configure_train(self, *given: Any) -> Any:
-        messages = list(self.inner.configure_train(*given))
-        self.num_messages += len(messages)
-        return messages
-
-    def configure_evaluate(self, *given: Any) -> Any:
-        return self.inner.configure_evaluate(*given)
-
-    def aggregate_train(self, *given: Any) -> Any:
-        return self.inner.aggregate_train(*given)
-
-    def aggregate_evaluate(self, *given: Any) -> Any:
-        return self.inner.aggregate_evaluate(*given)
-
-    def summary(self) -> None:
-        self.inner.summary()
-
-
-def test_a_strategy_that_wraps_ours_works() -> None:
-    inner, plain = fts(**SECURE), fts(**SECURE)
-    wrapping = Wrapping(inner)
-    wrapping.start(agents(4), ArrayRecord(), num_rounds=3)
-    plain.start(agents(4), num_rounds=3)
-    assert rows(inner) == rows(plain)
-    assert wrapping.num_messages == 12
-
-
 def test_a_second_start_within_flowers_loop_is_a_study_of_its_own() -> None:
     strategy, found = fts(), []
     for _ in range(2):

@@ -17,8 +17,7 @@ from fbo_flower.space import Float, Int, SearchSpace
 from fbo_flower.strategies import RandomSearch
 from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.strategies.registration import AgentRegistry
-from fbo_flower.strategies.registration_message import Registration
-from fbo_flower.strategies.study_agents import Agent
+from fbo_flower.strategies.study_agents import Agent, Registration
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 OTHER = SearchSpace({"x": Float(0.0, 2.0)})

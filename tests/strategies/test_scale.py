@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import math
 import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from amounts import slow
 from scipy.stats import chi2
 
 from fbo_flower import Float, Int, SearchSpace
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import Federation, Outcome, Phase, Report
 from fbo_flower.clients import client_app
+from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.strategies import STRATEGIES
+from fbo_flower.strategies import STRATEGIES, RoundProgress
 from fbo_flower.strategies.recorder import Recorder, TrialRows
 from fbo_flower.wire.codec import Disclosure
 
@@ -157,3 +161,40 @@ def test_trials_since_a_row_are_those_of_the_table() -> None:
         5.0,
     )
     assert (second.round, second.trial, second.config, second.ended) == (2, 1, {"x": 1.0, "k": 4}, 8.0)
+
+
+FEW, FIRST, LAST = 8, 10, 20
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "most"),
+    [
+        ("random", {}, 400),  # 136 of the observation, 60 of the round's row, the rest of single objects
+        ("fts", {"num_candidates": 64}, 600),  # and two tables of index pairs, which all agents share
+        pytest.param("fed-ei", {"num_candidates": 64, "secure_sums": 0}, 900, marks=slow),
+    ],
+)
+def test_a_round_adds_hardly_more_than_its_observations(
+    algorithm: str, options: dict[str, object], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)  # pytest keeps every line
+    held: dict[int, int] = {}
+
+    def on_round(progress: RoundProgress) -> None:
+        if progress.server_round in (FIRST, LAST):
+            gc.collect()
+            held[progress.server_round] = tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        simulate(
+            "garland",
+            agents=FEW,
+            algorithm=make_algorithm(algorithm, options),
+            num_rounds=LAST,
+            engine="inline",
+            callbacks=[on_round],
+        )
+    finally:
+        tracemalloc.stop()
+    assert held[LAST] - held[FIRST] < most * FEW * (LAST - FIRST)

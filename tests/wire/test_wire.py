@@ -2,16 +2,18 @@
 
 import json
 import tracemalloc
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from amounts import examples
 from contract import same
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-from hostile import npy
+from hostile import mutate, npy
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
@@ -23,11 +25,21 @@ from fbo_flower.algorithms.records import Outcome, Phase, Report, Task
 from fbo_flower.errors import WireError
 from fbo_flower.wire import flower_records
 from fbo_flower.wire.codec import MAX_STEPS, POOLED, checked_summary, split_pooled
-from fbo_flower.wire.flower_records import count_bytes, from_lists, from_records, to_lists, to_records
+from fbo_flower.wire.flower_records import (
+    MAX_BYTES,
+    count_bytes,
+    from_lists,
+    from_records,
+    to_lists,
+    to_records,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ENVELOPE = wire.Envelope("0123456789abcdef", "hospital-3", "ab" * 32, "fts", '{"num_initial":3}')
-SCHEMA = Schema({"weights": ArraySpec((4,), low=-100.0, high=100.0)}, {"done": bool, "level": int})
+SCHEMA = Schema(
+    {"weights": ArraySpec((4,), low=-100.0, high=100.0), "cells": ArraySpec((None,), "int64", 0, 99, 6)},
+    {"done": bool, "level": int, "share": float},
+)
 WEIGHTS = {"weights": np.array([0.1, -2.5, 1e-300, 3.0])}
 TASK = Task(Phase.TRAIN, 7, 9, 2, WEIGHTS, {"done": True, "level": 3})
 REPORT = Report(9, 2, 1, {"weights": np.array([1.0, 2.0, -0.0, 0.3])}, {"done": False})
@@ -361,3 +373,80 @@ def test_a_summary_is_taken_out_of_a_task():
     assert same((kept, summary), (WEIGHTS, SUMMARY))
     assert split_pooled(WEIGHTS) == (WEIGHTS, None)
     assert len(split_pooled({POOLED: np.empty((0, 3))})[1]) == 0  # it is there
+
+
+# -- thousands of messages that nobody should send ------------------------------------------------------
+
+MORE = {**WEIGHTS, "cells": np.array([1, 5])}
+SENT = {
+    "task": to_records(sent(replace(TASK, arrays=MORE))),
+    "report": to_records(
+        wire.encode_report(Report(9, 2, 1, MORE, {"share": 0.5}), TASK, ENVELOPE, DISCLOSURE)
+    ),
+}
+
+
+def fitting(kind, content):
+    """Decode; what comes back is checked for what the schema promises."""
+    if kind == "task":
+        packed = from_records(content)
+        wire.decode_envelope(packed.config)
+        task = wire.decode_task(packed, SCHEMA)
+        assert min(task.round, task.trial, task.num_trials) >= 0
+        return dict(task.arrays)
+    report, disclosure = read(content)
+    assert (report.trial, report.num_trials) == (9, 2)
+    assert 0 <= report.num_failed <= 2
+    if disclosure.trials is not None:
+        assert ((disclosure.trials.points >= 0) & (disclosure.trials.points <= 1)).all()
+        assert not np.isinf(disclosure.trials.values).any()
+    return dict(report.arrays)
+
+
+def decoded(kind, content):
+    """Decode one message and check what came of it; return that in a word."""
+    num_bytes = count_bytes(content)
+    tracemalloc.start()
+    try:
+        arrays, answer, text = fitting(kind, content), "let through", ""
+    except WireError as error:
+        arrays, answer, text = {}, error.reason, str(error)
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    for name, array in arrays.items():
+        spec = SCHEMA.arrays[name]
+        assert str(array.dtype) == spec.dtype
+        assert array.size <= 6
+        assert np.all((array >= spec.low) & (array <= spec.high))
+    assert "\n" not in text
+    assert len(text) < 1000
+    assert peak < 2**20 + 8 * num_bytes < MAX_BYTES
+    return answer
+
+
+def test_any_message_fits_or_is_a_wire_error_and_allocates_little():
+    outcomes = Counter()
+    for seed in range(examples(2000, 500)):
+        rng = np.random.default_rng(seed)
+        for kind, sent_one in SENT.items():
+            arrays, config = ArrayRecord(dict(sent_one["arrays"])), ConfigRecord(dict(sent_one["config"]))
+            content = RecordDict({"arrays": arrays, "config": config})
+            for _ in range(3):  # after each change it is another message
+                outcomes[decoded(kind, mutate(content, rng))] += 1
+    expected = ["schema", "names", "dtype", "shape", "size", "encoding", "content", "values", "bounds"]
+    assert {*expected, "let through"} <= set(outcomes), outcomes
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_give_anything_but_an_array_or_a_wire_error(data):
+    for content in (data, npy("(4,)")[:10] + data, npy("(4,)") + data):
+        array = FlowerArray(dtype="float64", shape=(4,), stype="numpy.ndarray", data=content)
+        config = ConfigRecord({"names": "a"})
+        try:
+            (read_array,) = from_records(
+                RecordDict({"arrays": ArrayRecord({"a": array}), "config": config})
+            ).arrays.values()
+        except WireError:
+            continue
+        assert read_array.dtype.kind in "fiub"

@@ -7,8 +7,7 @@ from typing import Any
 
 from fbo_flower.errors import ConfigError, did_you_mean
 from fbo_flower.simulation.problems.base import Config, Problem, number
-from fbo_flower.simulation.problems.digits_svm import DigitsSVM
-from fbo_flower.simulation.problems.digits_trees import DigitsTrees
+from fbo_flower.simulation.problems.digits import DigitsSVM, DigitsTrees
 from fbo_flower.simulation.problems.functions import (
     F1,
     DoubleSine,

@@ -223,7 +223,6 @@ def best_by_closing_in(function: _Function, low: Array, high: Array) -> float:
 
 
 def _grid(low: Array, high: Array, size: int) -> Array:
-    """Return a grid over a box, `(size^D, D)`."""
     axes = [np.linspace(a, b, size) for a, b in zip(low, high, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 

@@ -35,7 +35,6 @@ SPACES = {
     1: SearchSpace({"x": Float(0.0, 1.0)}),
     2: SearchSpace({"x0": Float(0.0, 1.0), "x1": Float(0.0, 1.0)}),
 }
-PARAMETERS = {1: ("x",), 2: ("x0", "x1")}
 NEGLIGIBLE = 8.5  # lengthscales after which exp(-r^2 / 2) < 1e-15
 
 
@@ -90,9 +89,13 @@ class GPSamples(Problem):
         return self.true_value(config, context.partition) + noise
 
     def true_value(self, config: Config, partition: int) -> float:
-        size = GRID_SIZES[self.dimension]
-        values = self.values(partition)
-        return float(values[tuple(_nearest(config, name, size) for name in PARAMETERS[self.dimension])])
+        place = []
+        for name in self.space.names:
+            x = number(config, name)
+            if not 0.0 <= x <= 1.0:
+                raise ObjectiveError(f"{name}: expected a number in [0, 1], got {x}")
+            place.append(round(x * (GRID_SIZES[self.dimension] - 1)))
+        return float(self.values(partition)[tuple(place)])
 
     def optimum(self, partition: int) -> float:
         return float(self.values(partition).max())
@@ -132,13 +135,6 @@ def sample_on_grid(
     white = rng.standard_normal((period,) * dimension)
     sample = np.fft.ifftn(filter_ * np.fft.fftn(white)).real
     return np.ascontiguousarray(sample[(slice(size),) * dimension])
-
-
-def _nearest(config: Config, name: str, size: int) -> int:
-    x = number(config, name)
-    if not 0.0 <= x <= 1.0:
-        raise ObjectiveError(f"{name}: expected a number in [0, 1], got {x}")
-    return round(x * (size - 1))
 
 
 @lru_cache(maxsize=4096)

@@ -119,7 +119,7 @@ class SitesProblem(Problem):
 
     def make_learner(self) -> Learner:
         """Return the learner that the options describe."""
-        return _learner(self.learner, self.class_weight, self.max_trees)
+        return make_learner(self.learner, self.class_weight, self.max_trees)
 
     def __call__(self, config: Config, context: ObjectiveContext) -> float:
         return self.true_value(config, context.partition)
@@ -127,11 +127,6 @@ class SitesProblem(Problem):
     def true_value(self, config: Config, partition: int) -> float:
         self.check_partition(partition)
         return 1.0 - self.site_objective().cross_validate(config, self.site(partition).inbag)
-
-
-@lru_cache(maxsize=32)
-def _learner(name: str, class_weight: bool, max_trees: int) -> Learner:
-    return make_learner(name, class_weight, max_trees)
 
 
 @lru_cache(maxsize=32)
@@ -193,15 +188,10 @@ class BreastCancerSites(FiveSites):
     name: ClassVar[str] = "breast-cancer-5sites"
 
     def data(self, path: str) -> Bag:
-        return _breast_cancer()
+        from sklearn.datasets import load_breast_cancer
 
-
-@lru_cache(maxsize=1)
-def _breast_cancer() -> Bag:
-    from sklearn.datasets import load_breast_cancer
-
-    x, y = load_breast_cancer(return_X_y=True)
-    return bag(np.array(x, dtype=np.float64), np.array(y, dtype=np.intp))
+        x, y = load_breast_cancer(return_X_y=True)
+        return bag(np.array(x, dtype=np.float64), np.array(y, dtype=np.intp))
 
 
 @lru_cache(maxsize=16)

@@ -1,4 +1,7 @@
-"""Tune an RBF support vector machine on handwritten digits, distributed over the agents with label skew.
+"""Tune models on handwritten digits, distributed over the agents with label skew.
+
+`DigitsSVM` tunes an RBF support vector machine, `DigitsTrees` extra-trees: the best model that is small and
+quick enough for a device. Size and work are counted, not timed, so they are the same on every machine.
 
 The 1797 digits come from scikit-learn. Each agent has a different mix of classes and a different number of
 rows. Pixels are divided by their known maximum, so no statistic is computed across agents.
@@ -8,20 +11,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fbo_flower.algorithms.aims import Aims
 from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.partitioners import dirichlet, train_validation
 from fbo_flower.simulation.problems.base import Config, Problem, number
-from fbo_flower.space.space import Float, SearchSpace
+from fbo_flower.space.space import Float, Int, SearchSpace
 
 NUM_ROWS = 1797
 NUM_CLASSES = 10
-SPACE = SearchSpace({"C": Float(1e-3, 1e3, log=True), "gamma": Float(1e-6, 10.0, log=True)})
+SVM_SPACE = SearchSpace({"C": Float(1e-3, 1e3, log=True), "gamma": Float(1e-6, 10.0, log=True)})
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class DigitsSVM(Digits):
 
     @property
     def space(self) -> SearchSpace:
-        return SPACE
+        return SVM_SPACE
 
     def __call__(self, config: Config, context: ObjectiveContext) -> float:
         return self.true_value(config, context.partition)
@@ -110,3 +115,62 @@ def agent_of(problem: Digits, partition: int) -> Agent:
     rng = generator(problem.seed, problem.name, "split", partition)
     train, validation = train_validation(digits[rows], problem.train_fraction, rng)
     return Agent(pixels[rows[train]], digits[rows[train]], pixels[rows[validation]], digits[rows[validation]])
+
+
+NODE_BYTES = 16  # of a tree: pixel, threshold, two children, each of four bytes
+OUTPUTS = ("accuracy", "kilobytes", "comparisons")
+TREES_SPACE = SearchSpace(
+    {"trees": Int(1, 64, log=True), "depth": Int(1, 12), "pixels": Float(0.02, 1.0, log=True)}
+)
+
+
+@dataclass(frozen=True)
+class DigitsTrees(Digits):
+    """Validation accuracy, kilobytes of the nodes, and mean comparisons of a prediction; deterministic.
+
+    Attributes
+    ----------
+    objectives, limits : which outputs count, such as "accuracy max" and "kilobytes <= 20, comparisons <= 50"
+    """
+
+    objectives: str = "accuracy max, kilobytes min"
+    limits: str = ""
+
+    name: ClassVar[str] = "digits-trees"
+    default_agents: ClassVar[int] = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if unknown := sorted(set(self.aims.names) - set(OUTPUTS)):
+            raise ConfigError(
+                f"{self.name}: expected outputs of {', '.join(OUTPUTS)}, got {', '.join(unknown)}"
+            )
+
+    @property
+    def space(self) -> SearchSpace:
+        return TREES_SPACE
+
+    @property
+    def aims(self) -> Aims:
+        return Aims.of(False, self.objectives, self.limits or None)
+
+    def __call__(self, config: Config, context: ObjectiveContext) -> Any:
+        from sklearn.ensemble import ExtraTreesClassifier
+
+        self.check_partition(context.partition)
+        agent = agent_of(self, context.partition)
+        model = ExtraTreesClassifier(
+            int(number(config, "trees")), max_depth=int(number(config, "depth")),
+            max_features=number(config, "pixels"), random_state=self.seed,
+        ).fit(agent.x_train, agent.y_train)  # fmt: skip
+        paths, _ = model.decision_path(agent.x_validation)
+        rows = len(agent.x_validation)
+        found = {
+            "accuracy": float(np.mean(model.predict(agent.x_validation) == agent.y_validation)),
+            "kilobytes": sum(tree.tree_.node_count for tree in model.estimators_) * NODE_BYTES / 1024,
+            "comparisons": paths.nnz / rows - len(model.estimators_),  # a leaf compares nothing
+        }
+        return {name: found[name] for name in self.aims.names}
+
+    def true_value(self, config: Config, partition: int) -> None:
+        """Return None, because a dict of outputs has no regret."""
