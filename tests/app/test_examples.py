@@ -1,12 +1,16 @@
-"""`examples/own-objective` and `examples/torch-cifar`: as short as promised, and they run in this process."""
+"""The examples: as short as promised, laid out as promised, and they run in this process."""
 
 import importlib
+import os
 import re
 import runpy
+import shutil
+import subprocess
 import sys
 import tomllib
 
 import pytest
+import yaml
 from flower_runtime import ROOT
 from flwr.app import Context, RecordDict
 
@@ -15,6 +19,24 @@ from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.study import Study
 
 OWN = ROOT / "examples" / "own-objective"
+OWN_ALGORITHM = ROOT / "examples" / "own-algorithm"
+BASELINE = ROOT / "examples" / "fts-baseline"
+# commands and Python in one process, in which the example is installed
+SESSION = """
+import inspect
+from fbo_flower import algorithms, simulate
+from fbo_flower.cli.main import run
+from fbo_flower.reports.pictures import algorithm_style
+from fbo_flower.strategies import STRATEGIES
+simulation = "simulate --problem himmelblau --agents 3 --rounds 4 --engine inline --algorithm gossip"
+for command in ("algorithms", "algorithms gossip", f"{simulation} --compare random --out study --journal -q",
+                "ledger study", "report study -q"):
+    assert run(command.split()) == 0, command
+gossip = algorithms.make_algorithm("gossip", {"epsilon": 0.5})
+print(len(simulate("himmelblau", None, 3, gossip, 4, engine="inline").trials))
+print([*inspect.signature(STRATEGIES["gossip"]).parameters][-3:])
+print(algorithm_style("gossip"))
+"""
 
 
 @pytest.fixture
@@ -43,6 +65,8 @@ def test_the_files_are_as_short_as_promised():
     for name in ("client_app.py", "server_app.py"):
         assert len((OWN / "own_objective" / name).read_text().splitlines()) <= 20
     assert len((OWN / "README.md").read_text().split()) < 120
+    for name, most in (("gossip.py", 110), ("record.py", 25)):
+        assert len((OWN_ALGORITHM / "own_algorithm" / name).read_text().splitlines()) <= most
     client = (ROOT / "examples" / "torch-cifar" / "torch_cifar" / "client_app.py").read_text()
     assert "fbo_flower" not in client, "it does not know of tuning"
 
@@ -131,3 +155,80 @@ def test_a_federation_is_tuned_on_flowers_runtime(flwr_run, tmp_path):
     assert done.status == "finished:completed", done.log
     assert "tuned: accuracy" in done.log
     assert len(TunedFederation.load(tmp_path).trials) >= 2
+
+
+def python(*words, paths=(), cwd=ROOT):
+    """Run Python with these directories on its path; return what it prints."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT)))}
+    done = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, check=False, cwd=cwd, env=environment
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_layout_of_a_baseline_is_that_of_flowers():
+    _, head, text = (BASELINE / "README.md").read_text().split("---\n", 2)
+    assert set(yaml.safe_load(head)) == {"title", "url", "labels", "dataset"}
+    titles = re.findall(r"^## (.*)$", text, flags=re.MULTILINE)
+    assert titles == [
+        "About this baseline",
+        "Experimental setup",
+        "Environment setup",
+        "Running the experiments",
+        "Expected results",
+    ]
+    for name in ("client_app", "server_app", "dataset", "model", "strategy"):
+        assert (BASELINE / "fts_baseline" / f"{name}.py").is_file()
+
+
+def test_the_command_of_its_page_prints_its_table():
+    words = ("-m", "fts_baseline.compare", "--seeds", "2", "--agents", "3", "--rounds", "3")
+    lines = python(*words, paths=(BASELINE,)).splitlines()
+    rows = [line.split(" | ")[0] for line in lines if line.startswith("| ")]
+    assert rows == ["| algorithm", "| random", "| ts", "| fts", "| fts-portfolio"]
+    page = (BASELINE / "README.md").read_text()
+    assert all(f"{row} | 0." in page for row in rows[1:])
+    first = [re.findall(r"0\.\d+", line)[0] for line in lines if re.match(r"\| [rtf]", line)]
+    assert len(set(first)) == 1, "all begin at the same points"
+
+
+@pytest.mark.parametrize("algorithm", ["random", "ts", "fts", "fts-portfolio"])
+def test_the_app_of_a_baseline_runs_each_algorithm(algorithm, run, tmp_path):
+    run("fts-baseline", 3, num_agents=3, num_rounds=2, algorithm=algorithm, out=str(tmp_path))
+    study = Study.load(tmp_path)
+    assert study.settings["runs"][0]["algorithm"] == algorithm.removesuffix("-portfolio")
+    assert study.rounds["replies"].tolist() == [3, 3]
+    assert not any(study.trials["failure"].tolist())
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Install the example into a directory of its own, without network."""
+    target = tmp_path_factory.mktemp("installed")
+    source = target.with_name("own-algorithm")  # a build leaves files beside its source
+    shutil.copytree(OWN_ALGORITHM, source, ignore=shutil.ignore_patterns("__pycache__"))
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(target)]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True)
+    return target
+
+
+def test_an_installed_algorithm_is_listed_explained_run_and_reported_by_its_name(installed, tmp_path):
+    out = python("-c", SESSION, paths=(installed,), cwd=tmp_path)
+    for text in (
+        "gossip  epsilon-greedy search",
+        "    epsilon = 0.2",
+        "An agent sends: its best point, without the value.",
+        "step : standard deviation of a step",
+        "what: the agent's best point so far",
+        "Points: sent by design, in incumbent",
+        f"{3 * 6}\n['num_initial', 'epsilon', 'step']\nPlotStyle(color='#8C564B', line='-')",
+    ):
+        assert text in out
+    assert "`incumbent`: the agent's best point so far" in (tmp_path / "study" / "privacy.md").read_text()
+    assert "gossip" not in python("-m", "fbo_flower.cli", "algorithms"), "without being installed"
+
+
+def test_its_own_tests_and_the_contract_hold(installed):
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
+    assert " passed" in python(*words, paths=(installed, ROOT / "tests" / "helpers"), cwd=OWN_ALGORITHM)
