@@ -51,7 +51,7 @@ class Recorded(TuningAgent):
             tasks.append((parameters, config))
         return super().fit(parameters, config)
 app = agent_app(lambda context: Recorded(objective, SPACE, context, seed=5))
-STRATEGIES[sys.argv[1]](num_agents=2, seed=5).start(InProcessGrid(app, 2), 2)
+STRATEGIES[sys.argv[1]](num_agents=2, seed=5).start(InProcessGrid(app, 2), num_rounds=2)
 pickle.dump(tasks, open(sys.argv[2], "wb"))
 """
 MEASURE = """
