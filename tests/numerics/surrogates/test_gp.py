@@ -348,3 +348,11 @@ def test_many_observations_find_all_three_and_a_known_noise_decides_the_other_tw
     assert smooth[2] == pytest.approx(np.log(0.05), abs=0.2)
     assert rough[0] < smooth[0]  # noise that must be structure is short
     assert grid.estimate(total, 0.0)[2] == pytest.approx(np.log(1e-6))
+
+
+def test_an_agents_own_lengthscales_have_a_shape_and_no_size():
+    x, y = many(1, 30)
+    found, theta = grid.own(x[0], y[0], "matern52", 1.0, isotropic=False)
+    shape = np.exp(theta[:2] - theta[:2].mean())
+    assert abs(np.log(shape[0] / shape[1])) > 0.5  # the second input says nothing
+    np.testing.assert_allclose(found, grid.log_likelihoods(x[0], y[0], "matern52", shape))
