@@ -177,6 +177,7 @@ class Level:
             return Level()
         # variances between agents, of the logarithm of the scale and of the level
         log_variance = logs / differing
+        # too small by the draws' own variance / (N - 1), which the squares lack and the mean has
         of_logs = (squares - differing * log_variance**2) / (differing - 1.0)
         between = (second - first**2 / count) / (count - 1.0) - within / count
         spread = max(of_logs, 0.0) / 4.0 + 0.5 / differing
