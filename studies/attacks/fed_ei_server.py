@@ -44,7 +44,7 @@ VICTIM = "0"
 SAME = 1e-9  # distance of two points that are one
 NEAR = 0.02  # of a marked point
 NOBODYS = np.zeros(trend.NUM_SUMS)  # a level from no agent: each has units of its own
-WIDE = 1e6 * np.array([1.0, 0.0, 0.0, 0.0, 1.0, 40.0, 1600.0])  # a level with which values are nearly 0
+WIDE = 1e6 * np.array([1.0, 0.0, 0.0, 0.0, 1.0, 40.0, 1600.0, 4.9])  # a level with which values are nearly 0
 SHARING = Pool(level=NOBODYS, slots=SIZE)
 HONEST = FedEI(secure_sums=LEAST)
 SCHEMES = (

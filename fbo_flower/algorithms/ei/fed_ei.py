@@ -64,7 +64,7 @@ class FedEIState:
     ----------
     space, progress : the search space; every agent's next trial
     rows : `(m, D + S)`, points and values, oldest first: those that a model may use now or later
-    level : `(7 S,)`, sums of moments of the agents' first values
+    level : `(8 S,)`, sums of moments of the agents' first values
     theta : hyperparameters `(S, F + 2)` fitted to the rows; None: there are too few
     evidence : `(6 S,)`, log evidence of the rows for each share of common variance
     introduced : agents that have made the exchange without a trial
@@ -496,7 +496,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         return max(self.num_initial, self.trials_per_round)
 
     def _first_moments(self, agent_state: AgentState) -> Array:
-        """Return the moments `(7 S,)` of the agent's random trials; zeros if there are fewer than two."""
+        """Return the moments `(8 S,)` of the agent's random trials; zeros if there are fewer than two."""
         history = agent_state.history
         trials, values = history.trials, history.final_values(own=True)
         end = min(self.num_initial, int(agent_state.arrays.get("pool.first", NEVER)[0]))

@@ -37,7 +37,8 @@ OWN_LEVEL = 100.0  # tau of an agent whose level nobody knows
 WHITE = 0.03  # of values, when their scale is estimated
 MOST_NU = 20.0
 MOST_SPREAD = 6.0  # variance of the agents' log scales from which on each has a scale of its own
-NUM_SUMS = 7
+NUM_SUMS = 8
+MOST_OF_DRAWS = math.pi**2 / 2.0 + 1e-9  # Var(log chi^2_1), of the logarithm of a variance of two values
 LARGEST_MEAN = 1e8  # an agent with larger values has units of its own
 SUM_BOUND = 2 * LARGEST_MEAN**2
 
@@ -126,10 +127,10 @@ def share_of(
 
 
 def level_sums(values: Array) -> Array:
-    """Return an agent's part `(7,)` of the sums, from which common units follow.
+    """Return an agent's part `(8,)` of the sums, from which common units follow.
 
-    With mean `m` and variance `v` of `n` values: `1, m, m^2, v / n, 1, log v', (log v')^2 - Var(log v')`.
-    `log v'` is `log v` without its bias for normal values. If all values are equal, the last three are 0; if
+    With mean `m` and variance `v` of `n` values: `1, m, m^2, v / n, 1, log v', (log v')^2, Var(log v')`.
+    `log v'` is `log v` without its bias for normal values. If all values are equal, the last four are 0; if
     they are too large or fewer than two, all are.
     """
     part = np.zeros(NUM_SUMS)
@@ -140,7 +141,7 @@ def level_sums(values: Array) -> Array:
     if variance > 1e-280:
         bias, spread = log_chi_square(freedom)
         log_variance = math.log(variance) - bias
-        part[4:] = 1.0, log_variance, log_variance**2 - spread
+        part[4:] = 1.0, log_variance, log_variance**2, spread
     return part
 
 
@@ -171,18 +172,17 @@ class Level:
 
     @staticmethod
     def of(sums: Array) -> Level:
-        """Return the units that follow from the sums `(7,)` of `level_sums` over agents."""
-        count, first, second, within, differing, logs, squares = (float(s) for s in sums)
+        """Return the units that follow from the sums `(8,)` of `level_sums` over agents."""
+        count, first, second, within, differing, logs, squares, draws = (float(s) for s in sums)
         if count < 2.0 or differing < 2.0 or not np.isfinite(sums).all():
             return Level()
-        # variances between agents, of the logarithm of the scale and of the level
+        # variances between agents, of the logarithm of the scale and of the level, less those of the draws
         log_variance = logs / differing
-        # too small by the draws' own variance / (N - 1), which the squares lack and the mean has
-        of_logs = (squares - differing * log_variance**2) / (differing - 1.0)
+        seen = squares - differing * log_variance**2
         between = (second - first**2 / count) / (count - 1.0) - within / count
-        spread = max(of_logs, 0.0) / 4.0 + 0.5 / differing
+        spread = max(seen / (differing - 1.0) - draws / differing, 0.0) / 4.0 + 0.5 / differing
         # no honest agents have such sums: the squares of numbers are at least that of their mean
-        impossible = of_logs < -differing / (differing - 1.0) * log_chi_square(1)[1]
+        impossible = seen < -1e-9 * (1.0 + abs(squares)) or not 0.0 < draws <= differing * MOST_OF_DRAWS
         if impossible or abs(log_variance) > 600.0 or spread > MOST_SPREAD:
             return Level()
         variance = math.exp(log_variance)

@@ -279,7 +279,7 @@ def test_groups_have_tables_of_their_own(server):
 def test_moments_that_no_members_can_have_are_left_out(server):
     algorithm, state = server
     table = np.zeros((64, 3))
-    for level in ([9.0, 0, 0, 0, 2.0, 0, 0], [-1.0, 0, 0, 0, 0, 0, 0], [2.0, 0, 0, 0, 3.0, 0, 0]):
+    for level in ([9.0, 0, 0, 0, 2.0, 0, 0, 0], [-1.0, *[0] * 7], [2.0, 0, 0, 0, 3.0, 0, 0, 0]):
         sums = {"level": np.array(level), "table": table}
         assert not algorithm.aggregate_groups(state, [(["0", "1"], sums)]).level.any()
 
@@ -287,7 +287,9 @@ def test_moments_that_no_members_can_have_are_left_out(server):
 def test_a_log_line_names_a_sum_whose_slots_are_spoilt(server):
     algorithm, state = server
     full = slots.write(np.full((64, 3), 0.5), np.arange(64), 64)
-    after = algorithm.aggregate_groups(state, [(["0"], {"level": np.zeros(7), "table": full + full})])
+    after = algorithm.aggregate_groups(
+        state, [(["0"], {"level": np.zeros(trend.NUM_SUMS), "table": full + full})]
+    )
     assert len(after.rows) == 0
     (line,) = algorithm.progress_lines(after, state)
     assert line.startswith("fed-ei: 64 slots of a sum hold several rows")

@@ -167,7 +167,7 @@ def test_an_earlier_study_with_other_outputs_is_refused() -> None:
     turned = FedEI().for_outputs(NAMES[::-1]).export_messages(replace(state, rows=rows, level=level))
     short = {"rows": np.full((5, 3), 0.5), "level": np.ones(trend.NUM_SUMS)}
     for messages in (short, turned):
-        with pytest.raises(ConfigError, match=r"warm_start: expected rows \(m, 4\) and level \(14,\)"):
+        with pytest.raises(ConfigError, match=r"warm_start: expected rows \(m, 4\) and level \(16,\)"):
             ALGORITHM.warm_start(state, messages)
 
 

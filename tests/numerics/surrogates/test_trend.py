@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import digamma, polygamma
 
 from fbo_flower.numerics.surrogates import gp, trend
 from fbo_flower.numerics.surrogates.trend import Level, Rows, level_sums
@@ -125,13 +126,24 @@ def test_sums_of_first_values_are_unbiased_for_scale_and_levels():
     levels, scales = 5.0 + 2.0 * rng.standard_normal(agents), np.exp(rng.normal(0.3, 0.5, agents))
     values = levels[:, None] + scales[:, None] * rng.standard_normal((agents, 3))
     total = np.sum([level_sums(v) for v in values], axis=0)
-    mean_log, var_log = total[5] / agents, total[6] / agents - (total[5] / agents) ** 2
+    mean_log, var_log = total[5] / agents, (total[6] - total[7]) / agents - (total[5] / agents) ** 2
     assert mean_log == pytest.approx(0.6, abs=0.05)  # of the variance: twice the logarithm of the scale
     assert var_log == pytest.approx(4 * 0.25, abs=0.2)
     level = Level.of(total)
     assert level.mean == pytest.approx(5.0, abs=0.05)
     assert level.nu == pytest.approx(0.5 / 0.25, rel=0.2)
     assert level.tau == pytest.approx(4.0 / np.exp(0.6), rel=0.15)
+
+
+def test_few_agents_seem_no_more_alike_than_they_are():
+    rng, sizes = np.random.default_rng(8), [2, 2, 3, 5]
+    values = [scale * rng.standard_normal(n) for n, scale in zip(sizes, (0.3, 1.0, 4.0, 20.0), strict=True)]
+    halves = (np.array(sizes) - 1) / 2
+    logs = np.array([np.log(v.var(ddof=1)) for v in values]) - digamma(halves) + np.log(halves)
+    between = logs.var(ddof=1) - polygamma(1, halves).mean()  # without a bias, however few agents there are
+    assert between > 1.0
+    level = Level.of(np.sum([level_sums(v) for v in values], axis=0))
+    assert level.nu == pytest.approx(0.5 / (between / 4 + 0.5 / 4), rel=1e-9)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e4])
@@ -154,10 +166,10 @@ def test_an_agent_without_two_ordinary_values_sends_no_moments(values):
 
 
 def test_equal_values_tell_a_level_and_no_scale():
-    assert level_sums(np.array([0.5, 0.5])).tolist() == [1.0, 0.5, 0.25, 0.0, 0.0, 0.0, 0.0]
+    assert level_sums(np.array([0.5, 0.5])).tolist() == [1.0, 0.5, 0.25, *[0.0] * 5]
 
 
-@pytest.mark.parametrize("entry", [3, 4, 5, 6])
+@pytest.mark.parametrize("entry", [3, 4, 5, 6, 7])
 def test_one_liar_cannot_move_the_scale_of_all_by_more_than_each_can_see(entry):
     rng = np.random.default_rng(7)
     honest = np.sum([level_sums(rng.standard_normal(2)) for _ in range(8)], axis=0)
