@@ -244,7 +244,7 @@ def test_flwr_run_gives_the_trials_of_simulate_bit_for_bit(flwr_run, tmp_path):
         assert (tmp_path / "runtime" / name).read_bytes() == (tmp_path / "inline" / name).read_bytes()
 
 
-@pytest.mark.slow  # as a new app's run that fails, in tests/e2e
+@pytest.mark.deployment  # the reason is tested above, a run on Flower's runtime by the test before
 @pytest.mark.e2e
 @pytest.mark.ray
 def test_flwr_run_fails_with_a_reason(flwr_run):

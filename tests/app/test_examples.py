@@ -104,7 +104,7 @@ def test_nothing_is_disclosed_unless_the_operator_says_so(run, tmp_path):
     assert study.settings["runs"][0]["disclosures"] == {"none, default": 2}
 
 
-@pytest.mark.slow  # its functions are run in this process above, other apps on Flower's runtime
+@pytest.mark.deployment  # its functions are run in this process above, other apps on Flower's runtime
 @pytest.mark.e2e
 @pytest.mark.ray
 def test_the_app_runs_on_flowers_runtime(flwr_run, tmp_path):
@@ -146,7 +146,7 @@ def test_tuning_raises_the_accuracy_of_the_same_training_and_a_killed_app_goes_o
     assert "fbo_flower" not in client, "it does not know of tuning"
 
 
-@pytest.mark.slow  # what it shows of Flower's runtime, other apps show quicker
+@pytest.mark.deployment  # what it shows of Flower's runtime, other apps show quicker
 @pytest.mark.e2e
 @pytest.mark.ray
 def test_a_federation_is_tuned_on_flowers_runtime(flwr_run, tmp_path):

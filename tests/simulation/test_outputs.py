@@ -122,17 +122,6 @@ def test_a_dict_with_one_number_is_for_every_algorithm() -> None:
     assert study.trials == plain.trials
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-def test_flowers_engine_gives_the_same_trials() -> None:
-    def local(config: dict[str, Any], centre: float) -> dict[str, float]:  # workers cannot import this file
-        return {"accuracy": 1 - (config["x"] - centre) ** 2, "latency_ms": 40 * config["x"]}
-
-    agents = Agents(SITES, limits={"north": {"latency_ms": 5.0}})
-    inline, flower = (tune(local, **{**ONE, "agents": agents}, engine=name) for name in ("inline", "flower"))
-    assert flower.trials == inline.trials
-
-
 def test_several_at_once_give_the_same_trials() -> None:
     plain, at_once = (
         tune(score, **{**ONE, "agents": Agents({"north": 0.2}, num_parallel=n)}, num_rounds=1) for n in (1, 2)

@@ -16,7 +16,7 @@ from fbo_flower import algorithms
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import Pruning
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import Agents, RayEngine, Start, make_problem, simulate
+from fbo_flower.simulation import Agents, RayEngine, Start, simulate
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.simulation.runner import observations, regret_table, with_regret
 from fbo_flower.space import Categorical, Float, SearchSpace
@@ -205,12 +205,18 @@ def same_messages(one, two):
 
 @pytest.mark.ray
 def test_flowers_engine_is_equal_bit_for_bit(ray_cluster):
-    problem = make_problem("gp-samples", 3, 0, {"dimension": 2, "lengthscale": 0.2})
+    def own(config, centre):
+        return {"accuracy": 1 - (config["x"] - centre) ** 2, "latency_ms": 40 * config["x"]}
+
     inline, flower = (
-        simulate(problem, algorithm=make_algorithm("fts", FTS), num_rounds=3, seed=4, engine=engine)
+        simulate(
+            own, SearchSpace({"x": Float(0.0, 1.0)}), Agents([0.2, 0.9], limits={"0": {"latency_ms": 5.0}}),
+            make_algorithm("fed-ei", {"secure_sums": 0}), 5, engine=engine, seed=4,
+            objectives={"accuracy": "max"}, limits={"latency_ms": 20.0},
+        )
         for engine in ("inline", "flower")
-    )
-    assert len(inline.trials) == 3 * 5
+    )  # fmt: skip
+    assert len(inline.trials) == 2 * 5
     same_messages(inline, flower)
 
 

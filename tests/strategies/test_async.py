@@ -80,7 +80,7 @@ def test_with_equal_durations_it_is_the_synchronous_study_up_to_the_servers_draw
 
 
 @pytest.mark.ray
-def test_a_study_repeats_exactly_whatever_the_engine():
+def test_a_study_repeats_exactly_whatever_the_engine(ray_cluster):
     inline, ray = (
         run(log_normal(), algorithm="fed-ei", engine=engine, secure_sums=0) for engine in ("inline", "ray")
     )
