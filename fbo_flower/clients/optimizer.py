@@ -18,7 +18,7 @@ from fbo_flower.algorithms.registry import check_aims, register
 from fbo_flower.algorithms.requests import Session, alone
 from fbo_flower.algorithms.run_task import to_query
 from fbo_flower.clients.memory import agent_state_from_bytes, agent_state_to_bytes
-from fbo_flower.clients.objective import context_of_trial, evaluate
+from fbo_flower.clients.objective import ContextOfTrial, evaluate
 from fbo_flower.clients.own_answer import OwnAnswer, algorithm_of, own_answer
 from fbo_flower.errors import ConfigError, JournalError, ObjectiveError, WrongTypeError, kind_of
 from fbo_flower.numerics.seeding import generator
@@ -29,7 +29,7 @@ from fbo_flower.storage.agent_journal import aims_note
 
 AGENT = "0"  # the name of the first agent of a simulation, on which its draws depend
 STUDY = "optimizer"
-_CONTEXT = context_of_trial(AGENT, -1, 0, 0, np.random.default_rng, {}, {})
+_CONTEXT = ContextOfTrial(np.random.default_rng)
 
 
 def value_told(value: object, failed: bool = False, aims: Aims = NUMBER) -> tuple[tuple[float, ...], str]:
