@@ -119,7 +119,7 @@ def own_answer(agent: str, study: str, algorithm: Algorithm[Any], agent_state: A
     if len(aims.objectives) > 1 and history.outputs is not None:
         rows = np.flatnonzero(usable)
         rows = rows[non_dominated(history.outputs[rows, : len(aims.objectives)])]
-        return replace(answer, front=tuple((decode(history.points[r]), outputs_of(r)) for r in rows))
+        return replace(answer, front=tuple((decode(history.points[r]), outputs_of(int(r))) for r in rows))
     believed = algorithm.best_mean(agent_state)
     if believed is None:
         return answer
