@@ -9,14 +9,12 @@ from federation import agents
 from flwr.clientapp import ClientApp
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.clients import TuningAgent, add_tuning, client_app, data_file
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.operator import names_of_files
 from fbo_flower.clients.task_context import disclosed_times
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import FTS, HCT, RandomSearch
 from fbo_flower.study import Study
@@ -143,14 +141,6 @@ def test_every_disclosed_trial_has_its_times_and_a_resumed_study_keeps_them(tmp_
     study.save(tmp_path / "saved")
     assert Study.load(tmp_path / "saved") == study
     assert "started" not in (tmp_path / "saved" / "trials.csv").read_text()
-
-
-def test_sites_that_train_have_times():
-    options = {"method": "rand_mo", "num_trials": 3, "num_initial": 2}
-    study = simulate("breast-cancer-5sites", algorithm=make_algorithm("rfms", options), engine="inline")
-    trained = study.times.where(agent=study.trials["agent"][0])
-    assert (trained["ended"] > trained["started"]).all()
-    assert len(study.times) == len(study.trials)
 
 
 @pytest.mark.parametrize("started", [-1.0, 1e12, float("nan")])

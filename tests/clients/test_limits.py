@@ -35,13 +35,15 @@ def agent(context=None, objective=measured, disclose="trials", **goals):
     return TuningAgent(objective, SPACE, context or node(), seed=1, disclose=disclose, aims=aims)
 
 
-def test_an_operator_sets_bounds_of_the_device():
+def test_an_operator_sets_bounds_of_the_device_and_no_table_holds_one(tmp_path):
     study = tune(12, node_configs={1: {"limits": "latency_ms <= 12"}})
     for name, bound in {"0": BOUND, "1": 12.0}.items():
         for row in study.trials.where(agent=name):
             assert row["feasible"] == (row["outputs"]["latency_ms"] <= bound)
         assert study.best[name]["outputs"]["latency_ms"] <= bound
     assert study.settings["runs"][0]["limits"] == {"latency_ms": "<="}
+    study.save(tmp_path)
+    assert not any(str(BOUND) in file.read_text() for file in tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def test_an_operator_cannot_set_another_limit(text):
 
 
 @pytest.mark.parametrize("disclose", ["none", "incumbent", "trials"])
-def test_nothing_that_leaves_an_agent_holds_its_bound(disclose, tmp_path):
+def test_nothing_that_leaves_an_agent_holds_its_bound(disclose):
     def fails(config, context):
         return measured(config, context) | ({"latency_ms": np.inf} if context.trial == 1 else {})
 
@@ -66,9 +68,6 @@ def test_nothing_that_leaves_an_agent_holds_its_bound(disclose, tmp_path):
         assert any("feasible" in name for name in reply.arrays) == (disclose == "trials")
         for array in reply.arrays.values():
             assert not np.isin(np.abs(array.astype(float)), BOUND).any()
-    study = tune()
-    study.save(tmp_path)
-    assert not any(str(BOUND) in file.read_text() for file in tmp_path.iterdir())
 
 
 def test_a_bound_that_changes_within_a_study_holds_from_the_next_one_on(tmp_path):

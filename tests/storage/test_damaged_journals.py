@@ -31,7 +31,7 @@ from federation import agents
 
 from fbo_flower.cli.main import run
 from fbo_flower.errors import ConfigError, JournalError
-from fbo_flower.storage import AgentJournal, Event, StudyJournal, store
+from fbo_flower.storage import AgentJournal, StudyJournal, store
 from fbo_flower.storage.agent_journal import Evaluation, read_ledger
 from fbo_flower.strategies import FTS, RandomSearch
 
@@ -238,16 +238,3 @@ def test_a_server_whose_disk_is_full_keeps_the_results_so_far_and_resumes(
     whole = strategy().start(agents(2), num_rounds=20).study
     assert study.trials["value"].tolist() == whole.trials["value"].tolist()
     assert len(study.rounds) == 20
-
-
-def test_an_event_that_finds_no_room_leaves_the_journal_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limit_pages(monkeypatch, "s.db", 6)
-    with StudyJournal(tmp_path / "s.db") as journal:
-        journal.write([Event("ask")])
-        with pytest.raises(JournalError, match="free some space"):
-            journal.write([Event("reply", arrays={"a": np.zeros(100_000)})])
-        assert len(journal) == 1
-        journal.write([Event("tell")])
-        assert [event.kind for event in journal.events()] == ["ask", "tell"]
