@@ -113,6 +113,16 @@ def test_nothing_is_disclosed_when_nothing_is_handed_in():
     assert not any("disclosed" in key for record in content.values() for key in record)
 
 
+def test_a_task_beyond_the_budget_is_declined_in_five_words_and_in_no_others():
+    declined = wire.decline(sent())
+    header = {"schema": 1, "study": ENVELOPE.study, "agent": ENVELOPE.agent}
+    assert declined == ({}, header | {"declined": True, "spent": True})
+    assert wire.declines(declined, ENVELOPE)
+    for change_of in ({"spent": 1}, {"study": "another"}, {"more": True}):
+        assert not wire.declines(declined._replace(config=declined.config | change_of), ENVELOPE)
+    assert not wire.declines(declined._replace(arrays=WEIGHTS), ENVELOPE)
+
+
 def test_outputs_and_flags_come_back_and_the_bound_is_not_sent():
     assert same(read(reply(WITH_OUTPUTS), Aims.from_json(AIMS.to_json()))[1], WITH_OUTPUTS)
     with pytest.raises(WireError, match="disclosed"):  # a server that expects one number
@@ -305,10 +315,10 @@ def test_a_hostile_message_is_refused_in_one_line_and_costs_little(kind):
 
 def test_untouched_messages_are_let_through_and_changes_are_what_they_say():
     """Else the test above would prove nothing."""
-    content = change(reply(), {"weights": GOOD, "round": 7, "disclosed.stopped": np.array([-1, 4])})
+    content = change(reply(), {"weights": GOOD, "round": 7, "disclosed.stopped": np.array([-1, 0])})
     report, disclosure = read(change(content, {"disclosed.times": TIMES}))
     np.testing.assert_array_equal(report.arrays["weights"], GOOD)
-    assert disclosure.trials.stopped == {10: 4}
+    assert disclosure.trials.stopped == {10: 0}
 
 
 FEASIBLE = {"disclosed.feasible": [None, *map(np.array, ([1, 1], [1], [0, 2], [0.0, 1.0], [[0, 1]]))]}
@@ -339,6 +349,8 @@ def test_outputs_that_do_not_fit_their_trials_are_refused(name, wrong):
         ({"m": ArraySpec((None, 2), max_length=3)}, {"m": np.zeros((4, 2))}, {}, "m: expected"),
         ({"m": ArraySpec((4,))}, {"m": GOOD.astype(object)}, {}, "object"),  # `fit` has no dtypes
         ({}, {}, {"num-trials": wire.MAX_TASK + 1}, "num-trials: expected at most 10000000"),
+        ({}, {}, {"phase": "later"}, "phase: expected one of .*, got 'later'"),
+        ({}, {}, {"schema": True}, "schema: expected version 1, got True"),
     ],
 )
 def test_what_only_a_task_can_say_wrongly_is_refused(spec, arrays, entries, match):
