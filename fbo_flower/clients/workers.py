@@ -374,15 +374,13 @@ def work(descriptor: int) -> None:
         try:
             with single_thread():
                 ended = call(objective, job)
+            answer = asdict(replace(ended, curve=None))
+            if (curve := ended.curve) is not None:
+                answer["curve"] = {"steps": curve.steps, "values": curve.values, "stopped": curve.stopped}
         except WrongTypeError as error:
-            _answer(pipe, {"wrong_type": [error.kind, error.shown, error.wanted]})
-            continue
+            answer = {"wrong_type": [error.kind, error.shown, error.wanted]}
         except NotInTimeError as error:
-            _answer(pipe, {"not_in_time": str(error)})
-            continue
-        answer = asdict(replace(ended, curve=None))
-        if (curve := ended.curve) is not None:
-            answer["curve"] = {"steps": curve.steps, "values": curve.values, "stopped": curve.stopped}
+            answer = {"not_in_time": str(error)}
         _answer(pipe, answer)
 
 
