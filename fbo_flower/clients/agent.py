@@ -211,22 +211,19 @@ class TuningAgent(NumPyClient):
             "disclose_by": self._operator.chosen_by,
             **node_info(self._context),
         }
-        if isinstance(self._own_space, HeldSpace):
-            properties["fixed"] = list(self._own_space.fixed)
-        if self._aims != NUMBER:
-            properties["aims"] = self._aims.to_json()
-        if self._aims.private:
-            properties["private"] = list(self._aims.private)
-        if self._operator.participation < 1.0:
-            properties["participation"] = float(self._operator.participation)
+        own, share = self._own_space, float(self._operator.participation)
         with closing(self._open_memory()) as memory:
-            true = {
+            further = {  # what is empty or false is not sent
+                "fixed": list(own.fixed) if isinstance(own, HeldSpace) else [],
+                "aims": self._aims.to_json() if self._aims != NUMBER else "",
+                "private": list(self._aims.private),
+                "participation": share if share < 1.0 else None,
                 "end": self._wants_end,  # asks the server to say when the study has ended
                 # it understands tasks with pooled curves
                 "curves": self._operator.disclose_curves or self._pruning.rule == FEDERATED,
                 "spent": self._operator.is_spent(memory),
             }
-            properties |= {name: True for name, said in true.items() if said}
+            properties |= {name: said for name, said in further.items() if said}
             if config.get("key") is True:
                 check_journal(self._durable, "secure sums")
                 properties["key"] = guards.own_card(memory).hex()
@@ -237,16 +234,11 @@ class TuningAgent(NumPyClient):
     def fit(
         self, parameters: list[AnyArray], config: dict[str, Scalar]
     ) -> tuple[list[AnyArray], int, dict[str, Scalar]]:
-        """Run a task of the TRAIN half-round or of a final exchange, and return the report.
+        """Run a task of the TRAIN half-round or of a final exchange, see `answer`.
 
         Returns
         -------
         The report's arrays, its number of trials, and its scalars.
-
-        Raises
-        ------
-        WireError, ConfigError
-            If the task is malformed or not for this agent. Nothing was evaluated.
         """
         arrays, scalars = to_lists(self.answer(from_lists(parameters, config)))
         return arrays, int(scalars.get("num-trials", 0)), scalars

@@ -274,8 +274,7 @@ class Site:
 
         Parameters
         ----------
-        value : a number, or a dict of the app's outputs; None, NaN or an infinity: the evaluation has failed
-        failed : whether the evaluation has failed, whatever the value is
+        value, failed : see `Optimizer.tell`
 
         Raises
         ------

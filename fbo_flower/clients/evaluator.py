@@ -129,28 +129,6 @@ class EvaluationCache:
                 self.values[key] = value
 
 
-def _filled(
-    row: Evaluation, observed: Array, reason: str, measures: Mapping[str, float], curve: Curve | None = None
-) -> Evaluation:
-    """Return a row with the values `(k,)` of its successful evaluations; `k` may be 0.
-
-    Parameters
-    ----------
-    reason : of the first failure; "" if there was none
-    curve : what the trial has reported, in a row of one trial
-    """
-    value, square = float("nan") if len(observed) == 0 else float(observed[0]) + 0.0, 0.0  # no -0.0
-    if len(observed) > 1:
-        with np.errstate(over="ignore"):  # the square of a huge value is infinite
-            value = float(np.mean(observed)) + 0.0
-            square = float(np.sum(np.square(observed - value)))
-    measures = {**measures, **measures_of_curve(curve)}
-    return replace(
-        row, value=value, count=len(observed), square=square, failure=reason, measures=measures,
-        artifact=curve_to_bytes(curve),
-    )  # fmt: skip
-
-
 @dataclass(frozen=True)
 class ObjectiveEvaluator:
     """Evaluates the queries of one task with an objective.
@@ -282,7 +260,7 @@ class ObjectiveEvaluator:
         owners: list[int] = []  # job -> its row
         for i, row in rows.items():
             if self.cache is not None and (value := known.get(row.point.tobytes())) is not None:
-                yield i, _filled(row, np.full(row.span, value), "", {STARTED: time.time(), SECONDS: 0.0})
+                yield i, self._joined(row, [Ended((value,), "", time.time(), 0.0)], None)
                 continue
             new = self._jobs(row, Curve(rules[i]) if i in rules else None)
             jobs += new
@@ -297,18 +275,12 @@ class ObjectiveEvaluator:
                 yield i, self._joined(rows[i], ends, ends[0].curve if i in rules else None)
 
     def _jobs(self, row: Evaluation, curve: Curve | None) -> list[Job]:
-        """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial.
-
-        Workers share the calls of a row; in this process they are one job.
-        """
+        """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial."""
         config, context = self.space.decode(row.point), self.context.objective_context
         if self.cache is None and row.span > 1 and can_repeat(self.objective):
-            return [Job(config, [context(row.trial)], row.span, self.aims)]
+            return [Job(config, context(row.trial), row.span, self.aims)]
         num_calls = 1 if self.cache is not None else row.span
-        contexts = [context(row.trial + k, curve) for k in range(num_calls)]
-        if self.parallel.needs_workers:
-            return [Job(config, [own], 0, self.aims) for own in contexts]
-        return [Job(config, contexts, 0, self.aims)]
+        return [Job(config, context(row.trial + k, curve), 0, self.aims) for k in range(num_calls)]
 
     def _run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Ended]]:
         if not self.parallel.needs_workers:
@@ -318,20 +290,33 @@ class ObjectiveEvaluator:
             yield from pool_of(self.objective).run(jobs, self.parallel.num_parallel, timeout)
 
     def _joined(self, row: Evaluation, ended: Sequence[Ended], curve: Curve | None) -> Evaluation:
-        """Return the evaluation of a row from the ends of its calls."""
-        values, named = [value for end in ended for value in end.values], dict[str, float]()
+        """Return the evaluation of a row from the ends of its calls.
+
+        `curve` is what the trial has reported, in a row of one trial.
+        """
+        start, stop = min(e.started for e in ended), max(e.started + e.seconds for e in ended)
+        measures = {STARTED: start, SECONDS: stop - start}
+        values = [value for end in ended for value in end.values]
         if self.aims.has_outputs:  # of one evaluation
-            named = {OUTPUT + n: v + 0.0 for n, v in zip(self.aims.names, values, strict=False)}  # no -0.0
+            named = zip(self.aims.names, values, strict=False)
+            measures |= {OUTPUT + name: output + 0.0 for name, output in named}  # no -0.0
             values = values[:1]
-        observed = np.array(values, dtype=np.float64)
+        observed = np.array(values, dtype=np.float64)  # may be empty
         if self.cache is not None:
             observed = np.repeat(observed, row.span)
+        value, square = float(observed[0]) + 0.0 if len(observed) else float("nan"), 0.0
+        if len(observed) > 1:
+            with np.errstate(over="ignore"):  # the square of a huge value is infinite
+                value = float(np.mean(observed)) + 0.0
+                square = float(np.sum(np.square(observed - value)))
         failed = next((end for end in ended if end.failure), None)
         if failed is not None:
             self.tracebacks[row.trial] = new_traceback(self.context.memory, failed.error)
-        start, stop = min(e.started for e in ended), max(e.started + e.seconds for e in ended)
-        reason = "" if failed is None else failed.failure
-        return _filled(row, observed, reason, {STARTED: start, SECONDS: stop - start, **named}, curve)
+        return replace(
+            row, value=value, count=len(observed), square=square,
+            failure="" if failed is None else failed.failure,
+            measures=measures | measures_of_curve(curve), artifact=curve_to_bytes(curve),
+        )  # fmt: skip
 
 
 def points_of(initial: object, space: SearchSpace) -> Array | None:

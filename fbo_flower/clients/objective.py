@@ -71,8 +71,11 @@ class ObjectiveContext:
         return self.curve.should_stop()
 
 
-class _ContextOfTrial(ObjectiveContext):
-    """An `ObjectiveContext` that makes its generator when the objective asks for it; few objectives do."""
+class ContextOfTrial(ObjectiveContext):
+    """An `ObjectiveContext` whose generator is `make_rng()`, made when it is asked for; few objectives do."""
+
+    def __init__(self, make_rng: Callable[[], np.random.Generator], **fields: Any) -> None:
+        self.__dict__.update({"curve": Curve(), "_make_rng": make_rng} | fields)
 
     def __getattr__(self, name: str) -> Any:
         make = self.__dict__.get("_make_rng")
@@ -83,26 +86,6 @@ class _ContextOfTrial(ObjectiveContext):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ObjectiveContext, tuple(getattr(self, field.name) for field in fields(ObjectiveContext))
-
-
-def context_of_trial(
-    agent: str,
-    partition: int,
-    trial: int,
-    server_round: int,
-    make_rng: Callable[[], np.random.Generator],
-    node_config: Mapping[str, Any],
-    run_config: Mapping[str, Any],
-    curve: Curve | None = None,
-    study: str = "",
-) -> ObjectiveContext:
-    """Return the context of a trial, whose generator `make_rng()` is made when it is needed."""
-    context = object.__new__(_ContextOfTrial)
-    context.__dict__.update(
-        agent=agent, partition=partition, trial=trial, server_round=server_round, _make_rng=make_rng,
-        node_config=node_config, run_config=run_config, curve=curve or Curve(), study=study,
-    )  # fmt: skip
-    return context
 
 
 # returns a number, or its outputs by name

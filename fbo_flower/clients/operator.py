@@ -99,8 +99,6 @@ def data_file(context: ObjectiveContext) -> Path | None:
 
 def name_of_file(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> str | None:
     """Return a simulated agent's name, that of its file; None if the run config lists no file for it."""
-    if not run_config.get("data"):
-        return None
     try:
         files = json.loads(str(run_config["data"]))
         is_list = isinstance(files, list)  # otherwise the app has a key `data` of its own

@@ -18,7 +18,7 @@ from fbo_flower.algorithms.registry import check_aims, register
 from fbo_flower.algorithms.requests import Session, alone
 from fbo_flower.algorithms.run_task import to_query
 from fbo_flower.clients.memory import agent_state_from_bytes, agent_state_to_bytes
-from fbo_flower.clients.objective import context_of_trial, evaluate
+from fbo_flower.clients.objective import ContextOfTrial, evaluate
 from fbo_flower.clients.own_answer import OwnAnswer, algorithm_of, own_answer
 from fbo_flower.errors import ConfigError, JournalError, ObjectiveError, WrongTypeError, kind_of
 from fbo_flower.numerics.seeding import generator
@@ -29,7 +29,7 @@ from fbo_flower.storage.agent_journal import aims_note
 
 AGENT = "0"  # the name of the first agent of a simulation, on which its draws depend
 STUDY = "optimizer"
-_CONTEXT = context_of_trial(AGENT, -1, 0, 0, np.random.default_rng, {}, {})
+_CONTEXT = ContextOfTrial(np.random.default_rng)
 
 
 def value_told(value: object, failed: bool = False, aims: Aims = NUMBER) -> tuple[tuple[float, ...], str]:
@@ -193,7 +193,7 @@ class Optimizer:
             if journal.study(STUDY) is None:
                 journal.put_note(aims_note(STUDY), {"aims": aims})
                 journal.begin(STUDY, self.seed, state, *about[1:3])
-            elif _about(journal) != about:
+            elif _stored(journal)[1] != about:
                 raise ConfigError(
                     f"path: expected a new file, or one that this optimizer has written, got {path}, whose "
                     "space, algorithm, seed or objectives are others"
@@ -215,13 +215,11 @@ class Optimizer:
         if not Path(path).is_file():
             raise JournalError(f"path: expected a file that Optimizer.save has written, got {path}")
         with AgentJournal(path, STUDY) as journal:
-            seed, algorithm, space, aims = _about(journal)
-            stored = journal.study(STUDY)
+            state, (seed, algorithm, space, aims) = _stored(journal)
         own = SearchSpace.from_json(space)
         found = cls(own, algorithm_of(algorithm), seed=int(seed))
-        assert stored is not None, "it has a seed"
         found.aims = Aims.from_json(aims)
-        found._state = replace(agent_state_from_bytes(stored[1], own), aims=found.aims)
+        found._state = replace(agent_state_from_bytes(state, own), aims=found.aims)
         found.ask()  # so that `tell` knows the configuration that was asked for before
         return found
 
@@ -240,9 +238,10 @@ class Optimizer:
         return None
 
 
-def _about(journal: AgentJournal) -> tuple[str, str, str, str]:
-    stored, algorithm = journal.study(STUDY), journal.algorithm(STUDY)
-    space = journal.meta(f"space.{STUDY}")
+def _stored(journal: AgentJournal) -> tuple[bytes, tuple[str, str, str, str]]:
+    """Return the state of an optimizer, and its seed, algorithm, space and aims as texts."""
+    stored, algorithm, space = journal.study(STUDY), journal.algorithm(STUDY), journal.meta(f"space.{STUDY}")
     if stored is None or algorithm is None or space is None:
         raise JournalError(f"path: expected a file that Optimizer.save has written, got {journal.path}")
-    return str(stored[0]), algorithm, space, str(journal.note(aims_note(STUDY)).get("aims", NUMBER.to_json()))
+    aims = str(journal.note(aims_note(STUDY)).get("aims", NUMBER.to_json()))
+    return stored[1], (str(stored[0]), algorithm, space, aims)

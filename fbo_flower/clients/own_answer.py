@@ -20,7 +20,7 @@ from flwr.common.logger import log
 
 from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.records import AgentState, Array
+from fbo_flower.algorithms.records import AgentState
 from fbo_flower.clients.memory import Memory, agent_state_from_bytes
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
@@ -95,32 +95,38 @@ OnFinish = Callable[[OwnAnswer, Context], object]
 
 def own_answer(agent: str, study: str, algorithm: Algorithm[Any], agent_state: AgentState) -> OwnAnswer:
     """Return the agent's own answer; observations from before the study do not count."""
-    point, value, outputs = _best(algorithm, agent_state)
-    config = None if point is None else agent_state.space.decode(point)
-    aims, sign = agent_state.aims, -1.0 if agent_state.aims.minimize else 1.0
-    value = sign * value + 0.0
-    number = agent_state.next_trial
-    answer = OwnAnswer(agent, study, algorithm.name, config, value, number, aims, outputs=outputs)
-    history = agent_state.history
-    own = None if history.outputs is None else np.where(history.trials[:, None] >= 0, history.outputs, np.nan)
-    if config is None and history.outputs is not None and own is not None and np.isfinite(own).any():
-        row = aims.nearest(own)
-        near = agent_state.space.decode(history.points[row])
-        return replace(answer, nearest=near, outputs=aims.measured(history.outputs[row]))
+    history, aims, decode = agent_state.history, agent_state.aims, agent_state.space.decode
+    sign = -1.0 if aims.minimize else 1.0
+    nothing = OwnAnswer(agent, study, algorithm.name, None, math.nan, agent_state.next_trial, aims)
+
+    def outputs_of(row: int) -> Mapping[str, float]:
+        return {} if history.outputs is None else aims.measured(history.outputs[row])
+
+    if not len(history):  # the algorithm keeps statistics
+        point, value = algorithm.recommend(agent_state), algorithm.incumbent(agent_state)
+        return replace(nothing, config=None if point is None else decode(point), value=sign * value + 0.0)
+    values = agent_state.usable_values(own=True)
+    usable = np.isfinite(values)
+    if not usable.any():
+        own = history.trials >= 0
+        if history.outputs is None or not np.isfinite(history.outputs[own]).any():
+            return nothing
+        row = aims.nearest(np.where(own[:, None], history.outputs, np.nan))
+        return replace(nothing, nearest=decode(history.points[row]), outputs=outputs_of(row))
+    row = int(np.nanargmax(values))
+    best = decode(history.points[row]), sign * float(values[row]) + 0.0
+    answer = replace(nothing, config=best[0], value=best[1], outputs=outputs_of(row))
     if len(aims.objectives) > 1 and history.outputs is not None:
-        rows = np.flatnonzero(np.isfinite(agent_state.usable_values(own=True)))
+        rows = np.flatnonzero(usable)
         rows = rows[non_dominated(history.outputs[rows, : len(aims.objectives)])]
-        decode, measured = agent_state.space.decode, aims.measured
-        front = tuple((decode(history.points[r]), measured(history.outputs[r])) for r in rows)
-        return replace(answer, front=front)
+        return replace(answer, front=tuple((decode(history.points[r]), outputs_of(int(r))) for r in rows))
     believed = algorithm.best_mean(agent_state)
-    if believed is None or config is None:
+    if believed is None:
         return answer
-    better = agent_state.space.decode(believed[0])
-    if history.outputs is not None:
-        row = int(np.argmax((history.points == believed[0]).all(axis=1)))
-        answer = replace(answer, outputs=aims.measured(history.outputs[row]))
-    return replace(answer, config=better, value=sign * believed[1] + 0.0, observed=(config, value))
+    point, mean = believed
+    row = int(np.argmax((history.points == point).all(axis=1)))
+    value = sign * mean + 0.0
+    return replace(answer, config=decode(point), value=value, outputs=outputs_of(row), observed=best)
 
 
 def _numbers(outputs: Mapping[str, float]) -> str:
@@ -212,18 +218,3 @@ def _read(agent: str, stored: StoredStudy) -> StoredAnswer:
         name = stored.algorithm.partition(" ")[0]
         nothing = OwnAnswer(agent, stored.study, name, None, math.nan, 0)
         return StoredAnswer(nothing, stored.num_failed, stored.failure, unreadable=str(error))
-
-
-def _best(
-    algorithm: Algorithm[Any], agent_state: AgentState
-) -> tuple[Array | None, float, Mapping[str, float]]:
-    """Return the best point, its value, and its outputs."""
-    history, aims = agent_state.history, agent_state.aims
-    if not len(history):  # the algorithm keeps statistics
-        return algorithm.recommend(agent_state), algorithm.incumbent(agent_state), {}
-    values = agent_state.usable_values(own=True)
-    if not np.isfinite(values).any():
-        return None, math.nan, {}
-    row = int(np.nanargmax(values))
-    outputs = {} if history.outputs is None else aims.measured(history.outputs[row])
-    return history.points[row], float(values[row]), outputs

@@ -115,17 +115,15 @@ class StopRule:
     Parameters
     ----------
     medians : step -> the value below which a trial stops; steps without a median never stop it
-    warmup_steps : see `Pruning`
     from_others : whether the medians are pooled ones of other agents
     """
 
     medians: Mapping[int, float] = field(default_factory=dict)
-    warmup_steps: int = 0
     from_others: bool = False
 
     def stops(self, step: int, best: float) -> bool:
         """Return whether a trial stops whose best value up to `step` is `best`."""
-        return step >= self.warmup_steps and best < self.medians.get(step, -math.inf)
+        return best < self.medians.get(step, -math.inf)
 
 
 _NEVER = StopRule()
@@ -298,9 +296,9 @@ class CurveBook:
     def _limited(self, medians: Mapping[int, float]) -> dict[int, float]:
         """Return step -> the value below which a trial stops: the median, or less because of the margin."""
         margin, first = self.pruning.margin, self.pruning.warmup_steps
-        if margin is None:
-            return dict(medians)
-        limits = {s: min(m, limit_of(*self._at(s), margin)) for s, m in medians.items() if s >= first}
+        limits = {step: median for step, median in medians.items() if step >= first}
+        if margin is not None:
+            limits = {step: min(median, limit_of(*self._at(step), margin)) for step, median in limits.items()}
         return {step: limit for step, limit in limits.items() if limit > -math.inf}
 
     def rule(self, pending: int = 0) -> StopRule:
@@ -321,7 +319,7 @@ class CurveBook:
         if self.num_curves >= pruning.min_trials:
             if self._own is None:
                 self._own = self._limited(curves.medians_of(self.by_step))
-            return StopRule(self._own, pruning.warmup_steps)
+            return StopRule(self._own)
         if pruning.rule != FEDERATED or self.others is None:
             return StopRule()
         begun = self.num_trials + pending + 1
@@ -332,7 +330,7 @@ class CurveBook:
             for step, median in self.others[:, [curves.STEP, curves.MEDIAN]].tolist()
             if median <= max(self.by_step.get(int(step), ()), default=-math.inf)
         }
-        return StopRule(self._limited(medians), pruning.warmup_steps, from_others=True)
+        return StopRule(self._limited(medians), from_others=True)
 
     def summary(self) -> Array:
         """Return the summary `(k, 3)` of the agent's own completed curves, which it may share."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from fbo_flower.algorithms.records import Array, Task
 from fbo_flower.clients.memory import Memory
-from fbo_flower.clients.objective import ObjectiveContext, context_of_trial
+from fbo_flower.clients.objective import ContextOfTrial, ObjectiveContext
 from fbo_flower.clients.pruning import Curve, CurveBook
 from fbo_flower.errors import JournalError
 from fbo_flower.numerics.discrete_noise import uniform_from
@@ -114,8 +114,9 @@ class TaskContext:
 
     def objective_context(self, trial: int, curve: Curve | None = None) -> ObjectiveContext:
         """Return the context that the objective gets for a trial; without `curve` the trial never stops."""
-        return context_of_trial(
-            self.agent, self.partition, trial, self.task.round,
+        return ContextOfTrial(
             lambda: generator(self.entropy, "agent", self.agent, "objective", trial),
-            self.node_config, self.run_config, curve, self.study,
+            agent=self.agent, partition=self.partition, trial=trial, server_round=self.task.round,
+            node_config=self.node_config, run_config=self.run_config, study=self.study,
+            curve=curve or Curve(),
         )  # fmt: skip

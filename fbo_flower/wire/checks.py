@@ -54,11 +54,8 @@ def _checked_array(name: str, array: AnyArray, allowed: Mapping[str, ArraySpec])
             f"{name}: expected {spec.shape} {spec.dtype}, got {show(array.shape)} {array.dtype}",
             "shape" if array.dtype == spec.dtype else "dtype",
         )
-    if array.dtype == np.uint8:
-        return array  # bytes of a model; every byte is allowed
-    if math.isinf(spec.low) and math.isinf(spec.high):
-        return array  # NaN is allowed; the code that reads the array gives it a meaning
-    if not array.size:
+    # every byte of a model is allowed; without bounds NaN is, and whoever reads it gives it a meaning
+    if array.dtype == np.uint8 or (math.isinf(spec.low) and math.isinf(spec.high)) or not array.size:
         return array
     last_range = last[2:] if last is not None and last[0] is array else None
     least, largest = last_range or _range(array)
@@ -81,13 +78,11 @@ def _range(array: AnyArray) -> tuple[float, float]:
 
 def checked_values(config: Mapping[str, Scalar], schema: Schema) -> dict[str, Scalar]:
     """Return the entry `values`, JSON of the scalars that a schema allows."""
-    if config.get("values") == "{}":
-        return {}
     text = config.get("values")
-    if isinstance(text, str) and len(text) <= _SHORT_TEXT:
-        values = dict(_kept_object(text))
-    else:
-        values = json_object(config, "values")
+    if text == "{}":
+        return {}
+    is_short = isinstance(text, str) and len(text) <= _SHORT_TEXT
+    values = dict(_kept_object(text) if is_short else json_object(config, "values"))
     for name, value in values.items():
         kind = schema.values.get(name)
         if kind is None or type(value) is not kind:

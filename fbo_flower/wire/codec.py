@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, cast
 
@@ -143,11 +143,10 @@ def decline(task: Packed) -> Packed:
 
 def declines(packed: Packed, envelope: Envelope) -> bool:
     """Return whether a reply says that the agent's budget does not allow the task."""
-    refusal = {"schema": SCHEMA_VERSION, "study": envelope.study, "agent": envelope.agent}
-    refusal |= {"declined": True, "spent": True}
-    types = {key: type(value) for key, value in packed.config.items()}
-    same_types = types == {key: type(value) for key, value in refusal.items()}
-    return not packed.arrays and same_types and packed.config == refusal
+    header: dict[str, Scalar] = {"schema": SCHEMA_VERSION, "study": envelope.study, "agent": envelope.agent}
+    refusal = decline(Packed({}, header)).config
+    got, expected = ({k: (type(v), v) for k, v in config.items()} for config in (packed.config, refusal))
+    return not packed.arrays and got == expected
 
 
 def decode_report(
@@ -209,6 +208,8 @@ def _check_version(config: Mapping[str, Scalar]) -> None:
 # -- what an agent discloses ------------------------------------------------------------------------
 
 LATEST_TIME = 9e9  # seconds since 1970 that a clock may show, the year 2255
+# arrays with a row for every row of the trials
+_ROWS = ("points", "values", "pulls", "outputs", "feasible", "times", "stopped")
 
 
 @dataclass(frozen=True)
@@ -274,13 +275,18 @@ def decode_disclosure(
 
     `named` holds arrays that fit `disclosed_arrays`, `num_failed` is that of the report.
     """
-    trials = _disclosed_trials(named, config, task)
+    rows = {name: named[f"disclosed.{name}"] for name in _ROWS if f"disclosed.{name}" in named}
+    trials = _disclosed_trials(rows, config, task, aims) if rows else None
     if trials is not None and trials.spans is None and len(trials.failures) != num_failed:
         raise WireError(
             f"num-failed: expected {len(trials.failures)} as disclosed, got {num_failed}", "num-failed"
         )
-    trials, feasible = _with_outputs(named, trials, aims)
-    times = _disclosed_times(named, trials)
+    times = np.asarray(rows["times"], dtype=np.float64) if "times" in rows else None
+    if times is not None and (times[:, 1] < times[:, 0]).any():
+        raise _refusal("times: expected no end before its start")
+    feasible = rows["feasible"] == 1 if "feasible" in rows else None
+    if feasible is not None and trials is not None and feasible[np.isnan(trials.values)].any():
+        raise _refusal("feasible: expected 0 where a trial failed")
     incumbent = config.get("disclosed.incumbent")
     if incumbent is not None and (not isinstance(incumbent, float) or np.isinf(incumbent)):
         raise _refusal(f"incumbent: expected a number, got {show(incumbent)}")
@@ -321,76 +327,46 @@ def disclosed_arrays(dimension: int, num_trials: int, aims: Aims = NUMBER) -> Ma
     }
 
 
-def _with_outputs(
-    named: Mapping[str, AnyArray], trials: Outcome | None, aims: Aims
-) -> tuple[Outcome | None, BoolArray | None]:
-    """Return the trials with their outputs, and which hold the limits."""
-    has = trials is not None and aims.has_outputs, trials is not None and bool(aims.limits)
-    if has != ("disclosed.outputs" in named, "disclosed.feasible" in named):
-        raise _refusal("outputs, feasible: expected outputs beside values, and flags with limits")
-    if trials is None or not has[0]:
-        return trials, None
-    outputs = np.asarray(named["disclosed.outputs"], dtype=np.float64)
-    failed = np.isnan(trials.values)
-    if len(outputs) != len(failed) or not np.array_equal(outputs[:, 0], trials.values, equal_nan=True):
-        raise _refusal("outputs: expected a row for every disclosed trial, whose first entry is its value")
-    if not np.isfinite(outputs[~failed]).all() or not np.isnan(outputs[failed]).all():
-        raise _refusal("outputs: expected finite numbers, and NaN where a trial failed")
-    trials = replace(trials, outputs=outputs)
-    if not has[1]:
-        return trials, None
-    feasible = named["disclosed.feasible"] == 1
-    if len(feasible) != len(failed) or feasible[failed].any():
-        raise _refusal("feasible: expected 0 or 1 for every disclosed trial, and 0 where it failed")
-    return trials, feasible
-
-
-def _disclosed_times(named: Mapping[str, AnyArray], trials: Outcome | None) -> Array | None:
-    if "disclosed.times" not in named:
-        return None
-    times = np.asarray(named["disclosed.times"], dtype=np.float64)
-    if trials is None or len(times) != len(trials.values) or (times[:, 1] < times[:, 0]).any():
-        raise _refusal("times: expected a start and a later end for every disclosed trial")
-    return times
-
-
 def _disclosed_trials(
-    named: Mapping[str, AnyArray], config: Mapping[str, Scalar], task: Task
-) -> Outcome | None:
-    found = [named.get(f"disclosed.{name}") for name in ("points", "values")]
-    if found[0] is None and found[1] is None:
-        return None
-    if found[0] is None or found[1] is None:
-        raise _refusal("points, disclosed.values: expected both, got only one of them")
-    points, values = (np.asarray(array, dtype=np.float64) for array in found)
-    pulls = named.get("disclosed.pulls")
-    spans = None if pulls is None else np.asarray(pulls, dtype=np.int64)
-    num_rows, num_trials = (len(values),) * 2 if spans is None else (len(spans), int(np.sum(spans)))
-    if not len(points) == len(values) == num_rows or num_trials != task.num_trials:
+    rows: Mapping[str, AnyArray], config: Mapping[str, Scalar], task: Task, aims: Aims
+) -> Outcome:
+    """Return the trials in arrays of `_ROWS`, which may be there only together."""
+    needed = {"points", "values"} | ({"outputs"} if aims.has_outputs else set())
+    needed |= {"feasible"} if aims.limits else set()
+    if not needed <= set(rows):
+        raise _refusal(f"points: expected {', '.join(sorted(needed))} together, got {', '.join(rows)}")
+    points, values = (np.asarray(rows[name], dtype=np.float64) for name in ("points", "values"))
+    spans = np.asarray(rows["pulls"], dtype=np.int64) if "pulls" in rows else None
+    num_trials = len(values) if spans is None else int(np.sum(spans))
+    if {len(array) for array in rows.values()} != {len(values)} or num_trials != task.num_trials:
         raise _refusal(f"points: expected rows of {task.num_trials} trials, got {len(values)} rows")
-    first = np.arange(num_rows) if spans is None else np.cumsum(spans) - spans
-    first += task.trial
+    first = task.trial + (np.arange(num_trials) if spans is None else np.cumsum(spans) - spans)
     plain = config.get("disclosed.failures") == "{}"
     failures = {} if plain else json_object(config, "disclosed.failures")
-    finite = np.isfinite(values)
-    failed = set() if finite.all() else {str(trial) for trial in first[np.isnan(values)]}
+    missing = np.isnan(values)
+    failed = {str(trial) for trial in first[missing]}
     # a row of several trials has a value and a reason when some of them failed
     known = failed if spans is None or not failures else {str(trial) for trial in first}
-    if len(values) - np.count_nonzero(finite) != len(failed) or not failed <= set(failures) <= known:
+    if np.isinf(values).any() or not failed <= set(failures) <= known:
         raise _refusal("values: expected finite numbers, and NaN with a reason where a trial failed")
     if not all(isinstance(reason, str) and len(reason) <= 1000 for reason in failures.values()):
         raise _refusal("failures: expected texts of at most 1000 characters")
     reasons = {int(trial): cast(str, reason) for trial, reason in failures.items()}
-    return Outcome(points, values, first, reasons, spans=spans, stopped=_stopped_trials(named, first, values))
-
-
-def _stopped_trials(named: Mapping[str, AnyArray], trials: AnyArray, values: Array) -> dict[int, int]:
-    if "disclosed.stopped" not in named:
-        return {}
-    steps = np.asarray(named["disclosed.stopped"], dtype=np.int64)
-    if len(steps) != len(values) or (np.isnan(values) & (steps >= 0)).any():
-        raise _refusal("stopped: expected a step or -1 for every disclosed trial")
-    return {int(trial): int(step) for trial, step in zip(trials, steps, strict=True) if step >= 0}
+    steps = np.asarray(rows["stopped"], dtype=np.int64) if "stopped" in rows else np.full(len(values), -1)
+    if (steps[missing] >= 0).any():
+        raise _refusal("stopped: expected -1 where a trial failed")
+    stopped = {int(trial): int(step) for trial, step in zip(first, steps, strict=True) if step >= 0}
+    outputs = np.asarray(rows["outputs"], dtype=np.float64) if "outputs" in rows else None
+    if outputs is not None and not (
+        np.array_equal(outputs[:, 0], values, equal_nan=True)
+        and np.isfinite(outputs[~missing]).all()
+        and np.isnan(outputs[missing]).all()
+    ):
+        raise _refusal(
+            "outputs: expected finite numbers, the first of which is the trial's value, and NaN where a "
+            "trial failed"
+        )
+    return Outcome(points, values, first, reasons, spans=spans, stopped=stopped, outputs=outputs)
 
 
 # -- summaries of learning curves -------------------------------------------------------------------
@@ -410,23 +386,13 @@ def checked_summary(name: str, array: AnyArray, most_curves: float = LATEST_STEP
     WireError if it is not `(k, 3)` finite float64 numbers with at most `MAX_STEPS` ascending steps, or a row
     claims too few curves, or more than `most_curves`.
     """
-    if array.dtype != np.float64:
-        raise WireError(f"{name}: expected float64, got {array.dtype}", "dtype")
-    if array.ndim != 2 or array.shape[1] != 3 or len(array) > MAX_STEPS:
-        raise WireError(f"{name}: expected at most {MAX_STEPS} rows of 3, got {array.shape}", "shape")
-    summary = np.asarray(array, dtype=np.float64)
-    if not np.isfinite(summary).all():
-        raise WireError(f"{name}: expected finite numbers", "not-finite")
-    steps, curves, medians = summary.T
+    summary = np.asarray(checked_arrays({name: array}, {name: SPEC})[name], dtype=np.float64)
+    steps, curves, _ = summary.T
     whole = (steps == np.floor(steps)).all() and (curves == np.floor(curves)).all()
     if not whole or (steps < 0).any() or (steps > LATEST_STEP).any() or (np.diff(steps) <= 0).any():
         raise WireError(f"{name}: expected ascending steps from 0 and whole numbers of curves", "bounds")
-    if (curves < LEAST_CURVES).any() or (curves > most_curves).any() or (np.abs(medians) > LARGEST).any():
-        raise WireError(
-            f"{name}: expected {LEAST_CURVES} to {most_curves:g} curves at each step, and medians between "
-            f"-{LARGEST:g} and {LARGEST:g}",
-            "bounds",
-        )
+    if (curves < LEAST_CURVES).any() or (curves > most_curves).any():
+        raise WireError(f"{name}: expected {LEAST_CURVES} to {most_curves:g} curves at each step", "bounds")
     return summary
 
 

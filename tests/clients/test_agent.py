@@ -209,15 +209,10 @@ def test_tasks_that_cannot_be_trusted_are_refused_before_anything_is_evaluated(k
     assert not context.state
 
 
-def test_options_that_do_not_fit_the_space_are_refused():
+def test_arrays_that_do_not_fit_the_schema_and_options_that_do_not_fit_the_space_are_refused():
     objective = canary()
     with pytest.raises(ConfigError, match="lengthscale"):
         agent(objective).answer(asked(options='{"lengthscale":[0.1]}'))
-    assert not objective.calls
-
-
-def test_arrays_that_do_not_fit_the_schema_are_refused():
-    objective = canary()
     for name, array in (
         ("point", np.array([0.5, 1.5])), ("point", np.array([0.5])), ("weights", np.full(20, np.inf)),
         ("weights", np.ones(21)), ("phases", np.full(20, 7.0)), ("frequencies", np.ones((20, 3))),
@@ -286,16 +281,6 @@ def test_damaged_memory_is_a_journal_error_and_nothing_is_evaluated():
     with pytest.raises(JournalError, match="stored state"):
         agent(objective, node(state=RecordDict({"fbo-flower.memory": damaged}))).answer(asked())
     assert not objective.calls
-
-
-def test_another_study_starts_from_nothing():
-    objective = canary()
-    one = agent(objective)
-    for message in (asked(), asked(3, 1), asked(study="s2")):
-        one.answer(message)
-    assert objective.trials == [0, 1, 2, 3, 0, 1, 2]
-    with pytest.raises(WireError, match="trial"):
-        one.answer(asked(9, 1, study="s2"))
 
 
 def test_observations_from_before_make_the_first_message_and_are_not_disclosed():

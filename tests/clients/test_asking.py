@@ -80,6 +80,15 @@ def answer(journal, num_trials=1, **given):
     return agent(journal, **given).answer(packed(ALGORITHM, task(num_trials=num_trials)))
 
 
+@contextmanager
+def answering(*arguments, **given):
+    """Let an agent answer in a thread, until the block has told what it asks."""
+    thread = threading.Thread(target=answer, args=arguments, kwargs=given)
+    thread.start()
+    yield
+    thread.join()
+
+
 def trials(grid):
     return ExpectedImprovement(num_agents=2, seed=1, num_candidates=32).start(grid, num_rounds=3).study.trials
 
@@ -125,13 +134,11 @@ def test_a_round_without_a_value_is_lost_and_the_next_one_asks_for_the_same_tria
 
 def test_a_site_that_repeats_its_question_or_its_answer_changes_nothing(tmp_path):
     journal, site = tmp_path / "a.db", Site(tmp_path / "a.db")
-    thread = threading.Thread(target=answer, args=(journal,))
-    thread.start()
-    config = site.ask()
-    assert site.ask() == Site(journal).ask() == config
-    site.tell(config, 0.25)
-    site.tell(config, 0.25)
-    thread.join()
+    with answering(journal):
+        config = site.ask()
+        assert site.ask() == Site(journal).ask() == config
+        site.tell(config, 0.25)
+        site.tell(config, 0.25)
     site.tell(config, 0.25)
     with pytest.raises(ConfigError, match=r"value: expected the one told before .* 0.25, got 0.5"):
         site.tell(config, 0.5)
@@ -170,14 +177,12 @@ def test_several_trials_at_once_are_asked_at_once(tmp_path, monkeypatch):
     forks = SimpleNamespace(Popen=ForkedWorker, DEVNULL=None)
     monkeypatch.setattr(workers, "subprocess", forks)
     journal, site = tmp_path / "a.db", Site(tmp_path / "a.db")
-    thread = threading.Thread(target=answer, args=(journal, 2), kwargs={"num_parallel": 2})
-    thread.start()
-    wait_until(lambda: len(site.pending) == 2, "both questions")
-    first, second = site.pending
-    assert first != second
-    site.tell(second, 0.2)
-    site.tell(first, 0.1)
-    thread.join()
+    with answering(journal, 2, num_parallel=2):
+        wait_until(lambda: len(site.pending) == 2, "both questions")
+        first, second = site.pending
+        assert first != second
+        site.tell(second, 0.2)
+        site.tell(first, 0.1)
     assert sorted(e.value for e in evaluations(journal)) == [0.1, 0.2]
     with pytest.raises(NotInTimeError, match="nobody told one"):  # a worker's trial is not lost either
         answer(tmp_path / "b.db", 2, timeout=0.01, num_parallel=2)
@@ -258,18 +263,16 @@ def test_the_commands_ask_and_tell_evaluate_a_trial_by_hand(tmp_path, capsys):
     journal = tmp_path / "a.db"
     assert run(["tell", str(journal), "--value", "1"]) == 2
     assert "got 0" in capsys.readouterr().err
-    thread = threading.Thread(target=answer, args=(journal, 2))
-    thread.start()
-    assert run(["ask", str(journal)]) == 0
-    first = json.loads(capsys.readouterr().out)
-    assert first == Site(journal).ask()
-    for words in (["--value", "1", "--failed"], [], ["--value", "1", "--config", "[1]"]):
-        assert run(["tell", str(journal), *words]) == 2
-    assert run(["tell", str(journal), "--value", "-0.75"]) == 0
-    assert run(["ask", str(journal)]) == 0
-    second = capsys.readouterr().out.splitlines()[-1]
-    assert run(["tell", str(journal), "--config", second, "--failed"]) == 0
-    thread.join()
+    with answering(journal, 2):
+        assert run(["ask", str(journal)]) == 0
+        first = json.loads(capsys.readouterr().out)
+        assert first == Site(journal).ask()
+        for words in (["--value", "1", "--failed"], [], ["--value", "1", "--config", "[1]"]):
+            assert run(["tell", str(journal), *words]) == 2
+        assert run(["tell", str(journal), "--value", "-0.75"]) == 0
+        assert run(["ask", str(journal)]) == 0
+        second = capsys.readouterr().out.splitlines()[-1]
+        assert run(["tell", str(journal), "--config", second, "--failed"]) == 0
     assert [e.value for e in evaluations(journal)][:1] == [-0.75]
     assert run(["ask", str(journal), "--timeout", "0.01"]) == 1
     assert "expected the agent of" in capsys.readouterr().err
@@ -280,21 +283,19 @@ def test_outputs_are_told_by_name_and_what_is_missing_is_named(tmp_path):
     journal, site, told = tmp_path / "a.db", Site(tmp_path / "a.db"), {"loss": 0.25, "cost": 2.0}
     site.tell({"x": 0.5, "y": 0.5}, {"cost": 0.5, "loss": 0.75})  # before the first study
     site.tell({"x": 0.1, "y": 0.5}, 0.75)  # does not fit it
-    thread = threading.Thread(target=answer, args=(journal, 2), kwargs={"aims": aims})
-    thread.start()
-    config = site.ask()
-    wrong = {"a float": 0.25, "a dict of loss": {"loss": 1}, "a dict of": told | {"mb": 1}}
-    for got, value in wrong.items():
-        with pytest.raises(ConfigError, match=f"value: expected a dict of loss, cost, .* got {got}"):
-            site.tell(config, value)
-    words = ["tell", str(journal), "--value", "loss=0.25", "--value"]
-    assert run([*words, "cost=high"]) == run([*words, "0.3"]) == run([*words, "loss=1"]) == 2
-    assert run([*words, "cost=2"]) == 0
-    site.tell(config, told)
-    with pytest.raises(ConfigError, match="expected the one told before"):
-        site.tell(config, {"loss": 0.25, "cost": 3.0})
-    site.tell(site.ask(), {"loss": math.nan, "cost": 1.0})
-    thread.join()
+    with answering(journal, 2, aims=aims):
+        config = site.ask()
+        wrong = {"a float": 0.25, "a dict of loss": {"loss": 1}, "a dict of": told | {"mb": 1}}
+        for got, value in wrong.items():
+            with pytest.raises(ConfigError, match=f"value: expected a dict of loss, cost, .* got {got}"):
+                site.tell(config, value)
+        words = ["tell", str(journal), "--value", "loss=0.25", "--value"]
+        assert run([*words, "cost=high"]) == run([*words, "0.3"]) == run([*words, "loss=1"]) == 2
+        assert run([*words, "cost=2"]) == 0
+        site.tell(config, told)
+        with pytest.raises(ConfigError, match="expected the one told before"):
+            site.tell(config, {"loss": 0.25, "cost": 3.0})
+        site.tell(site.ask(), {"loss": math.nan, "cost": 1.0})
     (stored,) = read_answers(journal)
     assert (stored.num_failed, stored.answer.outputs) == (1, told), "of its own trials the nearest"
     assert stored.failure == "loss: expected a finite number, got nan"

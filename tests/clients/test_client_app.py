@@ -6,24 +6,19 @@ import time
 import numpy as np
 import pytest
 from federation import agents
-from flwr.clientapp import ClientApp
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.cli.main import run
-from fbo_flower.clients import TuningAgent, add_tuning, client_app, data_file
+from fbo_flower.clients import TuningAgent, client_app, data_file
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.operator import names_of_files
 from fbo_flower.clients.task_context import disclosed_times
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import FTS, HCT, RandomSearch
 from fbo_flower.study import Study
 
 SPACE = SearchSpace({"x": Float(0, 1)})
-KNOWN = [{"x": 0.75}, {"x": 0.25}]
 
 
 def loss(config, context):
@@ -53,41 +48,15 @@ def tune(objective=loss, num_rounds=4, kind=FTS, **given):
 # -- losses and known configurations -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("prior", [False, True])
-def test_a_loss_gives_the_same_trials_as_its_gain_and_is_shown_as_it_is(prior):
+def test_a_loss_gives_the_same_trials_as_its_gain_and_is_shown_as_it_is():
     x, y = np.array([[0.1], [0.9]]), np.array([3.04, 3.36])  # observations from before the study
-
-    def study(objective, sign):
-        return tune(objective, **({"prior": dict.fromkeys("01", (x, sign * y))} if prior else {}))
-
-    minimised, maximised = study(loss, 1), study(gain, -1)
+    minimised = tune(loss, prior=dict.fromkeys("01", (x, y)))
+    maximised = tune(gain, prior=dict.fromkeys("01", (x, -y)))
     assert minimised.trials["config"].tolist() == maximised.trials["config"].tolist()
     np.testing.assert_array_equal(minimised.trials["value"], -maximised.trials["value"])
     assert (minimised.any_minimizes, maximised.any_minimizes) == (True, False)
     assert minimised.best["0"]["value"] == -maximised.best["0"]["value"]
     assert minimised.rounds["best"][-1] == min(best["value"] for best in minimised.best.values())
-
-
-def test_the_agent_keeps_its_loss_as_it_is(tmp_path, capsys):
-    answers = []
-    tune(loss, journals=tmp_path, on_finish=lambda answer, context: answers.append(answer))
-    assert answers[0].minimize
-    assert answers[0].value == pytest.approx(loss(answers[0].config or {}, None))
-    assert run(["best", str(tmp_path), "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert [(a.value, a.config) for a in answers] == [(p["value"], p["config"]) for p in printed]
-
-
-def test_known_configurations_are_evaluated_first():
-    app = ClientApp()
-    add_tuning(app, loss, SPACE, seed=1, disclose="trials", minimize=True, initial=KNOWN)
-    strategy = FTS(seed=1, num_agents=2, num_initial=5, action="tune")
-    study = strategy.start(InProcessGrid(app, 2), num_rounds=4).study
-    for agent in ("0", "1"):
-        trials = study.trials.where(agent=agent)
-        assert trials["config"][:2].tolist() == KNOWN
-        assert (trials["round"] == 1).sum() == 5
-    assert study.trials["config"][2:5].tolist() == tune(gain, num_initial=5).trials["config"][2:5].tolist()
 
 
 @pytest.mark.parametrize("objective", [loss, RepeatableLoss()])
@@ -158,14 +127,6 @@ def test_every_disclosed_trial_has_its_times_and_a_resumed_study_keeps_them(tmp_
     study.save(tmp_path / "saved")
     assert Study.load(tmp_path / "saved") == study
     assert "started" not in (tmp_path / "saved" / "trials.csv").read_text()
-
-
-def test_sites_that_train_have_times():
-    options = {"method": "rand_mo", "num_trials": 3, "num_initial": 2}
-    study = simulate("breast-cancer-5sites", algorithm=make_algorithm("rfms", options), engine="inline")
-    trained = study.times.where(agent=study.trials["agent"][0])
-    assert (trained["ended"] > trained["started"]).all()
-    assert len(study.times) == len(study.trials)
 
 
 @pytest.mark.parametrize("started", [-1.0, 1e12, float("nan")])

@@ -43,11 +43,22 @@ def objective(trial):
     )
 
 
-def script(journal, number=1, **given):
+def made(journal, timeout=60.0, **given):
+    sampler = FederatedSampler(journal, timeout)
+    return optuna.create_study(sampler=sampler, **{"direction": "minimize", **given})
+
+
+def script(journal, number=1, function=objective, catch=(), **given):
     """Run what differs from a site's own script by its sampler; return the study."""
-    study = optuna.create_study(sampler=FederatedSampler(journal, 60.0), **{"direction": "minimize", **given})
-    study.optimize(objective, n_trials=number)
+    study = made(journal, **given)
+    study.optimize(function, n_trials=number, catch=catch)
     return study
+
+
+def known(place):
+    """Return the configurations that agent 0 was told beside its trials."""
+    with opened(asking.mail_of(place / "agent-0.db"), asking.MAIL) as mail:
+        return [json.loads(row["config"]) for row in mail.select("known", "ORDER BY id")]
 
 
 @contextmanager
@@ -103,8 +114,7 @@ def test_earlier_trials_enter_the_history_of_their_site_and_no_message(tmp_path)
         for count in (1, NUM_TRIALS - 1):  # the script is started again
             script(tmp_path / "agent-0.db", count, storage=storage, study_name="mine", load_if_exists=True)
         other.join()
-    with opened(asking.mail_of(tmp_path / "agent-0.db"), asking.MAIL) as mail:
-        assert [json.loads(row["config"]) for row in mail.select("known", "ORDER BY id")] == before
+    assert known(tmp_path) == before
     messages = strategy.export_messages()
     shared = messages.arrays["rows"][:, :-1]
     assert len(shared) >= 4
@@ -117,9 +127,7 @@ def test_trials_of_an_earlier_federated_study_are_known_in_the_next_one(tmp_path
     for _ in range(2):
         with federation(tmp_path, ei(), 1):
             study = script(tmp_path / "agent-0.db", 2, **given)
-    with opened(asking.mail_of(tmp_path / "agent-0.db"), asking.MAIL) as mail:
-        known = [json.loads(row["config"]) for row in mail.select("known")]
-    assert known == [trial.params for trial in study.trials[:2]]
+    assert known(tmp_path) == [trial.params for trial in study.trials[:2]]
     assert len(study.trials) == 4
 
 
@@ -133,10 +141,7 @@ def test_failed_and_pruned_trials_are_told_as_failed(tmp_path):
         return value
 
     with federation(tmp_path, ei(), 2) as found:
-        study = optuna.create_study(
-            sampler=FederatedSampler(tmp_path / "agent-0.db", 60.0), direction="minimize"
-        )
-        study.optimize(fails, n_trials=3, catch=ValueError)
+        study = script(tmp_path / "agent-0.db", 3, fails, catch=ValueError)
     trials = found[0].study.trials
     assert trials["failure"].tolist() == ["told as failed", "told as failed", ""]
     assert trials["value"][2] == study.best_value
@@ -154,13 +159,11 @@ def test_directions_and_constraints_of_a_script_are_objectives_and_limits(tmp_pa
         return value, float(trial.params["depth"])
 
     wanted = {"objectives": {"loss": "min", "depth": "min"}, "limits": {"grams": 45.0}}
-    given = {"directions": ["minimize", "minimize"], "storage": f"sqlite:///{tmp_path / 'o.db'}"}
-    study = optuna.create_study(sampler=FederatedSampler(tmp_path / "agent-0.db", 60.0), **given)
+    given = {"direction": None, "directions": ["minimize"] * 2, "storage": f"sqlite:///{tmp_path / 'o.db'}"}
+    study = made(tmp_path / "agent-0.db", **given)
     with federation(tmp_path, ei(), 3, **wanted) as found:
         with pytest.raises(ConfigError, match=r"grams: expected a user attribute, .* trial.set_user_attr"):
-            optuna.create_study(sampler=FederatedSampler(tmp_path / "agent-0.db", 60.0), **given).optimize(
-                lambda trial: (objective(trial), 1.0), n_trials=1
-            )
+            script(tmp_path / "agent-0.db", 1, lambda trial: (objective(trial), 1.0), **given)
         study.enqueue_trial({"rate": 0.01, "depth": 2, "kind": "a"})
         study.optimize(two, n_trials=5)
     trials = found[0].study.trials
@@ -170,22 +173,18 @@ def test_directions_and_constraints_of_a_script_are_objectives_and_limits(tmp_pa
 
 
 def test_an_enqueued_trial_is_evaluated_first_and_is_no_trial_of_the_federation(tmp_path):
-    known = {"rate": 0.01, "depth": 1, "kind": "a"}
+    enqueued = {"rate": 0.01, "depth": 1, "kind": "a"}
     with federation(tmp_path, ei(), 1) as found:
-        study = optuna.create_study(
-            sampler=FederatedSampler(tmp_path / "agent-0.db", 60.0), direction="minimize"
-        )
-        study.enqueue_trial(known)
+        study = made(tmp_path / "agent-0.db")
+        study.enqueue_trial(enqueued)
         study.optimize(objective, n_trials=3)
-    assert study.trials[0].params == known
+    assert study.trials[0].params == enqueued
     assert len(found[0].study.trials) == 2
-    with opened(asking.mail_of(tmp_path / "agent-0.db"), asking.MAIL) as mail:
-        assert [json.loads(row["config"]) for row in mail.select("known")] == [known]
+    assert known(tmp_path) == [enqueued]
 
 
 def test_a_script_that_does_not_fit_the_app_is_refused_and_loses_no_trial(tmp_path):
     journal = tmp_path / "agent-0.db"
-    sampler = FederatedSampler(journal, 60.0)
     with federation(tmp_path, ei(), 1) as found:
         with pytest.raises(ConfigError, match="direction: expected minimize, as in the app, got maximize"):
             script(journal, direction="maximize")
@@ -195,13 +194,13 @@ def test_a_script_that_does_not_fit_the_app_is_refused_and_loses_no_trial(tmp_pa
             lambda trial: trial.suggest_float("momentum", 0.0, 1.0),
             lambda trial: trial.suggest_float("rate", 2.0, 3.0),
         ):
-            study = optuna.create_study(sampler=sampler, direction="minimize")
+            study = made(journal)
             with pytest.raises(ConfigError, match="give script and app the same names, ranges and choices"):
                 study.optimize(suggest, n_trials=1)
             assert [trial.state.name for trial in study.trials] == ["FAIL"]
         script(journal, 2)
     assert found[0].study.trials["failure"].tolist() == ["", ""]
-    study = optuna.create_study(sampler=FederatedSampler(journal, timeout=0.01), direction="minimize")
+    study = made(journal, timeout=0.01)
     with pytest.raises(NotInTimeError):
         study.optimize(objective, n_trials=1)
     assert [trial.state.name for trial in study.trials] == ["FAIL"]

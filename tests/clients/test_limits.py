@@ -10,13 +10,10 @@ from federation import agents
 from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import ExpectedImprovement, make_algorithm
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.registry import meaning
 from fbo_flower.cli.main import run
 from fbo_flower.clients import TuningAgent
 from fbo_flower.errors import ConfigError
-from fbo_flower.storage.agent_journal import read_ledger
 from fbo_flower.strategies import ExpectedImprovement as Strategy
-from fbo_flower.strategies import FedEI
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 BOUND = 17.0625
@@ -38,13 +35,15 @@ def agent(context=None, objective=measured, disclose="trials", **goals):
     return TuningAgent(objective, SPACE, context or node(), seed=1, disclose=disclose, aims=aims)
 
 
-def test_an_operator_sets_bounds_of_the_device():
+def test_an_operator_sets_bounds_of_the_device_and_no_table_holds_one(tmp_path):
     study = tune(12, node_configs={1: {"limits": "latency_ms <= 12"}})
     for name, bound in {"0": BOUND, "1": 12.0}.items():
         for row in study.trials.where(agent=name):
             assert row["feasible"] == (row["outputs"]["latency_ms"] <= bound)
         assert study.best[name]["outputs"]["latency_ms"] <= bound
     assert study.settings["runs"][0]["limits"] == {"latency_ms": "<="}
+    study.save(tmp_path)
+    assert not any(str(BOUND) in file.read_text() for file in tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -56,7 +55,7 @@ def test_an_operator_cannot_set_another_limit(text):
 
 
 @pytest.mark.parametrize("disclose", ["none", "incumbent", "trials"])
-def test_nothing_that_leaves_an_agent_holds_its_bound(disclose, tmp_path):
+def test_nothing_that_leaves_an_agent_holds_its_bound(disclose):
     def fails(config, context):
         return measured(config, context) | ({"latency_ms": np.inf} if context.trial == 1 else {})
 
@@ -69,9 +68,6 @@ def test_nothing_that_leaves_an_agent_holds_its_bound(disclose, tmp_path):
         assert any("feasible" in name for name in reply.arrays) == (disclose == "trials")
         for array in reply.arrays.values():
             assert not np.isin(np.abs(array.astype(float)), BOUND).any()
-    study = tune()
-    study.save(tmp_path)
-    assert not any(str(BOUND) in file.read_text() for file in tmp_path.iterdir())
 
 
 def test_a_bound_that_changes_within_a_study_holds_from_the_next_one_on(tmp_path):
@@ -108,15 +104,6 @@ def test_an_output_that_an_operator_keeps_is_named_at_registration_and_excludes_
         agent(node(private="watts"), disclose="none")
 
 
-def test_a_federation_shares_what_no_operator_keeps():
-    kept = {1: {"private": "latency_ms"}}
-    grid = agents(3, measured, space=SPACE, disclose="none", node_configs=kept, **GOALS)
-    study = FedEI(seed=1, num_agents=3, num_candidates=64).start(grid, num_rounds=4).study
-    (run,) = study.settings["runs"]
-    assert run["options"]["shared_outputs"] == ["gain"]
-    assert run["privacy"]["sums_made"] == 4
-
-
 def test_an_agent_refuses_an_algorithm_that_models_one_number():
     asked, tuned = packed(make_algorithm("fts", {}), task()), agent()
     with pytest.raises(ConfigError, match="because fts models one, got gain, latency_ms; algorithms for sev"):
@@ -151,11 +138,3 @@ def test_the_answer_and_the_command_show_the_numbers_of_the_best_and_the_front(t
 
     _, _, printed = answers("none", 2, limits={"latency_ms": -1.0})
     assert "no configuration holds the limits; the nearest has" in printed
-
-
-def test_the_ledger_says_what_outputs_and_flags_mean(tmp_path):
-    path = tmp_path / "agent.db"
-    agent(node(path)).answer(packed(ExpectedImprovement(), task()))
-    named = {row.name for row in read_ledger(path).rows}
-    assert {"disclosed.outputs", "disclosed.feasible"} <= named
-    assert not any("not described" in meaning("ei", name).text for name in named)

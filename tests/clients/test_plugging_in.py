@@ -16,7 +16,7 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.clients import TuningAgent, add_tuning, client_app, message_api_mod
+from fbo_flower.clients import TuningAgent, add_tuning, message_api_mod
 from fbo_flower.clients.app import agent_app
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.strategies import FTS, FedPNE
@@ -73,13 +73,6 @@ def test_tuning_leaves_the_apps_own_functions_alone():
     (reply,) = grid.send_and_receive([Message(content, grid.get_node_ids()[0], "train", group_id="1")])
     assert own == ["train"]
     assert reply.content["arrays"].to_numpy_ndarrays()[0].tolist() == [0, 1, 2]
-
-
-def test_an_action_that_the_app_has_already_is_refused():
-    app = client_app(objective, SPACE)
-    add_tuning(app, objective, SPACE)
-    with pytest.raises(ValueError, match="tune"):
-        add_tuning(app, objective, SPACE)
 
 
 class Counting(TuningAgent):

@@ -123,8 +123,8 @@ def test_trials_stop_where_optunas_median_pruner_stops_them(seed, direction):
     assert 0 < num_stopped < 40
 
 
-def test_a_trial_stops_after_its_warm_up_and_stays_stopped():
-    rule = StopRule({0: 5.0, 1: 5.0, 2: 5.0}, warmup_steps=1)
+def test_a_trial_stops_at_a_step_with_a_median_and_stays_stopped():
+    rule = StopRule({1: 5.0, 2: 5.0})
     trial = curve(1.0, rule=rule)
     assert not trial.should_stop()
     for step, value in ((1, 2.0), (2, 9.0)):
