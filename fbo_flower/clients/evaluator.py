@@ -154,14 +154,12 @@ class ObjectiveEvaluator:
     def __call__(self, query: Query, first_trial: int) -> Outcome:
         """Return the values at the query points; evaluations in the journal are not repeated."""
         points, repeats = self.space.snap(self._points(query, first_trial)), query.repeats
-        if repeats is None:
-            trials, spans = np.arange(first_trial, first_trial + len(points)), [1] * len(points)
-        else:
-            trials, spans = first_trial + np.cumsum(repeats) - repeats, repeats.tolist()
+        spans = np.ones(len(points), dtype=np.int64) if repeats is None else repeats
+        trials = first_trial + np.cumsum(spans) - spans
         # each is without values: consecutive trials of one point, snapped to the search space
         rows = [
             Evaluation(trial, point, np.nan, 0, span)
-            for trial, point, span in zip(trials.tolist(), points, spans, strict=True)
+            for trial, point, span in zip(trials.tolist(), points, spans.tolist(), strict=True)
         ]
         # the last value of a stopped trial has no other output beside it
         prunes = repeats is None and self.cache is None and not self.aims.has_outputs

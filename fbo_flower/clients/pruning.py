@@ -242,18 +242,14 @@ class CurveBook:
         book = CurveBook(pruning, others)
         if _COUNTS not in arrays:
             return book
-        steps, lengths = (np.asarray(arrays[n], dtype=np.int64).tolist() for n in (_STEPS, _LENGTHS))
-        values = np.asarray(arrays[_VALUES], dtype=np.float64)
-        finals = np.asarray(arrays[_FINALS], dtype=np.float64)
-        ends = np.cumsum(lengths)[:-1]
-        book.by_step, book.finals = (
-            {step: part.tolist() for step, part in zip(steps, np.split(column, ends), strict=True)}
-            if steps
-            else {}
-            for column in (values, finals)
+        steps, lengths, counts = (
+            np.asarray(arrays[name], dtype=np.int64).tolist() for name in (_STEPS, _LENGTHS, _COUNTS)
         )
-        counts = np.asarray(arrays[_COUNTS], dtype=np.int64).tolist()
         book.num_curves, book.num_trials, book.num_by_others = counts
+        # without steps there is one empty part
+        for name, columns in ((_VALUES, book.by_step), (_FINALS, book.finals)):
+            parts = np.split(np.asarray(arrays[name], dtype=np.float64), np.cumsum(lengths)[:-1])
+            columns.update(zip(steps, (part.tolist() for part in parts), strict=False))
         return book
 
     def arrays(self) -> dict[str, AnyArray]:

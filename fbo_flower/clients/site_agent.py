@@ -30,7 +30,7 @@ from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.evaluator import Evaluator
 from fbo_flower.clients.memory import check_journal
 from fbo_flower.clients.model_site import ModelSite, SiteOptions
-from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.clients.objective import MAX_REASON, ObjectiveContext
 from fbo_flower.clients.own_answer import OnFinish, OwnAnswer, call_on_finish
 from fbo_flower.clients.site import Export, Scorer, Shipment, SiteData, SiteObjective
 from fbo_flower.clients.task_context import STARTED, TaskContext, times_of
@@ -46,7 +46,6 @@ _PHASES = {
     CURATOR: (Phase.EVALUATE, Phase.FINISH),
     LOCKBOX: (Phase.FINISH,),
 }
-_MAX_REASON = 300
 # notes of the agent's memory; in the account are answers and total epsilon for each bag, over all studies
 _LOCKBOX_NOTE, _ACCOUNT = "lockbox", "account"
 _T = TypeVar("_T")
@@ -289,9 +288,9 @@ def _as_objective_error(work: Callable[[], _T]) -> _T:
     try:
         return work()
     except WireError as error:  # the model is refused; the text holds nothing about the data
-        raise ObjectiveError(f"{REFUSED}{error}"[:_MAX_REASON]) from error
+        raise ObjectiveError(f"{REFUSED}{error}"[:MAX_REASON]) from error
     except Exception as error:  # an error of the user's code or of a learner
-        raise ObjectiveError(f"{type(error).__name__}: {error}"[:_MAX_REASON]) from error
+        raise ObjectiveError(f"{type(error).__name__}: {error}"[:MAX_REASON]) from error
 
 
 def _no_objective(config: dict[str, Any], context: ObjectiveContext) -> float:

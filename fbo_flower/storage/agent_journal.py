@@ -307,14 +307,13 @@ def read_studies(path: Path) -> tuple[str, list[StoredStudy]]:
             if row["failure"]:
                 failures.setdefault(row["study"], row["failure"])
                 num_failed[row["study"]] += row["span"] - row["count"]
-
-        def stored(study: str, memory: bytes) -> StoredStudy:
-            algorithm, space = meta[f"algorithm.{study}"], meta[f"space.{study}"]
-            failed = failures.get(study, ""), num_failed[study]
-            return StoredStudy(study, memory, algorithm, space, *failed, _aims_in(meta, study))
-
-        rows = journal.select("studies", "ORDER BY rowid")
-        return meta["agent"], [stored(row["study"], row["memory"]) for row in rows]
+        return meta["agent"], [
+            StoredStudy(
+                study := row["study"], row["memory"], meta[f"algorithm.{study}"], meta[f"space.{study}"],
+                failures.get(study, ""), num_failed[study], _aims_in(meta, study),
+            )
+            for row in journal.select("studies", "ORDER BY rowid")
+        ]  # fmt: skip
 
 
 class StoredCurve(NamedTuple):

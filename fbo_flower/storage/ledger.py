@@ -98,23 +98,20 @@ def entries(
     ----------
     chosen_by : who chose what the agent discloses in addition to the algorithm's report; "": unknown
     """
-    study, phase = str(config.get("study", "")), str(config.get("phase", ""))
-    server_round = int(str(config.get("round", 0)))
-
-    def row(name: str, shape: str, dtype: str, num_bytes: int) -> LedgerEntry:
-        chosen = f"{_CHOSEN_BY}{chosen_by}" if chosen_by and name.startswith("disclosed.") else ""
-        made_from = source + chosen
-        return LedgerEntry(
-            study, server_round, phase, algorithm, name, shape, dtype, num_bytes, made_from, again
-        )
-
-    rows = [
-        row(name, " x ".join(map(str, array.shape)), str(array.dtype), array.nbytes)
-        for name, array in arrays.items()
-    ]
     values = dict(json.loads(str(config.get("values", "{}"))))
     values |= {name: config[name] for name in _NAMED if name in config}
-    kinds = {n: "text" if isinstance(value, str) else type(value).__name__ for n, value in values.items()}
-    rows += [row(name, "", kinds[name], len(str(value))) for name, value in values.items()]
     rest = {key: value for key, value in config.items() if key not in {*_NAMED, "values"}}
-    return [*rows, row(ENVELOPE, "", "text", len(json.dumps(rest, default=str)))]
+    found = [
+        (name, " x ".join(map(str, array.shape)), str(array.dtype), array.nbytes)
+        for name, array in arrays.items()
+    ]
+    for name, value in values.items():
+        found.append((name, "", "text" if isinstance(value, str) else type(value).__name__, len(str(value))))
+    found.append((ENVELOPE, "", "text", len(json.dumps(rest, default=str))))
+    study, phase = str(config.get("study", "")), str(config.get("phase", ""))
+    header = study, int(str(config.get("round", 0))), phase, algorithm
+    disclosed = f"{source}{_CHOSEN_BY}{chosen_by}" if chosen_by else source
+    return [
+        LedgerEntry(*header, *what, disclosed if what[0].startswith("disclosed.") else source, again)
+        for what in found
+    ]

@@ -337,10 +337,10 @@ def _disclosed_trials(
         raise _refusal(f"points: expected {', '.join(sorted(needed))} together, got {', '.join(rows)}")
     points, values = (np.asarray(rows[name], dtype=np.float64) for name in ("points", "values"))
     spans = np.asarray(rows["pulls"], dtype=np.int64) if "pulls" in rows else None
-    num_trials = len(values) if spans is None else int(np.sum(spans))
-    if {len(array) for array in rows.values()} != {len(values)} or num_trials != task.num_trials:
+    widths = np.ones(len(values), dtype=np.int64) if spans is None else spans
+    if {len(array) for array in rows.values()} != {len(values)} or int(widths.sum()) != task.num_trials:
         raise _refusal(f"points: expected rows of {task.num_trials} trials, got {len(values)} rows")
-    first = task.trial + (np.arange(num_trials) if spans is None else np.cumsum(spans) - spans)
+    first = task.trial + np.cumsum(widths) - widths
     plain = config.get("disclosed.failures") == "{}"
     failures = {} if plain else json_object(config, "disclosed.failures")
     missing = np.isnan(values)

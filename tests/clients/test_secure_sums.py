@@ -2,33 +2,21 @@
 
 import numpy as np
 import pytest
-from agents import packed
-from flwr.app import Context, RecordDict
+from agents import SPACE, Objective, node, packed
+from federation import agents
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.cli import main as cli
-from fbo_flower.clients import TuningAgent, client_app
+from fbo_flower.clients import TuningAgent
 from fbo_flower.clients.guards import public_identity
 from fbo_flower.clients.operator import Operator
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.secure import keys
-from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import AgentJournal
 from fbo_flower.strategies import STRATEGIES
 
-SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 OPTIONS = {"secure_sums": 2}
-
-
-def objective(config, context):
-    return float(config["x"])
-
-
-def context(path=None, **node_config):
-    journal = {} if path is None else {"journal": str(path)}
-    return Context(1, 2, {"partition-id": 0, **journal, **node_config}, RecordDict(), {})
 
 
 def task(number, cards, trials=1):
@@ -43,8 +31,8 @@ def task(number, cards, trials=1):
 
 def answer(context, task, study="s"):
     """Return the names of the arrays that an agent sends for a task."""
-    message = packed(make_algorithm("fed-pne", OPTIONS), task, study=study, agent="0", space=SPACE.digest)
-    return set(TuningAgent(objective, SPACE, context, seed=1).answer(message).arrays)
+    message = packed(make_algorithm("fed-pne", OPTIONS), task, study=study)
+    return set(TuningAgent(Objective(), SPACE, context, seed=1).answer(message).arrays)
 
 
 def new_card():
@@ -59,11 +47,11 @@ def test_the_command_prints_the_key_that_the_agent_registers(tmp_path, capsys):
     assert cli.run(["key", str(path)]) == 2
     assert "pass --agent" in capsys.readouterr().err
     assert not path.exists()
-    assert cli.run(["key", str(path), "--agent", "0"]) == 0
+    assert cli.run(["key", str(path), "--agent", "3"]) == 0
     printed = capsys.readouterr().out.strip()
     assert cli.run(["key", str(path)]) == 0
     assert capsys.readouterr().out.strip() == printed
-    registered = TuningAgent(objective, SPACE, context(path)).get_properties({"key": True})["key"]
+    registered = TuningAgent(Objective(), SPACE, node(path)).get_properties({"key": True})["key"]
     assert keys.identity_of(bytes.fromhex(registered)).hex() == printed
     assert cli.run(["key", str(path), "--agent", "1"]) == 1
     assert "agent '1'" in capsys.readouterr().err
@@ -101,16 +89,15 @@ def test_an_operator_refuses_smaller_sums_than_its_own():
 def test_an_agent_with_peers_goes_into_no_sum_with_an_agent_that_the_server_made_up():
     cards, made_up = [new_card() for _ in range(3)], new_card()
     peers = ",".join(keys.identity_of(card).hex() for card in cards)
-    pinned = context(secure_sums=2, secure_peers=peers)
+    pinned = node(secure_sums=2, secure_peers=peers)
     for others in ([made_up], [*cards[:2], made_up]):
         with pytest.raises(WireError, match="secure_peers: expected only agents that node_config names"):
             answer(pinned, task(1, others))
     assert "secure.words" in answer(pinned, task(1, cards))
-    assert "secure.words" in answer(context(), task(1, [made_up])), "without peers the server is believed"
+    assert "secure.words" in answer(node(), task(1, [made_up])), "without peers the server is believed"
 
 
 def test_a_study_of_peers_that_know_each_other_runs_and_strangers_stay_out(tmp_path):
-    app = client_app(objective, SPACE, seed=4)
     configs = {i: {"journal": str(tmp_path / f"{i}.db")} for i in range(4)}
     printed = []
     for i in range(4):
@@ -121,7 +108,7 @@ def test_a_study_of_peers_that_know_each_other_runs_and_strangers_stay_out(tmp_p
     made = {}
     for count in (3, 4):
         strategy = STRATEGIES["fed-pne"](num_agents=count, seed=0, budget=20, secure_sums=3)
-        study = strategy.start(InProcessGrid(app, count, node_configs=configs), num_rounds=3).study
+        study = strategy.start(agents(count, node_configs=configs), num_rounds=3).study
         made[count] = study.settings["runs"][0]["privacy"]["sums_made"]
     assert made[3] == 3
     assert made[4] == 0, "they refuse to be summed with the stranger"
@@ -147,26 +134,26 @@ def test_an_agent_that_is_killed_masks_a_report_for_one_set_of_agents(committed,
     with monkeypatch.context() as patch:
         patch.setattr(AgentJournal, "finish", dying)
         with pytest.raises(Killed):
-            answer(context(path), task(1, first))
+            answer(node(path), task(1, first))
     if committed:  # the reply never left, but the agent cannot know
-        assert "secure.words" not in answer(context(path), task(2, second))
-        assert "secure.words" in answer(context(path), task(1, first)), "the stored report, again"
+        assert "secure.words" not in answer(node(path), task(2, second))
+        assert "secure.words" in answer(node(path), task(1, first)), "the stored report, again"
     else:
-        assert "secure.words" in answer(context(path), task(2, second))
+        assert "secure.words" in answer(node(path), task(2, second))
         with pytest.raises(WireError, match=r"secure\.sum"):  # nor can it be revealed
-            answer(context(path), Task(Phase.EVALUATE, 1, 0, 0, {"secure.there": np.ones(2, np.uint8)},
+            answer(node(path), Task(Phase.EVALUATE, 1, 0, 0, {"secure.there": np.ones(2, np.uint8)},
                                        {"secure.sum": 1}))  # fmt: skip
-        assert "secure.words" not in answer(context(path), task(3, first))
+        assert "secure.words" not in answer(node(path), task(3, first))
 
 
 def test_a_study_that_flowers_state_has_forgotten_makes_no_masks_again(tmp_path):
     """The masks of a sum depend on its study and number: they must not hide two reports."""
-    cards, node, kept = [new_card() for _ in range(2)], context(), context(tmp_path / "0.db")
+    cards, forgetful, kept = [new_card() for _ in range(2)], node(), node(tmp_path / "3.db")
     wider = [*cards, new_card()]
-    for place in (node, kept):
+    for place in (forgetful, kept):
         assert "secure.words" in answer(place, task(1, cards))
         assert "secure.words" not in answer(place, task(2, wider)), "it was masked for others"
         assert "secure.words" in answer(place, task(1, cards), "another")
     with pytest.raises(WireError, match="forgotten"):
-        answer(node, task(1, wider))
+        answer(forgetful, task(1, wider))
     assert "secure.words" not in answer(kept, task(1, wider)), "a journal remembers"

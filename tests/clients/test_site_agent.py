@@ -44,6 +44,9 @@ class Site:
         return 0.5, {"inbag": 80, "outbag": 20, "all": 100}[rows]
 
 
+each_role = pytest.mark.parametrize(
+    ("role", "phase"), [("openbox", Phase.TRAIN), ("curator", Phase.EVALUATE), ("lockbox", Phase.FINISH)]
+)
 BOOM = ValueError(f"could not convert {PATIENT}")
 REFUSED = WireError("model: of an unknown type")
 
@@ -123,9 +126,7 @@ def test_sites_and_agents_with_objectives_do_not_take_each_others_tasks():
 # -- what is told ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("role", "phase"), [("openbox", Phase.TRAIN), ("curator", Phase.EVALUATE), ("lockbox", Phase.FINISH)]
-)
+@each_role
 def test_a_task_that_comes_again_is_not_done_again(role, phase):
     site = Site()
     one = agent(role, site)
@@ -146,9 +147,7 @@ def test_disclosed_trainings_have_times():
     assert before <= started < ended
 
 
-@pytest.mark.parametrize(
-    ("role", "phase"), [("openbox", Phase.TRAIN), ("curator", Phase.EVALUATE), ("lockbox", Phase.FINISH)]
-)
+@each_role
 def test_an_error_that_may_quote_the_data_stays_at_home_and_a_refusal_says_why(role, phase):
     arrays, scalars, said = ask(agent(role, Site(error=BOOM)), phase)
     assert said == {"failure": "failed"}

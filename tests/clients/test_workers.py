@@ -75,6 +75,8 @@ def test_outcomes_are_those_of_one_evaluation_after_the_other(repeats, objective
     )
     assert same(one, many)
     assert same(*caches)
+    if cached and repeats is not None:  # an evaluation stands for all of its row
+        assert one.counts.tolist() == np.where(np.isnan(one.values), 0, repeats).tolist()
 
 
 def test_repeated_evaluations_of_a_point_do_not_stop_early():

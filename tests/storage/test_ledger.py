@@ -136,6 +136,8 @@ def test_entries_count_numbers_and_bytes_of_arrays_and_of_the_rest() -> None:
     ]  # fmt: skip
     assert (rows[4].name, rows[4].num_numbers) == ("header", 0)
     assert "0.25" not in str(rows[4])
+    shown, *_, header = entries({"disclosed.points": np.ones(2)}, config, "ei", "x", chosen_by="operator")
+    assert [(r.made_from, r.chosen_by) for r in (shown, header)] == [("x", "operator"), ("x", "")]
 
 
 def test_the_command_says_in_words_what_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
