@@ -13,7 +13,7 @@ from fbo_flower.algorithms.records import AgentState, Federation, History, Paylo
 from fbo_flower.algorithms.secure_aggregation import PATIENCE, SecureAggregation
 from fbo_flower.algorithms.secure_member import Member, identity_arrays
 from fbo_flower.clients import client_app
-from fbo_flower.errors import WireError
+from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.bandits import elimination, partition
 from fbo_flower.numerics.bandits.pulls import CellPulls
 from fbo_flower.numerics.discrete_noise import uniform_from
@@ -259,6 +259,11 @@ def test_without_a_sum_of_lengthscales_fts_takes_the_middle_one_unless_it_can_as
 def test_sums_that_never_come_end_the_study_instead_of_asking_for_ever():
     assert sums(run("fed-pne", num_agents=3, faults={0: faulty(LIE)})) == (0, PATIENCE)
     run("fed-pne", least=7)  # six agents
+
+
+def test_an_algorithm_whose_server_needs_single_reports_has_no_secure_sums():
+    with pytest.raises(ConfigError, match="expected an algorithm whose server needs only sums, got ts"):
+        SecureAggregation(wrapped=make_algorithm("ts", {}), least=3)
 
 
 # -- what an agent refuses ---------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from fbo_flower.cli.main import app
 from fbo_flower.clients import ObjectiveContext, Pruning, TuningAgent, client_app
 from fbo_flower.clients.memory import agent_state_from_bytes, agent_state_to_bytes
 from fbo_flower.clients.own_answer import own_answer
-from fbo_flower.clients.pruning import Curve, CurveBook, StopRule, curve_to_bytes
+from fbo_flower.clients.pruning import BY_OTHERS, Curve, CurveBook, StopRule, curve_to_bytes
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.numerics.curves import forecast
 from fbo_flower.numerics.surrogates.trend import level_sums
@@ -86,6 +86,10 @@ def curve(*values, rule=None):
     return made
 
 
+def stop_measures(by_others):
+    return {STOPPED_AT: 0.0, **({BY_OTHERS: 1.0} if by_others else {})}
+
+
 def ended(trial, *values):
     return Evaluation(trial, np.zeros(1), values[-1], artifact=curve_to_bytes(curve(*values)))
 
@@ -150,6 +154,16 @@ def test_pooled_medians_wait_for_a_completed_curve_that_reaches_them_and_own_cur
     for trial in (1, 2):
         book.add(ended(trial, 0.8, 0.9))
     assert book.rule() == StopRule({0: 0.8, 1: 0.9})
+
+
+@pytest.mark.parametrize("by_others", [True, False])
+def test_other_agents_stop_no_larger_share_of_an_agents_trials_than_its_operator_allows(by_others):
+    book = CurveBook(Pruning("federated", margin=None), np.array([[0.0, 9.0, 0.5]]))
+    book.add(ended(0, 0.6, 0.7))
+    assert book.rule().from_others
+    for trial in (1, 2):
+        book.add(replace(ended(trial, 0.1), measures=stop_measures(by_others)))
+    assert book.rule().from_others is not by_others  # another one would be three of four
 
 
 @pytest.mark.parametrize("margin", [0.5, 2.5])

@@ -80,7 +80,7 @@ ROWS = [
     # -- aggregation
     ("at least 2 agents", agreement.agreement, [INCREMENT]),
     ("at least 2 agents", agreement.log_bayes_factors, [INCREMENT]),
-    (r"expected \(N, S, S\)", barycenter, EYE(3)),
+    *((r"expected \(N, S, S\)", barycenter, wrong) for wrong in (EYE(3), ZEROS((1, 2, 3)))),
     ("finite", barycenter, np.full((2, 3, 3), np.nan)),
     *(("weights", barycenter, EYE(3)[None], weights) for weights in (ONES(3), -ONES(1), ZEROS(1))),
     ("start", barycenter, EYE(3)[None], None, EYE(2)),

@@ -284,6 +284,15 @@ def test_moments_that_no_members_can_have_are_left_out(server):
         assert not algorithm.aggregate_groups(state, [(["0", "1"], sums)]).level.any()
 
 
+@pytest.mark.parametrize("num_rows", [3, 4])
+def test_agents_read_a_pool_once_four_rows_can_be_modelled(server, num_rows):
+    algorithm, state = server
+    rows = np.linspace(0.1, 0.9, 3 * num_rows).reshape(num_rows, 3)
+    state = algorithm.warm_start(state, {**algorithm.export_messages(replace(state, rows=rows))})
+    _, tasks = algorithm.ask(state, Phase.TRAIN, 1, ["0", "1", "2"], np.random.default_rng(0))
+    assert {"rows" in task.arrays for task in tasks.values()} == {num_rows == 4}
+
+
 def test_a_log_line_names_a_sum_whose_slots_are_spoilt(server):
     algorithm, state = server
     full = slots.write(np.full((64, 3), 0.5), np.arange(64), 64)
