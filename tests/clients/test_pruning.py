@@ -143,6 +143,7 @@ def test_pooled_medians_wait_for_a_completed_curve_that_reaches_them_and_own_cur
     assert not book.rule().medians
     book.add(ended(0, 0.6, 0.7))
     assert book.rule() == StopRule({0: 0.5}, from_others=True)
+    assert not book.rule(pending=1).medians, "with the one under way it would be too large a share"
     local = CurveBook(Pruning(), others, book.by_step, book.finals, num_curves=1, num_trials=1)
     assert not local.rule().medians  # it uses its own only
     careful = CurveBook.read(book.arrays(), Pruning("federated"), others)
