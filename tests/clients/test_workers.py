@@ -27,7 +27,7 @@ from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.pruning import CurveBook, Pruning
 from fbo_flower.clients.task_context import TaskContext
 from fbo_flower.clients.workers import Job, WorkerPool, pickled, pool_of
-from fbo_flower.errors import ConfigError, NotInTimeError
+from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import simulate
 from fbo_flower.storage import agent_journal
 from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
@@ -106,65 +106,81 @@ def test_the_operator_overrides_the_app():
             Parallel.read(wrong, Parallel())
 
 
-# -- an agent that is interrupted -------------------------------------------------------------------------
+# -- an agent that is killed ------------------------------------------------------------------------------
 
 
-def noting(directory):
-    """An objective that notes its trials. Trial 5 has no value at first, once trial 4 is journalled."""
+def noting(directory, killer=None):
+    """An objective that notes its trials. Trial `killer` kills the agent once trial 4 is journalled."""
 
     def objective(config, context):
+        import os
+        import signal
         import time
         from pathlib import Path
-
-        from fbo_flower.errors import NotInTimeError
 
         here = Path(directory)
         with (here / "calls").open("a") as stream:
             stream.write(f"{context.trial} ")
-        if context.trial == 5 and not (here / "interrupted").exists():
+        if context.trial == killer and not (here / "killed").exists():
             while not (here / "journalled-4").exists():
                 time.sleep(0.01)
-            (here / "interrupted").touch()
-            raise NotInTimeError("nobody told one")
+            (here / "killed").touch()
+            os.kill(os.getppid(), signal.SIGKILL)
+            while True:  # ends with its agent
+                time.sleep(0.01)
         return -((config["x"] - 0.3) ** 2) - (config["y"] - 0.7) ** 2 + 1e-3 * context.trial
 
     return objective
 
 
-def test_an_agent_interrupted_within_a_batch_repeats_only_what_was_under_way(tmp_path, monkeypatch):
+def test_an_agent_killed_within_a_batch_repeats_only_what_was_under_way(tmp_path, monkeypatch):
     monkeypatch.setattr(agent_journal, "COMMIT_SECONDS", 0.0)  # every evaluation, as if it had taken a second
-    append = AgentJournal.append
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    objectives = {directory: noting(directory) for directory in (whole, cut)}
+    first, second = (packed(TS, task(trial, 4)) for trial in (0, 4))
 
-    def noted(self, study, key, evaluation):
-        append(self, study, key, evaluation)
-        (self.path.parent / f"journalled-{evaluation.trial}").touch()
-
-    def answers(directory, trial, **given):
-        parallel = {} if given else {"num_parallel": 2}
+    def agent(directory, killer=None, **given):
         context = node(directory / "a.db", **given)
-        objective = objectives[directory]  # the same: its workers are started once
-        agent = TuningAgent(objective, SPACE, context, seed=4, disclose="trials", **parallel)
-        return agent.answer(packed(TS, task(trial, 4)))
+        parallel = {} if given else {"num_parallel": 2}
+        return TuningAgent(noting(directory, killer), SPACE, context, seed=4, disclose="trials", **parallel)
 
-    monkeypatch.setattr(AgentJournal, "append", noted)
-    for directory in (whole, cut):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    for directory, killer in ((whole, None), (killed, 5)):
         directory.mkdir()
-        answers(directory, 0)
-    (whole / "interrupted").touch()
-    expected = answers(whole, 4)
-    with pytest.raises(NotInTimeError):
-        answers(cut, 4)
-    with AgentJournal(cut / "a.db", "3") as journal:
+        begun = agent(directory, killer)
+        begun.answer(first)
+        if killer is None:
+            expected = begun.answer(second)
+            continue
+        process = os.fork()
+        if process == 0:
+            die_when_told(begun, second, directory)
+        _, status = os.waitpid(process, 0)
+        assert os.WIFSIGNALED(status)
+        assert os.WTERMSIG(status) == signal.SIGKILL
+    with AgentJournal(killed / "a.db", "3") as journal:
         stored = [e.trial for e in journal.evaluations("s")]
-    assert (sorted(stored[:4]), stored[4:]) == ([0, 1, 2, 3], [4])
+    assert sorted(stored[:4]) == [0, 1, 2, 3]
+    assert stored[4:] == [4]
     # another setting of the operator changes nothing about the batch that has begun
-    reply = answers(cut, 4, num_parallel=1)
-    assert sorted((cut / "calls").read_text().split()) == list("012345567")
+    reply = agent(killed, 5, num_parallel=1).answer(second)
+    assert sorted((killed / "calls").read_text().split()) == list("012345567")
     assert reply.config == expected.config
     arrays = [{n: a for n, a in r.arrays.items() if "times" not in n} for r in (reply, expected)]
     assert same(*arrays)
+
+
+def die_when_told(agent, asked, directory):
+    """Answer a task in a forked process, and say which evaluations the journal holds."""
+    append = AgentJournal.append
+
+    def noted(self, study, key, evaluation):
+        append(self, study, key, evaluation)
+        (directory / f"journalled-{evaluation.trial}").touch()
+
+    AgentJournal.append = noted
+    try:
+        agent.answer(asked)
+    finally:
+        os._exit(1)
 
 
 def test_evaluations_that_end_out_of_order_are_replayed_by_their_trial(tmp_path):
