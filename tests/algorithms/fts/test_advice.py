@@ -219,3 +219,11 @@ def test_no_more_messages_are_sent_than_asked_for():
     sent = [e.task.arrays["messages"] for e in run.exchanges[-6:]]
     assert [len(m) for m in sent] == [2] * 6
     assert len({m.tobytes() for m in sent}) > 1
+
+
+@pytest.mark.parametrize("advice", ["single", "portfolio", "mixture"])
+def test_the_only_agent_of_a_study_goes_on_with_its_own_surrogate(advice):
+    options = {"num_features": 16, "schedule": 0.3, "num_candidates": 32, "num_path_features": 16}
+    run = Run.begin(FTS(advice=advice, **options), num_agents=1, space=SQUARE).steps(6)
+    assert not any({"point", "weights", "messages"} & set(exchange.task.arrays) for exchange in run.exchanges)
+    assert len(run.histories()["0"].values) > 6

@@ -225,3 +225,6 @@ def test_a_candidate_is_liked_by_its_mean_if_it_likely_holds_every_limit() -> No
     assert np.argmax(strict.liked(mean, stddev)) == 2  # the likeliest
     front = Goal.of(np.array([[0.0, 2.0], [2.0, 0.0]]), [0, 1], np.array([NONE, NONE]))
     assert np.argmax(front.liked(mean[:, 1:], stddev[:, 1:])) == 1  # it adds the largest volume
+    begins = Goal((0, 1), np.array([NONE, NONE]), None)  # one below the worst of both: (2, 2) and (1, 1)
+    likings = begins.liked(np.array([[1.0, 0.0], [1.0, 0.0]]), np.ones((2, 2)))
+    np.testing.assert_allclose(likings, np.log([4.0, 1.0]), atol=0.01)
