@@ -169,7 +169,7 @@ FEW, FIRST, LAST = 8, 10, 20
 @pytest.mark.parametrize(
     ("algorithm", "options", "most"),
     [
-        ("random", {}, 400),  # 136 of the observation, 60 of the round's row, the rest of single objects
+        ("random", {}, 500),  # 136 of the observation, 60 of the round's row, the rest of caches that fill
         ("fts", {"num_candidates": 64}, 600),  # and two tables of index pairs, which all agents share
         pytest.param("fed-ei", {"num_candidates": 64, "secure_sums": 0}, 900, marks=slow),
     ],
