@@ -28,6 +28,7 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 from fbo_flower.numerics.fanova import Boxes, mean_over_others, variance_shares
+from fbo_flower.numerics.surrogates.transforms import mean_ranks
 from fbo_flower.reports.curves import metric_of, named_agents
 from fbo_flower.reports.pictures import SMALL, Style, dress, evenly, shorten, use_logarithm, value_limits
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
@@ -276,8 +277,7 @@ def ranks_within(values: Array, groups: Sequence[object]) -> Array:
     for number, group in enumerate(groups):
         members.setdefault(group, []).append(number)
     for rows in members.values():
-        _, place, count = np.unique(values[rows], return_inverse=True, return_counts=True)
-        ranks[rows] = ((np.cumsum(count) - count / 2) / len(rows))[place]
+        ranks[rows] = (mean_ranks(values[rows]) - 0.5) / len(rows)
     return ranks
 
 
