@@ -328,16 +328,31 @@ def side_by_side(
     ----------
     on_end : called whenever the steps of an agent have ended
     """
-    agents = [_Advance(steps, on_end) for steps in all_steps]
-    for agent in agents:
+    agents: list[_Advance[T]] = []
+    part: list[_Advance[T]] = []  # an agent holds what it has computed until its whole part has ended
+    size = 0
+    for steps in all_steps:
+        agent = _Advance(steps, on_end)
+        agents.append(agent)
         agent.send(None)
-    for part in _parts(agents):
-        while waiting := [agent for agent in part if agent.request is not None]:
-            for group in _groups(waiting):
-                requests = [agent.request for agent in group if agent.request is not None]
-                for agent, answer in zip(group, computed(requests), strict=True):
-                    agent.send(answer)
+        if agent.request is None:
+            continue
+        if part and size + agent.request.size > TOGETHER:
+            _finish(part)
+            part, size = [], 0
+        part.append(agent)
+        size += agent.request.size
+    _finish(part)
     return [agent.result for agent in agents]  # type: ignore[misc]  # None only if the result is None
+
+
+def _finish(part: Sequence[_Advance[T]]) -> None:
+    """Compute what these agents ask for until all have ended."""
+    while waiting := [agent for agent in part if agent.request is not None]:
+        for group in _groups(waiting):
+            requests = [agent.request for agent in group if agent.request is not None]
+            for agent, answer in zip(group, computed(requests), strict=True):
+                agent.send(answer)
 
 
 def computed(requests: Sequence[Request]) -> Sequence[Any]:
@@ -348,20 +363,6 @@ def computed(requests: Sequence[Request]) -> Sequence[Any]:
         if len(requests) == 1:
             return [Failed(error)]
         return [answer for request in requests for answer in computed([request])]
-
-
-def _parts(agents: Sequence[_Advance[T]]) -> Iterator[list[_Advance[T]]]:
-    """Yield the waiting agents in parts: an agent holds its results until its whole part has ended."""
-    part: list[_Advance[T]] = []
-    size = 0
-    for agent in agents:
-        if agent.request is not None:
-            if part and size + agent.request.size > TOGETHER:
-                yield part
-                part, size = [], 0
-            part.append(agent)
-            size += agent.request.size
-    yield part
 
 
 def _groups(waiting: Sequence[_Advance[T]]) -> Iterator[list[_Advance[T]]]:

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from fbo_flower.algorithms import requests
 from fbo_flower.algorithms.requests import (
     Condition,
     DrawPath,
@@ -160,6 +161,22 @@ def test_agents_may_ask_for_different_things_and_end_at_different_times() -> Non
         return total
 
     assert side_by_side(several(a) for a in range(6)) == [alone(several(a)) for a in range(6)]
+
+
+def test_hundreds_of_agents_with_long_histories_do_not_all_hold_their_matrices_at_once(monkeypatch) -> None:
+    monkeypatch.setattr(requests, "TOGETHER", 3 * 12**2)  # the matrices of three agents
+    under_way, most = set(), []
+
+    def steps(agent: int):
+        under_way.add(agent)
+        most.append(len(under_way))
+        found = yield Fit(*data(agent), "rbf", None)
+        under_way.remove(agent)
+        return found
+
+    results = side_by_side(steps(agent) for agent in range(8))
+    assert max(most) == 4  # and that of the agent that waits for the next part
+    assert [bits(result) for result in results] == [bits(alone(steps(agent))) for agent in range(8)]
 
 
 def test_only_the_agent_at_fault_fails() -> None:
