@@ -234,11 +234,16 @@ class TuningAgent(NumPyClient):
     def fit(
         self, parameters: list[AnyArray], config: dict[str, Scalar]
     ) -> tuple[list[AnyArray], int, dict[str, Scalar]]:
-        """Run a task of the TRAIN half-round or of a final exchange, see `answer`.
+        """Run a task of the TRAIN half-round or of a final exchange, and return the report.
 
         Returns
         -------
         The report's arrays, its number of trials, and its scalars.
+
+        Raises
+        ------
+        WireError, ConfigError
+            If the task is malformed or not for this agent. Nothing was evaluated.
         """
         arrays, scalars = to_lists(self.answer(from_lists(parameters, config)))
         return arrays, int(scalars.get("num-trials", 0)), scalars

@@ -274,7 +274,8 @@ class Site:
 
         Parameters
         ----------
-        value, failed : see `Optimizer.tell`
+        value : a number, or a dict of the app's outputs; None, NaN or an infinity: the evaluation has failed
+        failed : whether the evaluation has failed, whatever the value is
 
         Raises
         ------

@@ -92,9 +92,15 @@ class AgentJournal(Store):
 
     Parameters
     ----------
-    path, wait_seconds, and errors : see `Store`; the file is created if it does not exist
-    agent : the agent's stable id; JournalError if the file belongs to another agent
+    path : path of the SQLite file, which is created if it does not exist
+    agent : the agent's stable id; the journal of another agent is refused
+    wait_seconds : how long to wait while another process uses the file
     clock : returns seconds; used for the time between commits
+
+    Raises
+    ------
+    JournalError
+        If the file is in use, is damaged, is not an agent's journal, or belongs to another agent.
     """
 
     keeps_ledger = True

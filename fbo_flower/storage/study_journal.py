@@ -61,7 +61,13 @@ class StudyJournal(Store):
 
     Parameters
     ----------
-    path, wait_seconds, and errors : see `Store`; the file is created if it does not exist
+    path : path of the SQLite file, which is created if it does not exist
+    wait_seconds : how long to wait while another process uses the file
+
+    Raises
+    ------
+    JournalError
+        If the file is in use, is damaged, or is not a study's journal.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, wait_seconds: float = 5.0) -> None:
@@ -134,8 +140,13 @@ class StudyJournalReader:
 
     Parameters
     ----------
-    path, and errors : see `opened`
+    path : path of the SQLite file
     check : whether the whole file is checked at the first look; every row that is read is checked anyway
+
+    Raises
+    ------
+    JournalError
+        If the file does not exist, is damaged, or is not a server's journal.
     """
 
     def __init__(self, path: Path, *, check: bool = False) -> None:

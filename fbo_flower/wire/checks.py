@@ -54,8 +54,11 @@ def _checked_array(name: str, array: AnyArray, allowed: Mapping[str, ArraySpec])
             f"{name}: expected {spec.shape} {spec.dtype}, got {show(array.shape)} {array.dtype}",
             "shape" if array.dtype == spec.dtype else "dtype",
         )
-    # every byte of a model is allowed; without bounds NaN is, and whoever reads it gives it a meaning
-    if array.dtype == np.uint8 or (math.isinf(spec.low) and math.isinf(spec.high)) or not array.size:
+    if array.dtype == np.uint8:
+        return array  # bytes of a model; every byte is allowed
+    if math.isinf(spec.low) and math.isinf(spec.high):
+        return array  # NaN is allowed; the code that reads the array gives it a meaning
+    if not array.size:
         return array
     last_range = last[2:] if last is not None and last[0] is array else None
     least, largest = last_range or _range(array)

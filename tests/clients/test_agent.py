@@ -283,6 +283,16 @@ def test_damaged_memory_is_a_journal_error_and_nothing_is_evaluated():
     assert not objective.calls
 
 
+def test_another_study_starts_from_nothing():
+    objective = canary()
+    one = agent(objective)
+    for message in (asked(), asked(3, 1), asked(study="s2")):
+        one.answer(message)
+    assert objective.trials == [0, 1, 2, 3, 0, 1, 2]
+    with pytest.raises(WireError, match="trial"):
+        one.answer(asked(9, 1, study="s2"))
+
+
 def test_observations_from_before_make_the_first_message_and_are_not_disclosed():
     points = np.random.default_rng(0).random((8, 2))
     prior = (points, 99 + points.sum(axis=1))

@@ -6,10 +6,12 @@ import time
 import numpy as np
 import pytest
 from federation import agents
+from flwr.clientapp import ClientApp
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.clients import TuningAgent, client_app, data_file
+from fbo_flower.cli.main import run
+from fbo_flower.clients import TuningAgent, add_tuning, client_app, data_file
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.operator import names_of_files
 from fbo_flower.clients.task_context import disclosed_times
@@ -19,6 +21,7 @@ from fbo_flower.strategies import FTS, HCT, RandomSearch
 from fbo_flower.study import Study
 
 SPACE = SearchSpace({"x": Float(0, 1)})
+KNOWN = [{"x": 0.75}, {"x": 0.25}]
 
 
 def loss(config, context):
@@ -57,6 +60,28 @@ def test_a_loss_gives_the_same_trials_as_its_gain_and_is_shown_as_it_is():
     assert (minimised.any_minimizes, maximised.any_minimizes) == (True, False)
     assert minimised.best["0"]["value"] == -maximised.best["0"]["value"]
     assert minimised.rounds["best"][-1] == min(best["value"] for best in minimised.best.values())
+
+
+def test_the_agent_keeps_its_loss_as_it_is(tmp_path, capsys):
+    answers = []
+    tune(loss, journals=tmp_path, on_finish=lambda answer, context: answers.append(answer))
+    assert answers[0].minimize
+    assert answers[0].value == pytest.approx(loss(answers[0].config or {}, None))
+    assert run(["best", str(tmp_path), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [(a.value, a.config) for a in answers] == [(p["value"], p["config"]) for p in printed]
+
+
+def test_known_configurations_are_evaluated_first():
+    app = ClientApp()
+    add_tuning(app, loss, SPACE, seed=1, disclose="trials", minimize=True, initial=KNOWN)
+    strategy = FTS(seed=1, num_agents=2, num_initial=5, action="tune")
+    study = strategy.start(InProcessGrid(app, 2), num_rounds=4).study
+    for agent in ("0", "1"):
+        trials = study.trials.where(agent=agent)
+        assert trials["config"][:2].tolist() == KNOWN
+        assert (trials["round"] == 1).sum() == 5
+    assert study.trials["config"][2:5].tolist() == tune(gain, num_initial=5).trials["config"][2:5].tolist()
 
 
 @pytest.mark.parametrize("objective", [loss, RepeatableLoss()])

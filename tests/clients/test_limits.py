@@ -10,10 +10,13 @@ from federation import agents
 from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import ExpectedImprovement, make_algorithm
 from fbo_flower.algorithms.aims import Aims
+from fbo_flower.algorithms.registry import meaning
 from fbo_flower.cli.main import run
 from fbo_flower.clients import TuningAgent
 from fbo_flower.errors import ConfigError
+from fbo_flower.storage.agent_journal import read_ledger
 from fbo_flower.strategies import ExpectedImprovement as Strategy
+from fbo_flower.strategies import FedEI
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 BOUND = 17.0625
@@ -104,6 +107,15 @@ def test_an_output_that_an_operator_keeps_is_named_at_registration_and_excludes_
         agent(node(private="watts"), disclose="none")
 
 
+def test_a_federation_shares_what_no_operator_keeps():
+    kept = {1: {"private": "latency_ms"}}
+    grid = agents(3, measured, space=SPACE, disclose="none", node_configs=kept, **GOALS)
+    study = FedEI(seed=1, num_agents=3, num_candidates=64).start(grid, num_rounds=4).study
+    (run,) = study.settings["runs"]
+    assert run["options"]["shared_outputs"] == ["gain"]
+    assert run["privacy"]["sums_made"] == 4
+
+
 def test_an_agent_refuses_an_algorithm_that_models_one_number():
     asked, tuned = packed(make_algorithm("fts", {}), task()), agent()
     with pytest.raises(ConfigError, match="because fts models one, got gain, latency_ms; algorithms for sev"):
@@ -138,3 +150,11 @@ def test_the_answer_and_the_command_show_the_numbers_of_the_best_and_the_front(t
 
     _, _, printed = answers("none", 2, limits={"latency_ms": -1.0})
     assert "no configuration holds the limits; the nearest has" in printed
+
+
+def test_the_ledger_says_what_outputs_and_flags_mean(tmp_path):
+    path = tmp_path / "agent.db"
+    agent(node(path)).answer(packed(ExpectedImprovement(), task()))
+    named = {row.name for row in read_ledger(path).rows}
+    assert {"disclosed.outputs", "disclosed.feasible"} <= named
+    assert not any("not described" in meaning("ei", name).text for name in named)

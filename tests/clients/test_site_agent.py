@@ -140,6 +140,15 @@ def test_a_task_that_comes_again_is_not_done_again(role, phase):
             ask(one, phase, trial=1, manifest=np.array([digest(MODEL), digest(MODEL[1:])]))
 
 
+@pytest.mark.parametrize("disclose", ["none", "incumbent", "trials"])
+def test_disclosure_is_the_operators(disclose):
+    for role, phase in (("openbox", Phase.TRAIN), ("curator", Phase.EVALUATE)):
+        _, scalars, _ = ask(agent(role, disclose=disclose), phase)
+        assert ("disclosed.incumbent" in scalars) == (disclose != "none")
+        if role == "openbox":
+            assert ("disclosed.values" in scalars["names"]) == (disclose == "trials")
+
+
 def test_disclosed_trainings_have_times():
     before = time.time()
     arrays, scalars, _ = ask(agent("openbox", disclose="trials"), Phase.TRAIN)

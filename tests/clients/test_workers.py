@@ -223,13 +223,19 @@ def test_simulations_in_which_it_means_nothing_refuse_it(given, reason, limit):
 
 
 def test_a_simulated_evaluation_that_takes_too_long_costs_its_own_trial():
-    study = run(num_rounds=1, num_parallel=2, trial_timeout=0.75, options={"num_initial": 4})
+    study = run(num_rounds=1, num_parallel=2, trial_timeout=2.0, options={"num_initial": 4})
     left = np.array([config["x"] < 0.5 for config in study.trials["config"]])
     assert 0 < left.sum() < 4
     assert (np.isnan(study.trials["value"]) == left).all()
     assert all("trial_timeout" in text for text in study.trials["failure"][left])
     assert (study.times["ended"] >= study.times["started"]).all()
     assert sorted(study.times["trial"].tolist()) == [0, 1, 2, 3]
+
+
+def test_pulls_of_a_bandit_are_evaluated_at_once():
+    options = {"budget": 24, "max_evaluations_per_round": 12}
+    one, two = (run("garland", "pf-pne", agents=2, num_parallel=q, options=options) for q in (1, 2))
+    assert repr(list(one.trials)) == repr(list(two.trials))
 
 
 # -- the pool ---------------------------------------------------------------------------------------------

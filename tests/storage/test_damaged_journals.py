@@ -7,7 +7,7 @@ import resource
 import sqlite3
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,27 +30,76 @@ from damage import (
 from federation import agents
 
 from fbo_flower.cli.main import run
+from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
-from fbo_flower.storage import AgentJournal, StudyJournal, store
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.space import Float, SearchSpace
+from fbo_flower.storage import AgentJournal, Event, StudyJournal, store
 from fbo_flower.storage.agent_journal import Evaluation, read_ledger
 from fbo_flower.strategies import FTS, RandomSearch
 
 ADVICE = ("restore a copy", "remove the file", "start a new study", "pass the path")
 
 
-SMALL = {"num_features": 4, "num_candidates": 16, "num_path_features": 8}
+# -- a study that was cut off in its second round, and its journals ---------------------------------------
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+LAST_WRITE = 11  # of the server: it dies with one of two replies of round 2 in its journal
+
+
+class Cut(BaseException):
+    """Stands for the server's death."""
+
+
+def hill(config, context):
+    """Return the height of a hill without noise; the second trial fails."""
+    if context.trial == 1:
+        raise ValueError("planted")
+    return -((config["x"] - 0.25) ** 2) - config["y"] ** 2
+
+
+class OneByOne(InProcessGrid):
+    """Hands over one reply at a time."""
+
+    def pull_messages(self, message_ids):
+        for message_id in message_ids:
+            if replies := super().pull_messages([message_id]):
+                return replies
+        return []
+
+
+def start_study(directory: Path) -> None:
+    """Begin or resume the study whose journals are in `directory`."""
+    journals = {agent: {"journal": str(directory / f"agent_{agent}.db")} for agent in range(2)}
+    grid = OneByOne(client_app(hill, SPACE, seed=7, disclose="trials"), 2, node_configs=journals)
+    small = {"num_features": 4, "num_candidates": 16, "num_path_features": 8, "advice": "random"}
+    strategy = FTS(num_agents=2, seed=7, **small)
+    strategy.start(grid, num_rounds=3, journal=directory / "study.db", resume=True)
+
+
+def write_journals(directory: Path) -> None:
+    """Write the journals of the study as it was cut off in round 2."""
+    original, written = StudyJournal.write, []
+
+    def cut(self, events):
+        original(self, events)
+        written.append(events)
+        if len(written) == LAST_WRITE:
+            raise Cut
+
+    with pytest.MonkeyPatch.context() as patch, suppress(Cut):
+        patch.setattr(StudyJournal, "write", cut)
+        start_study(directory)
 
 
 @pytest.fixture(scope="module")
 def journals(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Journals of a study, and of its agents."""
+    """Journals of a study that was cut off, and of its agents."""
     found = tmp_path_factory.mktemp("journals")
-    FTS(num_agents=2, seed=7, **SMALL).start(
-        agents(2, journals=found), num_rounds=2, journal=found / "study.db"
-    )
-    with AgentJournal(found / "agent-0.db", "0") as journal:
+    write_journals(found)
+    with AgentJournal(found / "agent_0.db", "0") as journal:
         for trial in range(120):
-            rest: dict[str, Any] = {"failure": "planted"} if trial % 40 else {"artifact": bytes(9000)}
+            rest: dict[str, Any] = {"artifact": bytes(9000)} if trial % 40 == 0 else {}
             journal.append("other", "task", Evaluation(trial, np.full(2, trial / 120), 0.5 - trial, **rest))
         journal.finish("other", "task", 1, b"state", b"report" * 2000)
     return found
@@ -88,9 +137,9 @@ def outcome(read: Any, path: Path, truth: str) -> str:
 def test_a_damaged_journal_ends_in_an_error_with_advice_or_is_read_rightly(
     journals: Path, tmp_path: Path, kind: Damage
 ) -> None:
-    with closing(sqlite3.connect(journals / "agent-0.db")) as connection:
+    with closing(sqlite3.connect(journals / "agent_0.db")) as connection:
         known = connection.execute("SELECT study, task FROM tasks").fetchall()
-    for name, read in (("agent-0.db", partial(read_agent, known=known)), ("study.db", read_study)):
+    for name, read in (("agent_0.db", partial(read_agent, known=known)), ("study.db", read_study)):
         truth = repr(read(copy(journals, tmp_path / "whole") / name))
         outcomes: Counter[str] = Counter()
         for seed in range(examples(8, 4)):
@@ -100,6 +149,18 @@ def test_a_damaged_journal_ends_in_an_error_with_advice_or_is_read_rightly(
         assert set(outcomes) <= {"error", "true"}, outcomes
         if kind in IN_ROWS and (name, kind.__name__) != ("study.db", "drop_an_index"):  # it has none
             assert set(outcomes) == {"error"}, outcomes
+
+
+def test_a_damaged_study_cannot_be_resumed_and_the_error_says_what_to_do(
+    journals: Path, tmp_path: Path
+) -> None:
+    for seed, kind in enumerate(ALL):
+        directory = copy(journals, tmp_path / "damaged")
+        damage(directory / "study.db", kind, seed)
+        try:
+            start_study(directory)
+        except (JournalError, ConfigError) as error:
+            assert any(advice in str(error) for advice in ADVICE), error  # noqa: PT017
 
 
 def test_a_file_that_was_perhaps_never_a_journal_is_not_to_be_removed_unseen(tmp_path: Path) -> None:
@@ -140,10 +201,12 @@ def test_the_server_names_an_agent_whose_journal_is_damaged(
 ) -> None:
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     directory = copy(journals, tmp_path / "damaged")
-    damage(directory / "agent-1.db", zero_a_page, 1)
+    damage(directory / "agent_1.db", zero_a_page, 1)
+    configs = {n: {"journal": str(directory / f"agent_{n}.db")} for n in range(2)}
+    app = client_app(hill, SPACE, seed=7)
     strategy = RandomSearch(num_agents=2, seed=7, wait_seconds=0.5)
-    with pytest.raises(ConfigError, match=r"1 were refused, the first because: .*agent-1\.db.*remove"):
-        strategy.start(agents(2, journals=directory), num_rounds=2)
+    with pytest.raises(ConfigError, match=r"1 were refused, the first because: .*agent_1\.db.*remove"):
+        strategy.start(InProcessGrid(app, 2, node_configs=configs), num_rounds=2)
     assert any("does not take part" in record.getMessage() for record in caplog.records)
 
 
@@ -223,7 +286,7 @@ def test_a_server_whose_disk_is_full_keeps_the_results_so_far_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def strategy() -> FTS:
-        return FTS(num_agents=2, seed=1, **SMALL)
+        return FTS(num_agents=2, seed=1, num_features=9, num_candidates=16, num_path_features=9)
 
     with monkeypatch.context() as full:
         limit_pages(full, "study.db", 8)
@@ -238,3 +301,16 @@ def test_a_server_whose_disk_is_full_keeps_the_results_so_far_and_resumes(
     whole = strategy().start(agents(2), num_rounds=20).study
     assert study.trials["value"].tolist() == whole.trials["value"].tolist()
     assert len(study.rounds) == 20
+
+
+def test_an_event_that_finds_no_room_leaves_the_journal_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_pages(monkeypatch, "s.db", 6)
+    with StudyJournal(tmp_path / "s.db") as journal:
+        journal.write([Event("ask")])
+        with pytest.raises(JournalError, match="free some space"):
+            journal.write([Event("reply", arrays={"a": np.zeros(100_000)})])
+        assert len(journal) == 1
+        journal.write([Event("tell")])
+        assert [event.kind for event in journal.events()] == ["ask", "tell"]

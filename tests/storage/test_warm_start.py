@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 from grouped import grouped
 
+from fbo_flower import strategies
 from fbo_flower.algorithms import PFPNE, FedPNE, make_algorithm
 from fbo_flower.algorithms.records import Federation
 from fbo_flower.cli import main as cli
+from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.simulation import Keep, Start, simulate
+from fbo_flower.simulation.grids import FIRST_NODE, Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage.warm_start import FOLDER, WarmStart
 from fbo_flower.study import Study
@@ -127,6 +130,24 @@ def test_fed_pne_goes_on_below_the_deepest_survivors(tmp_path):
     after = WarmStart.load(tmp_path / "next", "fed-pne").arrays["shared_cell"]
     assert after.max() >= 2 * shared.max()
     np.testing.assert_array_equal(after[: len(shared)], shared)
+
+
+def test_an_agent_that_joins_late_is_told_what_the_server_holds_before_it_has_sent_anything():
+    """Its first task after the initial design carries another agent's weights, as after a warm start."""
+    app = client_app(lambda config, context: -((config["x"] - 0.3) ** 2), SPACE, seed=2, disclose="trials")
+    tasks = []
+
+    class Tapped(InProcessGrid):
+        def push_messages(self, messages):
+            messages = list(messages)
+            tasks.extend(m for m in messages if m.metadata.dst_node_id == FIRST_NODE + 2)
+            return super().push_messages(messages)
+
+    grid = Tapped(app, 3, faults={2: Fault("down", rounds=range(5))})
+    strategies.FTS(seed=1, num_agents=2, schedule=0.0, **SMALL).start(grid, num_rounds=7)
+    own = [m.content["config"] for m in tasks if "round" in m.content.get("config", {})]
+    assert [config["trial"] for config in own] == [0, 3, 4]
+    assert ["weights" in str(config["names"]).split(",") for config in own] == [False, True, True]
 
 
 def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(kept, tmp_path):
