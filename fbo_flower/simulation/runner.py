@@ -49,7 +49,7 @@ from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies import RoundProgress, TuningStrategy
 from fbo_flower.strategies.settings import TuningResult
 from fbo_flower.study.directory import Keep, removed_if_empty, study_directory
-from fbo_flower.study.schema import REGRET, TRIALS
+from fbo_flower.study.schema import REGRET
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table
 from fbo_flower.trackers import Callback
@@ -97,7 +97,7 @@ def with_regret(study: Study, problem: Problem) -> Study:
         value, optimum = problem.true_value(row["config"], int(row["agent"])), optima[row["agent"]]
         if value is not None and optimum is not None and not row["failure"]:
             row["regret"] = optimum - value
-    trials = Table.from_rows(rows, TRIALS)
+    trials = Table.from_rows(rows, study.trials.kinds)  # with optional columns
     return replace(study, trials=trials, regret=regret_table(trials))
 
 

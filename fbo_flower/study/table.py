@@ -142,7 +142,7 @@ class Table:
             return NotImplemented
         if self is other:
             return True
-        if self._kinds != other._kinds or self.columns != other.columns or len(self) != len(other):
+        if self.columns != other.columns or len(self) != len(other):  # the layout holds the kinds
             return False
         return self._encoded() == other._encoded()
 

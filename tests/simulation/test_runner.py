@@ -300,6 +300,23 @@ def test_cumulative_and_simple_regret_are_as_worked_by_hand_without_the_noise(or
     assert found.regret["simple"].tolist() == [0.75, 0.25, 0.25, 0.0, 0.0]
 
 
+class Reporting(Slope):
+    def __call__(self, config, context):
+        for step in range(3):
+            context.report(step, config["x"])
+            if context.should_stop():
+                break
+        return self.true_value(config, context.partition)
+
+
+def test_trials_of_a_problem_that_stop_early_have_their_regret():
+    agents = Agents(pruning=Pruning("median", min_trials=1, margin=None))
+    trials = simulate(Reporting(2, 0), None, agents, "random", 8, engine="inline").trials
+    assert np.isfinite(trials["stopped_at"]).any()
+    x = [config["x"] for config in trials["config"]]
+    np.testing.assert_allclose(trials["regret"], 1.0 - np.array(x))
+
+
 def test_a_failed_trial_costs_as_much_as_the_worst_of_its_agent_and_finds_nothing():
     rows = [row("0", 0, 0.5, NAN, "no"), row("0", 1, 0.75), row("0", 2, 0.25), row("0", 3, 1.0, NAN, "no")]
     found = with_regret(study(rows), Slope(1, 0))

@@ -80,6 +80,7 @@ def test_equality_tells_types_in_configs_apart():
     assert Table({"config": [{"C": None}]}) != Table({"config": [{}]})
     assert Table({"config": [{"a": 1, "b": 2}]}) == Table({"config": [{"b": 2, "a": 1}]})
     assert Table({"value": [math.nan]}) == Table({"value": [math.nan]})
+    assert Table({"value": []}, {"value": "real"}) != Table({"value": []}, {"value": "text"})
 
 
 def test_pandas_sees_the_same_columns():
