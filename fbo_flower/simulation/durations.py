@@ -18,7 +18,7 @@ from __future__ import annotations
 import csv
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +203,7 @@ class ClockedGrid(Clocked, ForwardingGrid):
         self._now = 0.0
         self._free: dict[str, float] = {}  # agent -> when it has done its tasks
         self._times: dict[tuple[str, int], tuple[float, float]] = {}
-        self._unread: set[str] = set()  # ids of the messages whose replies nobody has pulled
+        self._missing: set[str] = set()  # ids of the messages whose replies have not arrived
         self._heap: list[tuple[float, int, str]] = []  # of them: when the reply is due, place, id
         self._arrived: dict[str, Message] = {}
         self._num_sent = 0
@@ -246,15 +246,18 @@ class ClockedGrid(Clocked, ForwardingGrid):
         ids = [str(i) for i in self._inner.push_messages(listed)]
         for message_id, seconds in zip(ids, due, strict=True):
             self._num_sent += 1
-            self._unread.add(message_id)
+            self._missing.add(message_id)
             heapq.heappush(self._heap, (seconds, self._num_sent, message_id))
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the replies that are due next, once they have arrived; the clock advances to that time."""
-        wanted = set(message_ids)
-        for reply in self._inner.pull_messages([i for i in wanted & self._unread if i not in self._arrived]):
-            self._arrived[reply.metadata.reply_to_message_id] = reply
+        wanted = message_ids if isinstance(message_ids, Set) else set(message_ids)
+        missing = wanted & self._missing
+        for reply in self._inner.pull_messages(missing) if missing else []:
+            message_id = reply.metadata.reply_to_message_id
+            self._arrived[message_id] = reply
+            self._missing.remove(message_id)
         found: list[Message] = []
         skipped: list[tuple[float, int, str]] = []
         while self._heap:
@@ -269,7 +272,6 @@ class ClockedGrid(Clocked, ForwardingGrid):
                 break
             self.advance(seconds)
             found.append(self._arrived.pop(message_id))
-            self._unread.remove(message_id)
         for entry in skipped:
             heapq.heappush(self._heap, entry)
         return found

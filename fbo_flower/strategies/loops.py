@@ -7,6 +7,7 @@ never ends a study.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from flwr.app import Message
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fbo_flower.algorithms.records import Phase
+from fbo_flower.algorithms.records import Phase, natural_key
 from fbo_flower.errors import ConfigError, kind_of, printable
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.strategies.exchange import Clocked, UnderWay, send_and_receive
@@ -327,6 +328,7 @@ class RoundLoop:
 
 
 _LONGEST_LOOK = 1.0  # seconds between two looks for agents that may begin
+_LISTS = 16  # how often in a window all connected agents are listed
 _GONE = Reply(reason="its node has left", word="gone")
 
 
@@ -376,7 +378,7 @@ class AsyncLoop(RoundLoop):
     def _send_tasks(self, under_way: UnderWay[str], agents: Sequence[str], server_round: int) -> list[str]:
         """Send agents their tasks; return those whose tasks could not be sent."""
         messages = self.run.messages(agents, Phase.TRAIN, server_round, self.settings.message_suffix)
-        gone = under_way.send(zip(agents, messages, strict=True), self.run.sent_before())
+        gone = under_way.send(zip(agents, messages, strict=True), self.run.sent_before(agents))
         self.notifier.sent(agents)
         return gone
 
@@ -390,14 +392,16 @@ class AsyncLoop(RoundLoop):
         gone : agents whose tasks could not be sent
         """
         run, waiting = self.run, set[str]()  # agents for which there was no task since the last answer
+        idle, listed_until = list[str](), run.num_told  # to list all agents takes as long as there are many
         while run.num_told < run.window:
-            busy = set(run.sent)
-            idle = [a for a in self._willing(grid, server_round) if a not in busy | run.resting]
-            due = run.registry.due(idle, server_round) or ([] if busy else idle)
+            if run.num_told >= listed_until:
+                idle = self._willing(grid, server_round)
+                listed_until = run.num_told + math.ceil(run.window / _LISTS)
+            idle = [agent for agent in idle if agent not in run.sent and agent not in run.resting]
+            due = run.registry.due(idle, server_round) or ([] if run.sent else idle)
             if not waiting.issuperset(due) and not run.algorithm.finished(run.state):
-                run.ask(Phase.TRAIN, server_round, due)
-                waiting = set(due) - set(run.sent)
-                new = [agent for agent in run.waiting() if agent not in busy]
+                new = run.ask(Phase.TRAIN, server_round, due)
+                waiting = set(due).difference(new)
                 gone = [*gone, *self._send_tasks(under_way, new, server_round)]
             if not under_way and not gone:
                 return  # nobody works, and nobody may begin before the next window
@@ -408,3 +412,8 @@ class AsyncLoop(RoundLoop):
                 waiting = set()
                 run.on_replies(Phase.TRAIN, server_round, replies)
                 self.tell(Phase.TRAIN, server_round)
+                idle = run.registry.willing(
+                    sorted({*idle, *replies}, key=natural_key), Phase.TRAIN, server_round, run.seed
+                )
+            else:
+                listed_until = run.num_told

@@ -131,7 +131,7 @@ CheckedReply = tuple[Report, wire.Disclosure]
 
 @dataclass
 class SentTask:
-    """A task under way and its reply.
+    """A task under way.
 
     Parameters
     ----------
@@ -140,9 +140,7 @@ class SentTask:
     made_in, made_after : the round in which the task was made, and how many answers the run had told then
     sent_at : when it was sent, by the clock of a simulation
     counted : whether the bytes of its message have been counted
-    reply : None: it has not arrived
-    checked : the decoded report, or the error in it; replies are checked as they arrive, while other agents
-        still work
+    checked : the decoded report of its reply, or the error in it; None: no reply, or one without a report
     """
 
     agent: str
@@ -153,7 +151,6 @@ class SentTask:
     made_after: int = 0
     sent_at: float = 0.0
     counted: bool = False
-    reply: Reply | None = None
     checked: CheckedReply | WireError | None = None
 
 

@@ -287,7 +287,7 @@ def check_types(
     """
     texts = {agent: WrongTypeError.text_in(reason) for agent, reason in failed.items()}
     wrong |= {agent: text for agent, text in texts.items() if text}
-    everybody = wrong.keys() >= run.registry.nodes.keys() and not run.recorder.totals["replies"]
+    everybody = not run.recorder.totals["replies"] and wrong.keys() >= run.registry.nodes.keys()
     if any(texts.values()) and (everybody or all(texts.get(agent) for agent in asked)):
         raise ObjectiveError(f"{run.recorder.label}: {next(iter(wrong.values()))}")
 

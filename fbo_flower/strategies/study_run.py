@@ -66,6 +66,7 @@ class StudyRun:
         operating system
     repeatable : whether any secret draw came from the seed; then noise protects nobody who knows the seed
     sent : agent -> its task in the open half-round
+    replies : agent -> its reply in the open half-round, in the order in which they arrived
     had_tasks : whether any agent got a task in this round
     unanswered : agent and phase -> the last task that was not answered with a valid report, the round in
         which it was made, and the number of answers then
@@ -98,6 +99,7 @@ class StudyRun:
     seeded: bool = True
     repeatable: bool = False
     sent: dict[str, SentTask] = field(default_factory=dict)
+    replies: dict[str, Reply] = field(default_factory=dict)
     had_tasks: bool = False
     unanswered: dict[tuple[str, Phase], tuple[Task, int, int]] = field(default_factory=dict)
     closed: dict[tuple[Phase, int], bool] = field(default_factory=dict)
@@ -116,11 +118,6 @@ class StudyRun:
     pool: CurvePool | None = None
     now: float = 0.0
     before: list[SentAt] = field(default_factory=list)
-
-    @property
-    def replies(self) -> dict[str, Reply]:
-        """The replies of the open half-round that have arrived, by agent."""
-        return {agent: sent.reply for agent, sent in self.sent.items() if sent.reply is not None}
 
     def results(self) -> ServerResults | None:
         """Return the server's own results; with noise or samples drawn in secret, also where from."""
@@ -150,10 +147,11 @@ class StudyRun:
         values |= {"num_rounds": self.num_rounds} if self.num_rounds else {}
         self._write(Event("open", server_round, values=values | self._note_time()))
 
-    def ask(self, phase: Phase, server_round: int, present: Sequence[str]) -> None:
-        """Make the tasks of a half-round; write their checksum to the journal before any is sent.
+    def ask(self, phase: Phase, server_round: int, present: Sequence[str]) -> list[str]:
+        """Make the tasks of a half-round, and return the agents that got one.
 
-        The results of secret draws are in the same entry, so a draw is either recorded or nobody saw it.
+        The tasks' checksum is in the journal before any is sent. The results of secret draws are in the same
+        entry, so a draw is either recorded or nobody saw it.
         """
         uniform: Uniform = secrets.randbelow
         if self.seeded:
@@ -164,26 +162,28 @@ class StudyRun:
         times = self._note_time()
         for agent in tasks:
             self.sent[agent].sent_at = self.now
-        if self.journal is None:
-            return
-        values: dict[str, object] = {"present": list(present), "tasks": tasks_digest(tasks)}
-        values |= {"seeded": self.seeded} if draws else {}
-        values |= {"asked": sorted(tasks)} if tasks.keys() != set(present) else {}
-        values |= times
-        self._write(Event("ask", server_round, phase, arrays=draws, values=values))
+        if self.journal is not None:
+            values: dict[str, object] = {"present": list(present), "tasks": tasks_digest(tasks)}
+            values |= {"seeded": self.seeded} if draws else {}
+            values |= {"asked": sorted(tasks)} if tasks.keys() != set(present) else {}
+            values |= times
+            self._write(Event("ask", server_round, phase, arrays=draws, values=values))
+        return sorted(tasks, key=natural_key)
 
     def waiting(self) -> list[str]:
         """Return the agents that have a node, and have not replied to their task."""
-        nodes = self.registry.nodes
-        return [agent for agent, sent in self.sent.items() if sent.reply is None and agent in nodes]
+        agents = self.registry.agents
+        return [a for a in self.sent if a not in self.replies and agents[a].node is not None]
 
     def messages(
         self, agents: Iterable[str], phase: Phase, server_round: int, suffix: str
     ) -> Iterator[Message]:
         """Yield the messages with the tasks of agents."""
-        kind, nodes = _MESSAGE_TYPES[phase] + suffix, self.registry.nodes
+        kind = _MESSAGE_TYPES[phase] + suffix
         for agent, content in zip(agents, self._contents(agents), strict=True):
-            yield Message(content, nodes[agent], kind, group_id=str(server_round))
+            node = self.registry.agents[agent].node
+            assert node is not None, "it has connected"
+            yield Message(content, node, kind, group_id=str(server_round))
 
     def _contents(self, agents: Iterable[str]) -> Iterator[RecordDict]:
         """Encode the tasks of agents, and count their bytes once."""
@@ -199,14 +199,13 @@ class StudyRun:
             yield content
 
     def on_replies(self, phase: Phase, server_round: int, replies: Mapping[str, Reply]) -> None:
-        """Write new replies to the journal, then check them."""
+        """Write new replies to the journal, then check them, while other agents still work."""
         times = self._note_time()
         if self.journal is not None:
             events = [to_event(reply, agent, phase, server_round) for agent, reply in replies.items()]
             self.journal.write([replace(event, values={**event.values, **times}) for event in events])
         for agent, reply in replies.items():
-            sent = self.sent[agent]
-            sent.reply = reply
+            sent, self.replies[agent] = self.sent[agent], reply
             sent.checked = None if reply.packed is None else self._reader.check(sent, reply)
 
     def tell(self, phase: Phase, server_round: int, missing: Reply) -> None:
@@ -217,15 +216,16 @@ class StudyRun:
         missing : stands for every reply that did not arrive
         """
         goes_on = self._goes_on(phase)
-        closes = [sent for sent in self.sent.values() if sent.reply is not None or not goes_on]
-        self.sent = {agent: sent for agent, sent in self.sent.items() if goes_on and sent.reply is None}
+        replies, self.replies = self.replies, {}
+        closes = [self.sent.pop(agent) for agent in (replies if goes_on else list(self.sent))]
         self.num_told += len(closes) if goes_on else 0
         limit = self.max_staleness if self.asynchronous else None
         replayed = self.journal is None and self.interrupted is not None
         reports: dict[str, Report] = {}
         for sent in closes:
-            report = self._reader.read(sent, server_round, sent.reply or missing, quiet=replayed)
-            silent = sent.reply is None or sent.reply.word == NO_REPLY.word
+            reply = replies.get(sent.agent)
+            report = self._reader.read(sent, server_round, reply or missing, quiet=replayed)
+            silent = reply is None or reply.word == NO_REPLY.word
             self.registry.agents[sent.agent].note_silence(server_round, silent)
             if report is None:
                 self.resting.add(sent.agent)
@@ -308,7 +308,7 @@ class StudyRun:
                 self.interrupted = (phase, event.round) if tasks else None
             elif event.kind == "reply":
                 self._replay_time(event)
-                self.sent[event.agent].reply = from_event(event)
+                self.replies[event.agent] = from_event(event)
             elif event.kind == "tell":
                 self.tell(phase, event.round, replace(NO_REPLY, reason=str(event.values["missing"])))
                 self._replay_time(event)  # after `tell`, which notes the time of this process
@@ -321,9 +321,9 @@ class StudyRun:
         if self.clocked and isinstance(grid, Clocked) and self.before:
             grid.restore(self.now, self.before)
 
-    def sent_before(self) -> dict[str, float]:
-        """Return when the tasks under way were sent by a simulated clock, by agent; empty without one."""
-        return {agent: sent.sent_at for agent, sent in self.sent.items() if self.clocked}
+    def sent_before(self, agents: Iterable[str]) -> dict[str, float]:
+        """Return when agents' tasks were sent by a simulated clock, by agent; empty without one."""
+        return {agent: self.sent[agent].sent_at for agent in agents} if self.clocked else {}
 
     def _note_time(self) -> dict[str, object]:
         """Note the time of a step, and return it for the journal."""
@@ -357,7 +357,8 @@ class StudyRun:
         self.state, tasks = self.algorithm.ask(self.state, phase, server_round, present, rng)
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
         self.num_asked += goes_on
-        self.sent = self.sent if goes_on else {}
+        if not goes_on:
+            self.sent, self.replies = {}, {}
         for agent in sorted(tasks, key=natural_key):
             said_by = self.registry.agents[agent].said
             envelope = wire.Envelope(self.study, said_by.agent, digest, self.algorithm.name, options)
