@@ -263,7 +263,7 @@ def change(content, changes):
 
 
 def decoded(kind, content, room=2**20):
-    """Decode one message, in little more than `room` bytes, and check what came of it; return that in a word."""
+    """Decode one message in little more memory than `room`, and check it; return what came of it in a word."""
     num_bytes = count_bytes(content)
     tracemalloc.start()
     try:
