@@ -263,7 +263,7 @@ def change(content, changes):
 
 
 def decoded(kind, content, room=2**20):
-    """Decode one message in little more memory than `room`, and check it; return what came of it in a word."""
+    """Decode a message in little more memory than `room`, and check it; return what came of it in a word."""
     num_bytes = count_bytes(content)
     tracemalloc.start()
     try:
