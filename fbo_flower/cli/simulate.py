@@ -15,11 +15,11 @@ from fbo_flower.cli.plan import JOURNALS, SimulationPlan, point_latest_at, read_
 from fbo_flower.cli.report import print_selections, print_table
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.settings import Agents, Async, Clock, Start, Sync
+from fbo_flower.study.directory import Keep
 from fbo_flower.trackers.callback import Callback, StudyInfo
 
 if TYPE_CHECKING:
     from fbo_flower.study.study import Study
-from fbo_flower.study.directory import Keep
 
 # options that do not belong to the settings of a run
 _NOT_SAVED = {"address", "debug", "journal", "out", "overwrite", "quiet", "resume"}
