@@ -49,6 +49,11 @@ class Request(ABC):
         return 1
 
     @property
+    def held(self) -> int:
+        """How many numbers an agent holds until its end if this is the first thing that it asks for."""
+        return self.size
+
+    @property
     def at_once(self) -> int:
         """How many such requests to compute at once, so that memory is bounded and caches suffice."""
         return max(1, min(self.most, LARGEST // max(self.size, 1)))
@@ -91,6 +96,10 @@ class Fit(Request):
     @property
     def size(self) -> int:
         return len(self.y) ** 2
+
+    @property
+    def held(self) -> int:
+        return 2 * self.size  # the matrix of its process and the factor
 
     @staticmethod
     def compute(requests: Sequence[Fit]) -> list[gp.Hyperparameters]:
@@ -284,7 +293,7 @@ Draws = Callable[..., np.random.Generator]
 
 # -- many agents side by side -----------------------------------------------------------------------
 
-TOGETHER = 2**19  # numbers in the first requests of the agents that advance together
+TOGETHER = 2**19  # numbers that the agents hold that advance together
 
 
 @dataclass(frozen=True)
@@ -337,11 +346,11 @@ def side_by_side(
         agent.send(None)
         if agent.request is None:
             continue
-        if part and size + agent.request.size > TOGETHER:
+        if part and size + agent.request.held > TOGETHER:
             _finish(part)
             part, size = [], 0
         part.append(agent)
-        size += agent.request.size
+        size += agent.request.held
     _finish(part)
     return [agent.result for agent in agents]  # type: ignore[misc]  # None only if the result is None
 

@@ -164,7 +164,7 @@ def test_agents_may_ask_for_different_things_and_end_at_different_times() -> Non
 
 
 def test_hundreds_of_agents_with_long_histories_do_not_all_hold_their_matrices_at_once(monkeypatch) -> None:
-    monkeypatch.setattr(requests, "TOGETHER", 3 * 12**2)  # the matrices of three agents
+    monkeypatch.setattr(requests, "TOGETHER", 3 * 2 * 12**2)  # two matrices of three agents each
     under_way, most = set(), []
 
     def steps(agent: int):
