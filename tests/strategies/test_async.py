@@ -73,6 +73,14 @@ def test_a_slow_agent_does_not_slow_the_others():
     assert study.times["ended"].max() == study.rounds["seconds"].sum() == 16.0
 
 
+def test_an_answer_costs_as_much_with_many_agents_as_with_few(monkeypatch):
+    listed, get = [], ClockedGrid.get_node_ids
+    monkeypatch.setattr(ClockedGrid, "get_node_ids", lambda grid: listed.append(1) or get(grid))
+    study = run(log_normal(), num_rounds=3, agents=64, num_initial=1)
+    assert study.rounds["replies"].tolist() == [64] * 3
+    assert len(listed) < 80, "all agents are not listed at every one of 192 answers"
+
+
 def test_with_equal_durations_it_is_the_synchronous_study_up_to_the_servers_draws():
     """At the server, `ts` draws nothing, so its trials are the same."""
     sync, asynchronous = (run(constant(1.0), 3, mode, "ts", **SMALL) for mode in ("sync", "async"))
