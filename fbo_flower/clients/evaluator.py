@@ -273,12 +273,18 @@ class ObjectiveEvaluator:
                 yield i, self._joined(rows[i], ends, ends[0].curve if i in rules else None)
 
     def _jobs(self, row: Evaluation, curve: Curve | None) -> list[Job]:
-        """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial."""
+        """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial.
+
+        Workers share the calls of a row; in this process they are one job.
+        """
         config, context = self.space.decode(row.point), self.context.objective_context
         if self.cache is None and row.span > 1 and can_repeat(self.objective):
-            return [Job(config, context(row.trial), row.span, self.aims)]
+            return [Job(config, [context(row.trial)], row.span, self.aims)]
         num_calls = 1 if self.cache is not None else row.span
-        return [Job(config, context(row.trial + k, curve), 0, self.aims) for k in range(num_calls)]
+        contexts = [context(row.trial + k, curve) for k in range(num_calls)]
+        if self.parallel.needs_workers:
+            return [Job(config, [own], 0, self.aims) for own in contexts]
+        return [Job(config, contexts, 0, self.aims)]
 
     def _run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Ended]]:
         if not self.parallel.needs_workers:

@@ -74,8 +74,10 @@ class ObjectiveContext:
 class ContextOfTrial(ObjectiveContext):
     """An `ObjectiveContext` whose generator is `make_rng()`, made when it is asked for; few objectives do."""
 
-    def __init__(self, make_rng: Callable[[], np.random.Generator], **fields: Any) -> None:
-        self.__dict__.update({"curve": Curve(), "_make_rng": make_rng} | fields)
+    def __init__(
+        self, make_rng: Callable[[], np.random.Generator], curve: Curve | None = None, **fields: Any
+    ) -> None:
+        self.__dict__.update(fields, _make_rng=make_rng, curve=curve or Curve())
 
     def __getattr__(self, name: str) -> Any:
         make = self.__dict__.get("_make_rng")

@@ -115,8 +115,7 @@ class TaskContext:
     def objective_context(self, trial: int, curve: Curve | None = None) -> ObjectiveContext:
         """Return the context that the objective gets for a trial; without `curve` the trial never stops."""
         return ContextOfTrial(
-            lambda: generator(self.entropy, "agent", self.agent, "objective", trial),
+            lambda: generator(self.entropy, "agent", self.agent, "objective", trial), curve,
             agent=self.agent, partition=self.partition, trial=trial, server_round=self.task.round,
             node_config=self.node_config, run_config=self.run_config, study=self.study,
-            curve=curve or Curve(),
         )  # fmt: skip

@@ -104,17 +104,18 @@ def new_traceback(memory: Memory, texts: ErrorTexts | None) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """One call of the objective.
+    """One call of the objective, or several in turn.
 
     Parameters
     ----------
-    config, context : its arguments
+    config : its first argument
+    contexts : its second argument, one per call
     repeats : how many evaluations one call of `objective.repeated` makes; 0: call the objective itself
     aims : what it returns
     """
 
     config: dict[str, Any]
-    context: ObjectiveContext
+    contexts: Sequence[ObjectiveContext]
     repeats: int = 0
     aims: Aims = NUMBER
 
@@ -125,9 +126,9 @@ class Ended:
 
     Parameters
     ----------
-    values : what the objective returned, larger is better: a number, `repeats` numbers or its outputs; empty
-        if it failed
-    failure : why it failed; "" if it did not
+    values : what the objective returned, larger is better: one number per evaluation that succeeded, or the
+        outputs of the only one
+    failure : the reason of the first evaluation that failed; "" if none did
     started, seconds : when it began, in seconds since 1970, and how long it took
     error : the objective's error; None if there was none
     curve : what the trial has reported; None: nothing
@@ -144,19 +145,23 @@ class Ended:
 def call(objective: Objective, job: Job) -> Ended:
     """Call the objective in this process; WrongTypeError if it returns no number, as it would again."""
     started, before = time.time(), time.perf_counter()
-    values: Sequence[float] = ()
+    values: list[float] = []
     failure, error = "", None
-    try:
-        if job.repeats:
-            values = evaluate_repeatedly(objective, job.config, job.context, job.repeats, job.aims).tolist()
-        else:
-            values = evaluate(objective, job.config, job.context, job.aims)
-    except WrongTypeError:
-        raise
-    except ObjectiveError as raised:
-        failure = str(raised)
-        error = None if raised.__cause__ is None else ErrorTexts.of(raised.__cause__)
-    seconds, curve = time.perf_counter() - before, job.context.curve
+    for context in job.contexts:
+        try:
+            if job.repeats:
+                repeated = evaluate_repeatedly(objective, job.config, context, job.repeats, job.aims)
+                values += repeated.tolist()
+            else:
+                values += evaluate(objective, job.config, context, job.aims)
+        except WrongTypeError:
+            raise
+        except ObjectiveError as raised:
+            if not failure:
+                failure = str(raised)
+                error = None if raised.__cause__ is None else ErrorTexts.of(raised.__cause__)
+    curve = job.contexts[0].curve
+    seconds = time.perf_counter() - before
     return Ended(tuple(values), failure, started, seconds, error, curve if curve.steps else None)
 
 
@@ -213,7 +218,7 @@ class Worker:
             raise NotInTimeError(str(answer["not_in_time"]))
         values, error, told = tuple(map(float, answer["values"])), answer["error"], answer["curve"]
         texts = None if error is None else ErrorTexts(**error)
-        curve = None if told is None else replace(job.context.curve, **told)
+        curve = None if told is None else replace(job.contexts[0].curve, **told)
         started, seconds = float(answer["started"]), float(answer["seconds"])
         return Ended(values, str(answer["failure"]), started, seconds, texts, curve)
 
@@ -312,7 +317,7 @@ class WorkerPool:
 
 
 def _message(job: Job) -> bytes:
-    return bytes(cloudpickle.dumps((job.config, job.context, job.repeats, job.aims)))
+    return bytes(cloudpickle.dumps((job.config, job.contexts, job.repeats, job.aims)))
 
 
 def pickled(objective: Objective) -> bytes:

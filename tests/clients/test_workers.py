@@ -246,7 +246,7 @@ def context(trial=0):
 
 
 def jobs(*xs):
-    return [Job({"x": x}, context(trial)) for trial, x in enumerate(xs)]
+    return [Job({"x": x}, [context(trial)]) for trial, x in enumerate(xs)]
 
 
 def ran(pool, work, at_once=2, timeout=0.0):
@@ -369,7 +369,7 @@ def objective(config, context):
     while True:
         time.sleep(0.01)
 
-list(WorkerPool(pickled(objective)).run([Job({}, None)] * 2, 2, 0.0))
+list(WorkerPool(pickled(objective)).run([Job({}, [None])] * 2, 2, 0.0))
 """
     (tmp_path / "script.py").write_text(script)  # without `if __name__ == "__main__"`
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
