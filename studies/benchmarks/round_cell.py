@@ -3,7 +3,8 @@
     python -m studies.benchmarks.round_cell '{"what": "idle", "engine": "ray", "agents": 1000, "rounds": 3}'
 
 `what` is "idle" (an app that returns what it receives), or an algorithm on a free objective, whose agents
-hold `prior` observations each when the study begins.
+hold `prior` observations each when the study begins. With `"clock": "lognormal:1,1"` it is asynchronous, and
+evaluations take simulated time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.simulation import Start
+from fbo_flower.simulation import Async, Clock, Start, Sync
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -74,7 +75,14 @@ def idle_on_flower(agents: int, rounds: int) -> list[float]:
 
 
 def study(
-    what: str, engine: str, agents: int, rounds: int, prior: int, options: dict[str, Any], sleep: float
+    what: str,
+    engine: str,
+    agents: int,
+    rounds: int,
+    prior: int,
+    options: dict[str, Any],
+    sleep: float,
+    clock: str | None,
 ) -> dict[str, Any]:
     """Measure the rounds of a study."""
     problem = Hills(agents, 0, seconds=sleep)
@@ -93,6 +101,7 @@ def study(
         algorithm=make_algorithm(what, options),
         num_rounds=rounds,
         engine=engine,
+        rounds=Sync() if clock is None else Async(clock=Clock(clock)),
         start=known,
         callbacks=[note],
     )
@@ -119,7 +128,7 @@ def main() -> None:
             row = idle(*common)
             row["cpu_rounds"] = [(time.process_time() - before) / common[2]] * common[2]
         else:
-            own = asked.get("prior", 0), asked.get("options", {}), asked.get("sleep", 0.0)
+            own = asked.get("prior", 0), asked.get("options", {}), asked.get("sleep", 0.0), asked.get("clock")
             row = study(what, *common, *own)
     row |= {"memory": memory.largest, "memory_own": memory.own, "total": time.perf_counter() - begin}
     print(json.dumps({**asked, **row}))
