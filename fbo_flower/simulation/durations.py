@@ -257,7 +257,7 @@ class ClockedGrid(Clocked, ForwardingGrid):
         for reply in self._inner.pull_messages(missing) if missing else []:
             message_id = reply.metadata.reply_to_message_id
             self._arrived[message_id] = reply
-            self._missing.remove(message_id)
+            self._missing.discard(message_id)
         found: list[Message] = []
         skipped: list[tuple[float, int, str]] = []
         while self._heap:
