@@ -10,8 +10,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.algorithm_record import AlgorithmRecord, Meaning, PlotStyle
-from fbo_flower.algorithms.messages import ArraySpec, Content, Schema, real, summable, whole
-from fbo_flower.algorithms.options import TrialsPerRound, check_choice, check_number
+from fbo_flower.algorithms.messages import ArraySpec, Content, Schema, real, summable, summed, whole
+from fbo_flower.algorithms.options import (
+    TrialsPerRound,
+    check_choice,
+    check_number,
+    check_secure_sums,
+    checked,
+)
 from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Outcome, Payload, Phase, Query, Report, Task
@@ -71,6 +77,6 @@ __all__ = [
     "Algorithm", "AlgorithmRecord", "ArraySpec", "CoKG", "Content", "ExpectedImprovement", "Fed1UCB",
     "FedEI", "FedPNE", "Independent", "LocalPNE", "Meaning", "Outcome", "Payload", "Phase", "PlotStyle",
     "Progress", "Query", "RandomSearch", "Report", "Schema", "Session", "Task", "ThompsonSampling",
-    "TrialsPerRound", "check_choice", "check_number", "make_algorithm", "real", "register", "summable",
-    "uniform_point", "whole", "with_secure_sums",
+    "TrialsPerRound", "check_choice", "check_number", "check_secure_sums", "checked", "make_algorithm",
+    "real", "register", "summable", "summed", "uniform_point", "whole", "with_secure_sums",
 ]  # fmt: skip

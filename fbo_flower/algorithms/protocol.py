@@ -20,8 +20,9 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
+from fbo_flower.algorithms.definition import check_definition, check_learnt
 from fbo_flower.algorithms.messages import Content, Schema, Summand, schema_of, summands_of
-from fbo_flower.algorithms.options import Configurable
+from fbo_flower.algorithms.options import Configurable, canonical_json
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -96,6 +97,11 @@ class Algorithm(Configurable, ABC, Generic[State]):
     barrier: ClassVar[str] = "its rounds need the answers of all agents together"
     needs_all_parameters: ClassVar[str] = "all agents evaluate points that are chosen for them together"
     takes_outputs: ClassVar[bool] = False
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Raise ConfigError if something that the class defines would be lost, see `definition`."""
+        check_definition(cls, Algorithm)
+        return super().__new__(cls, *args, **options)
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Algorithm[Any]:
@@ -224,8 +230,8 @@ class Algorithm(Configurable, ABC, Generic[State]):
         return summands_of(self.report_content, self, space, task)
 
     def asks_for_sum(self, task: Task) -> bool:
-        """Return whether a task asks for the summable arrays of `report_content`."""
-        return False
+        """Return whether a task asks for the summable arrays of `report_content`; by default in TRAIN."""
+        return task.phase is Phase.TRAIN
 
     def sum_name(self, task: Task, agent_state: AgentState) -> str:
         """Return the name of the piece of work whose report is summed; an agent masks each name once.
@@ -244,8 +250,11 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """Return the parts of a task that must be the same for all agents in a sum.
 
         A server that asks one agent about something else than the others would learn that agent's report.
+        By default they are the whole content. An algorithm that tells agents different things returns those
+        on which the summed numbers depend.
         """
-        return {}
+        values = np.frombuffer(canonical_json(dict(task.values)).encode(), dtype=np.uint8)
+        return {**task.arrays, "values": values}
 
     def skip_sum(self, state: State) -> State:
         """Return the state after a sum that failed in every group; the same work is never summed again."""
@@ -333,6 +342,8 @@ class Algorithm(Configurable, ABC, Generic[State]):
             outcome: Outcome = yield query
             rng = partial(draws, "learn", trial)
             agent_state = yield from stepping(self.learn(task, agent_state, outcome, rng))
+            if not self.roles:
+                check_learnt(self, agent_state, trial)
         return agent_state
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload | Steps[Payload]:

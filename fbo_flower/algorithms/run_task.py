@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms.definition import check_answer, check_query
 from fbo_flower.algorithms.options import TrialsPerRound
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Outcome, Query, Report, Task
@@ -118,8 +119,9 @@ def run_task(
     outcomes: list[Outcome] = []
 
     def answer(asked: Query | Request) -> Steps[Any]:
-        if not isinstance(asked, Query):
+        if isinstance(asked, Request):
             return (yield asked)
+        check_query(algorithm, asked, agent_state.space.dimension)
         outcomes.append(evaluate(asked, outcomes[-1].end if outcomes else agent_state.next_trial))
         return outcomes[-1]
 
@@ -128,10 +130,11 @@ def run_task(
     else:
         session = session_at_once(algorithm, task, agent_state, draws, at_once)
     agent_state = yield from relayed(session, answer)
-    if arrays := extra():
+    if isinstance(agent_state, AgentState) and (arrays := extra()):
         agent_state = agent_state.write(**arrays)
     rng = partial(draws, "summarise", task.trial, task.num_trials)
     payload = yield from stepping(algorithm.summarise(task, agent_state, rng))
+    check_answer(algorithm, task, agent_state, payload)
     uniform = uniform or uniform_from(draws("noise", task.trial, task.num_trials))
     payload = algorithm.protect(task, agent_state, payload, uniform)
     known = agent_state.history.select(task.trial, task.end)
