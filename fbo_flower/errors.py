@@ -4,6 +4,7 @@
 
     FBOError
     ├── ConfigError      a setting, an option or a search space is wrong; nothing was started
+    │   └── HookError    a method of an algorithm returned what cannot be used
     ├── WireError        a message is malformed, of another version or not for this study
     │   └── ModelError   a received model was refused, or failed in its sandbox
     ├── NumericalError   a matrix or an iteration failed beyond repair
@@ -44,6 +45,18 @@ class FBOError(Exception):
 
 class ConfigError(FBOError, ValueError):
     """A setting, an option or a search space is invalid."""
+
+
+class HookError(ConfigError):
+    """A method of an algorithm returned what cannot be used, as it would again.
+
+    A strategy ends the study with it if all agents that were asked answer with it.
+    """
+
+    @classmethod
+    def text_in(cls, reason: str) -> str:
+        """Return the text of this error in the reason of a failed reply, "" if it is another one."""
+        return reason.partition(f"{cls.__name__}: ")[2]
 
 
 class WireError(FBOError, ValueError):

@@ -19,7 +19,7 @@ import numpy as np
 
 from fbo_flower.algorithms.messages import AXES, Content, Spec, arrays_of, length_of, value_of
 from fbo_flower.algorithms.records import AgentState, Payload, Phase, Query, Task
-from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.errors import ConfigError, HookError, kind_of
 
 if TYPE_CHECKING:
     from fbo_flower.algorithms.protocol import Algorithm
@@ -207,12 +207,12 @@ def _check_sums(kind: type[Any], base: type[Any]) -> None:
 
 
 def returned_state(algorithm: Algorithm[Any], hook: str, before: T, after: T) -> T:
-    """Return the server's state that a hook returned; ConfigError if it is of another type than before."""
+    """Return the server's state that a hook returned; HookError if it is of another type than before."""
     was, now = before, after
     if type(now) is type(was):
         was, now = algorithm.inner_state(was), algorithm.inner_state(now)
     if type(now) is not type(was):
-        raise ConfigError(
+        raise HookError(
             f"{algorithm.name}: {hook}: expected to get the new {type(was).__name__} back, got "
             f"{kind_of(now)}; return replace(state, ...)"
         )
@@ -227,19 +227,19 @@ def tasks_of(
     present: Sequence[str],
     rng: np.random.Generator,
 ) -> tuple[T, dict[str, Task]]:
-    """Return what `ask` returns; ConfigError if it is not a state and tasks for agents that are present."""
+    """Return what `ask` returns; HookError if it is not a state and tasks for agents that are present."""
     asked, where = algorithm.ask(state, phase, server_round, present, rng), f"{algorithm.name}: ask"
     if not (isinstance(asked, tuple) and len(asked) == 2 and isinstance(asked[1], Mapping)):
-        raise ConfigError(
+        raise HookError(
             f"{where}: expected the state and the tasks of agents, got {kind_of(asked)}; return state, tasks"
         )
     state, tasks = returned_state(algorithm, "ask", state, asked[0]), dict(asked[1])
     if strangers := tasks.keys() - set(present):
-        raise ConfigError(f"{where}: expected tasks for agents in `present`, got one for {min(strangers)!r}")
+        raise HookError(f"{where}: expected tasks for agents in `present`, got one for {min(strangers)!r}")
     for agent, task in tasks.items():
         if not isinstance(task, Task) or task.phase is not phase:
             got = f"one of {task.phase}" if isinstance(task, Task) else kind_of(task)
-            raise ConfigError(
+            raise HookError(
                 f"{where}: expected a task of {phase} for agent {agent}, got {got}; return "
                 "content.task(phase, server_round, trial, num_trials)"
             )
@@ -247,60 +247,68 @@ def tasks_of(
 
 
 def check_query(algorithm: Algorithm[Any], query: object, dimension: int) -> None:
-    """Raise ConfigError unless an agent's session asks for points of the unit cube."""
+    """Raise HookError unless an agent's session asks for points of the unit cube."""
     where = f"{algorithm.name}: propose"
     if not isinstance(query, Query):
-        raise ConfigError(f"{where}: expected a Query, got {kind_of(query)}; return Query(points)")
+        raise HookError(f"{where}: expected a Query, got {kind_of(query)}; return Query(points)")
     points, expected = query.points, f"{where}: expected points (q, {dimension}) of float64 between 0 and 1"
     if not isinstance(points, np.ndarray) or points.dtype != np.float64:
         got = points.dtype if isinstance(points, np.ndarray) else kind_of(points)
-        raise ConfigError(f"{expected}, got {got}; return Query(np.array(points, dtype=np.float64))")
+        raise HookError(f"{expected}, got {got}; return Query(np.array(points, dtype=np.float64))")
     if points.ndim != 2 or points.shape[1] != dimension or not len(points):
-        raise ConfigError(f"{expected}, got {points.shape}; of one point return Query(point[None])")
+        raise HookError(f"{expected}, got {points.shape}; of one point return Query(point[None])")
     outside = points[~((points >= 0.0) & (points <= 1.0))]
     if outside.size:
-        raise ConfigError(f"{expected}, got {outside[0]:g}; return Query(np.clip(points, 0, 1))")
+        raise HookError(f"{expected}, got {outside[0]:g}; return Query(np.clip(points, 0, 1))")
     if query.repeats is not None and (query.repeats.shape != points.shape[:1] or (query.repeats < 1).any()):
-        raise ConfigError(f"{where}: expected repeats ({len(points)},) from 1 on, got {query.repeats}")
+        raise HookError(f"{where}: expected repeats ({len(points)},) from 1 on, got {query.repeats}")
+
+
+def check_begun(algorithm: Algorithm[Any], task: Task, trial: int) -> None:
+    """Raise HookError if a task's first proposal, for `trial`, is None."""
+    if trial == task.trial < task.end and not algorithm.roles:
+        raise HookError(
+            f"{algorithm.name}: propose: expected a Query for trial {trial}, got None; return Query(points)"
+        )
 
 
 def check_learnt(algorithm: Algorithm[Any], agent_state: object, before: int) -> None:
-    """Raise ConfigError unless the agent's state has outcomes of trial `before` and perhaps later ones."""
+    """Raise HookError unless the agent's state has outcomes of trial `before` and perhaps later ones."""
     if not isinstance(agent_state, AgentState) or agent_state.next_trial <= before:
         got = f"trial {before} again" if isinstance(agent_state, AgentState) else kind_of(agent_state)
-        raise ConfigError(
+        raise HookError(
             f"{algorithm.name}: learn: expected the agent's state with the outcome, got {got}; return "
             "agent_state.learn(outcome).write(...)"
         )
 
 
 def check_answer(algorithm: Algorithm[Any], task: Task, agent_state: object, payload: object) -> None:
-    """Raise ConfigError unless a session's state can be stored, and what `summarise` returned can be sent."""
+    """Raise HookError unless a session's state can be stored, and what `summarise` returned can be sent."""
     if not isinstance(agent_state, AgentState):
-        raise ConfigError(
+        raise HookError(
             f"{algorithm.name}: session: expected an AgentState, got {kind_of(agent_state)}; "
             "return agent_state"
         )
     if not isinstance(payload, Payload):
-        raise ConfigError(
+        raise HookError(
             f"{algorithm.name}: summarise: expected a Payload, got {kind_of(payload)}; return content.payload"
         )
     for hook, arrays in (("write", agent_state.arrays), ("summarise", payload.arrays)):
         for name, array in arrays.items():
             if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
                 got = array.dtype if isinstance(array, np.ndarray) else kind_of(array)
-                raise ConfigError(
+                raise HookError(
                     f"{algorithm.name}: {hook}: expected an array of numbers as {name}, got {got}; give "
                     "np.array(..., dtype=np.float64)"
                 )
     for name, value in payload.values.items():
         if type(value) not in (bool, int, float, str):
-            raise ConfigError(
+            raise HookError(
                 f"{algorithm.name}: summarise: expected bool, int, float or str as {name}, got "
                 f"{type(value).__name__}; NumPy's scalars have .item()"
             )
     if payload.arrays and task.phase in (Phase.EVALUATE, Phase.REVEAL):
-        raise ConfigError(
+        raise HookError(
             f"{algorithm.name}: summarise: expected scalars in the half-round {task.phase}, in which Flower "
             f"carries no arrays, got {', '.join(payload.arrays)}; send them in train"
         )

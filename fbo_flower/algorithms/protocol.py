@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.definition import check_definition, check_learnt
+from fbo_flower.algorithms.definition import check_begun, check_definition, check_learnt
 from fbo_flower.algorithms.messages import Content, Schema, Summand, schema_of, summands_of
 from fbo_flower.algorithms.options import Configurable, canonical_json
 from fbo_flower.algorithms.records import (
@@ -338,6 +338,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
         while (trial := agent_state.next_trial) < task.end or self.roles:
             query = yield from stepping(self.propose(task, agent_state, partial(draws, "propose", trial)))
             if query is None:
+                check_begun(self, task, trial)
                 break
             outcome: Outcome = yield query
             rng = partial(draws, "learn", trial)
@@ -379,7 +380,8 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def report_kind(self, task: Task) -> str | None:
         """Return the kind of report that a task without trials asks for; an agent sends each kind once.
 
-        None: the report holds nothing about observations, and the agent may send it any number of times.
+        None: the report holds nothing about observations, and the agent may send it any number of times. An
+        algorithm with several final exchanges names each of them.
         """
         return ""
 

@@ -44,7 +44,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps
 from fbo_flower.algorithms.secure_member import MASKED, SUM, Member, Written
-from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.errors import ConfigError, HookError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.secure import fixed_point, keys, rounds
 from fbo_flower.space.space import SearchSpace
@@ -384,15 +384,16 @@ class SecureAggregation(Algorithm[SecureState]):
         specs = arrays_of(self.inner.report_content)
         for name in arrays.keys() & specs.keys() - layout.keys():
             if specs[name].bound is not None:
-                raise ConfigError(
-                    f"{name}: expected it in reports to tasks that ask for a sum only, got it for one that "
-                    f"does not; leave it out there, or let `asks_for_sum` of {self.name} return True"
+                raise HookError(
+                    f"{self.name}: summarise: {name}: expected it in reports to tasks that ask for a sum "
+                    "only, got it for another one; leave it out there, or let `asks_for_sum` return True"
                 )
         clear = {name: floats(arrays.pop(name, np.zeros(s.shape))) for name, s in layout.items()}
         for name, summand in layout.items():
             if clear[name].shape != summand.shape:
-                raise ConfigError(
-                    f"{name}: expected an array {summand.shape}, as `summable` says, got {clear[name].shape}"
+                raise HookError(
+                    f"{self.name}: summarise: {name}: expected an array {summand.shape}, as `summable` says, "
+                    f"got {clear[name].shape}"
                 )
         if SUM not in task.values or not layout:
             return Payload(arrays, payload.values)  # summands never leave the agent without a mask

@@ -49,7 +49,7 @@ from fbo_flower.clients.operator import (
 from fbo_flower.clients.own_answer import OnFinish, OwnAnswer, answer_at_end, call_on_finish
 from fbo_flower.clients.pruning import FEDERATED, CurveBook, Pruning
 from fbo_flower.clients.task_context import TaskContext
-from fbo_flower.errors import ConfigError, WireError, WrongTypeError, printable
+from fbo_flower.errors import ConfigError, HookError, WireError, WrongTypeError, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.held import HeldSpace, held_space
@@ -406,6 +406,10 @@ class TuningAgent(NumPyClient):
         """Return the message that leaves this agent, and log the names of its contents."""
         operator, algorithm, task = self._operator, request.algorithm, request.task
         report = guards.consented(algorithm, result.report, operator.disclose)
+        try:
+            wire.checked_arrays(report.arrays, algorithm.report_schema(self._space).arrays)
+        except WireError as error:
+            raise HookError(f"{algorithm.name}: summarise: {error}") from error
         disclosure = guards.disclosure_of(operator.disclose, algorithm, task, result, context.times)
         if operator.disclose_curves and request.others is not None and task.num_trials:
             disclosure = replace(disclosure, curves=context.book.summary())

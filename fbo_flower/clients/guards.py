@@ -104,7 +104,8 @@ def check_once(
     if before is not None and before != key:
         raise WireError(
             f"task: expected the one that this agent has answered already ({name}), got another one; "
-            "an agent answers each piece of work once",
+            "an agent answers each piece of work once"
+            + ("" if task.num_trials else "; the algorithm names different ones in `report_kind`"),
             "answered",
         )
     late = task.num_trials > 0 and task.trial < following and before is None

@@ -27,6 +27,7 @@ from fbo_flower.algorithms.registry import check_aims
 from fbo_flower.errors import (
     ConfigError,
     FBOError,
+    HookError,
     JournalError,
     ObjectiveError,
     WrongTypeError,
@@ -278,13 +279,16 @@ def check_evaluations(label: str, recorder: Recorder) -> None:
 def check_types(
     run: StudyRun, wrong: dict[str, str], asked: Collection[str], failed: Mapping[str, str]
 ) -> None:
-    """Raise ObjectiveError if no agent's objective returns a number.
+    """Raise ObjectiveError if no agent's objective returns a number, HookError if the algorithm is to blame.
 
     Parameters
     ----------
     wrong : agent -> what its objective returned instead, in any round; updated here
     asked, failed : agents of this half-round, and why those of them failed that did
     """
+    hooks = [HookError.text_in(failed.get(agent, "")) for agent in asked]
+    if hooks and all(hooks):
+        raise HookError(hooks[0])
     texts = {agent: WrongTypeError.text_in(reason) for agent, reason in failed.items()}
     wrong |= {agent: text for agent, text in texts.items() if text}
     everybody = not run.recorder.totals["replies"] and wrong.keys() >= run.registry.nodes.keys()

@@ -23,7 +23,7 @@ from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.definition import returned_state, tasks_of
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AnyArray, Phase, Report, ServerResults, Task, natural_key
-from fbo_flower.errors import ConfigError, JournalError
+from fbo_flower.errors import HookError, JournalError
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
@@ -370,7 +370,7 @@ class StudyRun:
             envelope = wire.Envelope(self.study, said_by.agent, digest, self.algorithm.name, options)
             task = tasks[agent]
             if task.num_trials and task.trial < self.reported.get(agent, 0):
-                raise ConfigError(
+                raise HookError(
                     f"{self.algorithm.name}: ask: expected a task for trial {self.reported[agent]} or "
                     f"later of agent {agent}, which has reported those before, got trial {task.trial}; count "
                     "trials in `tell`: progress=state.progress.advance(reports)"
