@@ -60,6 +60,7 @@ from fbo_flower.storage.files import dumps, loads
 from fbo_flower.wire.checks import show
 from fbo_flower.wire.codec import split_pooled
 from fbo_flower.wire.flower_records import from_lists, to_lists
+from fbo_flower.wire.protections import check_unprotected
 
 Prior = Mapping[str, tuple[Array, Array | Mapping[str, Array]]]
 
@@ -192,6 +193,7 @@ class TuningAgent(NumPyClient):
         A config with the entry `end`, the id of a study, says that this study has ended: the agent logs its
         own answer, calls `on_finish`, and returns nothing.
         """
+        check_unprotected("a tuning ClientApp")
         unknown = sorted(set(config) - {"key", "end"})
         if unknown:
             raise WireError(f"query: expected the entries key or end, got {show(unknown)}", "names")

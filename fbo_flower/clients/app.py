@@ -33,7 +33,7 @@ from fbo_flower.clients.objective import Objective, check_objective
 from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.clients.pruning import Pruning
 from fbo_flower.clients.workers import pickled
-from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.errors import ConfigError, WireError, kind_of
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.wire.codec import Packed
@@ -238,6 +238,9 @@ def _call(kind: str, message: Message, context: Context, call_next: ClientAppCal
     """Return the content of the reply to a message of another type; the message keeps its own."""
     own, message.metadata.message_type = message.metadata.message_type, kind
     try:
-        return call_next(message, context).content
+        reply = call_next(message, context)
+        if reply.has_error():  # a mod behind this one refuses the message
+            raise WireError(f"message: expected an answer, got an error: {reply.error.reason}")
+        return reply.content
     finally:
         message.metadata.message_type = own

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from logging import INFO
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from flwr.app import Array as FlowerArray
@@ -45,12 +45,15 @@ from fbo_flower.strategies.replies import NO_REPLY, read_reply
 from fbo_flower.strategies.settings import (
     ASYNC,
     EVALUATE,
+    LEGACY,
     SYNC,
     TRAIN,
     EvaluateFn,
     StrategySettings,
     TuningResult,
+    check_evaluate_fn,
     check_no_config,
+    check_no_fedavg,
     half_of,
     messages_of,
     study_settings,
@@ -59,6 +62,7 @@ from fbo_flower.strategies.start_and_end import begin_study, check_types, end_st
 from fbo_flower.strategies.study_run import StudyRun
 from fbo_flower.study.study import Study
 from fbo_flower.trackers.callback import Callback
+from fbo_flower.wire.protections import check_unprotected
 
 
 class TuningStrategy(Strategy):
@@ -146,6 +150,7 @@ class TuningStrategy(Strategy):
     def _made(cls, algorithm: Algorithm[Any] | None, options: Mapping[str, object]) -> Algorithm[Any]:
         """Return the algorithm that was passed, or the one of this class."""
         kind = getattr(cls, "algorithm_class", None)
+        check_no_fedavg(options if kind is None else options.keys() - kind.option_defaults().keys())
         if algorithm is None and kind is not None:
             made: Algorithm[Any] = kind.from_options(options)
             return made
@@ -172,6 +177,18 @@ class TuningStrategy(Strategy):
                 for name, default in cls.algorithm_class.option_defaults().items()
             ]
             cls.__signature__ = inspect.Signature([*shared, *options])  # type: ignore[attr-defined]  # read by inspect
+
+    if not TYPE_CHECKING:  # type checkers report misspelt names
+
+        def __getattr__(self, name):
+            """Raise ConfigError if Flower's older server or one of its wrappers uses this strategy."""
+            if name in LEGACY:
+                raise ConfigError(
+                    f"{type(self).__name__}.{name}: expected a ServerApp of Flower's message API, got the "
+                    "older ServerApp(server_fn=...) or a strategy of it; write @app.main() and call "
+                    "strategy.start(grid, num_rounds=...), with dp-fts for differential privacy"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # -- our loop ------------------------------------------------------------------------------
 
@@ -236,6 +253,12 @@ class TuningStrategy(Strategy):
         self._settings.check_algorithm(self.algorithm)
         for name, config in (("train_config", train_config), ("evaluate_config", evaluate_config)):
             check_no_config(name, config)
+        check_evaluate_fn(evaluate_fn)
+        if not isinstance(grid, Grid):
+            raise ConfigError(
+                f"grid: expected Flower's Grid, got {kind_of(grid)}; call start(grid, ...) in the main "
+                "function of a ServerApp"
+            )
         if timeout is not None:
             self._settings = replace(self._settings, round_timeout=timeout)
         if resume and journal is None:
@@ -328,6 +351,11 @@ class TuningStrategy(Strategy):
             return
         found = self._evaluate_fn(server_round, self._arrays())
         if found is not None:
+            if not isinstance(found, MetricRecord):
+                raise ConfigError(
+                    f"evaluate_fn: expected a MetricRecord or None, got {kind_of(found)}; return "
+                    "MetricRecord({'loss': loss})"
+                )
             self._result.evaluate_metrics_serverapp[server_round] = found
 
     def _round_ended(self, progress: RoundProgress) -> None:
@@ -420,6 +448,7 @@ class TuningStrategy(Strategy):
         arrays : in the first round, messages of an earlier study, as `initial_arrays` of `start`
         config : empty
         """
+        check_unprotected("a tuning strategy")
         check_no_config("train_config", config)
         with single_thread():
             if self._run is None or server_round <= self._rounds_of_hooks:

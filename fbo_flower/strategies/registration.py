@@ -40,6 +40,7 @@ from fbo_flower.strategies.study_agents import (
     spaces_of,
     too_few,
 )
+from fbo_flower.wire.protections import remedy_for
 
 _STEADY_SECONDS = 2.0  # the number of connected nodes must not change for this time
 _STEADY_SECONDS_SIMULATED = 1.0  # the same in a simulation, whose nodes all connect when it starts
@@ -240,7 +241,9 @@ class AgentRegistry(StudyAgents):
             try:
                 if reply.has_error():
                     reason = " ".join(str(reply.error.reason).split())
-                    raise ConfigError(f"registration: expected an answer, got an error: {reason}")
+                    raise ConfigError(
+                        f"registration: expected an answer, got an error: {reason}{remedy_for(reason)}"
+                    )
                 registrations.append(read_registration(nodes[position], reply.content))
                 self._warn(registrations[-1], reply.content["config"], sent, heard)
             except FBOError as error:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result
@@ -181,6 +183,38 @@ class TuningResult(Result):
 def half_of(phase: Phase) -> str:
     """Return the half of a round in which Flower carries the messages of a phase."""
     return TRAIN if phase in (Phase.TRAIN, Phase.FINISH) else EVALUATE
+
+
+# methods of Flower's older strategies
+LEGACY = frozenset({"initialize_parameters", "configure_fit", "aggregate_fit", "evaluate"})
+# parameters of Flower's `FedAvg`, of both generations, and what to write in their place
+_FEDAVG = {
+    r"fraction_(train|fit)": "pass fraction",
+    r"min_(available|train|fit)_\w+": "pass num_agents",
+    r"initial_parameters": "pass initial_arrays to start",
+    r"evaluate_fn": "pass it to start",
+    r"(fraction|min)_evaluate\w*|\w+_key|\w+_fn|accept_failures|inplace": "leave it out",
+}
+
+
+def check_no_fedavg(names: Iterable[str]) -> None:
+    """Raise ConfigError if a name is a parameter of `FedAvg`, which averages models."""
+    for name in names:
+        remedy = next((what for pattern, what in _FEDAVG.items() if re.fullmatch(pattern, name)), None)
+        if remedy is not None:
+            raise ConfigError(f"{name}: expected a setting of a tuning strategy, got one of FedAvg; {remedy}")
+
+
+def check_evaluate_fn(evaluate_fn: object) -> None:
+    """Raise ConfigError unless it is None or takes a round and arrays."""
+    if evaluate_fn is None:
+        return
+    try:
+        inspect.signature(cast(EvaluateFn, evaluate_fn)).bind(0, None)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"evaluate_fn: expected evaluate_fn(server_round, arrays), got {kind_of(evaluate_fn)}: {error}"
+        ) from error
 
 
 def check_no_config(name: str, config: ConfigRecord | None) -> None:

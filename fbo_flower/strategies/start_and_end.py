@@ -136,8 +136,15 @@ def begin_study(
     state = algorithm.init(federation, generator(seed, "server", "init"))
     if warm_start is not None:
         warm_start.check_space(federation.space.digest)
-        inner = algorithm.inner.warm_start(algorithm.inner_state(state), warm_start.arrays)
-        state = algorithm.with_inner_state(state, inner)
+        try:
+            state = algorithm.warm_start(state, warm_start.arrays)
+        except ConfigError as error:
+            if warm_start.space:  # a file; arrays hold none
+                raise
+            raise ConfigError(
+                f"initial_arrays: expected the arrays of an earlier result of {algorithm.name}, got others "
+                f"({error}); leave them out to start from nothing"
+            ) from error
     clock = grid.now if isinstance(grid, Clocked) else time.perf_counter
     run = StudyRun(
         algorithm, seed, study, registry,
