@@ -282,7 +282,7 @@ def check_learnt(algorithm: Algorithm[Any], agent_state: object, before: int) ->
         )
 
 
-def check_answer(algorithm: Algorithm[Any], task: Task, agent_state: object, payload: object) -> None:
+def check_answer(algorithm: Algorithm[Any], agent_state: object, payload: object) -> None:
     """Raise HookError unless a session's state can be stored, and what `summarise` returned can be sent."""
     if not isinstance(agent_state, AgentState):
         raise HookError(
@@ -307,8 +307,3 @@ def check_answer(algorithm: Algorithm[Any], task: Task, agent_state: object, pay
                 f"{algorithm.name}: summarise: expected bool, int, float or str as {name}, got "
                 f"{type(value).__name__}; NumPy's scalars have .item()"
             )
-    if payload.arrays and task.phase in (Phase.EVALUATE, Phase.REVEAL):
-        raise HookError(
-            f"{algorithm.name}: summarise: expected scalars in the half-round {task.phase}, in which Flower "
-            f"carries no arrays, got {', '.join(payload.arrays)}; send them in train"
-        )

@@ -134,7 +134,7 @@ def run_task(
         agent_state = agent_state.write(**arrays)
     rng = partial(draws, "summarise", task.trial, task.num_trials)
     payload = yield from stepping(algorithm.summarise(task, agent_state, rng))
-    check_answer(algorithm, task, agent_state, payload)
+    check_answer(algorithm, agent_state, payload)
     uniform = uniform or uniform_from(draws("noise", task.trial, task.num_trials))
     payload = algorithm.protect(task, agent_state, payload, uniform)
     known = agent_state.history.select(task.trial, task.end)
