@@ -133,6 +133,19 @@ def _text(annotation: Any) -> str:
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", repr(annotation))
 
 
+def check_options(algorithm: Algorithm[Any]) -> None:
+    """Raise ConfigError if an option is another value after its way through JSON, as agents get it."""
+    for option in fields(algorithm):
+        value = getattr(algorithm, option.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            finite = isinstance(part, float) and np.isfinite(part)
+            if part is not None and type(part) not in (bool, int, str) and not finite:
+                raise ConfigError(
+                    f"{option.name}: expected an option of {algorithm.name} to be None, a bool, a finite "
+                    f"number, a text or a tuple of these, which agents get as JSON, got {kind_of(part)}"
+                )
+
+
 # -- messages ------------------------------------------------------------------------------------------
 
 

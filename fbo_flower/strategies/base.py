@@ -28,6 +28,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.algorithms import Algorithm, with_secure_sums
+from fbo_flower.algorithms.definition import check_options
 from fbo_flower.algorithms.options import canonical_json, check_number
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
 from fbo_flower.algorithms.records import Phase
@@ -117,6 +118,7 @@ class TuningStrategy(Strategy):
         **options: object,
     ) -> None:
         self.algorithm = with_secure_sums(self._made(algorithm, options))
+        check_options(self.algorithm.inner)
         check_callbacks(callbacks)
         self._settings = StrategySettings(
             num_agents=num_agents,

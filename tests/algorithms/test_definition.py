@@ -11,6 +11,7 @@ from fbo_flower.algorithms.options import check_secure_sums, checked, integer
 from fbo_flower.algorithms.progress import Independent
 from fbo_flower.algorithms.registry import Algorithms
 from fbo_flower.errors import ConfigError
+from fbo_flower.strategies import TuningStrategy
 
 option = dataclass(frozen=True, kw_only=True)
 
@@ -125,3 +126,16 @@ def test_what_nobody_could_mistake_is_allowed():
             return Sum().payload
 
     assert Mine(num_initial=2).num_initial == 2
+
+
+@pytest.mark.parametrize("value", [np.ones(1), {"a": 1}, [1], ((1,),), {1}, float("inf"), print], ids=str)
+def test_an_option_that_agents_would_get_as_another_value_is_refused(value):
+    @option
+    class Mine(RandomSearch):
+        name: ClassVar[str] = "mine"
+        extra: Any = None
+
+    for good in (None, True, 1, 0.5, np.float64(0.5), "a", (1, "a", None)):
+        TuningStrategy(Mine(extra=good))
+    with pytest.raises(ConfigError, match="extra: expected an option of mine to be None, a bool, a finite"):
+        TuningStrategy(Mine(extra=value))
