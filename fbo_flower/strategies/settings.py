@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
@@ -204,4 +203,4 @@ def messages_of(
         raise ConfigError("warm_start: expected a file or initial_arrays, got both")
     if arrays:
         return WarmStart(algorithm, "", {name: array.numpy() for name, array in arrays.items()})
-    return None if path is None else WarmStart.load(Path(path), algorithm)
+    return None if path is None else WarmStart.load(path, algorithm)

@@ -232,7 +232,7 @@ def test_a_run_of_wandb_says_what_it_is_and_has_a_table_of_all_trials(tmp_path):
 def test_the_folder_of_tensorboard_is_named_after_the_study(tmp_path):
     with_package("tensorboard")
     study = tune([TensorBoardTracker(tmp_path)], num_rounds=1)
-    assert [path.name for path in tmp_path.iterdir()] == [f"by chance {study.settings['runs'][0]['study']}"]
+    assert [path.name for path in tmp_path.iterdir()] == [f"by-chance {study.settings['runs'][0]['study']}"]
 
 
 def test_a_hostile_name_stays_in_the_log_directory(tmp_path):
