@@ -249,7 +249,9 @@ def test_what_cannot_be_written_is_written_with_a_later_round(tmp_path, monkeypa
     tracker, info = TensorBoardTracker(tmp_path / "logs"), StudyInfo("id", "x", "x", {}, SPACE, True)
     tracker.on_trial(info, Trial("a", 0, 1, "succeeded", {"C": 1.0}, 0.5))
     with monkeypatch.context() as patch:
-        patch.setattr("builtins.open", lambda *_: (_ for _ in ()).throw(OSError("No space left on device")))
+        patch.setattr(
+            "builtins.open", lambda *_, **__: (_ for _ in ()).throw(OSError("No space left on device"))
+        )
         with pytest.raises(OSError, match="No space"):
             tracker.on_round(info, RoundInfo(1, {"replies": 1}))
     tracker.on_trial(info, Trial("a", 1, 2, "succeeded", {"C": 1.0}, 0.75))
