@@ -28,6 +28,7 @@ from fbo_flower.algorithms.records import AnyArray, Array, BoolArray, Outcome, P
 from fbo_flower.errors import WireError
 from fbo_flower.wire.checks import (
     MAX_NAME,
+    MAX_TEXT,
     check_names,
     checked_arrays,
     checked_values,
@@ -91,8 +92,8 @@ def encode_task(task: Task, envelope: Envelope) -> Packed:
 def decode_envelope(config: Mapping[str, Scalar]) -> Envelope:
     """Return the header of a task; WireError if its version is another one or an entry is not a text."""
     _check_version(config)
-    names = (text_at(config, key, MAX_NAME) for key in ("study", "agent", "space", "algorithm"))
-    return Envelope(*names, text_at(config, "options"))
+    most = dict.fromkeys(("study", "agent", "space", "algorithm"), MAX_NAME) | {"options": MAX_TEXT}
+    return Envelope(*(text_at(config, *entry) for entry in most.items()))
 
 
 def decode_task(packed: Packed, schema: Schema) -> Task:
