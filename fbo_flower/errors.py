@@ -137,7 +137,7 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """
     from difflib import get_close_matches  # seldom needed
 
-    close = get_close_matches(str(name), list(known), n=1, cutoff=0.6)
+    close = get_close_matches(str(name)[:100], list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
 
 

@@ -13,6 +13,7 @@ import typer
 import fbo_flower
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.cli.main import Debug, Interrupted, Quiet, parse_options
+from fbo_flower.storage import path_of, writable_directory
 
 Workers = Annotated[int | None, typer.Option(help="Number of worker processes; default: one per core.")]
 
@@ -64,7 +65,7 @@ def run_experiment(
         })  # fmt: skip
     chosen, number, progress = find(name), _number_of(workers), JobProgress(quiet)
     require_matplotlib()  # before hours of work, not after
-    directory = out or Path("runs") / "experiments" / (f"{name}-quick" if quick else name)
+    directory = path_of(out) if out else Path("runs") / "experiments" / (f"{name}-quick" if quick else name)
     try:
         with progress.bars:
             files = chosen.run(directory, quick, number, progress.show)
@@ -135,7 +136,7 @@ def run_tabulate(
 
     check_number("points", points, 8, 10**6, integer=True)
     check_number("held-out", held_out, 2, 10**6, integer=True)
-    number, progress, path = _number_of(workers), JobProgress(quiet), out or Path(f"{problem}-table.npz")
+    number, progress, path = _number_of(workers), JobProgress(quiet), path_of(out or f"{problem}-table.npz")
     made = make_problem(problem, agents, seed, parse_options(problem_option or [], "--problem-option"))
     try:
         with progress.bars:
@@ -161,11 +162,10 @@ def run_landmine(
 
     Splits each of the 29 fields into a training and a test half, as the authors of FTS did.
     """
-    from fbo_flower.storage import writable_directory
     from studies.problems.data import DATA_VARIABLE, convert_landmine
 
     directory = writable_directory(out or os.environ.get(DATA_VARIABLE) or "data")
-    typer.echo(f"Wrote {convert_landmine(file, directory)}")
+    typer.echo(f"Wrote {convert_landmine(path_of(file), directory)}")
     if os.environ.get(DATA_VARIABLE) != str(directory):
         typer.echo(f"Set {DATA_VARIABLE}={directory.resolve()} to use it")
 

@@ -30,7 +30,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "wire": ("errors algorithms", "numpy flwr"),
     "storage": ("errors algorithms", "numpy"),
     "study": ("errors space numerics storage", "numpy optuna"),
-    "trackers": ("errors space study", "numpy optuna tensorboard mlflow wandb"),
+    "trackers": ("errors space storage study", "numpy optuna tensorboard mlflow wandb"),
     "reports": (
         "errors space numerics algorithms storage study",
         "numpy jinja2 markdown_it markupsafe matplotlib rich sklearn",

@@ -139,7 +139,7 @@ class Aims:
         if unknown:
             raise ConfigError(
                 f"private: expected some of several outputs ({', '.join(known) or 'none'}), got "
-                f"{', '.join(map(str, unknown))}"
+                f"{', '.join(map(str, unknown[:5]))}"
             )
         kept = tuple(dict.fromkeys(names))
         return self if kept == self.private else replace(self, private=kept)

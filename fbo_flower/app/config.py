@@ -19,6 +19,7 @@ from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.simulation.settings import Sync
+from fbo_flower.storage.paths import path_of
 from fbo_flower.strategies import TuningStrategy
 from fbo_flower.study.directory import Keep
 from fbo_flower.trackers import OptunaTracker
@@ -80,7 +81,7 @@ class AppConfig:
         for name, least in (("num-agents", 0), ("num-rounds", 1), ("seed", 0), ("max-staleness", -1)):
             check_number(name, getattr(self, name.replace("-", "_")), least, integer=True)
         file = self.optuna.removeprefix("sqlite:///")
-        if file and "://" not in file and not Path(file).expanduser().is_absolute():
+        if file and "://" not in file and not path_of(file, "optuna").is_absolute():
             raise ConfigError(
                 "optuna: expected a URL such as 'sqlite:////srv/study.db' with an absolute file, because the "
                 f"app runs in another directory than `flwr run`, got {self.optuna!r}"
@@ -126,7 +127,7 @@ class AppConfig:
 def data_home() -> Path:
     """Return the directory in which this platform keeps a user's application data."""
     if xdg := os.environ.get("XDG_DATA_HOME"):
-        return Path(xdg).expanduser().absolute()
+        return path_of(xdg, "XDG_DATA_HOME").absolute()
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     if sys.platform == "darwin":
@@ -142,7 +143,7 @@ def _text(key: str, value: Any) -> str:
 
 def _path(key: str, value: Any) -> Path | None:
     text = _text(key, value)
-    path = Path(text).expanduser() if text else None
+    path = path_of(text, key) if text else None
     if path is not None and not path.is_absolute():
         raise ConfigError(
             f"{key}: expected an absolute path, because the app runs in another directory than `flwr run`, "

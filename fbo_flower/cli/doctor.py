@@ -18,8 +18,9 @@ from rich.console import Console
 
 from fbo_flower import __version__
 from fbo_flower.cli.common import Connected, Debug
-from fbo_flower.cli.flower_cli import FlowerCLI, missing_dependencies, read_app
+from fbo_flower.cli.flower_cli import FlowerCLI, check_mark, missing_dependencies, read_app
 from fbo_flower.errors import ConfigError, FBOError, printable
+from fbo_flower.storage.paths import path_of, read_text
 
 MODULE, MARK, SETTINGS = "fbo_flower_doctor", "fbo-flower doctor: ", "fbo-flower-doctor"
 _START_SECONDS = 60.0  # how long the SuperLink may take to start the run
@@ -53,7 +54,7 @@ def doctor(
     known = flower.nodes()
     settings = {"num_nodes": nodes, "wait_seconds": wait, "action": action}
     with tempfile.TemporaryDirectory() as directory:
-        examiner = write_examiner(Path(app).expanduser().resolve(), Path(directory) / "doctor", settings)
+        examiner = write_examiner(path_of(app, "app").resolve(), Path(directory) / "doctor", settings)
         run_id = flower.submit(str(examiner))
         status = flower.wait(run_id, _START_SECONDS + 2 * wait)
     if not status.is_over:
@@ -76,10 +77,11 @@ def write_examiner(app: Path, directory: Path, settings: Mapping[str, object]) -
     import tomli_w
     from flwr.cli.build import build_fab_from_disk
 
+    check_mark(str(app))
     with zipfile.ZipFile(io.BytesIO(build_fab_from_disk(app))) as bundle:
         bundle.extractall(directory)
     path = directory / "pyproject.toml"
-    project: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    project: dict[str, Any] = tomllib.loads(read_text(path))
     described = project["tool"]["flwr"]["app"]
     described["components"]["serverapp"] = f"{MODULE}:app"
     described["config"] = {**described.get("config", {}), SETTINGS: json.dumps(dict(settings))}

@@ -12,6 +12,7 @@ import typer
 
 from fbo_flower.cli.common import Debug, Journals, plural
 from fbo_flower.errors import ConfigError, printable
+from fbo_flower.storage.paths import path_of
 
 if TYPE_CHECKING:
     from fbo_flower.storage.ledger import Ledger, LedgerEntry
@@ -59,6 +60,7 @@ def _best_of(path: Path) -> Iterator[dict[str, Any]]:
     from fbo_flower.study.directory import holds_study
     from fbo_flower.study.study import Study
 
+    path = path_of(path)
     if path.is_dir() and holds_study(path) and not any(path.rglob("agent*.db")):
         results = Study.load(path)
         disclosed = _disclosed(results)
@@ -169,6 +171,7 @@ def key(
     from fbo_flower.storage import AgentJournal
     from fbo_flower.storage.agent_journal import read_ledger
 
+    journal = path_of(journal, "journal")
     if not journal.exists() and agent is None:
         raise ConfigError(
             f"journal: expected an agent's journal, got {journal}, which does not exist; pass --agent ID to "
@@ -271,7 +274,7 @@ def _by_design(rows: Sequence[LedgerEntry]) -> Iterator[str]:
 
 def journal_files(paths: Sequence[Path]) -> Iterator[Path]:
     """Yield the journals of agents: the files in `paths`, and those in its directories."""
-    for path in paths:
+    for path in map(path_of, paths):
         if path.is_dir():
             found = sorted(path.rglob("agent*.db"), key=lambda p: (p.parent, len(p.name), p.name))
             if not found:

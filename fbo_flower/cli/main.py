@@ -8,6 +8,7 @@ the traceback. The commands import what they need when they run, so that `--help
 from __future__ import annotations
 
 import inspect
+import io
 import os
 import sys
 import traceback
@@ -72,6 +73,9 @@ def run(arguments: Sequence[str], program: str = "fbo-flower") -> int:
     # flwr reads these variables when it is imported
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal, pipe or file may not have all characters
+            stream.reconfigure(errors="backslashreplace")
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
         status = app(list(arguments), prog_name=program, standalone_mode=False)

@@ -8,6 +8,7 @@ process of its own, because an app may do anything.
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -37,6 +38,7 @@ from fbo_flower.cli.flower_cli import (
 )
 from fbo_flower.cli.plan import data_files
 from fbo_flower.errors import ConfigError, FBOError, did_you_mean, kind_of
+from fbo_flower.storage.paths import path_of, read_text
 from fbo_flower.study.directory import holds_study
 
 PATHS = ("out", "journal")  # keys of a run config that name files of the server
@@ -66,7 +68,7 @@ def check_app(app: str, project: Mapping[str, Any], *, runs_here: bool) -> None:
     """
     found = project["tool"]["flwr"]["app"].get("components", {})
     components = {kind: found[kind] for kind in _MAKERS if isinstance(found.get(kind), str)}
-    directory = Path(app).expanduser().absolute()
+    directory = path_of(app, "app").absolute()
     command = [sys.executable, "-m", __name__, str(directory), json.dumps(components)]
     # a path may be relative, and the process starts in the app's directory, as an import in it would
     path = os.pathsep.join([str(Path(entry).absolute()) for entry in sys.path if entry])
@@ -75,7 +77,8 @@ def check_app(app: str, project: Mapping[str, Any], *, runs_here: bool) -> None:
             command,
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": path},
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="backslashreplace",
             check=False,
             timeout=_SECONDS,
         )
@@ -191,8 +194,11 @@ def prepare(
             f"directory{remedy}"
         )
     texts = list(run_config)
-    if added and len(texts) == 1 and texts[0].endswith(".toml"):  # Flower takes a file or pairs, not both
-        texts = [f"{key}={_toml(key, value)}" for key, value in given.items() if key not in added]
+    if len(texts) == 1 and texts[0].endswith(".toml"):
+        texts = [str(path_of(texts[0]))]
+        has_mark = Path(texts[0]).read_bytes().startswith(codecs.BOM_UTF8)  # which Flower cannot read
+        if added or has_mark:  # Flower takes a file or pairs, not both
+            texts = [f"{key}={_toml(key, value)}" for key, value in given.items() if key not in added]
     texts += [f"{key}={_toml(key, value)}" for key, value in added.items()]
     return Submission(tuple(texts), (*federation_config, *extra_nodes), files, results, journal)
 
@@ -205,7 +211,7 @@ def parse(texts: Sequence[str], option: str) -> dict[str, Any]:
     """
     if len(texts) == 1 and texts[0].endswith(".toml"):
         try:
-            return _flat(tomllib.loads(Path(texts[0]).expanduser().read_text(encoding="utf-8")))
+            return _flat(tomllib.loads(read_text(path_of(texts[0]))))
         except (OSError, ValueError) as error:
             raise ConfigError(f"{option}: expected a TOML file, got {texts[0]}: {error}") from error
     values: dict[str, Any] = {}
@@ -241,7 +247,7 @@ def _check_key(key: str, known: Sequence[str], option: str, where: str) -> None:
 
 def _absolute(key: str, text: str, connection: Connection) -> Path:
     """Return an absolute path; a relative one begins where the command was typed, not where Flower runs."""
-    path = Path(text).expanduser()
+    path = path_of(text, key)
     if path.is_absolute():
         return path
     if not connection.is_local:

@@ -11,10 +11,11 @@ import typer
 
 from fbo_flower.algorithms.registry import RECOMMENDED
 from fbo_flower.cli.common import Debug, Interrupted, Quiet, option, plural
-from fbo_flower.cli.plan import JOURNALS, SimulationPlan, point_latest_at, read_plan, slug
+from fbo_flower.cli.plan import JOURNALS, SimulationPlan, point_latest_at, read_plan
 from fbo_flower.cli.report import print_selections, print_table
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.settings import Agents, Async, Clock, Start, Sync
+from fbo_flower.storage.paths import file_name, path_of
 from fbo_flower.study.directory import Keep
 from fbo_flower.trackers.callback import Callback, StudyInfo
 
@@ -221,7 +222,7 @@ def _run(
     from fbo_flower.trackers import OptunaTracker
 
     problem, num_rounds = plan.check()  # finds every wrong setting before the first evaluation
-    directory = out or plan.directory()
+    directory = plan.directory() if out is None else path_of(out, "out")
     record = _Record(directory, journal, out is None)
     journals = directory / JOURNALS if journal else None
     with ExitStack() as stack:
@@ -247,7 +248,7 @@ def _run(
             sites = {"models": str(directory / "models"), **(agents.site_options or {})}
             for number, contestant in enumerate(plan.contestants, 1):
                 display.announce(contestant.label, num_rounds[contestant.label])
-                own = None if journals is None else journals / f"{number}-{slug(contestant.label)}"
+                own = None if journals is None else journals / f"{number}-{file_name(contestant.label)}"
                 trackers = [] if optuna is None else [OptunaTracker(optuna)]
                 simulate(
                     problem,

@@ -28,6 +28,8 @@ from fbo_flower.cli.common import Debug
 from fbo_flower.cli.plan import JOURNALS, PLAN, read_plan
 from fbo_flower.errors import ConfigError, FBOError, JournalError, printable
 from fbo_flower.storage import Event
+from fbo_flower.storage.files import open_own
+from fbo_flower.storage.paths import path_of
 from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.study.directory import holds_study
 from fbo_flower.study.study import Study
@@ -263,7 +265,7 @@ class WatchedRun:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path = path_of(path)
         self._journals: dict[Path, WatchedJournal] = {}
         if path.is_dir():
             if not find_journals(path) and not holds_study(path) and not (path / PLAN).exists():
@@ -365,9 +367,10 @@ def _is_server_journal(path: Path) -> bool:
 def writer(path: Path) -> int | None:
     """Return the id of the process that has opened a journal last; None if it is not known."""
     try:
-        with open(path.with_name(path.name + ".lock"), encoding="utf-8", errors="replace") as stream:
+        name = path.with_name(path.name + ".lock")
+        with open(name, encoding="utf-8", errors="replace", opener=open_own) as stream:
             match = re.fullmatch(r"process ([0-9]{1,10})", stream.read(200).strip())
-    except OSError:
+    except OSError:  # also a JournalError
         return None
     return int(match[1]) if match else None
 

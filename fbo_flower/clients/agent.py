@@ -57,7 +57,7 @@ from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
 from fbo_flower.storage.agent_journal import aims_note, task_key
 from fbo_flower.storage.files import dumps, loads
-from fbo_flower.wire.checks import show
+from fbo_flower.wire.checks import check_names
 from fbo_flower.wire.codec import split_pooled
 from fbo_flower.wire.flower_records import from_lists, to_lists
 from fbo_flower.wire.protections import check_unprotected
@@ -194,9 +194,7 @@ class TuningAgent(NumPyClient):
         own answer, calls `on_finish`, and returns nothing.
         """
         check_unprotected("a tuning ClientApp")
-        unknown = sorted(set(config) - {"key", "end"})
-        if unknown:
-            raise WireError(f"query: expected the entries key or end, got {show(unknown)}", "names")
+        check_names(config, ("end", "key"), "query")
         if isinstance(study := config.get("end"), str):
             with closing(self._open_memory()) as memory:
                 answer = answer_at_end(memory, self._agent, study, self._space, self._judged, self._aims)

@@ -30,6 +30,7 @@ from fbo_flower.clients.optimizer import value_told
 from fbo_flower.errors import ConfigError, JournalError, NotInTimeError, ObjectiveError
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage.agent_journal import KIND, aims_note
+from fbo_flower.storage.paths import path_of
 from fbo_flower.storage.store import JournalKind, Rows, Store, opened
 
 POLL_SECONDS = 1.0  # between two looks for a question or an answer
@@ -82,7 +83,7 @@ class Question:
 
 def mail_of(journal: str | os.PathLike[str]) -> Path:
     """Return the path of the file beside an agent's journal in which its questions stand."""
-    return Path(f"{os.fspath(journal)}.mail")
+    return path_of(f"{os.fspath(journal)}.mail", "journal")
 
 
 def _questions(mail: Rows, where: str = "", arguments: Sequence[object] = ()) -> Iterator[Question]:
@@ -211,7 +212,7 @@ class Site:
     """
 
     def __init__(self, journal: str | os.PathLike[str]) -> None:
-        self.journal = Path(journal)
+        self.journal = path_of(journal, "journal")
 
     def ask(self, timeout: float | None = None) -> Config:
         """Wait until the agent asks, and return the configuration; the same one again until it was told.

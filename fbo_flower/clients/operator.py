@@ -34,6 +34,7 @@ from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError, JournalError, WireError
 from fbo_flower.numerics.privacy import Account
 from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage.paths import path_of, read_text
 
 
 def agent_id(context: Context) -> str:
@@ -84,12 +85,13 @@ def data_file(context: ObjectiveContext) -> Path | None:
     """
     own = str(context.node_config.get("data", ""))
     if own:
-        return Path(own)
+        return path_of(own, "data")
     text = str(context.run_config.get("data", ""))
     if not text:
         return None
     try:
-        return Path({place: file for place, file in enumerate(json.loads(text))}[context.partition])
+        files = dict(enumerate(json.loads(text)))
+        return path_of(files[context.partition], "data")
     except (ValueError, TypeError, LookupError) as error:
         raise ConfigError(
             f"data: expected a JSON list with a file for partition {context.partition}, got {text[:80]!r}; "
@@ -385,8 +387,8 @@ def _read_peers(setting: str) -> frozenset[str]:
     text = setting
     if not all(map(_is_key, setting.split(","))):
         try:
-            text = ",".join(Path(setting).read_text().split())
-        except (OSError, UnicodeDecodeError) as error:
+            text = ",".join(read_text(path_of(setting)).split())
+        except (OSError, ConfigError) as error:
             raise ConfigError(
                 "secure_peers: expected keys of 64 hexadecimal digits separated by commas, or a file with "
                 f"one per line, got {setting[:100]!r}: {error}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -26,6 +25,7 @@ from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.agent_journal import aims_note
+from fbo_flower.storage.paths import path_of
 
 AGENT = "0"  # the name of the first agent of a simulation, on which its draws depend
 STUDY = "optimizer"
@@ -212,7 +212,7 @@ class Optimizer:
         ConfigError
             If its algorithm is not installed.
         """
-        if not Path(path).is_file():
+        if not path_of(path).is_file():
             raise JournalError(f"path: expected a file that Optimizer.save has written, got {path}")
         with AgentJournal(path, STUDY) as journal:
             state, (seed, algorithm, space, aims) = _stored(journal)

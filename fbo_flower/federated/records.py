@@ -18,7 +18,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.federated.state import from_record, to_record
 from fbo_flower.space.space import Config
 from fbo_flower.storage.files import atomic_file, read_arrays, writable_directory
+from fbo_flower.storage.paths import path_of, read_text
 from fbo_flower.study.table import Kind, Table, require_pandas
 
 
@@ -233,10 +233,9 @@ class TunedFederation:
         ConfigError
             If a file is missing or malformed; the message names it.
         """
-        path = Path(directory)
+        path = path_of(directory, "directory")
         try:
-            with open(path / MARK, encoding="utf-8") as file:
-                settings = json.load(file)
+            settings = json.loads(read_text(path / MARK))
             layouts, best = settings.pop("tables"), settings.pop("best")["trial"]
             tables = {name: Table.read_csv(path / f"{name}.csv", layouts[name]) for name in layouts}
             arrays = read_arrays(path / "best_model.npz")

@@ -101,7 +101,9 @@ def tune_federation(
         raise ConfigError(
             f"out: expected a directory without a result, got {directory}; pass overwrite=True to replace it"
         )
-    path = None if keep.journals is None else writable_directory(keep.journals) / JOURNAL
+    path = None
+    if keep.journals is not None:
+        path = writable_directory(keep.journals, private=True, name="journals") / JOURNAL
     checkpoints = Checkpoints(None if path is None else path.with_name(f"{path.name}.checkpoints"))
     with ExitStack() as stack:
         stack.enter_context(single_thread())

@@ -30,6 +30,7 @@ from fbo_flower.errors import ConfigError, did_you_mean, kind_of
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.grids import LocalGrid
 from fbo_flower.simulation.settings import Clock
+from fbo_flower.storage.paths import open_text, path_of
 from fbo_flower.strategies.exchange import Clocked, ForwardingGrid, SentAt
 from fbo_flower.study.schema import TIMES
 from fbo_flower.study.study import Study
@@ -144,7 +145,7 @@ def parse_durations(text: str) -> Duration:
     """
     name, _, rest = text.partition(":")
     if name == "table" and rest:
-        return durations(_read_table(Path(rest)))
+        return durations(_read_table(path_of(rest, "durations")))
     if name not in _KINDS:
         known = (*_KINDS, "table")
         raise ConfigError(f"durations: expected {FORMS}, got {text!r}{did_you_mean(name, known)}")
@@ -162,7 +163,7 @@ def _read_table(path: Path) -> dict[str, list[float]]:
     """Return agent -> seconds of its trials, in the order of the rows."""
     found: dict[str, list[float]] = {}
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with open_text(path) as file:
             rows = csv.DictReader(file)
             names = set(rows.fieldnames or ())
             if not {"agent", "seconds"} <= names and not {"agent", "started", "ended"} <= names:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import wraps
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -46,6 +45,7 @@ from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.simulation.settings import Agents, Async, RayEngine, Start, Sync, check_groups
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage.files import writable_directory
+from fbo_flower.storage.paths import path_of
 from fbo_flower.strategies import RoundProgress, TuningStrategy
 from fbo_flower.strategies.settings import TuningResult
 from fbo_flower.study.directory import Keep, removed_if_empty, study_directory
@@ -262,7 +262,7 @@ def simulate(
         pool_curves=Pruning.read({}, owners.pruning).rule == FEDERATED,
     )
     with ExitStack() as stack:
-        directory = None if keep.out is None else Path(keep.out)
+        directory = None if keep.out is None else path_of(keep.out)
         if directory is not None:
             stack.enter_context(removed_if_empty(directory))
             study_directory(directory, overwrite=keep.overwrite, resume=keep.resume)
@@ -270,7 +270,9 @@ def simulate(
         if made.roles and directory is not None:
             sites = {"models": str(directory / "models"), **(owners.site_options or {})}
             owners = replace(owners, site_options=sites)
-        journals = None if keep.journals is None else writable_directory(keep.journals, private=True)
+        journals = None
+        if keep.journals is not None:
+            journals = writable_directory(keep.journals, private=True, name="journals")
         app = problem_app(
             problem, made, seed, held, replace(owners, data=None), journals and journals / "agents"
         )
@@ -306,7 +308,7 @@ def simulate(
                     study.save(directory)
                 place, messages = keep.messages or directory, strategy.export_messages()
                 if place is not None and messages is not None:
-                    messages.save(Path(place), keep.label or made.name)
+                    messages.save(path_of(place), keep.label or made.name)
     assert study is not None, "the run has ended without an error"
     return study
 
@@ -398,7 +400,7 @@ def _held_before(
     known = start.observations
     if start.prior_rounds:
         earlier = Keep(
-            journals=None if keep.journals is None else Path(keep.journals) / "prior", resume=keep.resume
+            journals=None if keep.journals is None else path_of(keep.journals) / "prior", resume=keep.resume
         )
         known = prior_study(problem, start.prior_algorithm, start.prior_rounds, seed, engine, earlier)
     if isinstance(known, Study):

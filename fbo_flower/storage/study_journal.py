@@ -12,12 +12,12 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.errors import JournalError
 from fbo_flower.storage.files import dumps, loads
+from fbo_flower.storage.paths import path_of
 from fbo_flower.storage.store import JournalKind, Store, opened
 
 if TYPE_CHECKING:
@@ -149,8 +149,8 @@ class StudyJournalReader:
         If the file does not exist, is damaged, or is not a server's journal.
     """
 
-    def __init__(self, path: Path, *, check: bool = False) -> None:
-        self.path = path
+    def __init__(self, path: str | os.PathLike[str], *, check: bool = False) -> None:
+        self.path = path = path_of(path, "journal")
         self._last = 0  # id of the last event that was read
         with opened(path, KIND, check=check):
             pass

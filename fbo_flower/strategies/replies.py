@@ -60,12 +60,12 @@ def read_reply(message: Message) -> Reply:
     if message.has_error():
         reason = printable(str(message.error.reason))
         return Reply(reason=f"error {message.error.code}: {reason}", word="error")
-    num_bytes = 0
     try:
-        num_bytes = count_bytes(message.content)
-        return Reply(from_records(message.content), num_bytes)
-    except WireError as error:
+        packed = from_records(message.content)
+    except WireError as error:  # to count what is too large would cost what its refusal saves
+        num_bytes = 0 if error.reason == "size" else count_bytes(message.content)
         return Reply(None, num_bytes, str(error), refused=True, word=error.reason)
+    return Reply(packed, count_bytes(message.content))
 
 
 def to_event(reply: Reply, agent: str, phase: str, server_round: int) -> Event:

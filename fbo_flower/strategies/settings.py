@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
@@ -238,4 +237,4 @@ def messages_of(
         raise ConfigError("warm_start: expected a file or initial_arrays, got both")
     if arrays:
         return WarmStart(algorithm, "", {name: array.numpy() for name, array in arrays.items()})
-    return None if path is None else WarmStart.load(Path(path), algorithm)
+    return None if path is None else WarmStart.load(path, algorithm)

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging import INFO, WARNING
-from pathlib import Path
 from secrets import token_hex
 from typing import Any, cast
 
@@ -177,7 +176,7 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
     ConfigError
         If the algorithm is not installed here.
     """
-    reader = StudyJournalReader(Path(path), check=True)
+    reader = StudyJournalReader(path, check=True)
     recorded, events = reader.settings(), list(reader.new_events())
     if not recorded or not events:
         raise JournalError(

@@ -17,6 +17,7 @@ from typing import Any
 
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.storage.files import atomic_file, writable_directory
+from fbo_flower.storage.paths import path_of, read_text
 from fbo_flower.study.schema import RECOMMENDATIONS, TABLES, as_json, check_schema, expect
 from fbo_flower.study.table import Table
 
@@ -27,6 +28,7 @@ _FILES = {name: f"{name}.csv" for name in TABLES if name != "recommendations"}
 _ALWAYS = ("trials", "rounds")  # the other tables have a file only if they have rows
 _OF_THE_RUN = ("messages", "models", "journals", "simulate.json")
 
+LONGEST_LABEL = 200  # characters of a run's name
 Directory = str | os.PathLike[str]
 
 
@@ -49,7 +51,7 @@ class Keep:
     Raises
     ------
     ConfigError
-        If `resume` is set without `journals`.
+        If `resume` is set without `journals`, or the label has characters that cannot be shown.
 
     Examples
     --------
@@ -71,13 +73,23 @@ class Keep:
             raise ConfigError("keep: resume=True needs journals, the directory of the run to resume")
         for name in ("out", "journals", "messages"):
             value = getattr(self, name)
-            if value is not None and not isinstance(value, str | os.PathLike):
-                raise ConfigError(f"{name}: expected the path of a directory, got {kind_of(value)}")
+            if value is not None:
+                object.__setattr__(self, name, path_of(value, name))
+        check_label(self.label)
+
+
+def check_label(label: object) -> None:
+    """Raise ConfigError unless a label is None or a short printable text."""
+    if label is not None and not (
+        isinstance(label, str) and 0 < len(label) <= LONGEST_LABEL and label.isprintable()
+    ):
+        shown = repr(label[:80]) if isinstance(label, str) else kind_of(label)
+        raise ConfigError(f"label: expected 1 to {LONGEST_LABEL} printable characters, got {shown}")
 
 
 def holds_study(directory: Directory) -> bool:
     """Return whether a study was saved into a directory."""
-    return (Path(directory) / MARK).exists()
+    return (path_of(directory) / MARK).is_file()
 
 
 def study_directory(directory: Directory, *, overwrite: bool = False, resume: bool = False) -> Path:
@@ -183,7 +195,7 @@ def read_study(directory: Path) -> tuple[dict[str, Any], dict[str, Table]]:
 def _is_same(path: Path, settings: Mapping[str, Any]) -> bool:
     """Return whether the study at `path` has these settings; a study's time of creation is one of them."""
     try:
-        found = dict(json.loads(path.read_bytes()))
+        found = dict(json.loads(read_text(path)))
     except (OSError, ValueError, TypeError):
         return False
     found.pop("tables", None)
@@ -218,7 +230,7 @@ def _write_json(path: Path, value: object) -> None:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
+        return json.loads(read_text(path))
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such file; expected a directory that Study.save wrote") from error
     except OSError as error:

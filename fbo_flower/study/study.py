@@ -27,13 +27,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage.paths import path_of
 from fbo_flower.study.directory import read_study, write_study
 from fbo_flower.study.optuna import read_studies, write_study_to_optuna
 from fbo_flower.study.ranking import Front, best_rows, front_of, natural_order, sorted_rows, worst_values
@@ -338,7 +338,7 @@ class Study:
         """
         from fbo_flower.reports.page import write_html_page
 
-        write_html_page(self, Path(path))
+        write_html_page(self, path_of(path))
 
     def to_optuna(
         self, storage: Any = None, *, one_study: bool = False, space: SearchSpace | None = None
@@ -426,7 +426,8 @@ class Study:
         ConfigError
             If a file cannot be written; the message names it.
         """
-        write_study(Path(directory), self.settings, dict(zip(TABLES, self._tables, strict=True)))
+        tables = dict(zip(TABLES, self._tables, strict=True))
+        write_study(path_of(directory, "directory"), self.settings, tables)
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Study:
@@ -437,7 +438,7 @@ class Study:
         ConfigError
             If a file is missing, malformed, of another schema or of another study; the message names it.
         """
-        directory = Path(directory)
+        directory = path_of(directory, "directory")
         try:
             settings, tables = read_study(directory)
             return cls(settings, **tables)

@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError, printable
 from fbo_flower.storage.files import atomic_file
+from fbo_flower.storage.paths import open_text, path_of
 
 Kind = Literal["text", "integer", "real", "boolean", "config"]
 Column = npt.NDArray[Any]
@@ -197,7 +198,7 @@ class Table:
         """
         limit = csv.field_size_limit(sys.maxsize)  # cells may hold long tracebacks; csv's limit is global
         try:
-            with open(path, encoding="utf-8", errors="surrogatepass", newline="") as file:
+            with open_text(path_of(path)) as file:
                 return cls._read(csv.reader(file, strict=True), layout)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error

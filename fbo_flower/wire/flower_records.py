@@ -22,7 +22,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fbo_flower.algorithms.records import AnyArray, Scalar
 from fbo_flower.errors import WireError
-from fbo_flower.wire.checks import show
+from fbo_flower.wire.checks import MAX_ENTRIES, check_count, show
 from fbo_flower.wire.codec import Packed
 
 MAX_BYTES = 64 * 2**20  # bytes of all arrays of one message together
@@ -72,16 +72,15 @@ def from_records(content: RecordDict, seen: dict[int, tuple[FlowerArray, AnyArra
     """
     record, config = content.get("arrays"), content.get("config")
     if len(content) != 2 or not isinstance(record, ArrayRecord) or not isinstance(config, ConfigRecord):
-        found = show(sorted(content))
+        found = show(sorted(content)) if len(content) <= MAX_ENTRIES else f"{len(content)} records"
         raise WireError(f"content: expected only records 'arrays' and 'config', got {found}", "content")
+    check_count(config)
+    if len(record) > MAX_ARRAYS:
+        raise WireError(f"arrays: expected at most {MAX_ARRAYS}, got {len(record)}", "size")
     encoded = dict(record.items())  # without `items`, Flower's records are read entry by entry
     size = sum([len(array.data) for array in encoded.values()])
-    if len(encoded) > MAX_ARRAYS or size > MAX_BYTES:
-        raise WireError(
-            f"arrays: expected at most {MAX_ARRAYS} of {MAX_BYTES} bytes together, "
-            f"got {len(encoded)} of {size} bytes",
-            "size",
-        )
+    if size > MAX_BYTES:
+        raise WireError(f"arrays: expected at most {MAX_BYTES} bytes together, got {size}", "size")
     found_scalars = dict(config.items())
     if not _PLAIN.issuperset(map(type, found_scalars.values())) and not all(
         isinstance(value, _SCALARS) for value in found_scalars.values()
@@ -106,6 +105,7 @@ def to_lists(packed: Packed) -> tuple[list[AnyArray], dict[str, Scalar]]:
 
 def from_lists(arrays: Sequence[AnyArray], config: Mapping[str, Scalar]) -> Packed:
     """Return a message with its arrays by name; WireError if names and arrays differ in number."""
+    check_count(config)
     text = config.get(NAMES, "")
     names = text.split(",") if isinstance(text, str) and text else []
     if not isinstance(text, str) or len(names) != len(arrays) or len(set(names)) != len(names):

@@ -135,7 +135,7 @@ def test_incarnation_and_notes_stay_with_the_memory_and_go_with_it(tmp_path):
 def test_a_directory_of_journals_serves_agents_whose_operator_names_none(tmp_path):
     open_memory(node(), "3/../x", tmp_path).close()
     open_memory(node(tmp_path / "own.db"), "3", tmp_path).close()
-    assert sorted(p.name for p in tmp_path.glob("*.db")) == ["agent-3%2F..%2Fx.db", "own.db"]
+    assert sorted(p.name for p in tmp_path.glob("*.db")) == ["agent-3-x-b6d15b8f6aa8cc3f.db", "own.db"]
     assert isinstance(open_memory(node(), "3"), StateMemory)
 
 

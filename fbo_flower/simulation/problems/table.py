@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 from fbo_flower.clients.objective import ObjectiveContext
@@ -21,6 +20,7 @@ from fbo_flower.numerics.optim.scattered import DelaunayInterpolant
 from fbo_flower.simulation.problems.base import Config, Problem
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.files import read_arrays
+from fbo_flower.storage.paths import path_of
 
 PREFIX = "table:"
 FORMAT = "fbo-flower table 1"
@@ -103,7 +103,7 @@ def table_problem(
 
 def read_table(file: str) -> TableData:
     """Return the content of a file; ConfigError if it is no table. A file that has changed is read again."""
-    path = Path(file)
+    path = path_of(file, "table")
     try:
         return _read(str(path.resolve()), path.stat().st_mtime_ns)
     except OSError as error:
