@@ -27,7 +27,7 @@ from fbo_flower import Categorical, Float, Int, Optimizer, SearchSpace, simulate
 from fbo_flower.algorithms import ALGORITHMS, DPFTS, FTS
 from fbo_flower.clients import Bag, ObjectiveContext, SiteData, SiteObjective, client_app
 from fbo_flower.federated import Run, Search, TunerProgress, tune_federation
-from fbo_flower.simulation import Agents, Clock, InProcessGrid, Start, slower
+from fbo_flower.simulation import PROBLEMS, Agents, Clock, InProcessGrid, Start, slower
 from fbo_flower.space.copies import own
 from fbo_flower.space.held import HeldSpace
 from fbo_flower.strategies import STRATEGIES, TuningStrategy
@@ -454,3 +454,29 @@ def test_a_copy_is_deep_and_leaves_other_objects_as_they_are() -> None:
     assert found["a"][1][1]["b"].flags.f_contiguous
     assert ruin(found) > 0
     assert said(value) == said({"a": [1, (2, {"b": np.eye(3)})], "data": data, "f": math.sqrt, "s": {1}})
+
+
+def test_a_problem_may_change_the_configuration_whose_true_value_it_is_asked_for() -> None:
+    class Popping(PROBLEMS["garland"]):  # type: ignore[misc]  # a class of the table
+        def true_value(self, config: dict[str, Any], partition: int) -> float | None:
+            value = super().true_value(config, partition)
+            config.clear()
+            return value  # type: ignore[no-any-return]
+
+    found, expected = (
+        simulate(kind(2, 0), algorithm="random", num_rounds=2, engine="inline")
+        for kind in (Popping, PROBLEMS["garland"])
+    )
+    assert found.trials == expected.trials
+
+
+def test_a_server_may_return_one_record_in_all_rounds() -> None:
+    record = MetricRecord()
+
+    def evaluate(server_round: int, arrays: Any) -> MetricRecord:
+        record["round"] = server_round
+        return record
+
+    result = STRATEGIES["random"](num_agents=2, seed=1).start(agents(2), num_rounds=2, evaluate_fn=evaluate)
+    found = result.evaluate_metrics_serverapp
+    assert {number: one["round"] for number, one in found.items()} == {0: 0, 1: 1, 2: 2}
