@@ -18,6 +18,7 @@ import pytest
 from federation import agents
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
 from toy_federation import SPACE as RATES
 from toy_federation import fedavg, toy_grid, toy_model
 from tracked import SPACE as CONDITIONAL
@@ -396,6 +397,25 @@ def test_a_callback_changes_neither_the_study_nor_what_others_are_told() -> None
     assert without_times(told_after) == heard
 
 
+class ClumsyStrategy(FedAvg):
+    """Empties the models that it is given, and those that it has returned."""
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        found = list(super().configure_train(server_round, copy.deepcopy(arrays), config, grid))
+        arrays.clear()
+        return found
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        self.returned = super().aggregate_train(server_round, replies)
+        return self.returned
+
+    def configure_evaluate(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        self.returned[0].clear()
+        found = list(super().configure_evaluate(server_round, copy.deepcopy(arrays), config, grid))
+        arrays.clear()
+        return found
+
+
 def test_hooks_of_a_tuned_federation_may_change_what_they_are_given() -> None:
     def result(*, clumsy: bool) -> Any:
         shared: dict[str, Any] = {"epochs": [1]}
@@ -404,7 +424,9 @@ def test_hooks_of_a_tuned_federation_may_change_what_they_are_given() -> None:
         def build(config: dict[str, Any]) -> Run:
             shared["epochs"].append(2) if clumsy else shared.update(epochs=[*shared["epochs"], 2])
             seen.append(config.pop("learning-rate"))
-            return Run(fedavg(config), model, shared, evaluate_fn=evaluate)
+            least = {"min_available_nodes": 1, "min_train_nodes": 1, "min_evaluate_nodes": 1}
+            kind = ClumsyStrategy if clumsy else FedAvg
+            return Run(kind(**least), model, shared, evaluate_fn=evaluate)
 
         def evaluate(server_round: int, arrays: Any) -> MetricRecord:
             norm = float(np.linalg.norm(arrays.to_numpy_ndarrays()[0]))
