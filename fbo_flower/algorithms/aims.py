@@ -167,19 +167,19 @@ class Aims:
         """What outputs as measured are multiplied by so that larger is better, `(O,)`."""
         found = {name: SIDES[side] for name, side, _ in self.limits}
         found |= {name: DIRECTIONS[direction] for name, direction in self.objectives}
-        return np.array([found[name] for name in self.names])
+        return _frozen([found[name] for name in self.names])
 
     @cached_property
     def least(self) -> Array:
         """The limits as least values, `(O,)`; -inf for an output without one."""
         bounds = {name: SIDES[side] * bound for name, side, bound in self.limits}
-        return np.array([bounds.get(name, -math.inf) for name in self.names])
+        return _frozen([bounds.get(name, -math.inf) for name in self.names])
 
     @cached_property
     def start(self) -> Array:
         """The reference of each objective, `(K,)`, larger is better; NaN where there is none."""
         known = dict(self.reference)
-        return np.array([DIRECTIONS[way] * known.get(name, math.nan) for name, way in self.objectives])
+        return _frozen([DIRECTIONS[way] * known.get(name, math.nan) for name, way in self.objectives])
 
     def feasible(self, outputs: Array) -> BoolArray:
         """Return which rows of `outputs (n, O)` hold all limits, `(n,)`; a failed trial does not."""
@@ -268,6 +268,13 @@ class Aims:
         """Return the aims in words, without bounds."""
         texts = [f"{name or 'value'} {direction}" for name, direction in self.objectives]
         return ", ".join(texts + [f"{name} {side} ..." for name, side, _ in self.limits])
+
+
+def _frozen(numbers: list[float]) -> Array:
+    """Return numbers as an array that nobody can write, because equal aims share it; see `space.frozen`."""
+    array = np.array(numbers, dtype=np.float64)
+    array.setflags(write=False)
+    return array.view()
 
 
 NUMBER = Aims()  # of an objective that returns one number, larger is better

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fbo_flower.errors import ConfigError, did_you_mean
+from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
 
 
@@ -40,6 +41,9 @@ class Configurable:
 
     def __post_init__(self) -> None:
         """Raise ConfigError if an option is not what its field says; subclasses compare several options."""
+        for option in fields(self):  # a list could change later
+            value = getattr(self, option.name)
+            object.__setattr__(self, option.name, tuple(value) if isinstance(value, list) else own(value))
         checks: dict[str, Callable[[str, object], None]] = {}
         for kind in reversed(type(self).__mro__):  # a check stays where a subclass changes a default
             options = kind.__dict__.get("__dataclass_fields__", {}).values()
@@ -57,7 +61,7 @@ class Configurable:
 
     def options(self) -> dict[str, object]:
         """Return the options as JSON values."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        given = {f.name: own(getattr(self, f.name)) for f in fields(self)}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
     @classmethod
@@ -87,7 +91,7 @@ class Configurable:
     def known_options(cls, options: Mapping[str, object]) -> dict[str, Any]:
         """Return options that were read from JSON as keyword arguments; ConfigError if one is unknown."""
         cls.check_names(options, cls.option_defaults())
-        return {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+        return dict(options)
 
     @classmethod
     def check_names(cls, options: Iterable[str], known: Collection[str]) -> None:

@@ -52,6 +52,7 @@ from fbo_flower.clients.task_context import TaskContext
 from fbo_flower.errors import ConfigError, HookError, WireError, WrongTypeError, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.space.copies import own
 from fbo_flower.space.held import HeldSpace, held_space
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
@@ -166,8 +167,7 @@ class TuningAgent(NumPyClient):
         self._own_space = held_space(space, str(context.node_config.get("fixed", "")) or fixed)
         self._context = context
         self._seed = seed
-        self._prior = prior or {}
-        self._initial = initial
+        self._initial = own(initial)
         budgets = {"max_trials": max_trials, "participation": participation}
         self._operator = Operator.read(
             context.node_config, disclose, chosen_by, disclose_curves=disclose_curves, **budgets
@@ -180,6 +180,7 @@ class TuningAgent(NumPyClient):
         self._pruning = Pruning.read(context.node_config, pruning)
         self._parallel = Parallel.read(context.node_config, Parallel(num_parallel, trial_timeout))
         self._agent = agent_id(context)
+        self._prior = own((prior or {}).get(self._agent))
         self._journals = journals
         self._on_finish = on_finish
         if self._operator.limits:
@@ -450,7 +451,7 @@ class TuningAgent(NumPyClient):
     def _first_state(self) -> tuple[int, AgentState]:
         """Return this agent's seed and state in a new study, which starts with the prior observations."""
         history = History.empty(self._space.dimension)
-        if self._agent in self._prior:
-            points, observed = self._prior[self._agent]
+        if self._prior is not None:
+            points, observed = self._prior
             history = History.prior(self._space.snap(points), *self._aims.observed(observed))
         return fresh_entropy() if self._seed is None else self._seed, AgentState(self._own_space, history)

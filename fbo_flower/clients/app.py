@@ -35,6 +35,7 @@ from fbo_flower.clients.pruning import Pruning
 from fbo_flower.clients.workers import pickled
 from fbo_flower.errors import ConfigError, WireError, kind_of
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.wire.codec import Packed
 from fbo_flower.wire.flower_records import from_lists, from_records, to_lists, to_records
@@ -98,7 +99,7 @@ def client_app(
     if seed is not None:
         check_number("seed", seed, 0, integer=True)
     aims = Aims.of(minimize, objectives, limits, reference)
-    points = points_of(initial, space)
+    points, prior, fixed, algorithms = points_of(initial, space), own(prior), own(fixed), tuple(algorithms)
     if Parallel(num_parallel, trial_timeout).needs_workers:
         pickled(objective)
 

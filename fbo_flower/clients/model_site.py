@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, fields
 from logging import INFO, WARNING
 from typing import Any, Self
@@ -175,7 +176,7 @@ class ModelSite:
         if export is None:
             return pack(model, _NO_LIMIT), tuple(carries_rows(model, x))
         try:
-            body = export(model, x)
+            body = export(model, copy(x))
         except Exception as error:  # the user's code, or a library's
             raise ObjectiveError(f"export: {type(error).__name__}: {error}") from error
         classes = getattr(model, "classes_", None)
@@ -193,7 +194,7 @@ class ModelSite:
                 f"{SETUP}the packed model fails on rows that the model itself predicts"
             )
             raise next(iter(self._refusal_without_rows(payload, rows)), fails_on_rows) from error
-        expected = np.asarray(model.predict(some))
+        expected = np.asarray(model.predict(copy(some)))
         if got.shape != expected.shape:
             differ = len(rows)
         elif expected.dtype.kind == "f" and got.dtype.kind == "f":

@@ -15,11 +15,13 @@ import numpy.typing as npt
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.clients.pruning import Curve
 from fbo_flower.errors import ConfigError, NotInTimeError, ObjectiveError, WrongTypeError, kind_of
+from fbo_flower.space.copies import copies, own
 from fbo_flower.space.space import SearchSpace
 
 MAX_REASON = 300  # characters
 
 
+@copies("node_config", "run_config")
 @dataclass(frozen=True)
 class ObjectiveContext:
     """The second argument of an objective: which trial of which agent it evaluates.
@@ -157,7 +159,7 @@ def evaluate(
     if aims.minimize:
         context.curve.is_loss = True
     try:
-        value = objective(config, context)
+        value = objective(own(config), context)  # calls share one, and the user may change it
     except NotInTimeError:  # nothing was evaluated
         raise
     except Exception as error:  # the user's code may raise anything: the trial fails, the agent goes on
@@ -236,7 +238,7 @@ def evaluate_repeatedly(
     """
     repeatable: Any = objective  # has the method, see `can_repeat`
     try:
-        returned = repeatable.repeated(config, context, repeats)
+        returned = repeatable.repeated(own(config), context, repeats)
     except Exception as error:  # the user's code may raise anything
         raise ObjectiveError(f"{type(error).__name__}: {_shown(str, error)}"[:MAX_REASON]) from error
     try:

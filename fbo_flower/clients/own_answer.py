@@ -24,6 +24,7 @@ from fbo_flower.algorithms.records import AgentState
 from fbo_flower.clients.memory import Memory, agent_state_from_bytes
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
+from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import StoredStudy, aims_note, read_studies
 
@@ -171,7 +172,8 @@ def call_on_finish(answer: OwnAnswer, on_finish: OnFinish | None, context: Conte
     if on_finish is None:
         return
     try:
-        on_finish(answer, context)
+        theirs = {name: own(getattr(context, name)) for name in ("node_config", "run_config")}
+        on_finish(answer, replace(context, **theirs))
     except Exception:  # the app's code may raise anything; the study has ended and its answer is kept
         log(ERROR, "agent %s: on_finish raised an exception", answer.agent, exc_info=True)
 

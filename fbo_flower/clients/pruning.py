@@ -22,6 +22,7 @@ from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.errors import ConfigError, ObjectiveError, kind_of
 from fbo_flower.numerics import curves
 from fbo_flower.numerics.curves import forecast, limit_of
+from fbo_flower.space.copies import copies
 from fbo_flower.storage.agent_journal import STOPPED_AT, Evaluation, curve_from_bytes
 from fbo_flower.wire.codec import LEAST_CURVES, MAX_STEPS
 
@@ -129,6 +130,7 @@ class StopRule:
 _NEVER = StopRule()
 
 
+@copies("steps", "values")
 @dataclass
 class Curve:
     """The values that a trial has reported so far.
@@ -154,7 +156,8 @@ class Curve:
         """
         if isinstance(step, bool | np.bool_) or not isinstance(step, int | np.integer):
             raise ObjectiveError(f"report: step: expected an integer, got {kind_of(step)}")
-        least = self.steps[-1] + 1 if self.steps else 0
+        steps, values = vars(self)["steps"], vars(self)["values"]  # its own
+        least = steps[-1] + 1 if steps else 0
         if not least <= step <= LATEST_STEP:
             raise ObjectiveError(
                 f"report: step: expected an integer of at least {least}, got {step}; report each step once, "
@@ -169,18 +172,19 @@ class Curve:
                 f"report: value: expected a finite number at step {step}, got {float(value)}; if training "
                 "has diverged, raise an exception or return the worst value of the metric"
             )
-        if len(self.steps) >= MAX_REPORTS:
+        if len(steps) >= MAX_REPORTS:
             raise ObjectiveError(
                 f"report: expected at most {MAX_REPORTS} values of one trial; report every epoch, not every "
                 "batch"
             )
-        self.steps.append(int(step))
-        self.values.append((-float(value) if self.is_loss else float(value)) + 0.0)  # no -0.0
+        steps.append(int(step))
+        values.append((-float(value) if self.is_loss else float(value)) + 0.0)  # no -0.0
 
     def should_stop(self) -> bool:
         """Return whether the trial should stop after the last reported step."""
-        if not self.stopped and self.steps:
-            self.stopped = self.rule.stops(self.steps[-1], max(self.values))
+        steps, values = vars(self)["steps"], vars(self)["values"]
+        if not self.stopped and steps:
+            self.stopped = self.rule.stops(steps[-1], max(values))
         return self.stopped
 
 

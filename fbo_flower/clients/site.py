@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,6 +30,7 @@ from fbo_flower.clients.objective import MAX_REASON, ObjectiveContext
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.models.formats import EXPORTED, FORMATS, SKOPS
 from fbo_flower.numerics.seeding import generator
+from fbo_flower.space.copies import own
 
 Rows = npt.NDArray[np.intp]
 T = TypeVar("T")
@@ -171,7 +173,7 @@ class SiteObjective:
             If the rows cannot be loaded or used, or a fit or its loss fails; the text says why.
         """
         (bag,) = self._bags("inbag", context)
-        model = self._fit(config, bag.x, bag.y)
+        model = self._fit(config, copy(bag.x), copy(bag.y))  # some estimators work in place
         if approve is not None:
             approve(model, bag.x)
         return Shipment(self.cross_validate(config, bag), len(bag.y), model)
@@ -201,7 +203,8 @@ class SiteObjective:
         """
         bags = self._bags(rows, context)
         y = np.concatenate([bag.y for bag in bags])
-        return Judgement(self._loss(y, [_predicted(predict, bag) for bag in bags]), len(y))
+        predictions = [_predicted(predict, Bag(copy(bag.x), bag.y)) for bag in bags]
+        return Judgement(self._loss(y, predictions), len(y))
 
     def _bags(self, rows: str, context: ObjectiveContext) -> list[Bag]:
         if rows not in BAGS:
@@ -210,7 +213,7 @@ class SiteObjective:
         return [_checked(name, getattr(data, name)) for name in BAGS[rows]]
 
     def _fit(self, config: Config, x: Any, y: Any) -> Any:
-        return _call_user_code("fit", lambda: self.make_model(config).fit(x, y))
+        return _call_user_code("fit", lambda: self.make_model(own(config)).fit(x, y))
 
     def _loss(self, y: Any, predictions: list[Any]) -> float:
         scorer = SCORERS[self.scorer] if isinstance(self.scorer, str) else self.scorer

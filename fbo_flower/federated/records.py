@@ -26,12 +26,14 @@ from flwr.app import ArrayRecord
 from fbo_flower.algorithms.records import Array
 from fbo_flower.errors import ConfigError
 from fbo_flower.federated.state import from_record, to_record
+from fbo_flower.space.copies import copies
 from fbo_flower.space.space import Config
 from fbo_flower.storage.files import atomic_file, read_arrays, writable_directory
 from fbo_flower.storage.paths import path_of, read_text
 from fbo_flower.study.table import Kind, Table, require_pandas
 
 
+@copies("metrics", "blocks")
 @dataclass(frozen=True)
 class TrialRound:
     """What one round of a trial brought.
@@ -59,6 +61,7 @@ class TrialRound:
     blocks: Sequence[int] = ()
 
 
+@copies("config", "point")
 @dataclass(frozen=True)
 class Trial:
     """One configuration, and how far its run has come.
@@ -145,6 +148,7 @@ CURVES: dict[str, Kind] = {
 MARK = "federation.json"  # written last, so a directory with it is complete
 
 
+@copies("settings", "best_arrays")
 @dataclass(frozen=True)
 class TunedFederation:
     """The result of `tune_federation`.
@@ -169,7 +173,7 @@ class TunedFederation:
     def best_config(self) -> Config:
         """The configuration of the best trial."""
         config: Config = self._best["config"]
-        return dict(config)
+        return config
 
     @property
     def best_value(self) -> float:

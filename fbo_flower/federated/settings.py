@@ -11,10 +11,12 @@ from flwr.serverapp.strategy import Strategy
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated.schedules import Population
+from fbo_flower.space.copies import copies
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
+@copies("initial_arrays", "train_config", "evaluate_config")
 @dataclass(frozen=True)
 class Run:
     """A training run: the arguments of Flower's `Strategy.start` for one configuration.

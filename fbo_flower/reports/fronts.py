@@ -117,7 +117,7 @@ def draw_outputs(
                 ax.scatter(x[chosen], y[chosen], s=14, gid=gid, **look)
         ringed = front_or_best(study, agent, algorithm)
         rows = np.flatnonzero(mine & holds)
-        rows = rows[[trials["config"][row] in ringed for row in rows]] if len(rows) else rows
+        rows = rows[[config in ringed for config in trials["config"][rows]]] if len(rows) else rows
         rows = rows[np.argsort(x[rows], kind="stable")]
         ring: dict[str, Any] = {"edgecolors": "k", "linewidths": 0.8, "zorder": 3}
         ax.scatter(x[rows], y[rows], s=24, color=colour, label=pictures.shorten(algorithm, 16), **ring)

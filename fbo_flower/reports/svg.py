@@ -87,7 +87,7 @@ class Pen:
 
     def _note(self, kind: str, row: int) -> list[Any]:
         table = {"trials": self.shown.trials, "best": self.shown.recommendations}.get(kind, self.study.models)
-        one = {name: table[name][row] for name in table.columns}
+        one = next(iter(table.take(np.array([row]))))
         algorithm = f"{one['algorithm']}, " if len(self.study.algorithms) > 1 else ""
         if kind == "models":
             known = [name for name in LOSSES if np.isfinite(one[name])]

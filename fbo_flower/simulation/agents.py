@@ -79,7 +79,7 @@ class OwnObjective(Problem):
 
     def __call__(self, config: Config, context: ObjectiveContext) -> float:
         further = {"context": context} if self._takes_context else {}
-        value: Any = self.objective(dict(config), self.data[context.partition], **further)
+        value: Any = self.objective(config, self.data[context.partition], **further)
         return value  # type: ignore[no-any-return]  # the agent checks it, and changes the signs
 
     @cached_property

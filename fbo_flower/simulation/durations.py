@@ -30,6 +30,7 @@ from fbo_flower.errors import ConfigError, did_you_mean, kind_of
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.grids import LocalGrid
 from fbo_flower.simulation.settings import Clock
+from fbo_flower.space.copies import own
 from fbo_flower.storage.paths import open_text, path_of
 from fbo_flower.strategies.exchange import Clocked, ForwardingGrid, SentAt
 from fbo_flower.study.schema import TIMES
@@ -81,6 +82,7 @@ def heavy_tailed(shortest: float = 1.0, exponent: float = 1.5) -> Duration:
 
 def slower(duration: Duration, factors: Mapping[str, float]) -> Duration:
     """Return a duration that is `factors[agent]` times as long, once for agents that are not named."""
+    factors = own(factors)
     return lambda agent, trial, rng: factors.get(agent, 1.0) * duration(agent, trial, rng)
 
 

@@ -43,6 +43,7 @@ from fbo_flower.simulation.engines import engine_name, run_on_engine
 from fbo_flower.simulation.grids import LocalGrid
 from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.simulation.settings import Agents, Async, RayEngine, Start, Sync, check_groups
+from fbo_flower.space.copies import own
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.storage.paths import path_of
@@ -94,7 +95,7 @@ def with_regret(study: Study, problem: Problem) -> Study:
         return study
     optima = {agent: problem.optimum(int(agent)) for agent in {row["agent"] for row in rows}}
     for row in rows:
-        value, optimum = problem.true_value(row["config"], int(row["agent"])), optima[row["agent"]]
+        value, optimum = problem.true_value(own(row["config"]), int(row["agent"])), optima[row["agent"]]
         if value is not None and optimum is not None and not row["failure"]:
             row["regret"] = optimum - value
     trials = Table.from_rows(rows, study.trials.kinds)  # with optional columns

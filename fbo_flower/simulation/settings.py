@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fbo_flower.algorithms.aims import Limit
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.space.copies import copies
 from fbo_flower.study.directory import Directory, Keep
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _OWN = {  # what agents may differ in
 }
 
 
+@copies("max_trials", "participation", "fixed", "limits", "private", "site_options")
 @dataclass(frozen=True)
 class Agents:
     """The agents of a simulation: their data, and what their operators allow.
@@ -85,7 +87,7 @@ class Agents:
     @property
     def are_alike(self) -> bool:
         """Whether no agent has a budget, a share of the rounds, fixed parameters or limits of its own."""
-        return all(getattr(self, name) is None for name in _OWN)
+        return all(vars(self)[name] is None for name in _OWN)
 
     def of_agent(self, names: Sequence[str], partition: int) -> dict[str, Any]:
         """Return the arguments of `TuningAgent` in which agents may differ, for one agent.
@@ -101,7 +103,7 @@ class Agents:
         """
         found = {}
         for name, expected in _OWN.items():
-            value = getattr(self, name)
+            value = vars(self)[name]
             if isinstance(value, Mapping):
                 unknown = [str(agent) for agent in value if agent not in names]
                 if unknown:
@@ -127,6 +129,7 @@ class Agents:
         return found
 
 
+@copies("durations")
 @dataclass(frozen=True)
 class Clock:
     """A simulated clock, which costs no time; the study's times are then simulated seconds.
@@ -190,6 +193,7 @@ class Async:
         _check_kind("clock", self.clock, Clock)
 
 
+@copies("initial", "observations")
 @dataclass(frozen=True)
 class Start:
     """What the agents and the server know before the study begins.

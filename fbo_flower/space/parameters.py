@@ -41,6 +41,7 @@ from fbo_flower.space.checks import (
     plain_item,
     show,
 )
+from fbo_flower.space.copies import copies
 
 Array: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
@@ -98,6 +99,7 @@ class _Discrete(_Parameter, ABC):
         return (unit * self.num_values).astype(np.int64)
 
 
+@copies("active_when")
 @dataclass(frozen=True)
 class Float(_Parameter):
     """A real number in `[low, high]`.
@@ -155,6 +157,7 @@ class Float(_Parameter):
         return math.log(self.high) - math.log(self.low) if self.log else self.high - self.low
 
 
+@copies("active_when")
 @dataclass(frozen=True)
 class Int(_Discrete):
     """An integer in `[low, high]`, both included.
@@ -223,6 +226,7 @@ class Int(_Discrete):
         return float(np.log1p(self.num_values / (self.low - 0.5)))
 
 
+@copies("active_when")
 @dataclass(frozen=True)
 class _Chosen(_Discrete):
     """A parameter that takes one of a list of values."""

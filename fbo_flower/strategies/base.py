@@ -36,6 +36,7 @@ from fbo_flower.algorithms.registry import register
 from fbo_flower.errors import ConfigError, kind_of, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
@@ -358,7 +359,7 @@ class TuningStrategy(Strategy):
                     f"evaluate_fn: expected a MetricRecord or None, got {kind_of(found)}; return "
                     "MetricRecord({'loss': loss})"
                 )
-            self._result.evaluate_metrics_serverapp[server_round] = found
+            self._result.evaluate_metrics_serverapp[server_round] = own(found)
 
     def _round_ended(self, progress: RoundProgress) -> None:
         for callback in self._settings.callbacks:
@@ -374,7 +375,7 @@ class TuningStrategy(Strategy):
         core = self.algorithm.inner
         if self._run is None:
             return None
-        arrays = core.export_messages(self.algorithm.inner_state(self._run.state))
+        arrays = own(core.export_messages(self.algorithm.inner_state(self._run.state)))
         if not arrays:
             return None
         return WarmStart(self.algorithm.name, self._run.recorder.space.digest, arrays)
@@ -476,7 +477,7 @@ class TuningStrategy(Strategy):
         The messages from which another study can start, and the numbers of the half-round.
         """
         self._receive(TRAIN, replies)
-        return self._arrays(), self._result.train_metrics_clientapp.get(self._last_round())
+        return self._arrays(), own(self._result.train_metrics_clientapp.get(self._last_round()))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -491,7 +492,7 @@ class TuningStrategy(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Give the replies of the round's last exchange to the algorithm; return the half-round's numbers."""
         self._receive(EVALUATE, replies)
-        return self._result.evaluate_metrics_clientapp.get(self._last_round())
+        return own(self._result.evaluate_metrics_clientapp.get(self._last_round()))
 
     def _messages(self, half: str) -> list[Message]:
         """Return the messages of the open exchange, if it belongs to this half of the round."""

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.space.copies import copies, own
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.paths import path_of
 from fbo_flower.study.directory import read_study, write_study
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
+@copies("settings")
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class Study:
     """The runs of one or several algorithms on one problem; read-only.
 
@@ -119,7 +121,7 @@ class Study:
     @property
     def algorithms(self) -> list[str]:
         """Labels of the runs, in order of appearance in the settings, then in the tables."""
-        labels = [label(run) for run in self.settings["runs"]]
+        labels = [label(run) for run in self._runs]
         return list(dict.fromkeys(labels + [name for t in self._tables for name in t["algorithm"].tolist()]))
 
     @property
@@ -157,7 +159,7 @@ class Study:
     @property
     def objectives(self) -> dict[str, str]:
         """Name -> "max" or "min" of the objectives; empty if they have no names, or runs have others."""
-        runs = [run.get("objectives", []) for run in self.settings["runs"]]
+        runs = [run.get("objectives", []) for run in self._runs]
         return dict(runs[0]) if runs and all(run == runs[0] for run in runs) else {}
 
     def front(
@@ -187,7 +189,7 @@ class Study:
         if algorithm is not None and algorithm not in self.algorithms:
             raise ConfigError(f"algorithm: expected one of {', '.join(self.algorithms)}, got {algorithm!r}")
         worst = dict(zip(objectives, worst_values(self.trials.where(agent=agent), objectives), strict=True))
-        known = self.settings["runs"][0].get("reference", {})
+        known = self._runs[0].get("reference", {})
         point = np.array([float(known.get(name, worst[name])) for name in objectives])
         if reference is not None:
             if reference.keys() != objectives.keys():
@@ -232,15 +234,15 @@ class Study:
     def _best(self, table: Table) -> Table:
         if len(self.objectives) > 1:
             return Table.from_rows([], RECOMMENDATIONS)
-        return best_rows(table, {label(run) for run in self.settings["runs"] if run.get("minimize")})
+        return best_rows(table, {label(run) for run in self._runs if run.get("minimize")})
 
     def run(self, algorithm: str) -> dict[str, Any]:
         """Return the settings of one algorithm's run; an empty dict if they were not recorded."""
-        return next((run for run in self.settings["runs"] if label(run) == algorithm), {})
+        return own(self._run(algorithm))
 
     def minimizes(self, algorithm: str) -> bool:
         """Return whether smaller values of one algorithm's run are better."""
-        return bool(self.run(algorithm).get("minimize"))
+        return bool(self._run(algorithm).get("minimize"))
 
     @property
     def any_minimizes(self) -> bool:
@@ -445,6 +447,14 @@ class Study:
         except ConfigError as error:
             message, path = str(error), directory / "study.json"
             raise ConfigError(message if str(directory) in message else f"{path}: {message}") from error
+
+    @property
+    def _runs(self) -> list[dict[str, Any]]:
+        runs: list[dict[str, Any]] = vars(self)["settings"]["runs"]
+        return runs
+
+    def _run(self, algorithm: str) -> dict[str, Any]:
+        return next((run for run in self._runs if label(run) == algorithm), {})
 
     @property
     def _tables(self) -> tuple[Table, ...]:

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fbo_flower.space.copies import copies
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.table import Column, Table, require_pandas
 
@@ -26,6 +27,7 @@ Observations: TypeAlias = dict[str, tuple[Array, Array | Mapping[str, Array]]]
 RUNNING, SUCCEEDED, FAILED, STOPPED_EARLY = "running", "succeeded", "failed", "stopped early"
 
 
+@copies("config", "intermediate", "outputs")
 @dataclass(frozen=True)
 class Trial:
     """One disclosed trial of an agent.
