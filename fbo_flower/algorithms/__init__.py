@@ -44,6 +44,9 @@ if not TYPE_CHECKING:  # type checkers read the imports above and report misspel
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return record.load()
 
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
 
 def make_algorithm(name: str, options: Mapping[str, object]) -> Algorithm[Any]:
     """Build an algorithm by name.
