@@ -18,9 +18,8 @@ import numpy as np
 from flwr.common.logger import log
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
 from fbo_flower.algorithms.options import check_number
-from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Query
+from fbo_flower.algorithms.records import NUM_EVALUATIONS, AnyArray, Array, Outcome, Query
 from fbo_flower.clients.objective import Objective, can_repeat
 from fbo_flower.clients.pruning import Curve, StopRule, curve_to_bytes, measures_of_curve, stopped_at
 from fbo_flower.clients.task_context import STARTED, TaskContext, times_of

@@ -24,6 +24,7 @@ from fbo_flower.algorithms.options import bounded, check_number, choice, flag, i
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
+    NUM_EVALUATIONS,
     AgentState,
     Array,
     IntArray,
@@ -87,7 +88,6 @@ def recommended(agent_state: AgentState, pulls: Pulls, arm: int) -> tuple[Array,
 Value = TypeVar("Value")
 Seen = TypeVar("Seen", bound=Pulls)
 ARITIES = ("binary", "full")
-NUM_EVALUATIONS = "evaluations"  # name of the number of evaluations made, without reused values
 
 
 @dataclass(frozen=True)

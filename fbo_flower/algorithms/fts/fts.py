@@ -152,7 +152,6 @@ class FTS(senders.MessageOptions[State]):
     name: ClassVar[str] = "fts"
     task_content: ClassVar[type[Content]] = Advice
     report_content: ClassVar[type[Content]] = Message
-    repeats_observations: ClassVar[bool] = True  # a sum that failed is asked for again
     barrier: ClassVar[str] = ""
     needs_all_parameters: ClassVar[str] = ""
 

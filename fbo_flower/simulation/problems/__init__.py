@@ -90,7 +90,8 @@ def make_problem(
 
     Parameters
     ----------
-    name : a key of `PROBLEMS`, or "table:FILE" with a file made by `python -m studies tabulate`
+    name : a key of `PROBLEMS`, or "table:FILE" with a file made by `python -m studies tabulate` of
+        the repository
     num_agents : None: the problem's default; with fewer agents than the data has, the first ones take part
     seed : seed of what the problem draws once (splits, functions)
     options : see `PROBLEMS[name].options()`
