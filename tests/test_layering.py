@@ -26,7 +26,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "space": ("errors", "numpy ConfigSpace optuna"),
     "numerics": ("errors", "numpy scipy threadpoolctl dp_accounting moocore"),
     "secure": ("errors", "numpy cryptography flwr"),
-    "models": ("errors", "numpy sklearn skops onnx onnxruntime xgboost lightgbm"),
+    "models": ("errors space", "numpy sklearn skops onnx onnxruntime xgboost lightgbm"),
     "algorithms": ("errors space numerics secure", "numpy"),
     "wire": ("errors algorithms", "numpy flwr"),
     "storage": ("errors algorithms", "numpy"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fbo_flower.algorithms.aims import NUMBER, SIDES
 from fbo_flower.clients.asking import Site
 from fbo_flower.errors import ConfigError
+from fbo_flower.space.checks import check_number
 from fbo_flower.space.optuna import require_optuna
 from fbo_flower.space.space import Config, SearchSpace
 
@@ -60,7 +61,8 @@ class FederatedSampler(BaseSampler):
 
     def __init__(self, journal: str | os.PathLike[str], timeout: float | None = None) -> None:
         require_optuna("FederatedSampler")
-        self._site, self._timeout = Site(journal), timeout
+        self._site = Site(journal)
+        self._timeout = None if timeout is None else check_number("timeout", timeout, 0.0)
         self._asked: dict[int, Config] = {}  # number of a trial under way -> what the agent has asked
         self._known = ""  # the federated study whose agent knows the trials from before
         self._aims = NUMBER  # of that study

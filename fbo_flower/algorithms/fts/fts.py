@@ -165,7 +165,7 @@ class FTS(senders.MessageOptions[State]):
         if isinstance(self.lengthscale, str):
             check_choice("lengthscale", self.lengthscale, ("federated", senders.BY_DIMENSION))
         else:
-            senders.check_lengthscale(self.lengthscale)
+            object.__setattr__(self, "lengthscale", senders.check_lengthscale(self.lengthscale))
 
     def check(self, space: SearchSpace) -> None:
         senders.check_features(self.lengthscale, space)
