@@ -113,6 +113,9 @@ class WrongTypeError(ObjectiveError):
         )
         self.kind, self.shown, self.wanted = kind, shown, wanted
 
+    def __reduce__(self) -> tuple[type[WrongTypeError], tuple[str, str, str]]:
+        return type(self), (self.kind, self.shown, self.wanted)
+
     @classmethod
     def text_in(cls, reason: str) -> str:
         """Return the text of this error in the reason of a failed reply, "" if it is another one."""
@@ -147,8 +150,8 @@ def kind_of(value: object) -> str:
     >>> kind_of({"x": 1}), kind_of(None), kind_of(3), kind_of([])
     ('a dict', 'None', '3', 'a list')
     """
-    if value is None or isinstance(value, bool | int | float):
-        return repr(value)
+    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 10**40):
+        return repr(value)  # of a huge int, Python refuses it
     if isinstance(value, str):
         return f"the text {value[:40]!r}"
     if isinstance(value, type):

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 import fbo_flower
-from fbo_flower.algorithms.options import check_number
 from fbo_flower.cli.main import Debug, Interrupted, Quiet, parse_options
+from fbo_flower.space.checks import check_integer
 from fbo_flower.storage import path_of, writable_directory
 
 Workers = Annotated[int | None, typer.Option(help="Number of worker processes; default: one per core.")]
@@ -94,7 +94,7 @@ def run_attack(
     if name is None:
         return _list({key: listed.summary for key, listed in ATTACKS.items()})
     attack = find(name)
-    check_number("seed", seed, 0, integer=True)
+    check_integer("seed", seed, 0)
     logging.getLogger("flwr").setLevel(logging.ERROR)
     if markdown:
         typer.echo("| secret | attacker's error | guesser's error | unit | tries |")
@@ -134,8 +134,8 @@ def run_tabulate(
     from fbo_flower.simulation.problems import make_problem
     from studies.problems.tabulate import describe, tabulate
 
-    check_number("points", points, 8, 10**6, integer=True)
-    check_number("held-out", held_out, 2, 10**6, integer=True)
+    check_integer("points", points, 8, 10**6)
+    check_integer("held-out", held_out, 2, 10**6)
     number, progress, path = _number_of(workers), JobProgress(quiet), path_of(out or f"{problem}-table.npz")
     made = make_problem(problem, agents, seed, parse_options(problem_option or [], "--problem-option"))
     try:
@@ -178,5 +178,5 @@ def _list(texts: Mapping[str, str]) -> None:
 
 def _number_of(workers: int | None) -> int:
     if workers is not None:
-        check_number("workers", workers, 1, 1024, integer=True)
+        check_integer("workers", workers, 1, 1024)
     return workers or os.cpu_count() or 1

@@ -21,6 +21,7 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.numerics.arrays import Array, BoolArray
+from fbo_flower.space.checks import as_real, check_flag
 
 DIRECTIONS = {"max": 1.0, "min": -1.0}
 SIDES = {">=": 1.0, "<=": -1.0}
@@ -68,8 +69,7 @@ class Aims:
             If an argument has the wrong type, a name, direction or limit is malformed, or they contradict
             each other.
         """
-        if not isinstance(minimize, bool):
-            raise ConfigError(f"minimize: expected True or False, got {kind_of(minimize)}")
+        minimize = check_flag("minimize", minimize)
         if objectives is None:
             if limits is not None or reference is not None:
                 raise ConfigError(
@@ -286,31 +286,33 @@ def read_limit(name: str, limit: object) -> tuple[str, float]:
     if isinstance(limit, str) and (match := _LIMIT.fullmatch(limit)) and not match[1]:
         side, number = match[2], match[3]
     try:
-        bound = math.nan if isinstance(number, bool) else float(number)  # type: ignore[arg-type]  # tried
-    except (TypeError, ValueError, OverflowError):
-        bound = math.nan
-    if not math.isfinite(bound) or (isinstance(limit, str) and number is limit):
+        bound = as_real(float(number) if isinstance(number, str) and number is not limit else number)
+    except ValueError:
+        bound = None
+    if bound is None or not math.isfinite(bound):
         raise ConfigError(
             f"limits: {name}: expected the largest value allowed, or a text such as '>= 0.9', got {limit!r}"
         )
-    return side, bound
+    return side, float(bound)
 
 
 def _reference(
     objectives: Mapping[str, str], reference: Mapping[str, float] | None
 ) -> tuple[tuple[str, float], ...]:
     """Return the checked reference in the order of the objectives."""
-    given = {} if reference is None else reference
-    numbers = isinstance(given, Mapping) and all(
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        for value in given.values()
+    given: Any = {} if reference is None else reference
+    numbers = (
+        {name: as_real(value) for name, value in given.items()} if isinstance(given, Mapping) else {"": None}
     )
-    if not numbers or not given.keys() <= objectives.keys() or (given and len(objectives) == 1):
+    found = {
+        name: float(value) for name, value in numbers.items() if value is not None and math.isfinite(value)
+    }
+    if len(found) < len(numbers) or not found.keys() <= objectives.keys() or (found and len(objectives) == 1):
         raise ConfigError(
             f"reference: expected numbers for some of several objectives, of {', '.join(objectives)}, got "
             f"{reference!r:.200}"
         )
-    return tuple((name, float(given[name])) for name in objectives if name in given)
+    return tuple((name, found[name]) for name in objectives if name in found)
 
 
 def _items(limits: Mapping[str, Limit] | str | None) -> Iterable[tuple[str, Limit]]:

@@ -22,6 +22,8 @@ BoolArray = npt.NDArray[np.bool_]
 AnyArray = npt.NDArray[np.generic]
 Scalar = bool | bytes | float | int | str  # the scalars that a Flower message can carry
 
+NUM_EVALUATIONS = "evaluations"  # name of the number of evaluations made, without reused values
+
 
 def floats(array: AnyArray) -> Array:
     """Return an array from a message or an agent's state as float64."""

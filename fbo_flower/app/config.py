@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fbo_flower.algorithms import Algorithm, make_algorithm
-from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.simulation.settings import Sync
+from fbo_flower.space.checks import check_flag, check_integer, check_number
 from fbo_flower.storage.paths import path_of
 from fbo_flower.strategies import TuningStrategy
 from fbo_flower.study.directory import Keep
@@ -62,7 +63,14 @@ class AppConfig:
         ConfigError
             If a key is missing or a value has the wrong type or is out of bounds.
         """
-        readers = {"str": _text, "int": _whole, "float": _number, "bool": _flag, "Path | None": _path}
+        whole, number = partial(check_integer, low=-1), partial(check_number, low=0.0)
+        readers: dict[str, Callable[[str, Any], object]] = {
+            "str": _text,
+            "int": whole,
+            "float": number,
+            "bool": check_flag,
+            "Path | None": _path,
+        }
         found: dict[str, Any] = {}
         for field in fields(AppConfig):
             key = field.name.replace("_", "-")
@@ -79,7 +87,7 @@ class AppConfig:
         Sync(self.fraction, self.quorum)
         Keep(self.out, self.journal and self.journal.parent, self.resume)
         for name, least in (("num-agents", 0), ("num-rounds", 1), ("seed", 0), ("max-staleness", -1)):
-            check_number(name, getattr(self, name.replace("-", "_")), least, integer=True)
+            check_integer(name, getattr(self, name.replace("-", "_")), least)
         file = self.optuna.removeprefix("sqlite:///")
         if file and "://" not in file and not path_of(file, "optuna").is_absolute():
             raise ConfigError(
@@ -150,22 +158,6 @@ def _path(key: str, value: Any) -> Path | None:
             f"got {text!r}"
         )
     return path
-
-
-def _flag(key: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError(f"{key}: expected true or false, got {value!r}")
-    return value
-
-
-def _whole(key: str, value: Any) -> int:
-    check_number(key, value, -1, integer=True)
-    return int(value)
-
-
-def _number(key: str, value: Any) -> float:
-    check_number(key, value, 0.0)
-    return float(value)
 
 
 def _options(key: str, value: Any) -> Options:

@@ -198,12 +198,12 @@ class SimulationPlan:
     def check(self) -> tuple[Problem, dict[str, int | None]]:
         """Return the problem and each contestant's number of rounds; ConfigError if a setting is wrong."""
         from fbo_flower.algorithms.aims import Aims
-        from fbo_flower.algorithms.options import check_number
         from fbo_flower.clients.operator import names_of_files
         from fbo_flower.simulation.agents import own_objective
         from fbo_flower.simulation.durations import duration_of
         from fbo_flower.simulation.engines import engine_name
         from fbo_flower.simulation.problems import make_problem
+        from fbo_flower.space.checks import check_integer
 
         given = self.given
         options = parse_options(given["problem_option"] or (), "--problem-option")
@@ -216,7 +216,7 @@ class SimulationPlan:
                 "set them with --label and label=..."
             )
         if given["rounds"] is not None:
-            check_number("rounds", given["rounds"], 1, integer=True)
+            check_integer("rounds", given["rounds"], 1)
         engine_name(given["engine"])
         duration_of(self.rounds.clock, given["engine"])  # checks its arguments
         aims = {"objectives": given["objectives"], "limits": _limits(given["limits"])[0]}

@@ -49,9 +49,10 @@ from fbo_flower.clients.operator import (
 from fbo_flower.clients.own_answer import OnFinish, OwnAnswer, answer_at_end, call_on_finish
 from fbo_flower.clients.pruning import FEDERATED, CurveBook, Pruning
 from fbo_flower.clients.task_context import TaskContext
-from fbo_flower.errors import ConfigError, HookError, WireError, WrongTypeError, printable
+from fbo_flower.errors import ConfigError, HookError, WireError, WrongTypeError, kind_of, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.space.checks import check_integer
 from fbo_flower.space.copies import own
 from fbo_flower.space.held import HeldSpace, held_space
 from fbo_flower.space.space import SearchSpace
@@ -157,6 +158,8 @@ class TuningAgent(NumPyClient):
         disclose_curves: bool = False,
         algorithms: Sequence[type[Algorithm[Any]]] = (),
     ) -> None:
+        if not isinstance(algorithms, Sequence):
+            raise ConfigError(f"algorithms: expected a list of classes, got {kind_of(algorithms)}")
         for kind in algorithms:
             register(kind)
         self._objective = objective
@@ -166,7 +169,9 @@ class TuningAgent(NumPyClient):
         self._space = space  # the shared one
         self._own_space = held_space(space, str(context.node_config.get("fixed", "")) or fixed)
         self._context = context
-        self._seed = seed
+        self._seed = None if seed is None else check_integer("seed", seed, 0)
+        if not isinstance(prior, Mapping | None):
+            raise ConfigError(f"prior: expected a dict, agent -> observations, got {kind_of(prior)}")
         self._initial = own(initial)
         budgets = {"max_trials": max_trials, "participation": participation}
         self._operator = Operator.read(

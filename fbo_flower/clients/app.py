@@ -25,7 +25,6 @@ from flwr.compat.common import recorddict_compat as compat
 
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import Aims, Limit
-from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.requests import Failed, Steps, side_by_side
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.evaluator import Parallel, points_of
@@ -96,8 +95,6 @@ def client_app(
         and has to be.
     """
     check_objective(objective, space, "context")
-    if seed is not None:
-        check_number("seed", seed, 0, integer=True)
     aims = Aims.of(minimize, objectives, limits, reference)
     points, prior, fixed, algorithms = points_of(initial, space), own(prior), own(fixed), tuple(algorithms)
     if Parallel(num_parallel, trial_timeout).needs_workers:

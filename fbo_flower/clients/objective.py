@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.clients.pruning import Curve
 from fbo_flower.errors import ConfigError, NotInTimeError, ObjectiveError, WrongTypeError, kind_of
+from fbo_flower.space.checks import as_real
 from fbo_flower.space.copies import copies, own
 from fbo_flower.space.space import SearchSpace
 
@@ -188,23 +188,24 @@ def evaluate(
 
 def _number(value: Any, name: str = "", wanted: str = WrongTypeError.NUMBER) -> float:
     """Return a number that an objective has returned, of the output `name`; "" is its only one."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value.item()
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+    number = as_real(value)
+    if number is None:
         kind = f"{_type_of(value)} for {name}" if name else _type_of(value)
         raise WrongTypeError(kind, _shown(repr, value)[:80], wanted)
-    try:
-        number = float(value)
-    except OverflowError:  # an int or a fraction beyond the largest float
-        number = math.inf
     if not math.isfinite(number):
         raise ObjectiveError(f"{f'{name}: ' if name else ''}expected a finite number, got {number}")
-    return number
+    return float(number)
 
 
 def _type_of(value: object) -> str:
     """Return the type of a value, in words that tell nothing else of it."""
-    return "None" if value is None else f"a {type(value).__name__}"
+    if value is None:
+        return "None"
+    try:
+        hint = ", whose item() is a number" if as_real(value.item()) is not None else ""  # type: ignore[attr-defined]
+    except Exception:  # most have no such method, and tensors of several numbers raise
+        hint = ""
+    return f"a {type(value).__name__}{hint}"
 
 
 def _shown(write: Callable[[object], str], value: object) -> str:

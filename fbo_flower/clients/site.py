@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fbo_flower.algorithms.options import Settings, choice, integer
 from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.clients.objective import MAX_REASON, ObjectiveContext
 from fbo_flower.errors import ConfigError, ObjectiveError
@@ -96,7 +97,7 @@ SCORERS: dict[str, Scorer] = {
 
 
 @dataclass(frozen=True)
-class SiteObjective:
+class SiteObjective(Settings):
     """Train and judge models on the rows of one site.
 
     Called as an objective, it returns minus the cross-validated loss: so a site can also tune alone.
@@ -123,14 +124,13 @@ class SiteObjective:
     make_model: Callable[[Config], Any]
     load_data: Callable[[ObjectiveContext], SiteData]
     scorer: str | Scorer = "misclassification"
-    folds: int = 10
-    seed: int = 0
-    format: str = SKOPS
+    folds: int = integer(10, 2)
+    seed: int = integer(0, 0)
+    format: str = choice(SKOPS, FORMATS)
     export: Export | None = None
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise ConfigError(f"format: expected one of {', '.join(FORMATS)}, got {self.format!r}")
+        super().__post_init__()
         if self.format == SKOPS and self.export is not None:
             raise ConfigError("export: expected with another format than skops, such as format='onnx'")
         if self.format != SKOPS and self.exporter is None:
@@ -139,8 +139,6 @@ class SiteObjective:
             raise ConfigError(f"scorer: expected one of {', '.join(SCORERS)}, got {self.scorer!r}")
         if not isinstance(self.scorer, str) and not callable(self.scorer):
             raise ConfigError(f"scorer: expected a name or a function, got {self.scorer!r}")
-        if isinstance(self.folds, bool) or not isinstance(self.folds, int) or self.folds < 2:
-            raise ConfigError(f"folds: expected an integer of at least 2, got {self.folds!r}")
 
     @property
     def exporter(self) -> Export | None:

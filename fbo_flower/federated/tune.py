@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 
 from flwr.serverapp import Grid
 
-from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated.proposals import Proposals
 from fbo_flower.federated.records import MARK, TunedFederation, tables_of
@@ -19,6 +18,7 @@ from fbo_flower.federated.state import Checkpoints
 from fbo_flower.federated.step import Step
 from fbo_flower.federated.tuner import Tuner, TunerProgress
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.files import writable_directory
@@ -77,9 +77,9 @@ def tune_federation(
         If every trial failed.
     """
     _check(build, space, keep, {"search": search, "judge": judge, "clients": clients})
-    check_number("rounds", rounds, 1, integer=True)
+    rounds, seed = check_integer("rounds", rounds, 1), check_integer("seed", seed, 0)
     if budget is not None:
-        check_number("budget", budget, 1, integer=True)
+        budget = check_integer("budget", budget, 1)
     keep, evolves = keep or Keep(), isinstance(search.schedule, Population)
     if evolves:
         search = replace(search, proposals="random")

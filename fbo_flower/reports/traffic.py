@@ -162,7 +162,7 @@ def _section(study: Study, label: str) -> Iterator[str]:
         yield ""
     record = lookup(algorithm)
     attack = "secure-sums" if least else None if record is None else record.attack_name
-    measured = f" Measured by `python -m studies attack {attack}`." if attack else ""
+    measured = f" Measured by `python -m studies attack {attack}` of the repository." if attack else ""
     yield f"What an honest-but-curious server can infer: {inference(algorithm, least)}{measured}"
     yield ""
     privacy = run.get("privacy")

@@ -23,7 +23,6 @@ from flwr.serverapp import Grid
 
 from fbo_flower.algorithms import Algorithm, make_algorithm, with_secure_sums
 from fbo_flower.algorithms.aims import NUMBER, Aims, Limit
-from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.registry import RECOMMENDED, register
 from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
@@ -43,6 +42,7 @@ from fbo_flower.simulation.engines import engine_name, run_on_engine
 from fbo_flower.simulation.grids import LocalGrid
 from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.simulation.settings import Agents, Async, RayEngine, Start, Sync, check_groups
+from fbo_flower.space.checks import as_real, check_integer
 from fbo_flower.space.copies import own
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage.files import writable_directory
@@ -243,8 +243,8 @@ def simulate(
     check_groups(rounds, start, keep)
     start, keep = start or Start(), keep or Keep()
     owners = agents if isinstance(agents, Agents) else Agents(agents)
-    if num_rounds is not None:
-        check_number("num_rounds", num_rounds, 1, integer=True)
+    num_rounds = None if num_rounds is None else check_integer("num_rounds", num_rounds, 1)
+    seed = check_integer("seed", seed, 0)
     aims = Aims.of(minimize, objectives, limits, reference)
     problem = _problem(objective, space, owners.data, seed, aims, start.initial)
     duration = duration_of(rounds.clock, name)
@@ -328,15 +328,14 @@ def _problem(
             if agents is not None:
                 raise ConfigError("agents: expected None, because the problem is an object that has its own")
             return objective
-        if agents is not None and (not isinstance(agents, int) or isinstance(agents, bool)):
+        if agents is not None and not isinstance(as_real(agents), int):
             raise ConfigError(
                 f"agents: expected the number of the problem's agents, got {kind_of(agents)}; data belong to "
                 "a function of your own"
             )
         return make_problem(objective, agents, seed, {})
-    if isinstance(agents, int) and not isinstance(agents, bool):
-        check_number("agents", agents, 1, integer=True)
-        agents = range(agents)
+    if isinstance(as_real(agents), int):
+        agents = range(check_integer("agents", agents, 1))
     return own_objective(objective, space, agents, seed, aims, initial)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet
+from dataclasses import MISSING
 from typing import Any, TypeVar
 
 import numpy as np
@@ -48,7 +49,7 @@ def copies(*names: str) -> Callable[[type[T]], type[T]]:
 
     def decorate(kind: type[T]) -> type[T]:
         for name in names:
-            setattr(kind, name, _Copied(name))
+            setattr(kind, name, _Copied(name, kind.__dict__.get(name, MISSING)))
         return kind
 
     return decorate
@@ -57,16 +58,14 @@ def copies(*names: str) -> Callable[[type[T]], type[T]]:
 class _Copied:
     """A field of which everybody gets a copy."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, default: object) -> None:
+        self.name, self.default = name, default
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        if instance is None:
-            return self
-        try:
-            return own(vars(instance)[self.name])
-        except KeyError:
-            raise AttributeError(self.name) from None
+        value = self.default if instance is None else vars(instance).get(self.name, MISSING)
+        if value is MISSING:
+            raise AttributeError(self.name)
+        return own(value)
 
     def __set__(self, instance: object, value: object) -> None:
         vars(instance)[self.name] = own(value)

@@ -107,13 +107,15 @@ def held_space(space: SearchSpace, fixed: Mapping[str, object] | str | None) -> 
     ----------
     fixed : name -> value, or the same as text, "depth=3, kernel=rbf"
     """
+    if isinstance(fixed, str):
+        fixed = _of_text(fixed) if fixed else None
+    if not isinstance(fixed, Mapping | None):
+        raise ConfigError(f"fixed: expected a dict of parameters and their values, got {kind_of(fixed)}")
     if not fixed:
         return space
-    if isinstance(fixed, str):
-        fixed = _of_text(fixed)
     try:
         return _kept(space, tuple(fixed.items()), tuple(map(type, fixed.values())))
-    except (TypeError, AttributeError):  # a value that cannot be a key, which no parameter has; or no dict
+    except TypeError:  # a value that cannot be a key, which no parameter has
         return HeldSpace(space, fixed)
 
 

@@ -186,6 +186,8 @@ class SearchSpace:
             If a name is unknown, an active parameter is missing, an inactive one is given, or a value is
             outside its parameter's range or choices.
         """
+        if not isinstance(config, Mapping):
+            raise ConfigError(f"config: expected a dict of {show(list(self.names))}, got {show(config)}")
         for name in config:
             if name not in self.parameters:
                 raise ConfigError(

@@ -29,13 +29,14 @@ from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.algorithms import Algorithm, with_secure_sums
 from fbo_flower.algorithms.definition import check_options
-from fbo_flower.algorithms.options import canonical_json, check_number
+from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.algorithms.registry import register
 from fbo_flower.errors import ConfigError, kind_of, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.space.checks import check_flag, check_integer
 from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import StudyJournal
@@ -249,7 +250,7 @@ class TuningStrategy(Strategy):
             If every evaluation failed, or not one valid reply came. `strategy.study` holds the study.
         """
         if num_rounds is not None:
-            check_number("num_rounds", num_rounds, 1, integer=True)
+            num_rounds = check_integer("num_rounds", num_rounds, 1)
         elif not self.algorithm.finishes:
             num_rounds = DEFAULT_ROUNDS
         self._settings = replace(self._settings, mode=mode, max_staleness=max_staleness)
@@ -264,7 +265,7 @@ class TuningStrategy(Strategy):
             )
         if timeout is not None:
             self._settings = replace(self._settings, round_timeout=timeout)
-        if resume and journal is None:
+        if check_flag("resume", resume) and journal is None:
             raise ConfigError("resume: expected the journal of a study, got none; pass journal=FILE")
         status = "failed"
         self._forget()

@@ -285,9 +285,17 @@ class AgentRegistry(StudyAgents):
 
     def _check_aims(self, registrations: list[Registration]) -> None:
         """Note the agents' objectives and limits; raise ConfigError if they differ in them."""
+        resumed = self.aims is not None and not self.nodes  # the aims are the journal's
         if self.aims is None and registrations:
             self.aims = Aims.from_json(registrations[0].aims)
         others = [found.agent for found in registrations if found.aims != self.aims_text]
+        if others and resumed:
+            got = next(Aims.from_json(found.aims) for found in registrations if found.agent == others[0])
+            raise ConfigError(
+                f"objectives: expected {self.aims}, with which the study began, got {got} at "
+                f"{shorten(others)}; resume it with the same minimize, objectives and limits, or start "
+                "a new study"
+            )
         if others:
             raise ConfigError(f"{self._other_aims(registrations, others[0])} at {shorten(others)}{_SAME_APP}")
 

@@ -18,10 +18,9 @@ from flwr.common.logger import log
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
 from fbo_flower.algorithms.messages import Schema
 from fbo_flower.algorithms.options import answers_in_part
-from fbo_flower.algorithms.records import Array, Phase, Report, Scalar, Task
+from fbo_flower.algorithms.records import NUM_EVALUATIONS, Array, Phase, Report, Scalar, Task
 from fbo_flower.errors import WireError, printable
 from fbo_flower.numerics.curves import pooled
 from fbo_flower.storage import Event

@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.options import Settings, bounded, choice, flag, integer
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.space import SearchSpace
@@ -27,8 +27,8 @@ from fbo_flower.trackers.callback import Callback
 SYNC, ASYNC = "sync", "async"  # whether agents wait for each other at the end of a round, or not
 
 
-@dataclass(frozen=True)
-class StrategySettings:
+@dataclass(frozen=True, kw_only=True)
+class StrategySettings(Settings):
     """The settings of a strategy; `TuningStrategy` explains each of them.
 
     Parameters
@@ -41,40 +41,27 @@ class StrategySettings:
         If a number is out of bounds.
     """
 
-    num_agents: int | None
-    seed: int | None
-    fraction: float
-    wait_seconds: float
-    round_timeout: float
-    quorum: float
-    space: SearchSpace | None
-    message_suffix: str
+    num_agents: int | None = integer(None, 1)
+    seed: int | None = integer(None, 0)
+    fraction: float = bounded(1.0, 1e-9, 1.0)
+    wait_seconds: float = bounded(0.0, 0.0)
+    round_timeout: float = bounded(0.0, 0.0)
+    quorum: float = bounded(1.0, 1e-9, 1.0)
+    space: SearchSpace | None = None
+    message_suffix: str = ""
     label: str
     callbacks: Sequence[Callback | Callable[[RoundProgress], None]] = ()
-    pool_curves: bool = False
-    mode: str = SYNC
-    max_staleness: int | None = None
+    pool_curves: bool = flag(False)
+    mode: str = choice(SYNC, (SYNC, ASYNC))
+    max_staleness: int | None = integer(None, 0)
 
     def __post_init__(self) -> None:
-        if self.num_agents is not None:
-            check_number("num_agents", self.num_agents, 1, integer=True)
-        if self.seed is not None:
-            check_number("seed", self.seed, 0, integer=True)
-        if not isinstance(self.pool_curves, bool):
-            raise ConfigError(f"pool_curves: expected True or False, got {self.pool_curves!r}")
-        check_number("fraction", self.fraction, 1e-9, 1.0)
-        check_number("quorum", self.quorum, 1e-9, 1.0)
-        check_number("wait_seconds", self.wait_seconds, 0.0)
-        check_number("round_timeout", self.round_timeout, 0.0)
-        if self.mode not in (SYNC, ASYNC):
-            raise ConfigError(f"mode: expected 'sync' or 'async', got {self.mode!r}")
-        if self.max_staleness is not None:
-            check_number("max_staleness", self.max_staleness, 0, integer=True)
-            if self.mode != ASYNC:
-                raise ConfigError(
-                    f"max_staleness: expected the mode 'async', got {self.mode!r}, in which no answer is "
-                    "older than its round; leave max_staleness out"
-                )
+        super().__post_init__()
+        if self.max_staleness is not None and self.mode != ASYNC:
+            raise ConfigError(
+                f"max_staleness: expected the mode 'async', got {self.mode!r}, in which no answer is "
+                "older than its round; leave max_staleness out"
+            )
 
     def check_algorithm(self, algorithm: Algorithm[Any]) -> None:
         """Raise ConfigError unless the algorithm can run in this mode."""

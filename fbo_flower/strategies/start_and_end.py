@@ -206,7 +206,7 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
     run.seconds_before = sum(row["seconds"] for row in run.recorder.rounds)
     num_rounds = next((e.values["num_rounds"] for e in reversed(events) if "num_rounds" in e.values), None)
     status = "finished" if events[-1].kind == "end" else "interrupted"
-    settings = StrategySettings(None, None, float(recorded["fraction"]), 0.0, 0.0, 1.0, None, "", label)
+    settings = StrategySettings(fraction=float(recorded["fraction"]), label=label)
     requested = num_rounds if isinstance(num_rounds, int) else None
     described: dict[str, Any] = study_settings(settings, run, requested, status, 0.0)
     return run.recorder.study(described, run.results())

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.space.checks import check_flag
 from fbo_flower.storage.files import atomic_file, writable_directory
 from fbo_flower.storage.paths import path_of, read_text
 from fbo_flower.study.schema import RECOMMENDATIONS, TABLES, as_json, check_schema, expect
@@ -69,6 +70,8 @@ class Keep:
     label: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("resume", "overwrite"):
+            object.__setattr__(self, name, check_flag(name, getattr(self, name)))
         if self.resume and self.journals is None:
             raise ConfigError("keep: resume=True needs journals, the directory of the run to resume")
         for name in ("out", "journals", "messages"):

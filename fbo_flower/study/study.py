@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.space.checks import show
 from fbo_flower.space.copies import copies, own
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.paths import path_of
@@ -251,8 +252,9 @@ class Study:
 
     def only(self, algorithm: str) -> Study:
         """Return a study that holds only this algorithm's run."""
-        if algorithm not in self.algorithms:
-            raise ConfigError(f"study: expected one of {', '.join(self.algorithms)}, got {algorithm!r}")
+        if not isinstance(algorithm, str) or algorithm not in self.algorithms:
+            known = ", ".join(self.algorithms)
+            raise ConfigError(f"study: expected one of {known}, got {show(algorithm)}")
         runs = [run for run in self.settings["runs"] if label(run) == algorithm]
         tables = (table.where(algorithm=algorithm) for table in self._tables)
         return Study({**self.settings, "runs": runs}, *tables)
@@ -279,6 +281,8 @@ class Study:
         The result has the first study's settings and the latest creation date. A run whose study was made
         with other versions keeps them in its own settings.
         """
+        if not isinstance(studies, Sequence) or not all(isinstance(study, Study) for study in studies):
+            raise ConfigError(f"merge: expected a list of studies, got {kind_of(studies)}")
         if not studies:
             raise ConfigError("merge: expected at least one study, got none")
         first = studies[0].settings

@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -139,26 +139,32 @@ def count_bytes(content: RecordDict) -> int:
 
 def record_of(kind: type[_Record], entries: dict[str, Any]) -> _Record:
     """Return a record of Flower's that holds these valid entries themselves, not a checked copy."""
+    if not can_be_filled(kind):
+        return kind(cast(Any, dict(entries.items())))
     record = kind()
-    if entries_of(record) is None:
-        return kind(dict(entries.items()))
     record.__dict__["_data"] = entries
     return record
 
 
-def entries_of(record: ArrayRecord | ConfigRecord | RecordDict) -> object:
-    """Return what a record keeps its entries in; None if Flower keeps them elsewhere."""
-    return record.__dict__.get("_data")
+@cache
+def can_be_filled(kind: type[ArrayRecord | ConfigRecord | RecordDict]) -> bool:
+    """Return whether a record keeps its entries in a dict `_data`, so that the entries can be set at once.
+
+    That is no promise of Flower's: where it is not so, records are made and checked entry by entry.
+    """
+    value: Any = {ConfigRecord: 1, ArrayRecord: FlowerArray(np.zeros(1)), RecordDict: ConfigRecord()}[kind]
+    made, filled = kind({"a": value}), kind()
+    if made.__dict__.get("_data") != {"a": value} or filled.__dict__.get("_data") != {}:
+        return False
+    filled.__dict__["_data"] = {"a": value}
+    return made == filled and made.object_id == filled.object_id and filled["a"] is value
 
 
 def flower_array(array: AnyArray) -> FlowerArray:
     """Return an array in Flower's form, with the bytes that `numpy.save` writes."""
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
     data = _npy_header(array.dtype, array.shape, fortran) + array.tobytes("F" if fortran else "C")
-    dtype = _dtype_name(array.dtype)
-    encoded = FlowerArray.__new__(FlowerArray)
-    encoded.__dict__.update(dtype=dtype, shape=array.shape, stype="numpy.ndarray", data=data)
-    return encoded
+    return FlowerArray(_dtype_name(array.dtype), array.shape, "numpy.ndarray", data)
 
 
 @lru_cache(maxsize=64)  # NumPy puts the name together anew each time

@@ -25,7 +25,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from fbo_flower.algorithms.messages import Content, summable
-from fbo_flower.algorithms.options import check_number, check_secure_sums
+from fbo_flower.algorithms.options import check_secure_sums
 from fbo_flower.algorithms.progress import MAX_MISSED, Attendance, Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
@@ -53,6 +53,7 @@ from fbo_flower.numerics.privacy import sampled_epsilon
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.secure import keys
 from fbo_flower.space import SearchSpace
+from fbo_flower.space.checks import check_integer, check_number
 
 
 def listed_points(space: SearchSpace, num_configs: int, seed: int) -> Array:
@@ -171,11 +172,11 @@ class DPVote(Algorithm[VoteState]):
     secure_sums: int = 3
 
     def __post_init__(self) -> None:
-        check_number("num_configs", self.num_configs, 2, 4096, integer=True)
-        check_number("num_votes", self.num_votes, 1, integer=True)
+        check_integer("num_configs", self.num_configs, 2, 4096)
+        check_integer("num_votes", self.num_votes, 1)
         check_number("noise_multiplier", self.noise_multiplier, 0, 1e6)
         check_number("delta", self.delta, 1e-15, 0.5)
-        check_number("max_evaluations_per_round", self.max_evaluations_per_round, 1, 10_000, integer=True)
+        check_integer("max_evaluations_per_round", self.max_evaluations_per_round, 1, 10_000)
         check_secure_sums(self.secure_sums)
         if self.num_votes >= self.num_configs:
             raise ConfigError(

@@ -223,8 +223,6 @@ def test_ctrl_c_ends_an_engine_at_once_and_keeps_the_rounds(engine, tmp_path):
             stdout=out_file,
             stderr=err_file,
             start_new_session=True,
-            # a shell lets what runs in its background ignore the signal, and children inherit that
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # no threads here
         )
     try:
         wait_until(lambda: "[round 2/5000]" in err.read_text() or process.poll() is not None, "two rounds")

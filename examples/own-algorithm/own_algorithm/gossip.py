@@ -22,6 +22,7 @@ from fbo_flower.algorithms import (
     Query,
     Schema,
     Task,
+    check_integer,
     check_number,
 )
 
@@ -51,7 +52,7 @@ class Gossip(Algorithm[GossipState]):
     step: float = 0.1
 
     def __post_init__(self) -> None:
-        check_number("num_initial", self.num_initial, 1, 10_000, integer=True)
+        check_integer("num_initial", self.num_initial, 1, 10_000)
         check_number("epsilon", self.epsilon, 0, 1)
         check_number("step", self.step, 1e-6, 1)
 

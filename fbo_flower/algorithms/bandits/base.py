@@ -20,10 +20,11 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import numpy as np
 
 from fbo_flower.algorithms.messages import Content, Schema, real, whole
-from fbo_flower.algorithms.options import bounded, check_number, choice, flag, integer
+from fbo_flower.algorithms.options import bounded, choice, flag, integer
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
+    NUM_EVALUATIONS,
     AgentState,
     Array,
     IntArray,
@@ -39,6 +40,7 @@ from fbo_flower.algorithms.requests import Rng
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.bandits import ucb
 from fbo_flower.numerics.bandits.pulls import Pulls
+from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import SearchSpace
 
 MAX_SEED = 2**53  # largest integer that every JSON reader represents exactly
@@ -47,7 +49,7 @@ MAX_SEED = 2**53  # largest integer that every JSON reader represents exactly
 def check_seed(seed: object) -> None:
     """Raise ConfigError unless `arms_seed` is None or an integer between 0 and `MAX_SEED`."""
     if seed is not None:
-        check_number("arms_seed", seed, 0, MAX_SEED, integer=True)
+        check_integer("arms_seed", seed, 0, MAX_SEED)
 
 
 def drawn_seed(seed: int | None, rng: np.random.Generator) -> int:
@@ -87,7 +89,6 @@ def recommended(agent_state: AgentState, pulls: Pulls, arm: int) -> tuple[Array,
 Value = TypeVar("Value")
 Seen = TypeVar("Seen", bound=Pulls)
 ARITIES = ("binary", "full")
-NUM_EVALUATIONS = "evaluations"  # name of the number of evaluations made, without reused values
 
 
 @dataclass(frozen=True)

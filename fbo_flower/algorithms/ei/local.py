@@ -31,7 +31,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.options import check_choice
 from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Array, BoolArray, Query, Task, floats
@@ -45,6 +45,7 @@ from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, transform
+from fbo_flower.space.checks import check_integer, check_number
 
 KERNEL = "matern52"
 PRIORS = fitting.Priors(lengthscale_stddev=0.85, noise_centre=1e-4)  # measured, docs/papers/fed_ei.md
@@ -99,10 +100,10 @@ class EIOptions(Algorithm[State]):
     stop_when: str = ""
 
     def __post_init__(self) -> None:
-        check_number("num_initial", self.num_initial, 1, 10_000, integer=True)
+        check_integer("num_initial", self.num_initial, 1, 10_000)
         check_choice("y_transform", self.y_transform, Y_TRANSFORMS)
         check_number("min_distance", self.min_distance, 0, 1)
-        check_number("num_candidates", self.num_candidates, 2, 2**16, integer=True)
+        check_integer("num_candidates", self.num_candidates, 2, 2**16)
         check_choice("stop_when", self.stop_when, ("", NO_GAIN))
 
 
