@@ -27,6 +27,7 @@ from fbo_flower.algorithms.records import natural_key
 from fbo_flower.cli.common import Debug
 from fbo_flower.cli.plan import JOURNALS, PLAN, read_plan
 from fbo_flower.errors import ConfigError, FBOError, JournalError, printable
+from fbo_flower.numerics import finite
 from fbo_flower.storage import Event
 from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.study.directory import holds_study
@@ -191,7 +192,7 @@ def state_of_study(study: Study, algorithm: str) -> RunState:
     found = study.recommendations.where(algorithm=algorithm)["value"]
     if not np.isfinite(best) and len(found):
         best = float(found.min() if study.minimizes(algorithm) else found.max())
-        mean = float(found.mean())
+        mean = finite.mean(found)
     totals = {name: int(rounds[name].sum()) for name in _TOTALS if name != "evaluations"}
     number = int(run.get("num_agents") or len(set(trials["agent"].tolist())))
     agents = set(trials["agent"].tolist()) or {str(k) for k in range(number)}

@@ -25,10 +25,11 @@ from urllib.parse import quote
 import numpy as np
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics import finite
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports import pictures
 from fbo_flower.reports.pictures import Line, Style
-from fbo_flower.reports.summary import agent_curves, mean_and_stderr, result_rows, target_rows
+from fbo_flower.reports.summary import agent_curves, result_rows, target_rows
 from fbo_flower.study.ranking import natural_order
 
 if TYPE_CHECKING:
@@ -92,6 +93,9 @@ def draw_curves(
     by_time, minimize = x == "time", study.any_minimizes
     num_initial = 0 if x == "rounds" else _initial_design(study)
     start = _end_of_initial_design(study) if by_time else num_initial
+    shown = agents if len(agents) > 1 else lines
+    scale = pictures.zoomed(shown.values(), start, minimize=minimize)
+    lines, agents = ({n: scale.line(line) for n, line in all_.items()} for all_ in (lines, agents))
     named, colours = lines, dict(styles)
     if len(agents) > 1:
         ((name, (grid, mean, _)),) = lines.items()
@@ -101,17 +105,15 @@ def draw_curves(
             named = agents | lines
         pictures.draw_lines(ax, {name: (grid, mean, np.full(len(grid), np.nan))}, colours, steps=by_time)
         _draw_agents(ax, agents, hues, styles[name][0], steps=by_time, detail=detail)
-        pictures.zoom(ax, agents.values(), start, minimize=minimize)
         if detail.lines_of is None:  # a page says it below the picture
             pictures.corner_note(ax, what_is_drawn(len(agents)), at_top=minimize)
     else:
         pictures.draw_lines(ax, lines, styles, steps=by_time)
         for agent in agents:
             ax.lines[0].set_gid(f"agent {quoted(agent)}")
-        pictures.zoom(ax, lines.values(), start, minimize=minimize)
         _explain_bands(ax, lines, at_top=minimize)
     ax.set_ylabel(f"Best {pictures.shorten(metric_of(study)) or 'value'} so far")
-    ax.yaxis.set_major_formatter("{x:g}")  # no exponent beside the axis, where the next label is
+    scale.limit(ax.yaxis)
     ax.set_xlabel("Round" if x == "rounds" else "Evaluations per agent")
     if by_time:
         from matplotlib.ticker import MaxNLocator
@@ -136,7 +138,7 @@ def _mean_lines(study: Study, x: str, points: int) -> tuple[dict[str, Line], dic
             names, own = agent_curves(study, algorithm)
             shown = pictures.evenly(own.shape[1], points)
             grid, own = shown.astype(np.float64) + 1, own[:, shown]
-        lines[algorithm] = (grid, *mean_and_stderr(own))
+        lines[algorithm] = (grid, *finite.mean_and_stderr(own))
         if len(study.algorithms) == 1:
             known = np.asarray(np.isfinite(own).any(axis=1)).tolist()
             nothing = np.full(len(grid), np.nan)
@@ -285,13 +287,16 @@ def draw_regret(axes: Sequence[Axes], study: Study, styles: Mapping[str, Style])
             rows = target_rows(study, study.regret, algorithm)
             if np.isfinite(rows[column]).any():
                 _, x, curves = _held((row["agent"], row["evaluations"], row[column]) for row in rows)
-                lines[algorithm] = (x, *mean_and_stderr(curves))
+                lines[algorithm] = (x, *finite.mean_and_stderr(curves))
         if not lines:
             raise ConfigError(f"figure: expected known values of {name.lower()}, got only NaN")
-        if column == "simple":
-            lines = pictures.scale_regret(ax, lines)
+        values = np.concatenate([mean for _, mean, _ in lines.values()])
+        simple = column == "simple"  # on a logarithmic axis, with a regret of zero at its lower edge
+        scale = pictures.Scale.of(values[np.isfinite(values) & ((values > 0) | (not simple))], log=simple)
+        lines = {name: scale.line(line) for name, line in lines.items()}
+        scale.limit(ax.yaxis)
         pictures.draw_lines(ax, lines, styles)
-        _explain_bands(ax, lines, at_top=column == "simple")
+        _explain_bands(ax, lines, at_top=simple)
         ax.set_xlabel("Evaluations per agent")
         ax.set_ylabel(name)
         pictures.mark_initial_design(ax, _initial_design(study))

@@ -20,6 +20,7 @@ import numpy as np
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import AnyArray, Array, ServerResults
+from fbo_flower.numerics import finite
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.ranking import best_rows
 from fbo_flower.study.schema import (
@@ -106,7 +107,7 @@ class RoundProgress:
         elif math.isnan(self.best):
             values = "no value yet" if self.disclosed or not self.replies else "values not disclosed"
         else:
-            values = f"best {self.best:.4f}, mean {self.mean:.4f}"
+            values = f"best {finite.number_text(self.best)}, mean {finite.number_text(self.mean)}"
         text = f"{values}, {self.replies} replies, {self.failures} lost, {self.refused} refused"
         return text + failures_text(self.failed_trials, self.evaluations, self.reason)
 
@@ -345,7 +346,7 @@ class Recorder:
         values = list(self.incumbents.values())
         if not values:
             return math.nan, math.nan
-        return (min if self.aims.minimize else max)(values), float(np.mean(values))
+        return (min if self.aims.minimize else max)(values), finite.mean(np.array(values))
 
     def close_round(
         self, server_round: int, num_rounds: int | None, seconds: float | None = None

@@ -38,6 +38,7 @@ from fbo_flower.algorithms.records import AgentState, Array, BoolArray, Query, T
 from fbo_flower.algorithms.requests import Condition, Draws, Fit, Session, Steps
 from fbo_flower.algorithms.run_task import believed
 from fbo_flower.algorithms.search import searching
+from fbo_flower.numerics import finite
 from fbo_flower.numerics.acquisition import stopping
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement, Goal, feasible, in_units
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
@@ -346,7 +347,10 @@ def _in_units_of(number: float, values: Array, y: Array) -> float:
     middle, top = order[len(order) // 2], order[-1]
     if values[top] == values[middle]:
         return math.nan
-    return float(y[top] + (number - values[top]) * (y[top] - y[middle]) / (values[top] - values[middle]))
+    (high, low), exponent = finite.scaled(values[[top, middle]])
+    beyond = float(finite.difference(finite.unscaled(np.array(number), -exponent)[0], high))
+    with np.errstate(over="ignore"):
+        return float(finite.difference(y[top], -beyond * (y[top] - y[middle]) / (high - low)))
 
 
 def fit_of(
