@@ -29,6 +29,7 @@ from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
+    Best,
     Federation,
     Payload,
     Phase,
@@ -372,14 +373,8 @@ class SecureAggregation(Algorithm[SecureState]):
         words = fixed_point.encode(flat, bounds_of(layout))
         return Payload(arrays | secure_member.masked_arrays(words, member, self.least), payload.values)
 
-    def recommend(self, agent_state: AgentState) -> Array | None:
-        return self.inner.recommend(agent_state)
-
-    def incumbent(self, agent_state: AgentState) -> float:
-        return self.inner.incumbent(agent_state)
-
-    def best_mean(self, agent_state: AgentState, *, own: bool = True) -> tuple[Array, float] | None:
-        return self.inner.best_mean(agent_state, own=own)
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
+        return self.inner.best(agent_state, own=own)
 
     def uses_observations(self, task: Task, space: SearchSpace) -> bool:
         # in the later exchanges the agent sends only a signature and shares of masks

@@ -99,14 +99,3 @@ def span(low: float, high: float, share: float, least: float = 0.0) -> tuple[flo
     """
     margin = share * difference(high, low) if high > low else least * (abs(high) or 1e-12)
     return float(difference(low, margin)), float(difference(high, -margin))
-
-
-def number_text(value: float) -> str:
-    """Return a value with four decimals, or with six digits if it is very large or small.
-
-    Examples
-    --------
-    >>> number_text(0.8125), number_text(-1e308), number_text(2e-7), number_text(0.0)
-    ('0.8125', '-1e+308', '2e-07', '0.0000')
-    """
-    return f"{value:.4f}" if value == 0.0 or 1e-3 <= abs(value) < 1e9 else f"{value:.6g}"

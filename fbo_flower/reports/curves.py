@@ -1,4 +1,7 @@
-"""Draw best values so far, and regret where the optimum is known.
+"""Draw the value at each agent's best so far, and regret where the optimum is known.
+
+Where an agent's model finds noise, this is what was measured at the configuration that was best by its mean
+then, see `Study.best`. So the line may fall, and it ends at the value of `best.json`.
 
 With one algorithm there is a line per agent, named if the agents are few, or bands of quantiles of many
 agents, and their mean. With several, there is one line per algorithm, the mean over agents, with a band of
@@ -16,6 +19,7 @@ the line of an agent, and `many NAME` one that is shown only if some agents are 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -112,7 +116,11 @@ def draw_curves(
         for agent in agents:
             ax.lines[0].set_gid(f"agent {quoted(agent)}")
         _explain_bands(ax, lines, at_top=minimize)
-    ax.set_ylabel(f"Best {pictures.shorten(metric_of(study)) or 'value'} so far")
+    what = pictures.shorten(metric_of(study)) or "value"
+    chosen = "best" in study.trials.columns and np.isfinite(study.recommendations["mean"]).any()
+    ax.set_ylabel(
+        f"{what[:1].upper()}{what[1:]} at the best mean so far" if chosen else f"Best {what} so far"
+    )
     scale.limit(ax.yaxis)
     ax.set_xlabel("Round" if x == "rounds" else "Evaluations per agent")
     if by_time:
@@ -205,18 +213,22 @@ def best_by_time(study: Study, algorithm: str, points: int = 1000) -> tuple[list
     origin = float(times["started"].min(initial=np.inf))
     seconds = {(row["agent"], row["trial"]): row["ended"] - origin for row in times}
     rows = [row for row in result_rows(study, algorithm) if (row["agent"], row["trial"]) in seconds]
-    events = ((row["agent"], seconds[row["agent"], row["trial"]], row["value"]) for row in rows)
+    nothing = math.nan
+    events = (
+        (row["agent"], seconds[row["agent"], row["trial"]], row["value"], row.get("best", nothing))
+        for row in rows
+    )
     return _held(events, points, np.fmin if study.minimizes(algorithm) else np.fmax)
 
 
 def _held(
-    events: Iterable[tuple[str, float, float]], points: int = 1000, better: np.ufunc | None = None
+    events: Iterable[tuple[str, float, float, float]], points: int = 1000, better: np.ufunc | None = None
 ) -> tuple[list[str], Array, Array]:
     """Return agents' values on one grid; a value holds until the agent's next event.
 
     Parameters
     ----------
-    events : agent, position and value
+    events : agent, position, value, and the value at the agent's best if that is another one, else NaN
     better : `np.fmax` or `np.fmin`, which ignore NaN where they can: draw an agent's best value so far, to
         the end of the grid; None: draw its values, and NaN after its last event
 
@@ -226,15 +238,16 @@ def _held(
     grid : `(num_points,)`, ascending positions of events
     curves : `(n, num_points)`; NaN before an agent's first value
     """
-    found: dict[str, list[tuple[float, float]]] = {}
-    for agent, x, value in events:
-        found.setdefault(agent, []).append((x, value))
-    grid = np.unique([x for own in found.values() for x, _ in own])
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for agent, *event in events:
+        found.setdefault(agent, []).append((event[0], event[1], event[2]))
+    grid = np.unique([x for own in found.values() for x, _, _ in own])
     grid = grid[pictures.evenly(len(grid), points)]
     curves = np.empty((len(found), len(grid)))
     for curve, own in zip(curves, found.values(), strict=True):
-        at, values = np.array(sorted(own), dtype=np.float64).T
-        values = np.concatenate([[np.nan], values if better is None else better.accumulate(values)])
+        at, values, chosen = np.array(sorted(own), dtype=np.float64).T
+        values = values if better is None else better.accumulate(values)
+        values = np.concatenate([[np.nan], np.where(np.isfinite(chosen), chosen, values)])
         curve[:] = values[np.searchsorted(at, grid, side="right")]
         if better is None:
             curve[grid > at[-1]] = np.nan
@@ -286,7 +299,9 @@ def draw_regret(axes: Sequence[Axes], study: Study, styles: Mapping[str, Style])
         for algorithm in study.algorithms:
             rows = target_rows(study, study.regret, algorithm)
             if np.isfinite(rows[column]).any():
-                _, x, curves = _held((row["agent"], row["evaluations"], row[column]) for row in rows)
+                _, x, curves = _held(
+                    (row["agent"], row["evaluations"], row[column], math.nan) for row in rows
+                )
                 lines[algorithm] = (x, *finite.mean_and_stderr(curves))
         if not lines:
             raise ConfigError(f"figure: expected known values of {name.lower()}, got only NaN")

@@ -76,8 +76,7 @@ def front_or_best(study: Study, agent: str, algorithm: str) -> list[dict[str, An
     """Return the configurations to ring: those of the agent's front, or its best one."""
     if len(study.objectives) > 1:
         return study.front(agent, algorithm).configs
-    rows = study.recommendations.where(agent=agent, algorithm=algorithm)
-    return list(rows["config"].tolist())
+    return list(study.recommendations.where(agent=agent, algorithm=algorithm)["config"].tolist())
 
 
 def draw_outputs(

@@ -323,7 +323,15 @@ def draw_slices(
     axes[0].set_title(f"Value against {why}")
     hidden = shown_values(study)[2]
     worse = f"; {hidden} {'higher' if study.any_minimizes else 'lower'} values not shown" if hidden else ""
-    axes[columns - 1].set_title(f"ringed: best of each agent{worse}", loc="right", **SMALL)
+    axes[columns - 1].set_title(f"ringed: best of each agent{by_mean(study)}{worse}", loc="right", **SMALL)
+
+
+def by_mean(study: Study) -> str:
+    """Return how the best was chosen if values are noisy, and how many of them nobody has evaluated."""
+    best = study.recommendations
+    unmeasured = int((~np.isfinite(best["value"])).sum())
+    text = ", chosen by its mean" if np.isfinite(best["mean"]).any() else ""
+    return text + (f"; {unmeasured} not evaluated" if unmeasured else "")
 
 
 def shown_values(study: Study) -> tuple[float, float, int]:

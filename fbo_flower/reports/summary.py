@@ -127,8 +127,8 @@ def agent_curves(study: Study, algorithm: str) -> tuple[list[str], Array]:
     """
     minimize = study.minimizes(algorithm)
     agents, curves = incumbents(result_rows(study, algorithm), minimize=minimize)
-    better = np.fmin if minimize else np.fmax  # they ignore NaN where they can
-    return agents, better.accumulate(curves, axis=1)
+    known = np.where(np.isfinite(curves), np.arange(curves.shape[1]), 0)
+    return agents, np.take_along_axis(curves, np.maximum.accumulate(known, axis=1), axis=1)
 
 
 def result_rows(study: Study, algorithm: str) -> Table:

@@ -133,7 +133,7 @@ def test_fronts_volumes_and_regret_of_every_finite_value(values, tmp_path):
 
 
 @pytest.mark.parametrize("values", [VALUES["penalty"], VALUES["both ends"]], ids=["penalty", "both ends"])
-@pytest.mark.parametrize("algorithm", ["fed-ei", "fts", "rgpe"])
+@pytest.mark.parametrize("algorithm", ["ei", "fed-ei", "fts", "rgpe", "hct"])
 def test_algorithms_work_with_every_finite_value(values, algorithm):
     def objective(config, _data):
         return values[int(config["x"] * 1000) % len(values)]
