@@ -127,8 +127,8 @@ def draw_outputs(
             ax.plot(x[rows], y[rows], color=colour, linestyle=line, linewidth=1.2, drawstyle=steps)
     if legend and len(study.algorithms) > 1:
         ax.legend(fontsize=8, frameon=False)
-    for axis, scale in zip((ax.xaxis, ax.yaxis), scales, strict=True):
-        scale.limit(axis)
+    scales[0].limit(ax.xaxis)
+    scales[1].limit(ax.yaxis)
     ax.set_xlabel(pictures.shorten(x_name if x_name == "trial" else f"{x_name} ({x_way})", 30))
     ax.set_ylabel(pictures.shorten(f"{y_name} ({y_way})", 24))
 

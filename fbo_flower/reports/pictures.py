@@ -303,7 +303,8 @@ def zoomed(lines: Iterable[Line], start: float, *, minimize: bool = False) -> Sc
     low, low_half = lowest(max(start, first)), lowest((first + last) / 2)
     if high > low_half:
         low = max(low, float(finite.difference(high, 4 * float(finite.difference(high, low_half)))))
-    return Scale(*sorted(sign * edge for edge in finite.span(low, high, *_MARGINS)))
+    low, high = sorted(sign * edge for edge in finite.span(low, high, *_MARGINS))
+    return Scale(low, high)
 
 
 def _span(lines: Iterable[Line]) -> tuple[float, float]:
@@ -326,7 +327,7 @@ def value_limits(values: Array, *, minimize: bool = False) -> tuple[float, float
         return 0.0, 1.0, 0
     high, low = float(values.max()), float(values.min())
     same, exponent = finite.scaled(values)
-    quarter = float(finite.unscaled(np.quantile(same, 0.25), exponent)[0])
+    quarter = float(finite.unscaled(np.quantile(same, [0.25]), exponent)[0])
     if high > quarter:
         low = max(low, float(finite.difference(quarter, 3 * float(finite.difference(high, quarter)))))
     bottom, top = finite.span(low, high, *_MARGINS)

@@ -235,7 +235,7 @@ class Study:
         Agents are compared by their means where values are noisy. ConfigError if none has disclosed a value.
         """
         best = self._best_of_all()
-        return float(best.get("value", best.get("mean")))
+        return float(best["value"] if "value" in best else best["mean"])
 
     def _best_of_all(self) -> dict[str, Any]:
         if not (best := list(self.best.values())):
