@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -304,10 +304,9 @@ class LocalEI(EIOptions[State]):
         usable = np.isfinite(agent_state.usable_values(own=own))
         if stored is None or math.exp(floats(stored)[..., -1].max()) < EVIDENT_NOISE or not usable.any():
             return found
-        ys: Sequence[Array]
         if history.outputs is None:
             (x, only), values = self.observations(agent_state), history.observed()[1]
-            ys, least = [only], None
+            ys, least = only[None], None
         else:
             x, ys, least, _ = self.outputs(agent_state)
             values = history.observed_outputs()[1][:, 0]
