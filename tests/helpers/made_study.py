@@ -30,6 +30,7 @@ COLUMNS = {
 USUAL = {
     "trials": {"round": 1, "trial": 0, "pulls": 1, "config": {}, "failure": "", "regret": math.nan},
     "rounds": {**dict.fromkeys(ROUNDS, 0), "seconds": 1.0, "mean_incumbent": 0.5, "best": 0.9, "reasons": ""},
+    "recommendations": {"mean": math.nan},
     "models": dict.fromkeys(MODELS, math.nan)
     | {"failure": "", "on_front": False, "shipped": False, "model": ""},
 }
