@@ -22,6 +22,17 @@ import re
 from collections.abc import Iterable
 
 
+def number_text(value: float) -> str:
+    """Return a value with four decimals, or with six digits if it is very large or small.
+
+    Examples
+    --------
+    >>> number_text(0.8125), number_text(-1e308), number_text(2e-7), number_text(0.0)
+    ('0.8125', '-1e+308', '2e-07', '0.0000')
+    """
+    return f"{value:.4f}" if value == 0.0 or 1e-3 <= abs(value) < 1e9 else f"{value:.6g}"
+
+
 def printable(text: str) -> str:
     r"""Return a text in which control characters are escapes, so that it cannot control a terminal.
 

@@ -27,6 +27,7 @@ from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
+    Best,
     Federation,
     Outcome,
     Payload,
@@ -402,44 +403,26 @@ class Algorithm(Configurable, ABC, Generic[State]):
         return np.full(len(points) if outputs is None else (len(points), outputs.shape[1]), np.nan)
         yield from ()  # never reached: it makes this function a generator
 
-    def incumbent(self, agent_state: AgentState) -> float:
-        """Return the agent's best value of this study so far, NaN before the first success.
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
+        """Return the configuration that the agent should use, None before the first success.
 
-        It is NaN too as long as no trial holds the agent's limits, and with several objectives, which have no
-        best value.
+        It is the best trial. An algorithm whose model finds noise takes the evaluated point with the best
+        posterior mean instead, because the largest of many noisy values is mostly luck. None too as long as
+        no trial holds the agent's limits, and with several objectives, which have no best.
+
+        Parameters
+        ----------
+        own : whether only trials of this study count
         """
-        if len(agent_state.aims.objectives) > 1:
-            return float("nan")
-        values = agent_state.usable_values(own=True)
-        return float(np.nanmax(values)) if np.isfinite(values).any() else float("nan")
+        values = agent_state.usable_values(own=own)
+        if len(agent_state.aims.objectives) > 1 or not np.isfinite(values).any():
+            return None
+        row = int(np.nanargmax(values))
+        return Best(agent_state.history.points[row], float(values[row]))
 
     def has_ended(self, agent_state: AgentState) -> bool:
         """Return whether the agent has ended its own search and makes no more trials of this study."""
         return False
-
-    def best_mean(self, agent_state: AgentState, *, own: bool = True) -> tuple[Array, float] | None:
-        """Return the evaluated point `(D,)` that has the best posterior mean, and this mean as a value.
-
-        Parameters
-        ----------
-        own : whether only points of this study count
-
-        Returns
-        -------
-        None if the agent's model finds no noise: then the best value seen is the best.
-        """
-        return None
-
-    def recommend(self, agent_state: AgentState) -> Array | None:
-        """Return the point `(D,)` that the agent should use, None before the first successful evaluation.
-
-        None too where `incumbent` is NaN.
-        """
-        values = agent_state.usable_values()
-        if len(agent_state.aims.objectives) > 1 or not np.isfinite(values).any():
-            return None
-        best: Array = agent_state.history.points[int(np.nanargmax(values))]
-        return best
 
     # -- what may cross the wire ---------------------------------------------------------------
 

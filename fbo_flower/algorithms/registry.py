@@ -250,13 +250,14 @@ COMMON: dict[str, Meaning] = {
     ),
     "disclosed.failures": Meaning("why evaluations failed, in words", "this task"),
     "disclosed.incumbent": Meaning(
-        "the best value so far", ALL_OBSERVATIONS, VALUES
+        "the value at its best configuration", ALL_OBSERVATIONS, VALUES
     ),
     "disclosed.expected": Meaning(
-        "the value that its model expects at the point it would use", ALL_OBSERVATIONS, VALUES
+        "the mean that its model expects at its best configuration, where values are noisy",
+        ALL_OBSERVATIONS, VALUES,
     ),
     "disclosed.recommendation": Meaning(
-        "the point it would use", ALL_OBSERVATIONS, POINTS
+        "its best configuration", ALL_OBSERVATIONS, POINTS
     ),
 }  # fmt: skip
 

@@ -27,6 +27,7 @@ from fbo_flower.algorithms.records import natural_key
 from fbo_flower.cli.common import Debug
 from fbo_flower.cli.plan import JOURNALS, PLAN, read_plan
 from fbo_flower.errors import ConfigError, FBOError, JournalError, printable
+from fbo_flower.reports.summary import estimate
 from fbo_flower.storage import Event
 from fbo_flower.storage.files import open_own
 from fbo_flower.storage.paths import path_of
@@ -191,9 +192,10 @@ def state_of_study(study: Study, algorithm: str) -> RunState:
     failed = trials.take(~np.isfinite(trials["value"]))
     best, mean = (float(rounds[name][-1]) if len(rounds) else np.nan for name in ("best", "mean_incumbent"))
     found = study.recommendations.where(algorithm=algorithm)["value"]
+    found = found[np.isfinite(found)]
     if not np.isfinite(best) and len(found):
         best = float(found.min() if study.minimizes(algorithm) else found.max())
-        mean = float(found.mean())
+        mean = estimate(found).mean
     totals = {name: int(rounds[name].sum()) for name in _TOTALS if name != "evaluations"}
     number = int(run.get("num_agents") or len(set(trials["agent"].tolist())))
     agents = set(trials["agent"].tolist()) or {str(k) for k in range(number)}

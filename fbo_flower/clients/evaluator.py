@@ -25,6 +25,7 @@ from fbo_flower.clients.pruning import Curve, StopRule, curve_to_bytes, measures
 from fbo_flower.clients.task_context import STARTED, TaskContext, times_of
 from fbo_flower.clients.workers import Ended, Job, call, new_traceback, pool_of
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.numerics import finite
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import SECONDS, Evaluation
 
@@ -305,8 +306,8 @@ class ObjectiveEvaluator:
             observed = np.repeat(observed, row.span)
         value, square = float(observed[0]) + 0.0 if len(observed) else float("nan"), 0.0
         if len(observed) > 1:
+            value = finite.mean(observed) + 0.0
             with np.errstate(over="ignore"):  # the square of a huge value is infinite
-                value = float(np.mean(observed)) + 0.0
                 square = float(np.sum(np.square(observed - value)))
         failed = next((end for end in ended if end.failure), None)
         if failed is not None:

@@ -68,7 +68,7 @@ def draw_sent(ax: Axes, study: Study, styles: Mapping[str, Style], unit: str, na
     totals = [float(total[-1]) for _, total, _ in lines.values()]
     logarithmic = max(totals) > _FAR_APART * min(totals)
     if logarithmic:
-        use_logarithm(ax.set_yscale, ax.yaxis)
+        use_logarithm(ax.yaxis)
         lines = {name: (x, np.where(y > 0, y, np.nan), error) for name, (x, y, error) in lines.items()}
     draw_lines(ax, lines, styles)
     for line in ax.lines:

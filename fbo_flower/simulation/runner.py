@@ -27,6 +27,7 @@ from fbo_flower.algorithms.registry import RECOMMENDED, register
 from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
 from fbo_flower.errors import ConfigError, did_you_mean, kind_of
+from fbo_flower.numerics import finite
 from fbo_flower.reports.selection import selections
 from fbo_flower.simulation.agents import (
     AgentData,
@@ -97,7 +98,7 @@ def with_regret(study: Study, problem: Problem) -> Study:
     for row in rows:
         value, optimum = problem.true_value(own(row["config"]), int(row["agent"])), optima[row["agent"]]
         if value is not None and optimum is not None and not row["failure"]:
-            row["regret"] = optimum - value
+            row["regret"] = float(finite.difference(optimum, value))
     trials = Table.from_rows(rows, study.trials.kinds)  # with optional columns
     return replace(study, trials=trials, regret=regret_table(trials))
 
@@ -115,7 +116,7 @@ def regret_table(trials: Table) -> Table:
         paid = np.where(np.isfinite(regret), regret, np.nanmax(regret)) * pulls
         simple = np.minimum.accumulate(np.where(np.isfinite(regret), regret, np.inf))
         simple = np.where(np.isfinite(simple), simple, np.nan)
-        columns = (np.cumsum(pulls).tolist(), np.cumsum(paid).tolist(), simple.tolist())
+        columns = (np.cumsum(pulls).tolist(), finite.running_sum(paid).tolist(), simple.tolist())
         rows += [
             dict(zip(REGRET, (algorithm, agent, *numbers), strict=True))
             for numbers in zip(*columns, strict=True)

@@ -30,6 +30,7 @@ from fbo_flower.errors import (
     JournalError,
     ObjectiveError,
     WrongTypeError,
+    number_text,
     printable,
 )
 from fbo_flower.numerics.seeding import generator
@@ -248,7 +249,7 @@ def result_lines(run: StudyRun, results: ServerResults) -> list[str]:
         top_of = min if recorder.aims.minimize else max
         best = top_of(recorder.incumbents, key=lambda agent: recorder.incumbents[agent])
         lines.append(
-            f"Best value {recorder.incumbents[best]:.4f}, of agent {best}; "
+            f"Best value {number_text(recorder.incumbents[best])}, of agent {best}; "
             f"{len(recorder.incumbents)} of {len(run.registry.nodes)} agents disclosed a value"
         )
     if totals["replies"] and not recorder.disclosed and not run.algorithm.roles:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -159,7 +160,8 @@ def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[st
     best: dict[str, Any] = {}
     for row in tables["recommendations"]:
         config = dict(sorted(row["config"].items()))
-        best.setdefault(row["algorithm"], {})[row["agent"]] = {"value": row["value"], "config": config}
+        numbers = {name: row[name] for name in ("value", "mean") if math.isfinite(row[name])}
+        best.setdefault(row["algorithm"], {})[row["agent"]] = {**numbers, "config": config}
     _write_json(directory / _BEST, best)
     _write_json(directory / MARK, {**settings, "tables": layouts})  # last: marks the directory as complete
 
@@ -210,7 +212,8 @@ def _read_best(path: Path) -> Table:
     try:
         for algorithm, agents in expect(_read_json(path), dict, "best").items():
             for agent, best in expect(agents, dict, algorithm).items():
-                rows.append({"algorithm": algorithm, "agent": agent, **expect(best, dict, agent)})
+                numbers = {"value": math.nan, "mean": math.nan}
+                rows.append({"algorithm": algorithm, "agent": agent, **numbers, **expect(best, dict, agent)})
         return Table.from_rows(rows, RECOMMENDATIONS)
     except ConfigError as error:
         raise ConfigError(str(error) if str(path) in str(error) else f"{path}: {error}") from error

@@ -6,10 +6,12 @@ directory of plain files::
     study.json    settings, and the kinds and lengths of the tables below
     trials.csv    one row per evaluation: algorithm, agent, round, trial, config.*, value, failure, regret;
                   stopped_at, the last step of trials that were stopped early, if there are any;
+                  best, the value at the agent's best, where noise makes another trial the best;
                   outputs.* and feasible, with several objectives or limits
     rounds.csv    one row per round: time, traffic (exchanges after the last round count towards it), numbers
                   of replies and failures, mean of the agents' best values so far
-    best.json     algorithm -> agent -> its best configuration and value
+    best.json     algorithm -> agent -> its best: `config`, `value` as measured and, where values are noisy,
+                  `mean`
     regret.csv    cumulative and simple regret by evaluations, where the optimum is known
     models.csv    one row per model, if one site trains and others judge: losses, whether on the Pareto front
     judgements.csv    one row per model and site that judged it
@@ -24,6 +26,7 @@ pandas DataFrame.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +41,15 @@ from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.paths import path_of
 from fbo_flower.study.directory import read_study, write_study
 from fbo_flower.study.optuna import read_studies, write_study_to_optuna
-from fbo_flower.study.ranking import Front, best_rows, front_of, natural_order, sorted_rows, worst_values
+from fbo_flower.study.ranking import (
+    Front,
+    best_rows,
+    expected_of,
+    front_of,
+    natural_order,
+    sorted_rows,
+    worst_values,
+)
 from fbo_flower.study.schema import (
     RECOMMENDATIONS,
     ROUNDS,
@@ -71,8 +82,8 @@ class Study:
     trials : columns as in `study.schema.TRIALS`, and some of `OPTIONAL`
     rounds : columns as in `ROUNDS`
     regret : columns as in `REGRET`; None if the optimum is unknown
-    recommendations : columns as in `RECOMMENDATIONS`, the configuration each agent should use; by default its
-        best trial. An agent without a finite value has no recommendation.
+    recommendations : columns as in `RECOMMENDATIONS`, the best of each agent; by default its best trial. An
+        agent without a finite value has none.
     models, judgements : columns as in `MODELS` and `JUDGEMENTS`; None if no models are exchanged
     times : columns as in `TIMES`; None if the agents did not say when they evaluated their trials
     replies : columns as in `REPLIES`; None if no run is asynchronous
@@ -127,33 +138,31 @@ class Study:
 
     @property
     def best(self) -> dict[str, dict[str, Any]]:
-        """Agent -> `{"config", "value", "algorithm"}`: its best recommendation; of equal ones the first.
+        """Agent -> `{"config", "value", "algorithm"}`, the configuration that it should use.
+
+        It is the agent's best trial, and `value` is what the objective returned there; of a bandit it is the
+        mean of the pulls. Where an agent's model finds noise, it is the evaluated configuration with the best
+        posterior mean, because the largest of many noisy values is mostly luck: then there is `"mean"` too,
+        which is what to expect. A configuration that the server recommends and nobody has evaluated has a
+        `"mean"` and no `"value"`.
 
         With limits it is the best trial that holds those of its agent, and `"outputs"` has its numbers by
         name. `infeasible` names the agents without such a trial. Several objectives have no best: ConfigError
         says so, and `front` has their Pareto front.
-
-        Where noise is evident, `ei` and `fed-ei` recommend the evaluated configuration with the best
-        posterior mean, because the largest of many noisy values is mostly luck. `value` is then that mean,
-        and `"observed"` has the `config` and `value` of the agent's best trial. An entry without
-        `"observed"` is the best trial itself, or its agent discloses no trials.
         """
         if len(self.objectives) > 1:
             raise ConfigError(
                 f"best: expected one objective, got {' and '.join(self.objectives)}; use study.front(agent)"
             )
-        observed = {(row["algorithm"], row["agent"]): row for row in self._best(self.trials)}
         best: dict[str, dict[str, Any]] = {}
         for row in self.recommendations:
-            agent = row.pop("agent")
-            sign = -1.0 if self.minimizes(row["algorithm"]) else 1.0
-            if agent not in best or sign * (row["value"] - best[agent]["value"]) > 0:
-                entry = {name: row[name] for name in ("config", "value", "algorithm")}
+            agent, minimize = row.pop("agent"), self.minimizes(row["algorithm"])
+            numbers = {name: row[name] for name in ("value", "mean") if math.isfinite(row[name])}
+            entry = {"config": row["config"], **numbers, "algorithm": row["algorithm"]}
+            known = expected_of(best[agent]) if agent in best else -math.inf if not minimize else math.inf
+            if expected_of(entry) < known if minimize else expected_of(entry) > known:
                 if outputs := self._outputs_of(agent, row):
                     entry["outputs"] = outputs
-                trial = observed.get((row["algorithm"], agent))
-                if trial is not None and any(trial[name] != row[name] for name in ("config", "value")):
-                    entry["observed"] = {name: trial[name] for name in ("config", "value")}
                 best[agent] = entry
         return {agent: best[agent] for agent in sorted(best, key=natural_order)}
 
@@ -209,7 +218,7 @@ class Study:
         return sorted(set(agents.tolist()) - set(agents[feasible].tolist()), key=natural_order)
 
     def _outputs_of(self, agent: str, best: Mapping[str, Any]) -> dict[str, float]:
-        """Return the outputs of an agent's first trial with this algorithm and configuration."""
+        """Return the outputs of the trial that is an agent's best."""
         if "outputs" not in self.trials.columns:
             return {}
         found = self.trials.where(agent=agent, algorithm=best["algorithm"])
@@ -218,19 +227,23 @@ class Study:
 
     @property
     def best_config(self) -> dict[str, Any]:
-        """The configuration with the best value of any agent; ConfigError if none has disclosed a value."""
+        """The best configuration of any agent; ConfigError if none has disclosed a value."""
         config: dict[str, Any] = self._best_of_all()["config"]
         return config
 
     @property
     def best_value(self) -> float:
-        """The value of `best_config` at its agent; ConfigError if no agent has disclosed a value."""
-        return float(self._best_of_all()["value"])
+        """What its agent measured at `best_config`, or the mean if nobody has evaluated it.
+
+        Agents are compared by their means where values are noisy. ConfigError if none has disclosed a value.
+        """
+        best = self._best_of_all()
+        return float(best["value"] if "value" in best else best["mean"])
 
     def _best_of_all(self) -> dict[str, Any]:
         if not (best := list(self.best.values())):
             raise ConfigError("best: expected an agent that has disclosed a finite value, found none")
-        return (min if self.any_minimizes else max)(best, key=lambda entry: entry["value"])
+        return (min if self.any_minimizes else max)(best, key=expected_of)
 
     def _best(self, table: Table) -> Table:
         if len(self.objectives) > 1:

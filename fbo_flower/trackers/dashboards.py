@@ -81,9 +81,10 @@ class Tracker(Callback):
         counts = trial.state == SUCCEEDED and trial.feasible is not False
         if counts and (best is None or sign * (trial.value - best.value) > 0):
             best = self._best[trial.agent] = trial
+        value = math.nan if best is None else best.value
         numbers = {
             "value": trial.value,
-            "best": math.nan if best is None else best.value,
+            "best": trial.best if math.isfinite(trial.best) else value,
             "failed": float(math.isnan(trial.value)),
         }
         numbers |= {f"outputs/{name}": value for name, value in trial.outputs.items()}
@@ -227,8 +228,7 @@ class MLflowTracker(Tracker):
             self._client.log_batch(run, metrics[start : start + _AT_ONCE])
 
     def _end(self, study: StudyInfo, result: Study, status: str) -> None:
-        for agent, trial in self._best.items():
-            best = {"value": trial.value, "config": dict(trial.config), "trial": trial.trial}
+        for agent, best in (result.best if len(result.objectives) < 2 else {}).items():
             self._client.log_text(self._run(study, agent), json.dumps(best, indent=2), "best.json")
         for run in self._runs.values():
             self._client.set_terminated(run, _MLFLOW_ENDS.get(status, "FINISHED"))

@@ -225,9 +225,10 @@ class Disclosure:
     Parameters
     ----------
     trials : the evaluations of this task, with `disclose = "trials"`
-    incumbent : best value so far, with `disclose = "incumbent"` or "trials"; NaN before the first success
-    recommendation : `(D,)`, the point that the agent would use, if that is not its best trial
-    expected : the value that the agent's model expects at the recommendation; None: `incumbent`
+    incumbent : value of the agent's best (`algorithms.records.Best`), with `disclose = "incumbent"` or
+        "trials"; NaN before the first success
+    recommendation : `(D,)`, the point of the agent's best, if it was not chosen by its value alone
+    expected : the mean there, where values are noisy; None: they are not
     times : `(k, 2)`, start and end of the evaluation of every row of `trials`, in seconds since 1970; None:
         unknown
     curves : `(k, 3)`, medians of the agent's learning curves, see `checked_summary`; None: it sends none

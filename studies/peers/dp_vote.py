@@ -32,6 +32,7 @@ from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
+    Best,
     Federation,
     History,
     IntArray,
@@ -365,14 +366,15 @@ class DPVote(Algorithm[VoteState]):
         """Return the noise multiplier of an agent's own noise in the largest group, where it is least."""
         return self.own_noise(keys.largest_group(self.secure_sums) if self.secure_sums else 1)
 
-    def recommend(self, agent_state: AgentState) -> Array | None:
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
         """Return the winner, once the agent knows it and if its evaluation there succeeded."""
         history = agent_state.history
         if "winner" in agent_state.arrays:
             winner = floats(agent_state.arrays["winner"])
-            if np.isfinite(history.values[(history.points == winner).all(axis=1)]).any():
-                return winner
-        return super().recommend(agent_state)
+            values = history.values[(history.points == winner).all(axis=1)]
+            if np.isfinite(values).any():
+                return Best(winner, float(np.nanmax(values)))
+        return super().best(agent_state, own=own)
 
 
 def _seed(task: Task) -> int:

@@ -363,7 +363,7 @@ class FNUCB(Bandit[FNState]):
         return replace(sent, gram=pack_symmetric(gram), response=response, weights=weights).payload
 
     @once_per_state
-    def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
+    def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return point and mean of the arm with the most successful pulls; None before the first success."""
         pulls = base.read_pulls(agent_state)
         if not pulls.count.any():
