@@ -267,15 +267,19 @@ class RayEngine:
 
     Parameters
     ----------
-    num_workers : worker processes, each with one CPU; None: one per CPU of the cluster
+    num_workers : worker processes; None: as many as the cluster has room for
     address : of a Ray cluster to join, "auto" for the cluster that this machine belongs to. None: that of
-        RAY_ADDRESS, else start a cluster on this machine, or use the one that this process has started
+        RAY_ADDRESS, else start a cluster on this machine, or use the one that this process has started; then
+        another address is refused
     timeout : seconds that one message may take; then its worker is ended and replaced. None: no limit
+    client_resources : what one worker takes of the cluster, under Flower's names: `num_cpus` (default 1),
+        which is also how many threads its libraries may use, and `num_gpus` (default 0)
 
     Raises
     ------
     ConfigError
-        If `num_workers` or `timeout` is not positive.
+        If `num_workers`, `timeout` or `num_cpus` is not positive, `num_gpus` is negative, or
+        `client_resources` has another key.
 
     Examples
     --------
@@ -288,8 +292,19 @@ class RayEngine:
     num_workers: int | None = None
     address: str | None = None
     timeout: float | None = None
+    client_resources: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
+        resources = {} if self.client_resources is None else self.client_resources
+        if not isinstance(resources, Mapping) or not resources.keys() <= {"num_cpus", "num_gpus"}:
+            got = list(resources) if isinstance(resources, Mapping) else kind_of(resources)
+            raise ConfigError(
+                f'client_resources: expected a dict such as {{"num_cpus": 2, "num_gpus": 0.5}}, got {got}'
+            )
+        for name, value in resources.items():
+            check_number(f"client_resources: {name}", value, 1e-4 if name == "num_cpus" else 0.0)
+        if self.address is not None and not isinstance(self.address, str):
+            raise ConfigError(f"address: expected a text such as 'HOST:6379', got {kind_of(self.address)}")
         if self.num_workers is not None:
             check_number("num_workers", self.num_workers, 1, integer=True)
         if self.timeout is not None:
