@@ -50,6 +50,16 @@ COMMANDS = [
     (SIMULATE + "--fraction 50", "fraction: expected a number between 1e-09 and 1, got 50"),
     (SIMULATE + "--quorum 2", "quorum: expected a number between 1e-09 and 1, got 2"),
     (SIMULATE + "--round 3", "--round"),
+    (
+        SIMULATE + "--address auto",
+        "--address: expected --engine ray, which alone uses this, got --engine inl",
+    ),
+    ("simulate --client-resources num_gpu=1", "client_resources: expected a dict such as"),
+    ("simulate --client-resources num_cpus=0", "client_resources: num_cpus: expected a number >= 0.0001"),
+    ("simulate --engine flower --client-resources num_gpus=1", "--client-resources: expected --engine ray"),
+    (
+        "--root-certificates: expected a file, got",
+    ),
     (SIMULATE + "--mode later", "mode: expected one of sync, async, got 'later'"),
     (SIMULATE + "--mode async --algorithm dp-fts", "mode: expected 'sync' for dp-fts, because"),
     (SIMULATE + "--mode async --quorum .5", "mode: expected no fraction and no quorum in an asynchronous"),
