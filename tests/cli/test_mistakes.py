@@ -57,9 +57,12 @@ COMMANDS = [
     ("simulate --client-resources num_gpu=1", "client_resources: expected a dict such as"),
     ("simulate --client-resources num_cpus=0", "client_resources: num_cpus: expected a number >= 0.0001"),
     ("simulate --engine flower --client-resources num_gpus=1", "--client-resources: expected --engine ray"),
+    ("doctor --superlink here", "--superlink: expected HOST:PORT, got 'here'"),
     (
+        "doctor --superlink 127.0.0.1:1 --root-certificates no.crt",
         "--root-certificates: expected a file, got",
     ),
+    ("doctor --superlink 127.0.0.1:1", "--superlink: expected a SuperLink at 127.0.0.1:1: ConnectionRefused"),
     (SIMULATE + "--mode later", "mode: expected one of sync, async, got 'later'"),
     (SIMULATE + "--mode async --algorithm dp-fts", "mode: expected 'sync' for dp-fts, because"),
     (SIMULATE + "--mode async --quorum .5", "mode: expected no fraction and no quorum in an asynchronous"),
