@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 
-from fbo_flower.cli.interruption import guard
+from fbo_flower.cli.main import guard
 
 if sys.orig_argv[1:3] == ["-m", "studies"]:
     guard()  # before the imports below, which take seconds

@@ -39,6 +39,8 @@ class _Process:
 
 def guard() -> None:
     """Let a signal end this process at once, with one line; a signal that is ignored stays ignored."""
+    if _Process.guarded:
+        return
     _Process.guarded = True
     _handle_with(_end_at_once)
     ours, theirs = socket.socketpair()

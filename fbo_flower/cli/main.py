@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fbo_flower.cli import interruption
-from fbo_flower.cli.interruption import Interrupted, in_order
+from fbo_flower.cli.interruption import Interrupted, guard, in_order
 from fbo_flower.lazy import lazily
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def main(program: str = "fbo-flower", more: str = "") -> None:
     program : its name in usage lines
     more : a module that adds commands to `app` when it is imported
     """
-    interruption.guard()
+    guard()
     if more:
         import_module(more)
     interruption.leave(run(sys.argv[1:], program))
@@ -93,7 +93,7 @@ def _fail(errors: Console, error: Exception, message: str, status: int, argument
     return status
 
 
-__all__ = ["Debug", "Quiet", "app", "in_order", "main", "parse_options", "run"]
+__all__ = ["Debug", "Quiet", "app", "guard", "in_order", "main", "parse_options", "run"]
 
 if not TYPE_CHECKING:  # imported when they are used
     __getattr__, __dir__ = lazily(
