@@ -48,7 +48,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     ),
     "app": ("errors algorithms strategies clients simulation reports storage study trackers", "flwr"),
     "cli": (
-        "__init__ errors algorithms storage study trackers reports strategies clients simulation",
+        "__init__ errors lazy algorithms storage study trackers reports strategies clients simulation",
         "numpy flwr click typer rich packaging tomli_w",
     ),
 }

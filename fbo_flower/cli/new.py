@@ -115,13 +115,17 @@ def new_app(
             template = files("fbo_flower.cli").joinpath("templates", f"{source}.txt")
             path = root / target.format(package=package)
             text = Template(template.read_text(encoding="utf-8")).substitute(values)
-            path.write_text(text, encoding="utf-8")
             written.append(path)
+            path.write_text(text, encoding="utf-8")
         (root / package / "__init__.py").touch()
     except OSError as error:
         raise ConfigError(
             f"directory: expected a directory that can be written, got {root} ({error.strerror})"
         ) from error
+    except KeyboardInterrupt:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
     return [*written, root / package / "__init__.py"]
 
 

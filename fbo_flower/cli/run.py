@@ -25,7 +25,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fbo_flower.cli.common import Connected, Debug, Interrupted, Quiet
+from fbo_flower.cli.common import Connected, Debug, Quiet
 from fbo_flower.cli.flower_cli import (
     NO_INSTALLATION,
     Connection,
@@ -36,6 +36,7 @@ from fbo_flower.cli.flower_cli import (
     read_app,
     read_connection,
 )
+from fbo_flower.cli.interruption import in_order
 from fbo_flower.cli.plan import data_files
 from fbo_flower.errors import ConfigError, FBOError, did_you_mean, kind_of
 from fbo_flower.storage.paths import path_of, read_text
@@ -346,19 +347,22 @@ def run_app(
             f"Not installed here, Flower needs an index for them: {', '.join(missing)}",
             err=True,
         )
-    run_id = flower.submit(app, settings.run_config, settings.federation_config)
-    if not quiet:
-        _announce(run_id, settings)
-    try:
+    run_id, where = "", "" if connection is None else f" {connection}"
+
+    def said() -> str:
+        if not run_id:
+            return f"flwr list{where} shows whether the run was submitted"
+        return f"run {run_id} is still running; flwr stop {run_id}{where} ends it"
+
+    with in_order(said):
+        run_id = flower.submit(app, settings.run_config, settings.federation_config)
         if not quiet:
+            _announce(run_id, settings)
             flower.stream(run_id, everything=debug)
         while not (status := _status(flower, run_id, settings.journal)).is_over:
             time.sleep(_PAUSE)
             if not quiet:
                 flower.stream(run_id, everything=debug)
-    except KeyboardInterrupt as error:
-        where = "" if connection is None else f" {connection}"
-        raise Interrupted(f"run {run_id} is still running; flwr stop {run_id}{where} ends it") from error
     if not status.succeeded:
         reason = " ".join(status.details.split()) or "see flwr log for the reason"
         hint = (

@@ -25,6 +25,7 @@ import typer
 
 from fbo_flower.algorithms.records import natural_key
 from fbo_flower.cli.common import Debug
+from fbo_flower.cli.interruption import in_order
 from fbo_flower.cli.plan import JOURNALS, PLAN, read_plan
 from fbo_flower.errors import ConfigError, FBOError, JournalError, printable
 from fbo_flower.reports.summary import estimate
@@ -388,7 +389,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Print the state once and end.")] = False,
     interval: Annotated[float, typer.Option(help="Seconds between two looks at the files.")] = 2.0,
     debug: Debug = False,
-) -> int:
+) -> None:
     """Show how far a run is, and when it is expected to end.
 
     Shows rounds, agents, best value and evaluations. Reads the journals of a run or of a deployed server
@@ -401,16 +402,13 @@ def watch(
     """
     if not 0.05 <= interval <= 3600:
         raise ConfigError(f"--interval: expected 0.05 to 3600 seconds, got {interval:g}")
-    try:
+    with in_order(lambda: "watch changes nothing, the run itself goes on"):
         watched = WatchedRun(path)
         if once:
             watched.look()
             typer.echo("\n".join(watched.lines(datetime.now())))
         else:
             _follow(watched, interval)
-    except KeyboardInterrupt:
-        return 130
-    return 0
 
 
 def _follow(watched: WatchedRun, interval: float) -> None:

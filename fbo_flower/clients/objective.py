@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
+import signal
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -162,12 +164,14 @@ def evaluate(
         value = objective(own(config), context)  # calls share one, and the user may change it
     except NotInTimeError:  # nothing was evaluated
         raise
-    except Exception as error:  # the user's code may raise anything: the trial fails, the agent goes on
+    except BaseException as error:  # the user's code may raise anything: the trial fails, the agent goes on
+        if _ends_process(error):
+            raise
         if context.curve.stopped:
             return (context.curve.values[-1],)
         if type(error) is ObjectiveError and error.__cause__ is None:  # a reason, no error to look for
             raise ObjectiveError(str(error)[:MAX_REASON]) from None
-        raise ObjectiveError(f"{type(error).__name__}: {_shown(str, error)}"[:MAX_REASON]) from error
+        raise ObjectiveError(_reason(error)) from error
     if context.curve.stopped:
         return (context.curve.values[-1],)
     if not aims.names:
@@ -208,6 +212,28 @@ def _type_of(value: object) -> str:
     return f"a {type(value).__name__}{hint}"
 
 
+def _ends_process(error: BaseException) -> bool:
+    """Return whether an exception is to end this process, and so is no failure of the objective.
+
+    That is Ctrl-C, and what a signal's handler raises, which appears within the objective: one that is
+    installed, or that of Flower or Ray, which is no longer installed when it raises SystemExit.
+    """
+    if isinstance(error, Exception):
+        return False
+    if isinstance(error, KeyboardInterrupt | GeneratorExit):
+        return True
+    handlers = {getattr(signal.getsignal(n), "__code__", None) for n in signal.valid_signals()} - {None}
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    owner = str(frames[-1].f_globals.get("__name__")).partition(".")[0]
+    return owner in ("flwr", "ray") or any(frame.f_code in handlers for frame in frames)
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a trial failed that raised an exception."""
+    hint = " (the objective called sys.exit)" if isinstance(error, SystemExit) else ""
+    return f"{type(error).__name__}: {_shown(str, error)}{hint}"[:MAX_REASON]
+
+
 def _shown(write: Callable[[object], str], value: object) -> str:
     """Return `write(value)`, or "..." if the class of `value` raises."""
     try:
@@ -240,8 +266,10 @@ def evaluate_repeatedly(
     repeatable: Any = objective  # has the method, see `can_repeat`
     try:
         returned = repeatable.repeated(own(config), context, repeats)
-    except Exception as error:  # the user's code may raise anything
-        raise ObjectiveError(f"{type(error).__name__}: {_shown(str, error)}"[:MAX_REASON]) from error
+    except BaseException as error:  # the user's code may raise anything
+        if _ends_process(error):
+            raise
+        raise ObjectiveError(_reason(error)) from error
     try:
         values = np.asarray(returned, dtype=np.float64)
     except (TypeError, ValueError):

@@ -22,6 +22,7 @@ from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.files import writable_directory
+from fbo_flower.strategies.exchange import ending_with_its_superlink
 from fbo_flower.study.directory import Keep
 
 DEFAULT_TRIALS = 20
@@ -89,7 +90,6 @@ def tune_federation(
         search = replace(search, num_initial=max(4, 2 * space.dimension))
     schedule = make_schedule(search.schedule, rounds, search.eta, search.first_rung, space, seed)
     proposals = Proposals(space, search.proposals, search.num_initial or 0, seed)
-    step = Step(grid, metric, judge, clients)
     settings = {
         **asdict(search), **asdict(judge), "kind": "federation", "space": space.digest, "metric": metric,
         "rounds": rounds, "seed": seed, "bounds": judge.bounds and list(judge.bounds),
@@ -107,6 +107,7 @@ def tune_federation(
     checkpoints = Checkpoints(None if path is None else path.with_name(f"{path.name}.checkpoints"))
     with ExitStack() as stack:
         stack.enter_context(single_thread())
+        step = Step(stack.enter_context(ending_with_its_superlink(grid)), metric, judge, clients)
         journal = None if path is None else stack.enter_context(StudyJournal(path))
         tuner = Tuner(
             build, seed, step, schedule, proposals, journal, checkpoints, budget, search, callbacks,
@@ -120,7 +121,10 @@ def tune_federation(
                 )
             journal.begin(settings, limits)
             tuner.replay(events)
-        tuner.run()
+        try:
+            tuner.run()
+        except KeyboardInterrupt:  # not with the long traceback of whatever ran just then
+            raise KeyboardInterrupt(f"tune_federation was interrupted; {keep.said()}") from None
         best = tuner.ranking()[0]  # a run without a successful trial raises
         tables = tables_of(tuner.trials, rounds, judge.sign)
         settings |= {**limits, "spent": tuner.spent}

@@ -49,8 +49,9 @@ from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.storage.paths import path_of
 from fbo_flower.strategies import RoundProgress, TuningStrategy
+from fbo_flower.strategies.exchange import uninterrupted
 from fbo_flower.strategies.settings import TuningResult
-from fbo_flower.study.directory import Keep, removed_if_empty, study_directory
+from fbo_flower.study.directory import Directory, Keep, removed_if_empty, study_directory
 from fbo_flower.study.schema import REGRET
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table
@@ -157,7 +158,12 @@ def _explaining_names(function: Callable[P, R]) -> Callable[P, R]:
             if name not in known:
                 hint = f"; here that is {MEANT[name]}" if name in MEANT else did_you_mean(name, known)
                 raise ConfigError(f"{name}: expected an argument of simulate, got an unknown one{hint}")
-        return function(*args, **given)
+        try:
+            return function(*args, **given)
+        except KeyboardInterrupt:  # not with the long traceback of whatever ran just then
+            keep = given.get("keep")
+            said = (keep if isinstance(keep, Keep) else Keep()).said()
+            raise KeyboardInterrupt(f"simulate was interrupted; {said}") from None
 
     return checked
 
@@ -229,7 +235,8 @@ def simulate(
     JournalError
         If the study in the journals had other settings.
     KeyboardInterrupt
-        After Ctrl-C, once the files of the finished rounds are written.
+        After Ctrl-C, once the files of the finished rounds are written. Its text says where they are, and how
+        to continue.
 
     Examples
     --------
@@ -304,15 +311,23 @@ def simulate(
         try:
             run_on_engine(engine, strategy, run, app, problem.num_agents)
         finally:
-            study = strategy.study
-            if study is not None:
-                if directory is not None:
-                    study.save(directory)
-                place, messages = keep.messages or directory, strategy.export_messages()
-                if place is not None and messages is not None:
-                    messages.save(path_of(place), keep.label or made.name)
+            with uninterrupted():
+                study = _saved(strategy, directory, keep.messages or directory, keep.label or made.name)
     assert study is not None, "the run has ended without an error"
     return study
+
+
+def _saved(
+    strategy: TuningStrategy, out: Directory | None, place: Directory | None, label: str
+) -> Study | None:
+    """Save a run's study in `out` and its messages in `place`, as far as there are any; return the study."""
+    if strategy.study is not None:
+        if out is not None:
+            strategy.study.save(out)
+        messages = strategy.export_messages()
+        if place is not None and messages is not None:
+            messages.save(path_of(place), label)
+    return strategy.study
 
 
 def _problem(

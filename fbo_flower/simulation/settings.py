@@ -10,7 +10,7 @@ from fbo_flower.algorithms.aims import Limit
 from fbo_flower.algorithms.options import Settings, bounded, integer
 from fbo_flower.clients.evaluator import MAX_PARALLEL
 from fbo_flower.errors import ConfigError, kind_of
-from fbo_flower.space.checks import as_real
+from fbo_flower.space.checks import as_real, check_number
 from fbo_flower.space.copies import copies
 from fbo_flower.study.directory import Directory, Keep
 
@@ -265,15 +265,19 @@ class RayEngine(Settings):
 
     Parameters
     ----------
-    num_workers : worker processes, each with one CPU; None: one per CPU of the cluster
+    num_workers : worker processes; None: as many as the cluster has room for
     address : of a Ray cluster to join, "auto" for the cluster that this machine belongs to. None: that of
-        RAY_ADDRESS, else start a cluster on this machine, or use the one that this process has started
+        RAY_ADDRESS, else start a cluster on this machine, or use the one that this process has started; then
+        another address is refused
     timeout : seconds that one message may take; then its worker is ended and replaced. None: no limit
+    client_resources : what one worker takes of the cluster, under Flower's names: `num_cpus` (default 1),
+        which is also how many threads its libraries may use, and `num_gpus` (default 0)
 
     Raises
     ------
     ConfigError
-        If `num_workers` or `timeout` is not positive.
+        If `num_workers`, `timeout` or `num_cpus` is not positive, `num_gpus` is negative, or
+        `client_resources` has another key.
 
     Examples
     --------
@@ -286,3 +290,17 @@ class RayEngine(Settings):
     num_workers: int | None = integer(None, 1)
     address: str | None = None
     timeout: float | None = bounded(None, 1e-9)
+    client_resources: Mapping[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        resources = {} if self.client_resources is None else self.client_resources
+        if not isinstance(resources, Mapping) or not resources.keys() <= {"num_cpus", "num_gpus"}:
+            got = list(resources) if isinstance(resources, Mapping) else kind_of(resources)
+            raise ConfigError(
+                f'client_resources: expected a dict such as {{"num_cpus": 2, "num_gpus": 0.5}}, got {got}'
+            )
+        for name, value in resources.items():
+            check_number(f"client_resources: {name}", value, 1e-4 if name == "num_cpus" else 0.0)
+        if self.address is not None and not isinstance(self.address, str):
+            raise ConfigError(f"address: expected a text such as 'HOST:6379', got {kind_of(self.address)}")

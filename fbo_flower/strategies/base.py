@@ -41,7 +41,7 @@ from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
-from fbo_flower.strategies.exchange import Stopped, interruptible
+from fbo_flower.strategies.exchange import Stopped, ending_with_its_superlink, interruptible
 from fbo_flower.strategies.loops import AsyncLoop, Exchange, Notifier, RoundLoop, check_callbacks
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.replies import NO_REPLY, read_reply
@@ -272,6 +272,7 @@ class TuningStrategy(Strategy):
         messages = messages_of(initial_arrays, warm_start, self.algorithm.name)
         with ExitStack() as stack:
             stack.enter_context(interruptible(self._stop))
+            grid = stack.enter_context(ending_with_its_superlink(grid))
             opened = None if journal is None else stack.enter_context(StudyJournal(journal))
             try:
                 with single_thread():

@@ -180,6 +180,8 @@ def too_few(
         text += "; start more SuperNodes"
         if expected:
             text += f" or set num-supernodes={expected}"
+    if connected > len(refused) or connected < (expected or 1):
+        text += "; devices may start slowly: raise wait_seconds (in a run config wait-seconds)"
     return text
 
 

@@ -81,6 +81,18 @@ class Keep:
                 object.__setattr__(self, name, path_of(value, name))
         check_label(self.label)
 
+    def said(self) -> str:
+        """Return what an interrupted run has left, and how to continue, as the end of a sentence."""
+        parts = []
+        if self.out is not None and holds_study(self.out):
+            parts.append(f"{self.out} holds the results so far")
+        if self.journals is not None and any(Path(self.journals).rglob("*.db")):
+            journals = os.fspath(self.journals)
+            parts.append(f"continue with the same call and keep=Keep(journals={journals!r}, resume=True)")
+        elif not parts:
+            parts.append("nothing was written; with keep=Keep(out=..., journals=...) it could be continued")
+        return "; ".join(parts)
+
 
 def check_label(label: object) -> None:
     """Raise ConfigError unless a label is None or a short printable text."""

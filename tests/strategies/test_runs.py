@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -17,8 +18,9 @@ from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
 from fbo_flower.algorithms.records import Outcome, ServerResults
 from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.strategies import FTS, RandomSearch, RoundProgress
+from fbo_flower.strategies import FTS, RandomSearch, RoundProgress, exchange
 from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.strategies.recorder import Recorder
 from fbo_flower.wire.codec import Disclosure
@@ -282,6 +284,25 @@ def test_ctrl_c_ends_a_run_also_if_the_exception_gets_lost(losing, mode, tmp_pat
     again = search()
     study = again.start(agents(), num_rounds=9, journal=tmp_path / "study.db", resume=True, mode=mode).study
     assert len(study.rounds) == 9
+
+
+class HttpGrid(InProcessGrid):
+    """Named as Flower's grid of a ServerApp, which tries for ever to reach its SuperLink."""
+
+    def pull_messages(self, message_ids):
+        if self._num_messages > 3 * 4:  # in round 4
+            time.sleep(LIMIT)
+        return super().pull_messages(message_ids)
+
+
+def test_a_run_whose_superlink_is_gone_ends_and_frees_its_journal(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(exchange, "_SILENCE", 0.2)
+    strategy, journal = search(), tmp_path / "study.db"
+    with pytest.raises(KeyboardInterrupt):
+        strategy.start(HttpGrid(agents(3)._app, 3), num_rounds=9, journal=journal)
+    assert "The SuperLink has not answered for 0.2 s: this run ends; resume it" in caplog.text
+    assert status(strategy) == "interrupted"
+    assert len(search().start(agents(3), num_rounds=9, journal=journal, resume=True).study.rounds) == 9
 
 
 def test_stop_from_another_thread_keeps_what_was_done_and_is_heard_once():
