@@ -2,8 +2,8 @@
 
 An agent's step: model its own values, maximise `log EI`, evaluate.
 
-The model is a Matern-5/2 process with a lengthscale per feature, at the mode of its hyperparameters'
-posterior; the prior of the lengthscales grows with the square root of the number of features [Hvarfner2024].
+The model is a Matern-5/2 process with a lengthscale per parameter, at the mode of its hyperparameters'
+posterior; the prior of the lengthscales grows with the square root of their number [Hvarfner2024].
 All values are transformed and standardised first, so steps do not depend on the objective's scale or offset.
 The value to improve on is the largest posterior mean at the agent's points, which noise does not exaggerate.
 
