@@ -126,7 +126,7 @@ def drawn_features(
     Distances in a cube grow with the square root of its dimension, and "dimension" grows with them: with a
     constant lengthscale almost all points of a large cube are unrelated to each other.
     """
-    scale = PER_ROOT * space.dimension**0.5 if lengthscale == BY_DIMENSION else lengthscale
+    scale = PER_ROOT * space.breadth**0.5 if lengthscale == BY_DIMENSION else lengthscale
     scales = np.asarray(scale, dtype=np.float64)
     return rff.draw_features(num_features, scales, space.dimension, rng, categories=space.categorical)
 

@@ -11,12 +11,21 @@ import numpy as np
 
 from fbo_flower.numerics.arrays import Array, IntArray
 
+AS_NUMBERS = 3  # that a category counts as, where lengthscales grow with the number of features
 FIRST_CATEGORY = 2**20  # no coordinate is as large, and float32 tells integers apart up to 2^24
 
 
 def category_columns(x: Array) -> IntArray:
     """Return which columns of points `(..., F)` hold categories; none if there is no point."""
     return np.flatnonzero(x[(0,) * (x.ndim - 1)] >= FIRST_CATEGORY) if x.size else np.empty(0, dtype=np.int64)
+
+
+def breadth(num_features: int, num_categories: int) -> int:
+    """Return how many features of numbers are as broad as these, of which some are categories.
+
+    The mean squared distance of two numbers in the unit interval is 1/6, that of two categories at least 1/2.
+    """
+    return num_features + (AS_NUMBERS - 1) * num_categories
 
 
 def without(x: Array, columns: IntArray) -> Array:

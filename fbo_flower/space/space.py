@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fbo_flower.errors import ConfigError, kind_of
-from fbo_flower.numerics.categories import FIRST_CATEGORY
+from fbo_flower.numerics.categories import FIRST_CATEGORY, breadth
 from fbo_flower.space.checks import Choice, Conditions, show
 from fbo_flower.space.json import MAX_JSON_LENGTH, read, write
 from fbo_flower.space.parameters import (
@@ -149,6 +149,11 @@ class SearchSpace:
     def categorical(self) -> Indices:
         """Axes `(c,)` of the Categorical parameters; read-only."""
         return self._axes_of(Categorical)
+
+    @property
+    def breadth(self) -> int:
+        """How many parameters that are numbers are as broad as these, see `numerics.categories`."""
+        return breadth(self.dimension, len(self.categorical))
 
     @property
     def whole(self) -> SearchSpace:

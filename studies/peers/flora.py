@@ -312,7 +312,7 @@ class FLoRA(LocalEI[FloraState]):
 
     def init(self, federation: Federation, rng: np.random.Generator) -> FloraState:
         space = federation.space
-        features = drawn_features(self.num_features, self.lengthscale * space.dimension**0.5, space, rng)
+        features = drawn_features(self.num_features, self.lengthscale * space.breadth**0.5, space, rng)
         return FloraState(space, federation.agents, features)
 
     def ask(

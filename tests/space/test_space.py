@@ -246,7 +246,7 @@ def test_many_and_long_chains_of_conditions_are_counted_at_once():
 
 def test_properties_of_a_space_with_every_kind():
     space = SearchSpace(SVM)
-    assert (space.names, space.dimension) == (tuple(SVM), 7)
+    assert (space.names, space.dimension, space.breadth) == (tuple(SVM), 7, 9)
     assert space.num_configs is None
     assert space.continuous.tolist() == [0, 2, 4]
     assert [type(SVM[space.names[axis]]) for axis in space.categorical] == [Categorical]

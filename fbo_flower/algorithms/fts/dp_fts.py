@@ -106,7 +106,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         "1-1/sqrt(t)", "1-1/t", a number, or "first-K": the first K iterations use releases, later ones not
     num_features : `M`; the norm of the noise grows with its square root
     lengthscale : lengthscale of the shared features: one number, one per parameter of the search space, or
-        "dimension": .35 times the square root of the number of parameters
+        "dimension": .35 times the square root of their number, a category counted as three
     message_noise_variance : `sigma^2` of the weight posterior, for standardised values. The default is large
         because smooth messages of small norm lose least by clipping and noise
     secure_sums : smallest number of sampled agents in a secure sum: the server sees the sum of their messages

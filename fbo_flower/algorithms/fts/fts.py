@@ -131,8 +131,8 @@ class FTS(senders.MessageOptions[State]):
     learning_rate : with `preferences = "learned"`, agents have weight `exp(rate * observations * agreement)`
     num_features : `M`, the number of random Fourier features and of numbers in a message
     lengthscale : lengthscale of the shared features: one number, one per parameter of the search space;
-        "dimension": .35 times the square root of the number of parameters; "federated": agents report log
-        marginal likelihoods of a small grid, the largest sum is chosen
+        "dimension": .35 times the square root of their number, a category counted as three; "federated":
+        agents report log marginal likelihoods of a small grid, the largest sum is chosen
     message_noise_variance : `sigma^2` of the weight posterior (Eqs. 2-3), for standardised values
     mixture_messages : largest number of messages sent to a target with `advice = "mixture"`
     secure_sums : with `lengthscale = "federated"`, the smallest number of agents in a secure sum of log

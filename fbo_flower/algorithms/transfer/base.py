@@ -235,7 +235,7 @@ class Transfer(MessageOptions[TransferState]):
     refresh_every : rounds between two posteriors of an agent
     num_features : `M`, number of random Fourier features; a posterior has `M (M + 3) / 2` numbers
     lengthscale : lengthscale of the shared features: one number, one per parameter of the search space, or
-        "dimension": .35 times the square root of the number of parameters
+        "dimension": .35 times the square root of their number, a category counted as three
     message_noise_variance : `sigma^2` of the weight posterior, for standardised values
     max_members : largest number of other agents' posteriors that a target uses; if there are more, a random
         sample, fixed for each group of targets

@@ -300,8 +300,9 @@ class PathStack(Stack):
                     difference = np.subtract.outer(scaled[:, column], own[:, column])
                     difference *= difference
                     r2 += difference
-                add_squared_distances(r2, points, self.x[row], categories, self.inverse_squares[row])
-                k = gp.profile(self.kernel, cast(Array, r2))
+                squares = cast(Array, r2)
+                add_squared_distances(squares, points, self.x[row], categories, self.inverse_squares[row])
+                k = gp.profile(self.kernel, squares)
                 score += k @ self.coefficients[row].astype(np.float32)
             found[row] = score
         return found
