@@ -4,7 +4,7 @@ Candidates are scored, the best ones climb in the continuous coordinates, and th
 of the winner change as long as that improves it. `maximising` takes Sobol points as candidates. `searching`,
 for acquisition functions whose maxima are narrow and near good points, takes points that are spread over the
 space (half of them with coordinates on the bounds, where good hyperparameters often are) and variations of a
-few centres, such as the incumbent.
+few centres, such as the incumbent. `farthest` is for an agent whose values tell nothing yet.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from fbo_flower.algorithms.requests import Evaluate, Maximise, Steps
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.optim.maximise import Maximum, keeps_distance
 from fbo_flower.numerics.optim.sobol import cube_points, sobol
+from fbo_flower.numerics.surrogates import gp
 from fbo_flower.space.parameters import Categorical, Float
 from fbo_flower.space.space import SearchSpace
 
@@ -26,6 +27,7 @@ MOST_CHOICES = 256  # of a category, from which on such an exchange tries only s
 FARTHEST = 8  # values by which such an exchange moves an integer
 NEAR, FAR = 0.02, 0.1  # standard deviations of variations, in the unit cube
 NUM_VARIATIONS = 64
+NUM_UNIFORM = 512  # points of which `farthest` takes one
 LEAST_CHANGED = 0.2  # least probability that a variation changes a coordinate
 
 
@@ -112,6 +114,26 @@ def searching(
         start = exchanged[None, :]
         point, _, _ = yield from climbed(function, space, start, avoid, min_distance, MAX_STEPS)
     return point[None, :]
+
+
+def farthest(space: SearchSpace, seen: Array, rng: np.random.Generator) -> Array:
+    """Return the uniform point `(1, D)` of many that is farthest from all points seen, and from the surface.
+
+    This is where an agent learns most of a function of which it knows nothing. The distance to the surface of
+    the cube counts twice; categories and fixed parameters have no surface.
+
+    Parameters
+    ----------
+    seen : `(n, D)`, evaluated points
+    """
+    points = space.snap(rng.random((NUM_UNIFORM, space.dimension)))
+    ones = np.ones(space.dimension)
+    squares = gp.squared_distances(space.features(points), space.features(seen), ones)
+    free = np.ptp(points, axis=0) > 0.0
+    free[space.categorical] = False
+    depth = np.minimum(points, 1.0 - points)[:, free].min(axis=1, initial=np.inf)
+    scores = np.minimum(np.sqrt(squares.min(axis=1, initial=np.inf)), 2.0 * depth)
+    return points[[int(np.argmax(scores))]]
 
 
 def climbed(
