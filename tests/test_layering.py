@@ -23,8 +23,8 @@ ROOMS: dict[str, tuple[str, str]] = {
     "__init__": ("lazy", ""),  # its names are imported when they are used
     "errors": ("", ""),
     "lazy": ("", ""),
-    "space": ("errors", "numpy ConfigSpace optuna"),
     "numerics": ("errors", "numpy scipy threadpoolctl dp_accounting moocore"),
+    "space": ("errors numerics", "numpy ConfigSpace optuna"),
     "secure": ("errors", "numpy cryptography flwr"),
     "models": ("errors space", "numpy sklearn skops onnx onnxruntime xgboost lightgbm"),
     "algorithms": ("errors space numerics secure", "numpy"),

@@ -418,7 +418,7 @@ def _name_choices(ax: Axes, choices: Sequence[object]) -> None:
 
 def num_cells(axis: Axis) -> int:
     if axis.choices is not None:
-        return len(axis.choices)
+        return min(len(axis.choices), _GRID)
     return min(axis.integer.num_values, _GRID) if axis.integer and not axis.log else _GRID
 
 

@@ -74,11 +74,10 @@ class HeldSpace(SearchSpace):
         return hashlib.sha256(f"{self.to_json()} {held}".encode("ascii")).hexdigest()
 
     @cached_property
-    def continuous(self) -> tuple[Indices, Indices]:
-        """Axes `(c,)` of the Float parameters that are tuned, and their feature columns `(c,)`."""
-        axes, columns = self._whole.continuous
-        free = ~np.isin(axes, list(self._held))
-        return frozen(axes[free]), frozen(columns[free])
+    def continuous(self) -> Indices:
+        """Axes `(c,)` of the Float parameters that are tuned."""
+        axes = self._whole.continuous
+        return frozen(axes[~np.isin(axes, list(self._held))])
 
     def snap(self, points: ArrayLike) -> Array:
         """Return the representatives `(n, D)` of points `(n, D)`, with the agent's own fixed values."""

@@ -6,18 +6,18 @@ dicts from names to plain Python values. The space converts between three repres
 - `decode` and `encode` convert a point to its configuration and back;
 - `snap` moves points to one representative per configuration (bin centres for discrete parameters, 0.5 for
   inactive ones); meshes, partitions and histories store such points;
-- `features` returns the inputs of the kernels, in which unordered categories are at equal distances.
+- `features` returns the inputs of the kernels, in which unordered categories are codes, see
+  `numerics.categories`.
 
 A parameter with `active_when` is active if each of its parents is active and has one of the listed values.
 Inactive parameters are missing from configurations.
 
-Notation: D parameters, F features, n points.
+Notation: D parameters, n points.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.numerics.categories import FIRST_CATEGORY, breadth
 from fbo_flower.space.checks import Choice, Conditions, show
 from fbo_flower.space.json import MAX_JSON_LENGTH, read, write
 from fbo_flower.space.parameters import (
@@ -128,11 +129,6 @@ class SearchSpace:
         return len(self.parameters)
 
     @cached_property
-    def num_features(self) -> int:
-        """Number of features F."""
-        return sum(_width(parameter) for parameter in self.parameters.values())
-
-    @cached_property
     def num_configs(self) -> int | None:
         """Number of different configurations; None if a Float makes it infinite."""
         if any(isinstance(parameter, Float) for parameter in self.parameters.values()):
@@ -145,10 +141,19 @@ class SearchSpace:
         return hashlib.sha256(self.to_json().encode("ascii")).hexdigest()
 
     @cached_property
-    def continuous(self) -> tuple[Indices, Indices]:
-        """Axes `(c,)` of the Float parameters, and their feature columns `(c,)`; both read-only."""
-        axes = frozen([axis for axis, p in enumerate(self.parameters.values()) if isinstance(p, Float)])
-        return axes, frozen(self._columns[axes])
+    def continuous(self) -> Indices:
+        """Axes `(c,)` of the Float parameters; read-only."""
+        return self._axes_of(Float)
+
+    @cached_property
+    def categorical(self) -> Indices:
+        """Axes `(c,)` of the Categorical parameters; read-only."""
+        return self._axes_of(Categorical)
+
+    @property
+    def breadth(self) -> int:
+        """How many parameters that are numbers are as broad as these, see `numerics.categories`."""
+        return breadth(self.dimension, len(self.categorical))
 
     @property
     def whole(self) -> SearchSpace:
@@ -222,24 +227,18 @@ class SearchSpace:
         return checked + 0.0 if self._is_cube else self._resolve(checked)[0]
 
     def features(self, points: ArrayLike) -> Array:
-        """Return the kernel inputs `(n, F)` of points `(n, D)`.
+        """Return the kernel inputs `(n, D)` of points `(n, D)`.
 
-        Float, Int and Ordinal have one column, their snapped coordinate. A Categorical of k choices has k
-        columns, `1/sqrt(2)` for its choice and 0 elsewhere, so that different choices are at distance 1. The
-        columns of an inactive parameter are 0.5 or k zeros.
+        Float, Int and Ordinal have their snapped coordinate, 0.5 if they are inactive. A Categorical has the
+        code of its choice, or of being inactive, as a further category. Different codes are at distance 1.
         """
         checked = self._checked(points, ndim=2)
         if self._is_cube:
             return checked + 0.0
         snapped, index, active = self._resolve(checked)
-        features = np.zeros((len(checked), self.num_features))
-        for axis, (parameter, column) in enumerate(zip(self.parameters.values(), self._columns, strict=True)):
-            if isinstance(parameter, Categorical):
-                rows = np.flatnonzero(active[:, axis])
-                features[rows, column + index[rows, axis]] = math.sqrt(0.5)
-            else:
-                features[:, column] = snapped[:, axis]
-        return features
+        axes = self.categorical
+        snapped[:, axes] = FIRST_CATEGORY + np.where(active[:, axes], 1 + index[:, axes], 0)
+        return snapped
 
     def active(self, points: ArrayLike) -> NDArray[np.bool_]:
         """Return whether each parameter is active at points `(n, D)`: `(n, D)`."""
@@ -289,11 +288,8 @@ class SearchSpace:
         """Conditional axis -> pairs (axis of a parent, indices of the parent's values that activate it)."""
         return rules_of(self.parameters, self._order)
 
-    @cached_property
-    def _columns(self) -> Indices:
-        """First feature column of each axis: `(D,)`."""
-        widths = [_width(parameter) for parameter in self.parameters.values()]
-        return np.cumsum([0, *widths[:-1]], dtype=np.int64)
+    def _axes_of(self, kind: type[Parameter]) -> Indices:
+        return frozen([axis for axis, p in enumerate(self.parameters.values()) if isinstance(p, kind)])
 
     @cached_property
     def _is_cube(self) -> bool:
@@ -333,10 +329,6 @@ class SearchSpace:
                 active[:, axis] &= active[:, parent] & np.isin(index[:, parent], list(allowed))
         snapped[~active] = 0.5
         return snapped, index, active
-
-
-def _width(parameter: Parameter) -> int:
-    return parameter.num_values if isinstance(parameter, Categorical) else 1
 
 
 def frozen(numbers: ArrayLike) -> Indices:

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics.categories import FIRST_CATEGORY
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
 
 SVM = {
@@ -110,7 +111,7 @@ def plain_resolve(space, point):
         snapped.append(coordinate if active(name) else 0.5)
         if isinstance(parameter, Categorical):
             chosen = index(name) if active(name) else None
-            features += [math.sqrt(0.5) if i == chosen else 0.0 for i in range(parameter.num_values)]
+            features.append(FIRST_CATEGORY + (0 if chosen is None else 1 + chosen))
         else:
             features.append(snapped[-1])
     return snapped, features, [active(name) for name in space.names]
@@ -245,15 +246,14 @@ def test_many_and_long_chains_of_conditions_are_counted_at_once():
 
 def test_properties_of_a_space_with_every_kind():
     space = SearchSpace(SVM)
-    assert (space.names, space.dimension, space.num_features) == (tuple(SVM), 7, 9)
+    assert (space.names, space.dimension, space.breadth) == (tuple(SVM), 7, 9)
     assert space.num_configs is None
-    axes, columns = space.continuous
-    assert axes.tolist() == [0, 2, 4]
-    assert columns.tolist() == [0, 4, 6]
+    assert space.continuous.tolist() == [0, 2, 4]
+    assert [type(SVM[space.names[axis]]) for axis in space.categorical] == [Categorical]
     assert space.parameters["C"] == SVM["C"]
     nothing = np.empty((0, 7))
     assert space.snap(nothing).shape == space.active(nothing).shape == (0, 7)
-    assert space.features(nothing).shape == (0, 9)
+    assert space.features(nothing).shape == (0, 7)
 
 
 def test_a_space_of_floats_passes_points_through_as_a_copy():
@@ -285,7 +285,7 @@ def test_spaces_are_values():
     with pytest.raises(TypeError):
         space.parameters["C"] = Float(0, 1)
     with pytest.raises(ValueError, match="read-only"):
-        space.continuous[0][0] = 1
+        space.continuous[0] = 1
 
 
 # -- JSON ------------------------------------------------------------------------------------------
