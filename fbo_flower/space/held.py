@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fbo_flower.errors import ConfigError, kind_of
-from fbo_flower.space.parameters import Array, Float, Indices
+from fbo_flower.space.parameters import Array, Indices, is_continuous
 from fbo_flower.space.space import SearchSpace
 
 
@@ -56,7 +56,7 @@ class HeldSpace(SearchSpace):
 
     def _unit(self, name: str) -> float:
         parameter, value = self.parameters[name], self.fixed[name]
-        if isinstance(parameter, Float):
+        if is_continuous(parameter):
             return float(parameter.unit(value, f"fixed: {name}"))
         return float(parameter.centre_of(np.array([parameter.index_of(value, f"fixed: {name}")]))[0])
 
@@ -73,7 +73,7 @@ class HeldSpace(SearchSpace):
 
     @cached_property
     def continuous(self) -> tuple[Indices, Indices]:
-        """Axes `(c,)` of the Float parameters that are tuned, and their feature columns `(c,)`."""
+        """Axes `(c,)` of the continuous parameters that are tuned, and their feature columns `(c,)`."""
         axes, columns = self._whole.continuous
         free = ~np.isin(axes, list(self._held))
         return axes[free], columns[free]
