@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.space.checks import is_choice, plain_item, show
 from fbo_flower.space.optuna import from_distributions, require_optuna, to_distributions
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.ranking import natural_order
@@ -343,6 +344,9 @@ def read_studies(
             if trial.state.name == "PRUNED" and not _is_stopped(trial):
                 continue
             try:
+                for own, value in trial.params.items():
+                    if not is_choice(plain_item(value)):
+                        raise ConfigError(f"{own}: expected str, int, float, bool or None, got {show(value)}")
                 if space is not None:
                     space.encode(trial.params)
             except ConfigError as error:
@@ -357,8 +361,8 @@ def read_studies(
                 times.append(key | {"started": started.timestamp(), "ended": ended.timestamp()})
     if outside:
         warnings.warn(
-            f"from_optuna: {len(outside)} of {len(outside) + len(rows)} trials are not in the search space "
-            f"and were left out, the first because of {outside[0]}",
+            f"from_optuna: {len(outside)} of {len(outside) + len(rows)} trials are in no search space, or not "
+            f"in this one, and were left out, the first because of {outside[0]}",
             stacklevel=4,
         )
     settings = {"schema": SCHEMA, "name": name or str(storage), "runs": list(runs.values())}
@@ -454,7 +458,7 @@ def _row(trial: Any, label: str, agent: str, names: Sequence[str]) -> dict[str, 
         "round": _attribute(attributes, "round", 0),
         "trial": _attribute(attributes, "trial", trial.number),
         "pulls": _attribute(attributes, "pulls", 1),
-        "config": dict(trial.params),
+        "config": {name: plain_item(value) for name, value in trial.params.items()},
         "value": value if complete or stopped else math.nan,
         "failure": "" if complete or stopped else _attribute(attributes, "failure", _FAILED),
         "regret": math.nan,
