@@ -361,8 +361,8 @@ def read_studies(
                 times.append(key | {"started": started.timestamp(), "ended": ended.timestamp()})
     if outside:
         warnings.warn(
-            f"from_optuna: {len(outside)} of {len(outside) + len(rows)} trials are in no search space, or not "
-            f"in this one, and were left out, the first because of {outside[0]}",
+            f"from_optuna: {len(outside)} of {len(outside) + len(rows)} trials are not in the search space "
+            f"and were left out, the first because of {outside[0]}",
             stacklevel=4,
         )
     settings = {"schema": SCHEMA, "name": name or str(storage), "runs": list(runs.values())}

@@ -13,6 +13,7 @@ from federation import agents
 from fbo_flower import Asked, Categorical, Float, Int, SearchSpace, Site
 from fbo_flower.clients import asking
 from fbo_flower.errors import ConfigError, NotInTimeError
+from fbo_flower.space.optuna import from_distributions
 from fbo_flower.storage.store import opened
 from fbo_flower.strategies import ExpectedImprovement, FedEI
 
@@ -68,7 +69,7 @@ def known(place):
 @contextmanager
 def federation(place, strategy, num_rounds, num_agents=1, **wanted):
     """Run a federated study of agents that are asked beside the block; yield a list that will hold it."""
-    grid = agents(num_agents, Asked(), journals=place, space=SPACE, **(wanted or {"minimize": True}))
+    grid = agents(num_agents, Asked(), journals=place, **{"space": SPACE, **(wanted or {"minimize": True})})
     found = []
     thread = threading.Thread(
         target=lambda: found.append(strategy.start(grid, num_rounds=num_rounds)), daemon=True
@@ -357,3 +358,62 @@ def test_a_script_ends_when_the_federated_study_has_ended(tmp_path, restarted, m
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 3 + ["PRUNED"]
     assert len(lines) == 1
     assert "has ended; for its next one start the script again" in lines[0].getMessage()
+
+
+# -- Optuna's own tests of samplers --------------------------------------------------------------------
+
+_ALONE = "it asks for the values of a parameter without a trial of the agent"
+_SPACE = "it passes a space; the agent has the app's"
+LEFT_OUT = {
+    "test_float": _ALONE,
+    "test_int": _ALONE,
+    "test_categorical": _ALONE,
+    "test_conditional_sample_independent": _ALONE,
+    "test_multi_objective_sample_independent": _ALONE,
+    "test_sample_relative_numerical": _SPACE,
+    "test_sample_relative_categorical": _SPACE,
+    "test_sample_relative_mixed": _SPACE,
+    "test_dynamic_range_objective": "the ranges of an app do not change within a study",
+    "test_partial_fixed_sampling": "the agent fixes parameters, see the refusal above",
+    "test_raise_error_for_samplers_during_multi_objectives": "it takes several objectives",
+}
+APPS = {  # test -> number of trials, and what is tuned; by default what its objective suggests
+    "test_nan_objective_value": (11, {"x": Float(0.1, 0.2)}),
+    "test_sample_single_distribution": (2, {"a": Categorical([1]), "other": Float(0, 1)}),
+    "test_single_parameter_objective": (10, {}),
+    "test_combination_of_different_distributions_objective": (3, {}),
+    "test_conditional_parameter_objective": (
+        10,
+        {
+            "x": Categorical([True, False]),
+            "y": Float(0, 1, active_when={"x": True}),
+            "z": Float(0, 1, active_when={"x": False}),
+        },
+    ),
+    "test_trial_relative_params": (10, {"x": Float(-10, 10), "y": Float(-10, 10)}),
+}
+suite = pytest.importorskip("optuna.testing.pytest_samplers", reason="Optuna 5 has tests of samplers")
+
+
+@pytest.mark.filterwarnings("ignore")
+class TestSuiteOfOptuna(
+    suite.BasicSamplerTestCase,
+    suite.RelativeSamplerTestCase,
+    suite.MultiObjectiveSamplerTestCase,
+    suite.SingleOnlySamplerTestCase,
+):
+    locals().update(dict.fromkeys(LEFT_OUT))
+
+    @pytest.fixture
+    def sampler(self, request, tmp_path):
+        number, parameters = APPS[request.function.__name__]
+        trial = optuna.create_study().ask()
+        for name, suggest in (
+            request.node.callspec.params.items() if hasattr(request.node, "callspec") else ()
+        ):
+            if name.startswith("suggest_method"):
+                suggest(trial)
+        space = SearchSpace(parameters) if parameters else from_distributions(trial.distributions)
+        quick = ExpectedImprovement(num_agents=1, seed=1, num_initial=1, num_candidates=16)
+        with federation(tmp_path, quick, number, minimize=True, space=space):
+            yield lambda: FederatedSampler(tmp_path / "agent-0.db", 60)

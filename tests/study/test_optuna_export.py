@@ -314,7 +314,7 @@ def test_steps_are_kept_and_choices_that_no_space_has_are_left_out(tmp_path):
     with pytest.warns(UserWarning, match="Choices"):
         own.optimize(objective, n_trials=2)
     with pytest.warns(
-        UserWarning, match=r"2 of 22 trials .*odd: expected str, int, float, bool or None, got"
+        UserWarning, match=r"2 of 22 trials are not in .*odd: expected str, int, float, bool or None, got"
     ):
         found = Study.from_optuna(own._storage)
     found.save(tmp_path / "out")
