@@ -116,7 +116,7 @@ def test_three_scripts_of_which_one_is_killed_have_the_trials_of_one_study(deplo
 
 
 def test_scripts_of_all_kinds_run_with_one_changed_line():
-    """Branches, pruning, several objectives, constraints, ask and tell, processes, steps: `tests/apps/optuna`."""
+    """Branches, pruning, constraints, ask and tell, processes, steps and more: `tests/apps/optuna`."""
     measure = Path(__file__).parents[1] / "apps" / "optuna" / "measure.py"
     command = [sys.executable, "-W", "ignore", str(measure), "--trials", "6", "--seeds", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20 * LIMIT, check=False)

@@ -139,9 +139,10 @@ def values_of(script: str, sampler: str, seed: int, num_trials: int) -> list[flo
     said, text, before = context.Queue(), text_of(script, sampler), Path.cwd()
     with tempfile.TemporaryDirectory() as directory:
         os.chdir(directory)
-        tasks: list[tuple[Any, tuple[Any, ...]]] = []
+        server = context.Process(target=serve, args=(script, seed, num_trials, Path(directory)))
         if sampler == "FederatedSampler":
-            tasks.append((serve, (script, seed, num_trials, Path(directory))))
+            server.start()
+        processes = []
         for site in range(NUM_SITES):
             if NUM_PROCESSES.get(script, 1) > 1:  # one process makes the tables, as Optuna asks for
                 first = context.Process(
@@ -150,12 +151,15 @@ def values_of(script: str, sampler: str, seed: int, num_trials: int) -> list[flo
                 first.start()
                 first.join()
             own = [site, NUM_SITES * seed + site, num_trials]
-            tasks += [(run_site, (text, own, said))] * NUM_PROCESSES.get(script, 1)
-        processes = [context.Process(target=target, args=given) for target, given in tasks]
+            for _ in range(NUM_PROCESSES.get(script, 1)):
+                processes.append(context.Process(target=run_site, args=(text, own, said)))
         for process in processes:
             process.start()
         for process in processes:
             process.join()
+        if server.pid is not None:  # it would wait for trials beyond those of a script, e.g. after failures
+            server.terminate()
+            server.join()
         os.chdir(before)
     assert all(process.exitcode == 0 for process in processes), f"{script} with {sampler} has failed"
     found = dict(said.get() for _ in range(NUM_SITES * NUM_PROCESSES.get(script, 1)))
