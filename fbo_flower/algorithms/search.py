@@ -17,7 +17,7 @@ from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.optim.maximise import Maximum, keeps_distance
 from fbo_flower.numerics.optim.sobol import cube_points, sobol
 from fbo_flower.numerics.surrogates import gp
-from fbo_flower.space.parameters import Categorical, Float
+from fbo_flower.space.parameters import Categorical, is_continuous
 from fbo_flower.space.space import SearchSpace
 
 MAX_MOVES = 50  # of integers, in `maximising`
@@ -50,7 +50,7 @@ def maximising(
     num_candidates : Sobol points from which the maximisation starts
     min_distance : smallest distance to a point seen, in the unit cube of features; 0 allows repeats
     integer_moves : whether Int and Ordinal parameters are improved step by step from the best candidate.
-        Floats follow the gradient anyway, and a category keeps the candidate's value
+        Continuous ones follow the gradient anyway, and a category keeps the candidate's value
 
     Returns
     -------
@@ -178,7 +178,7 @@ def neighbours(
     active = space.active(point[None, :])[0]
     found = []
     for axis, parameter in enumerate(space.parameters.values()):
-        if isinstance(parameter, Float) or not active[axis]:
+        if is_continuous(parameter) or not active[axis]:
             continue
         index, count = int(parameter.bin_of(point[axis : axis + 1])[0]), parameter.num_values
         if isinstance(parameter, Categorical):
@@ -213,7 +213,7 @@ def variations(space: SearchSpace, centres: Array, rng: np.random.Generator) -> 
     step = np.broadcast_to(width, around.shape).copy()
     anew = np.zeros(around.shape, dtype=np.bool_)
     for axis, parameter in enumerate(space.parameters.values()):
-        if not isinstance(parameter, Float):
+        if not is_continuous(parameter):
             step[:, axis] = 1.0 / parameter.num_values
             anew[:, axis] = rng.random(count) < 0.5
     moved = np.where(anew, rng.random(around.shape), around + step * rng.standard_normal(around.shape))

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.copies import copies
-from fbo_flower.space.parameters import Array, Float, Indices
+from fbo_flower.space.parameters import Array, Indices, is_continuous
 from fbo_flower.space.space import SearchSpace, frozen
 
 
@@ -58,7 +58,7 @@ class HeldSpace(SearchSpace):
 
     def _unit(self, name: str) -> float:
         parameter, value = self.parameters[name], self.fixed[name]
-        if isinstance(parameter, Float):
+        if is_continuous(parameter):
             return float(parameter.unit(value, f"fixed: {name}"))
         return float(parameter.centre_of(np.array([parameter.index_of(value, f"fixed: {name}")]))[0])
 
@@ -75,7 +75,7 @@ class HeldSpace(SearchSpace):
 
     @cached_property
     def continuous(self) -> Indices:
-        """Axes `(c,)` of the Float parameters that are tuned."""
+        """Axes `(c,)` of the continuous parameters that are tuned."""
         axes = self._whole.continuous
         return frozen(axes[~np.isin(axes, list(self._held))])
 

@@ -42,6 +42,7 @@ from fbo_flower.space.parameters import (
     Rules,
     check_parents,
     count_configs,
+    is_continuous,
     order_of,
     rules_of,
 )
@@ -130,8 +131,8 @@ class SearchSpace:
 
     @cached_property
     def num_configs(self) -> int | None:
-        """Number of different configurations; None if a Float makes it infinite."""
-        if any(isinstance(parameter, Float) for parameter in self.parameters.values()):
+        """Number of different configurations; None if a continuous one makes it infinite."""
+        if any(is_continuous(parameter) for parameter in self.parameters.values()):
             return None
         return count_configs(tuple(self.parameters.values()), self._order, self._rules)
 
@@ -142,13 +143,13 @@ class SearchSpace:
 
     @cached_property
     def continuous(self) -> Indices:
-        """Axes `(c,)` of the Float parameters; read-only."""
-        return self._axes_of(Float)
+        """Axes `(c,)` of the continuous parameters; read-only."""
+        return frozen([axis for axis, p in enumerate(self.parameters.values()) if is_continuous(p)])
 
     @cached_property
     def categorical(self) -> Indices:
         """Axes `(c,)` of the Categorical parameters; read-only."""
-        return self._axes_of(Categorical)
+        return frozen([a for a, p in enumerate(self.parameters.values()) if isinstance(p, Categorical)])
 
     @property
     def breadth(self) -> int:
@@ -172,12 +173,10 @@ class SearchSpace:
         if self._is_cube:
             coordinates = (checked + 0.0).tolist()
             floats = zip(self.parameters.items(), coordinates, strict=True)
-            return {name: p.value(x) for (name, p), x in floats if isinstance(p, Float)}
+            return {name: p.value(x) for (name, p), x in floats if is_continuous(p)}
         snapped, index, active = self._resolve(checked[np.newaxis])
         return {
-            name: p.value(float(snapped[0, axis]))
-            if isinstance(p, Float)
-            else p.value_at(int(index[0, axis]))
+            name: p.value(float(snapped[0, axis])) if is_continuous(p) else p.value_at(int(index[0, axis]))
             for axis, (name, p) in enumerate(self.parameters.items())
             if active[0, axis]
         }
@@ -210,7 +209,7 @@ class SearchSpace:
                     )
             elif name not in config:
                 raise ConfigError(f"{name}: expected a value because it is active, got none")
-            elif isinstance(parameter, Float):
+            elif is_continuous(parameter):
                 point[axis] = parameter.unit(config[name], name)
             else:
                 chosen[axis] = parameter.index_of(config[name], name)
@@ -288,12 +287,9 @@ class SearchSpace:
         """Conditional axis -> pairs (axis of a parent, indices of the parent's values that activate it)."""
         return rules_of(self.parameters, self._order)
 
-    def _axes_of(self, kind: type[Parameter]) -> Indices:
-        return frozen([axis for axis, p in enumerate(self.parameters.values()) if isinstance(p, kind)])
-
     @cached_property
     def _is_cube(self) -> bool:
-        return not self._rules and all(isinstance(p, Float) for p in self.parameters.values())
+        return not self._rules and all(is_continuous(p) for p in self.parameters.values())
 
     def _checked(self, points: ArrayLike, ndim: int) -> Array:
         try:
@@ -314,12 +310,12 @@ class SearchSpace:
         return f"(n, {self.dimension})" if ndim == 2 else f"({self.dimension},)"
 
     def _resolve(self, points: Array) -> tuple[Array, Indices, NDArray[np.bool_]]:
-        """Return snapped points, bin indices (0 for Float) and which parameters are active, all `(n, D)`."""
+        """Return snapped points, indices (0 if continuous) and which parameters are active, all `(n, D)`."""
         snapped = points + 0.0  # a copy without negative zeros
         index = np.zeros(points.shape, dtype=np.int64)
         active = np.ones(points.shape, dtype=np.bool_)
         for axis, parameter in enumerate(self.parameters.values()):
-            if not isinstance(parameter, Float):
+            if not is_continuous(parameter):
                 # Contiguous, so that NumPy computes one point and a thousand by the same code.
                 column = parameter.bin_of(np.ascontiguousarray(points[:, axis]))
                 index[:, axis] = column

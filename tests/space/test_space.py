@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.categories import FIRST_CATEGORY
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
+from fbo_flower.space.parameters import is_continuous
 
 SVM = {
     "C": Float(1e-3, 1e3, log=True),
@@ -53,16 +54,20 @@ def parameters(draw, kinds, most, active_when):
     if kind is Int:
         low = draw(st.integers(1 if log else -50, 2**39))
         width = st.integers(1, 40) | st.integers(1, 2**39) if most is None else st.integers(1, most - 1)
-        return Int(low, low + draw(width), log, active_when)
+        width = draw(width)
+        step = 1 if log or most is not None else draw(st.integers(1, min(width, 9)))
+        return Int(low, low + width, log, active_when, step=step)
     low = draw(st.floats(1e-300 if log else -1e6, 1e6))
-    return Float(low, low + (abs(low) + 1e-9) * draw(st.floats(1e-6, 1e6)), log, active_when)
+    width = (abs(low) + 1e-9) * draw(st.floats(1e-6, 1e6))
+    step = None if log else draw(st.none() | st.integers(1, 9).map(lambda number: width / number))
+    return Float(low, low + width, log, active_when, step=step)
 
 
 @st.composite
 def spaces(draw, kinds=(Float, Int, Categorical, Ordinal), most=None, size=6):
     declared: dict[str, object] = {}
     for i in range(draw(st.integers(1, size))):
-        parents = [name for name, p in declared.items() if not isinstance(p, Float)]
+        parents = [name for name, p in declared.items() if not is_continuous(p)]
         conditions = {}
         for parent in draw(st.lists(st.sampled_from(parents), unique=True, max_size=2)) if parents else []:
             k = declared[parent].num_values
@@ -106,7 +111,7 @@ def plain_resolve(space, point):
 
     for name, parameter in space.parameters.items():
         coordinate = units[name]
-        if not isinstance(parameter, Float):
+        if not is_continuous(parameter):
             coordinate = sum(edges(parameter)[index(name) : index(name) + 2]) / 2
         snapped.append(coordinate if active(name) else 0.5)
         if isinstance(parameter, Categorical):
@@ -138,7 +143,7 @@ def test_points_configurations_and_their_representatives_belong_together(data):
         assert again.keys() == config.keys()
         for name, value in config.items():
             parameter = space.parameters[name]
-            if isinstance(parameter, Float):
+            if is_continuous(parameter):
                 scale = abs(value) if parameter.log else max(abs(parameter.low), abs(parameter.high))
                 assert abs(again[name] - value) <= 1e-12 * scale
             else:
