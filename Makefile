@@ -12,7 +12,7 @@ endif
 
 .DEFAULT_GOAL := help
 PUBLISHER ?=
-.PHONY: help demo install test test-all golden studies kill check e2e bench docs dist hub clean
+.PHONY: help demo install test quick golden studies kill check e2e bench docs dist hub clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -23,13 +23,13 @@ demo: $(VENV)/.installed  ## tune an SVM with 20 simulated agents, federated and
 
 install: $(VENV)/.installed-dev  ## make .venv with everything that development needs
 
-test: $(VENV)/.installed-dev  ## test every behaviour, in JOBS processes (3; some tests wait)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
-
-test-all: $(VENV)/.installed-dev  ## the same and studies/, with the slow tests: more examples, seeds and variants
+test: $(VENV)/.installed-dev  ## run all tests, studies/ too, in JOBS processes (3; some tests wait)
 	@status=0; for tests in studies/tests "tests fbo_flower"; do \
 	  $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not deployment and not kill' $$tests || status=1; \
 	done; exit $$status
+
+quick: $(VENV)/.installed-dev  ## test every behaviour of the package, with few examples, seeds and variants
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 golden: $(VENV)/.installed-dev  ## compute the golden trials anew: half a minute; the commit says why they changed
 	@PYTHONPATH=. $(BIN)/python tests/helpers/golden_trials.py $(ONLY)

@@ -112,3 +112,9 @@ def test_a_wrong_option_in_a_command_would_be_noticed(capsys, monkeypatch):
         text = capsys.readouterr().out
         assert text
         assert [option for option in options if not re.search(rf"{option}\b", text)] == [], program
+
+
+def test_the_readmes_first_screen_names_the_main_job_and_the_tests_that_ci_runs():
+    first = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Install")[0]
+    assert {*re.findall(r"`make ([a-z]+)`", first)} == {"demo", "test"} <= TARGETS
+    assert re.search(r"^make .*\btest\b", (ROOT / ".ci/run").read_text(encoding="utf-8"), flags=re.MULTILINE)

@@ -21,7 +21,7 @@ PRODUCTS = {
     "tune-an-existing-app": ("before-and-after.png",),
     "write-an-algorithm": ("meeting.png",),
 }
-# `make test` runs the first, `make e2e` the one that starts programs that listen, `make test-all` the others
+# `make quick` runs the first, `make e2e` the one that starts programs that listen, `make test` the others
 MARKS = {"first-study": (), "deploy-to-three-devices": pytest.mark.deployment}
 RUN = [pytest.param(notebook, marks=MARKS.get(notebook.stem, pytest.mark.slow)) for notebook in NOTEBOOKS]
 

@@ -1,4 +1,4 @@
-"""How much a test repeats: `make test-all` repeats it in full, `make test` a part of that."""
+"""How much a test repeats: `make test` repeats it in full, `make quick` a part of that."""
 
 from __future__ import annotations
 
