@@ -46,9 +46,9 @@ ROOMS: dict[str, tuple[str, str]] = {
         "errors lazy space numerics algorithms storage study trackers reports strategies clients",
         "numpy scipy flwr sklearn ray",
     ),
-    "app": ("errors algorithms strategies clients simulation reports storage study trackers", "flwr"),
+    "app": ("errors space algorithms strategies clients simulation reports storage study trackers", "flwr"),
     "cli": (
-        "__init__ errors lazy algorithms storage study trackers reports strategies clients simulation",
+        "__init__ errors lazy space algorithms storage study trackers reports strategies clients simulation",
         "numpy flwr click typer rich packaging tomli_w",
     ),
 }

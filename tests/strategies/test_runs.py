@@ -16,7 +16,7 @@ from waiting import LIMIT
 
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
-from fbo_flower.algorithms.records import Outcome, ServerResults
+from fbo_flower.algorithms.records import Best, Outcome, ServerResults
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
@@ -138,7 +138,7 @@ def test_a_loss_is_recorded_with_the_sign_that_its_user_knows(aims, sign):
     progress = recorder.close_round(1, 1)
     assert (progress.best, progress.mean) == (sign * 2.0, sign * 0.5)
     found = recorder.study({"algorithm": "a", **aims.settings()}, ServerResults(recommendations={
-        "4": (points[0], 3.0)
+        "4": Best(points[0], 3.0)
     }))  # fmt: skip
     assert found.trials["value"].tolist()[:3] == [sign * 1.0, sign * 2.0, 0.0]
     assert not np.signbit(found.trials["value"][2]), "no -0.0"
