@@ -335,6 +335,13 @@ class SearchSpace:
         return snapped, index, active
 
 
+def check_space(space: object) -> None:
+    """Raise ConfigError unless `space` is a `SearchSpace`."""
+    if not isinstance(space, SearchSpace):
+        hint = "; wrap it: SearchSpace({...})" if isinstance(space, Mapping) else ""
+        raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}{hint}")
+
+
 def _width(parameter: Parameter) -> int:
     return parameter.num_values if isinstance(parameter, Categorical) else 1
 
