@@ -354,7 +354,8 @@ class _Record(Callback):
                 for name in study.algorithms
             }
             parts = [f"{name} {plural(number, 'round')}" for name, number in rounds.items()]
-            return f"{self.directory} holds the results so far: {', '.join(parts)}{more}"
+            so_far = f"{self.directory} holds the results so far: {', '.join(parts)}"
+            return so_far + ("" if self.journal else "; only a run with --journal can be continued") + more
         if more:
             held = "settings and journals" if (self.directory / JOURNALS).is_dir() else "settings"
             return f"{self.directory} holds the {held} of the run{more}"

@@ -198,7 +198,8 @@ def test_an_interrupted_run_leaves_its_files(tmp_path, error):
     with pytest.raises(error) as caught:
         run("random", 9, out=tmp_path, on_round=stop)
     if error is KeyboardInterrupt:
-        assert str(caught.value) == f"simulate was interrupted; {tmp_path} holds the results so far"
+        kept = "holds the results so far; only a run with keep=Keep(journals=...) can be continued"
+        assert str(caught.value) == f"simulate was interrupted; {tmp_path} {kept}"
         assert len(caught.traceback) < 5, "not that of whatever ran just then"
     study = Study.load(tmp_path)
     assert study.settings["runs"][0]["status"] == ("failed" if error is RuntimeError else "interrupted")
