@@ -54,7 +54,8 @@ def difference(a: Any, b: Any) -> Any:
 def standardised(values: Array, shift: float, scale: float) -> Array:
     """Return `(values - shift) / scale`, so that the sum of their squares is finite, too."""
     with np.errstate(over="ignore"):
-        return np.clip(difference(values, shift) / scale, -FARTHEST, FARTHEST)
+        found: Array = np.clip(difference(values, shift) / scale, -FARTHEST, FARTHEST)
+    return found
 
 
 def mean_and_stderr(values: Array) -> tuple[Array, Array]:
