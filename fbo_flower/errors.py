@@ -47,11 +47,16 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def brief(text: str) -> str:
+    """Return a text of at most 4000 characters: of a longer one, its beginning and its end."""
+    return text if len(text) <= 4000 else f"{text[:3000]} ... {text[-900:]}"
+
+
 class FBOError(Exception):
     """Base class: catch this to catch everything this package raises on purpose."""
 
     def __init__(self, *arguments: object) -> None:
-        super().__init__(*(printable(a) if isinstance(a, str) else a for a in arguments))
+        super().__init__(*(brief(printable(a)) if isinstance(a, str) else a for a in arguments))
 
 
 class ConfigError(FBOError, ValueError):

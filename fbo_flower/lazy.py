@@ -8,26 +8,24 @@ from importlib import import_module
 from typing import Any
 
 
-def lazily(
-    package: str, homes: Mapping[str, str], module: str = ""
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazily(module: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the functions `__getattr__` and `__dir__` of a package, or of a module in it.
 
     Parameters
     ----------
-    package : the package's full name
+    module : its `__name__`
     homes : name -> the module in the package that has it; "": the name is a module itself
-    module : full name of the module that gets the functions; "": the package
     """
+    package = sys.modules[module].__package__
 
     def import_name(name: str) -> Any:
         if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
         if not homes[name]:
             return import_module(f"{package}.{name}")
         return getattr(import_module(f"{package}.{homes[name]}"), name)
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[module or package]), *homes})
+        return sorted({*vars(sys.modules[module]), *homes})
 
     return import_name, names

@@ -32,10 +32,11 @@ from fbo_flower.algorithms.options import Configurable, Settings
 from fbo_flower.errors import ConfigError, FBOError, ObjectiveError, WrongTypeError
 from fbo_flower.federated import Judge
 from fbo_flower.models import Limits
-from fbo_flower.simulation import Agents, Keep, RayEngine, Sync, log_normal, make_problem
+from fbo_flower.simulation import Agents, InProcessGrid, Keep, RayEngine, Sync, log_normal, make_problem
 from fbo_flower.simulation.problems import PROBLEMS
 from fbo_flower.space.checks import check_flag, check_integer, check_number
-from fbo_flower.strategies import STRATEGIES
+from fbo_flower.strategies import STRATEGIES, TuningStrategy
+from fbo_flower.trackers import OptunaTracker
 
 SPACE = SearchSpace({"x": Float(0, 1), "n": Int(1, 3), "kind": Categorical(["a", "b"])})
 
@@ -106,7 +107,8 @@ def test_every_setting_of_every_class_takes_the_numbers_of_any_library():
 
 
 def run(**given):
-    return simulate(lambda config, data: config["x"], SPACE, algorithm="random", engine="inline", **given)
+    given = {"algorithm": "random", "engine": "inline", **given}
+    return simulate(lambda config, data: config["x"], SPACE, **given)
 
 
 def test_arguments_of_functions_take_them_too():
@@ -203,7 +205,10 @@ def test_errors_survive_a_pickle_with_all_they_say():
 
 # -- clumsy values ---------------------------------------------------------------------------------
 
-CLUMSY = [None, "", "x", [], {}, object(), math.nan, math.inf, -1, 10**400, b"", True, np.array([1, 2])]
+CLUMSY = [
+    None, "", "x", "x" * 10**5, [], {}, object(), math.nan, math.inf, -1, 10**400, b"", True,
+    np.array([1, 2]),
+]  # fmt: skip
 
 
 def edges(tmp_path):
@@ -236,10 +241,20 @@ def edges(tmp_path):
         "client_app": lambda v: client_app(v, SPACE),
         "merge": Study.merge,
         "only": study.only,
+        "observations": study.observations,
+        "to_optuna": lambda v: study.to_optuna(space=v),
+        "front": study.front,
+        "plot": study.plot,
+        "nodes": lambda v: InProcessGrid(client_app(lambda c, x: 1.0, SPACE), v),
+        "strategy label": lambda v: TuningStrategy(ALGORITHMS["random"](), label=v),
+        "strategy action": lambda v: TuningStrategy(ALGORITHMS["random"](), action=v),
+        "tracker": lambda v: OptunaTracker("sqlite:///trials.db", running_from=v),
+        "path": study.save,
+        "state": optimizer.save,
         "make_problem": lambda v: make_problem(v, 2, 0),
         "make_problem agents": lambda v: make_problem("garland", v, 0),
     }
-    for name in set(inspect.signature(simulate).parameters) - {"objective", "space", "engine", "algorithm"}:
+    for name in set(inspect.signature(simulate).parameters) - {"objective", "space"}:
         calls[f"simulate {name}"] = lambda v, name=name: run(**{"agents": 1, "num_rounds": 1, name: v})
     for name in set(inspect.signature(client_app).parameters) - {"objective", "space"}:
         calls[f"client_app {name}"] = lambda v, name=name: client_app(lambda c, x: 1.0, SPACE, **{name: v})
@@ -259,8 +274,8 @@ def test_a_clumsy_value_is_taken_or_refused_in_one_line(tmp_path, monkeypatch):
             try:
                 call(value)
             except FBOError as error:
-                if "\n" in str(error):
-                    raw.append(f"{name}({value!r:.40}): {error}")
+                if "\n" in str(error) or len(str(error)) > 4000:
+                    raw.append(f"{name}({value!r:.40}): {error!s:.100}")
             except Exception as error:
                 raw.append(f"{name}({value!r:.40}): {type(error).__name__}: {error!s:.100}")
     assert not raw, "\n".join(raw)

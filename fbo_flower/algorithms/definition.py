@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 import numpy as np
 
 from fbo_flower.algorithms.messages import AXES, Content, Spec, arrays_of, length_of, value_of
-from fbo_flower.algorithms.records import AgentState, Payload, Phase, Query, Task
+from fbo_flower.algorithms.records import AgentState, Payload, Phase, Query, ServerResults, Task
 from fbo_flower.errors import ConfigError, HookError, kind_of
 
 if TYPE_CHECKING:
@@ -257,6 +257,17 @@ def tasks_of(
                 "content.task(phase, server_round, trial, num_trials)"
             )
     return state, tasks
+
+
+def results_of(algorithm: Algorithm[Any], state: object) -> ServerResults | None:
+    """Return what `results` returns; HookError if it is neither the server's results nor None."""
+    results = algorithm.results(state)
+    if not isinstance(results, ServerResults | None):
+        raise HookError(
+            f"{algorithm.name}: results: expected ServerResults or None, got {kind_of(results)}; return "
+            "ServerResults(...)"
+        )
+    return results
 
 
 def check_query(algorithm: Algorithm[Any], query: object, dimension: int) -> None:

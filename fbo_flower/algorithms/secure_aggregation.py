@@ -24,7 +24,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fbo_flower.algorithms import secure_member
-from fbo_flower.algorithms.definition import returned_state, tasks_of
+from fbo_flower.algorithms.definition import results_of, returned_state, tasks_of
 from fbo_flower.algorithms.messages import ArraySpec, Schema, Summand, arrays_of
 from fbo_flower.algorithms.open_sum import REVEALED, SIGNATURE, OpenSum, bounds_of
 from fbo_flower.algorithms.options import canonical_json
@@ -455,8 +455,7 @@ class SecureAggregation(Algorithm[SecureState]):
     # -- what the server knows at the end --------------------------------------------------------
 
     def results(self, state: SecureState) -> ServerResults | None:
-        found = self.inner.results(state.inner)
-        found = found or ServerResults()
+        found = results_of(self.inner, state.inner) or ServerResults()
         sums = {
             "sums_of_at_least": self.least,
             "sums_made": state.num_completed,

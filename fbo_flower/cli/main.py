@@ -101,7 +101,6 @@ __all__ = ["Debug", "Quiet", "app", "guard", "in_order", "main", "parse_options"
 
 if not TYPE_CHECKING:  # imported when they are used
     __getattr__, __dir__ = lazily(
-        "fbo_flower.cli",
-        {"app": "commands", "Debug": "common", "Quiet": "common", "parse_options": "plan"},
         __name__,
+        {"app": "commands", "Debug": "common", "Quiet": "common", "parse_options": "plan"},
     )

@@ -268,15 +268,16 @@ def _run(
                 settings = start.prior_algorithm, start.prior_rounds, plan.given["seed"], engine
                 observations = prior_study(problem, *settings, earlier)
             optuna = plan.given["optuna"]
-            sites = {"models": str(directory / "models"), **(agents.site_options or {})}
             for number, contestant in enumerate(plan.contestants, 1):
                 display.announce(contestant.label, num_rounds[contestant.label])
                 own = None if journals is None else journals / f"{number}-{file_name(contestant.label)}"
                 trackers = [] if optuna is None else [OptunaTracker(optuna)]
+                algorithm = make_algorithm(contestant.algorithm, contestant.options)
+                models = {"models": str(directory / "models")} if algorithm.roles else {}
                 simulate(
                     problem,
-                    agents=replace(agents, site_options=sites),
-                    algorithm=make_algorithm(contestant.algorithm, contestant.options),
+                    agents=replace(agents, site_options={**models, **(agents.site_options or {})}),
+                    algorithm=algorithm,
                     num_rounds=num_rounds[contestant.label],
                     seed=plan.given["seed"],
                     engine=engine,
@@ -353,7 +354,8 @@ class _Record(Callback):
                 for name in study.algorithms
             }
             parts = [f"{name} {plural(number, 'round')}" for name, number in rounds.items()]
-            return f"{self.directory} holds the results so far: {', '.join(parts)}{more}"
+            so_far = f"{self.directory} holds the results so far: {', '.join(parts)}"
+            return so_far + ("" if self.journal else "; only a run with --journal can be continued") + more
         if more:
             held = "settings and journals" if (self.directory / JOURNALS).is_dir() else "settings"
             return f"{self.directory} holds the {held} of the run{more}"

@@ -417,7 +417,9 @@ class TuningAgent(NumPyClient):
         try:
             wire.checked_arrays(report.arrays, algorithm.report_schema(self._space).arrays)
         except WireError as error:
-            raise HookError(f"{algorithm.name}: summarise: {error}") from error
+            large = error.reason in {"bounds", "not-finite"}
+            hint = "; let the objective return smaller values" if large else ""
+            raise HookError(f"{algorithm.name}: summarise: {error}{hint}") from error
         disclosure = guards.disclosure_of(operator.disclose, algorithm, task, result, context.times)
         if operator.disclose_curves and request.others is not None and task.num_trials:
             disclosure = replace(disclosure, curves=context.book.summary())

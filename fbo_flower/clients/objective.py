@@ -18,7 +18,7 @@ from fbo_flower.clients.pruning import Curve
 from fbo_flower.errors import ConfigError, NotInTimeError, ObjectiveError, WrongTypeError, kind_of
 from fbo_flower.space.checks import as_real
 from fbo_flower.space.copies import copies, own
-from fbo_flower.space.space import SearchSpace
+from fbo_flower.space.space import SearchSpace, check_space
 
 MAX_REASON = 300  # characters
 
@@ -128,9 +128,7 @@ def check_objective(objective: object, space: object, second: str) -> None:
                 f"objective: expected a function of two arguments, f(config, {second}), got "
                 f"{name}{signature}; give it exactly these two"
             ) from None
-    if not isinstance(space, SearchSpace):
-        hint = "; wrap it: SearchSpace({...})" if isinstance(space, Mapping) else ""
-        raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}{hint}")
+    check_space(space)
 
 
 def takes_context(objective: object) -> bool:

@@ -23,7 +23,7 @@ from fbo_flower.errors import ConfigError, JournalError, ObjectiveError, WrongTy
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.checks import check_flag, check_integer
-from fbo_flower.space.space import Config, SearchSpace
+from fbo_flower.space.space import Config, SearchSpace, check_space
 from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.agent_journal import aims_note
 from fbo_flower.storage.paths import path_of
@@ -100,8 +100,7 @@ class Optimizer:
         limits: Mapping[str, Limit] | None = None,
         reference: Mapping[str, float] | None = None,
     ) -> None:
-        if not isinstance(space, SearchSpace):
-            raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}")
+        check_space(space)
         seed = check_integer("seed", seed, 0)
         aims = Aims.of(minimize, objectives, limits, reference)
         if isinstance(algorithm, Algorithm):

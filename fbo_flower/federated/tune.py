@@ -19,7 +19,7 @@ from fbo_flower.federated.step import Step
 from fbo_flower.federated.tuner import Tuner, TunerProgress
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.checks import check_integer
-from fbo_flower.space.space import Config, SearchSpace
+from fbo_flower.space.space import Config, SearchSpace, check_space
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies.exchange import ending_with_its_superlink
@@ -135,8 +135,7 @@ def tune_federation(
 
 
 def _check(build: object, space: object, keep: object, groups: Mapping[str, object]) -> None:
-    if not isinstance(space, SearchSpace):
-        raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}")
+    check_space(space)
     if not callable(build):
         raise ConfigError(f"build: expected a function of a configuration, got {kind_of(build)}")
     for (name, value), kind in zip(groups.items(), (Search, Judge, Clients), strict=True):

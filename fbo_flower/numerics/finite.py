@@ -15,6 +15,7 @@ import numpy as np
 from fbo_flower.numerics.arrays import Array, IntArray
 
 LARGEST = float(np.finfo(np.float64).max)
+FARTHEST = 1e100  # of a standardised value: other agents' units may be far smaller
 
 
 def scaled(values: Array, axis: int | None = None) -> tuple[Array, IntArray]:
@@ -48,6 +49,13 @@ def difference(a: Any, b: Any) -> Any:
     """
     with np.errstate(over="ignore"):
         return np.clip(np.subtract(a, b), -LARGEST, LARGEST)
+
+
+def standardised(values: Array, shift: float, scale: float) -> Array:
+    """Return `(values - shift) / scale`, so that the sum of their squares is finite, too."""
+    with np.errstate(over="ignore"):
+        found: Array = np.clip(difference(values, shift) / scale, -FARTHEST, FARTHEST)
+    return found
 
 
 def mean_and_stderr(values: Array) -> tuple[Array, Array]:

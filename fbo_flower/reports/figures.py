@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fbo_flower.algorithms.options import check_choice
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.curves import draw_curves, draw_regret, metric_of, named_agents
 from fbo_flower.reports.fronts import draw_all, feasible, has_outputs, rows_of_axes
@@ -76,8 +77,7 @@ def traffic_path(path: Path) -> Path:
 
 def check_x(study: Study, x: str) -> None:
     """Raise ConfigError if best values cannot be drawn against `x`."""
-    if x not in AXES:
-        raise ConfigError(f"--x: expected {' or '.join(AXES)}, got {x!r}")
+    check_choice("x", x, AXES)
     if x == "time" and len(study.models):
         raise ConfigError("--x time: expected a study of best values, got one that selected models")
     missing = [name for name in study.algorithms if not len(study.times.where(algorithm=name))]

@@ -158,11 +158,13 @@ def check_initial(algorithm: Algorithm[Any]) -> None:
 def check_roles(
     problem: Problem, algorithm: Algorithm[Any], site_options: Mapping[str, Any] | None = None
 ) -> None:
-    """Raise ConfigError if the algorithm needs sites that the problem lacks, or that may not send models.
-
-    Nothing is checked for an algorithm without roles; it ignores `site_options`.
-    """
+    """Raise ConfigError if the algorithm needs sites that the problem lacks, or that may not send models."""
     if not algorithm.roles:
+        if site_options:
+            raise ConfigError(
+                f"site_options: expected none with {algorithm.name}, whose agents have no roles, got "
+                f"{', '.join(site_options)}"
+            )
         return
     if not isinstance(problem, SitesProblem):
         raise ConfigError(

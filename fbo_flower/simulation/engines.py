@@ -21,7 +21,8 @@ from flwr.clientapp import ClientApp
 from flwr.common.logger import LOGGER_NAME, ConsoleHandler
 from flwr.serverapp import Grid, ServerApp
 
-from fbo_flower.errors import ConfigError, FBOError, did_you_mean
+from fbo_flower.algorithms.options import check_choice
+from fbo_flower.errors import FBOError
 from fbo_flower.simulation.grids import InProcessGrid, rare_collections
 from fbo_flower.simulation.ray_grid import RayGrid
 from fbo_flower.simulation.ray_workers import check_picklable, import_ray
@@ -38,10 +39,7 @@ def engine_name(engine: str | RayEngine) -> str:
     """Return the name of an engine; ConfigError if there is no such engine."""
     if isinstance(engine, RayEngine):
         return "ray"
-    if engine not in ENGINES:
-        raise ConfigError(
-            f"engine: expected one of {', '.join(ENGINES)}, got {engine!r}{did_you_mean(engine, ENGINES)}"
-        )
+    check_choice("engine", engine, ENGINES)
     return engine
 
 

@@ -21,6 +21,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from fbo_flower.clients.app import TuningApp
+from fbo_flower.space.checks import check_integer
 from fbo_flower.strategies.exchange import MessageGrid, ReplyProgress
 
 # Python looks for garbage cycles whenever 700 more objects exist than before. A round makes hundreds of
@@ -112,6 +113,7 @@ class LocalGrid(MessageGrid):
         run_config: Mapping[str, Scalar] | None = None,
         node_configs: Mapping[int, Mapping[str, Scalar]] | None = None,
     ) -> None:
+        num_nodes = check_integer("num_nodes", num_nodes, 1)
         self.contexts: dict[int, Context] = {}
         self._num_messages = 0
         for partition in range(num_nodes):

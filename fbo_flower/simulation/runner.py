@@ -260,6 +260,11 @@ def simulate(
     made = _chosen(algorithm, problem)
     check_agents(problem, made, owners, name, duration is not None)
     synchronous = rounds if isinstance(rounds, Sync) else SYNC
+    if synchronous.quorum < 1.0 and name == "inline" and duration is None:
+        raise ConfigError(
+            f'quorum: expected 1 on the engine "inline", where agents answer one after another, got '
+            f'{synchronous.quorum:g}; pass Sync(quorum=..., clock=Clock(...)), or the engine "ray"'
+        )
     strategy = TuningStrategy(
         made.inner,
         num_agents=problem.num_agents,

@@ -14,8 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fbo_flower.errors import ConfigError
-from fbo_flower.space.space import Categorical, Choice, Float, Int, Ordinal, Parameter, SearchSpace
+from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.space.space import (
+    Categorical,
+    Choice,
+    Float,
+    Int,
+    Ordinal,
+    Parameter,
+    SearchSpace,
+    check_space,
+)
 
 if TYPE_CHECKING:
     from ConfigSpace import ConfigurationSpace
@@ -37,6 +46,10 @@ def from_configspace(cs: ConfigurationSpace) -> SearchSpace:
         If ConfigSpace is not installed, or `cs` has a feature that a search space does not support.
     """
     _require_configspace()
+    from ConfigSpace import ConfigurationSpace
+
+    if not isinstance(cs, ConfigurationSpace):
+        raise ConfigError(f"cs: expected a ConfigurationSpace, got {kind_of(cs)}")
     if cs.forbidden_clauses:
         raise ConfigError(f"ConfigSpace: expected no forbidden clauses, got {_line(cs.forbidden_clauses[0])}")
     conditions: dict[str, Conditions] = {}
@@ -60,6 +73,7 @@ def to_configspace(space: SearchSpace) -> ConfigurationSpace:
     ConfigError
         If ConfigSpace is not installed.
     """
+    check_space(space)
     _require_configspace()
     from ConfigSpace import AndConjunction, ConfigurationSpace, EqualsCondition, InCondition
 

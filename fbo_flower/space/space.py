@@ -327,6 +327,13 @@ class SearchSpace:
         return snapped, index, active
 
 
+def check_space(space: object) -> None:
+    """Raise ConfigError unless `space` is a `SearchSpace`."""
+    if not isinstance(space, SearchSpace):
+        hint = "; wrap it: SearchSpace({...})" if isinstance(space, Mapping) else ""
+        raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}{hint}")
+
+
 def frozen(numbers: ArrayLike) -> Indices:
     """Return numbers as an array that nobody can write: the view of one that is read-only itself."""
     array = np.array(numbers, dtype=np.int64)

@@ -21,6 +21,7 @@ from fbo_flower.errors import ConfigError, kind_of
 
 _LONGEST = 100  # characters of a name that stays as it is
 _READABLE, _DIGITS = 40, 16  # characters of other names: readable ones, and those of the hash
+_LONGEST_PART, _LONGEST_PATH = 255, 4000  # bytes and characters of a path, on all usual disks
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]*(?<!\.)")
 _HASHED = re.compile(rf".*-[0-9a-f]{{{_DIGITS}}}")
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")  # of Windows, with every ending
@@ -46,10 +47,17 @@ def path_of(path: object, name: str = "path") -> Path:
     'runs/~first'
     """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
-    if not isinstance(text, str):
+    if not isinstance(text, str) or not text:
         raise ConfigError(f"{name}: expected the path of a file or directory, got {kind_of(path)}")
-    if "\0" in text:
-        raise ConfigError(f"{name}: expected a path without NUL characters, got {text[:80]!r}")
+    try:
+        longest = max(map(len, os.fsencode(text).split(os.sep.encode())))
+    except UnicodeEncodeError:
+        longest = _LONGEST_PART + 1
+    if longest > _LONGEST_PART or len(text) > _LONGEST_PATH or "\0" in text:
+        raise ConfigError(
+            f"{name}: expected a path without NUL characters and lone surrogates, whose names have at most "
+            f"{_LONGEST_PART} bytes, got {text[:80]!r}"
+        )
     return Path(os.path.expanduser(text))  # unlike Path's, it leaves unknown users alone
 
 

@@ -262,7 +262,7 @@ class Store(Rows):
         self._counts: dict[str, int] = {}
         with self._writing():
             for ending in _ENDINGS:
-                check_own(self.path.with_name(self.path.name + ending))
+                check_own(Path(f"{self.path}{ending}"))
             make_private_directory(self.path.parent)
             self._lock = lock(self.path, wait_seconds)
         try:

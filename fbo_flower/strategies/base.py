@@ -130,8 +130,8 @@ class TuningStrategy(Strategy):
             round_timeout=round_timeout,
             quorum=quorum,
             space=space,
-            message_suffix=f".{action}" if action else "",
-            label=label or self.algorithm.name,
+            action=action,
+            label=self.algorithm.name if label is None else label,
             callbacks=tuple(callbacks),
             pool_curves=pool_curves,
         )

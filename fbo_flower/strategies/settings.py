@@ -7,33 +7,35 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.options import Settings, bounded, choice, flag, integer
+from fbo_flower.algorithms.options import Settings, bounded, checked, choice, flag, integer
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.study_run import StudyRun
+from fbo_flower.study.directory import check_label
 from fbo_flower.study.study import Study
 from fbo_flower.trackers.callback import Callback
 
 SYNC, ASYNC = "sync", "async"  # whether agents wait for each other at the end of a round, or not
 
 
+def _check_action(action: object) -> None:
+    if not (isinstance(action, str) and action.isidentifier()):  # Flower's rule
+        raise ConfigError(f"action: expected a Python name such as 'tune', got {kind_of(action)}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class StrategySettings(Settings):
     """The settings of a strategy; `TuningStrategy` explains each of them.
-
-    Parameters
-    ----------
-    message_suffix : ".action" at the end of every message type; "" without an action
 
     Raises
     ------
@@ -48,8 +50,8 @@ class StrategySettings(Settings):
     round_timeout: float = bounded(0.0, 0.0)
     quorum: float = bounded(1.0, 1e-9, 1.0)
     space: SearchSpace | None = None
-    message_suffix: str = ""
-    label: str
+    action: str | None = checked(None, _check_action)
+    label: str = checked(MISSING, check_label)
     callbacks: Sequence[Callback | Callable[[RoundProgress], None]] = ()
     pool_curves: bool = flag(False)
     mode: str = choice(SYNC, (SYNC, ASYNC))
@@ -62,6 +64,11 @@ class StrategySettings(Settings):
                 f"max_staleness: expected the mode 'async', got {self.mode!r}, in which no answer is "
                 "older than its round; leave max_staleness out"
             )
+
+    @property
+    def message_suffix(self) -> str:
+        """The end of every message type, ".action"; "" without an action."""
+        return "" if self.action is None else f".{self.action}"
 
     def check_algorithm(self, algorithm: Algorithm[Any]) -> None:
         """Raise ConfigError unless the algorithm can run in this mode."""

@@ -133,7 +133,7 @@ def begin_study(
             log(WARNING, "Operators keep all outputs to themselves: each agent tunes alone")
         federation = Federation(registry.space, tuple(registry.nodes), registry.roles(), outputs)
     algorithm = algorithm.for_outputs(federation.outputs)
-    state = algorithm.init(federation, generator(seed, "server", "init"))
+    state = first_state(algorithm, federation, seed)
     if warm_start is not None:
         warm_start.check_space(federation.space.digest)
         try:
@@ -198,7 +198,7 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
         seed, label = int(recorded["seed"]), str(recorded["label"])
         run = StudyRun(
             algorithm, seed, study, registry, Recorder(label, federation.space, clock=lambda: 0.0),
-            algorithm.init(federation, generator(seed, "server", "init")), clocked=clock_times,
+            first_state(algorithm, federation, seed), clocked=clock_times,
             asynchronous=recorded.get("mode") == ASYNC, max_staleness=recorded.get("max_staleness"),
         )  # fmt: skip
         run.replay(events[1:])
@@ -281,6 +281,14 @@ def check_evaluations(label: str, recorder: Recorder) -> None:
             f"the first with: {recorder.reason}" if recorder.reason else "the reasons are in the agents' logs"
         )
         raise ObjectiveError(f"{label}: all of {totals['evaluations']} evaluations failed, {why}")
+
+
+def first_state(algorithm: Algorithm[Any], federation: Federation, seed: int) -> Any:
+    """Return the server's state before the first round; HookError if the algorithm makes none."""
+    state = algorithm.init(federation, generator(seed, "server", "init"))
+    if algorithm.inner_state(state) is None:
+        raise HookError(f"{algorithm.name}: init: expected the server's first state, got None; return it")
+    return state
 
 
 def check_types(

@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.definition import returned_state, tasks_of
+from fbo_flower.algorithms.definition import results_of, returned_state, tasks_of
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AnyArray, Phase, Report, ServerResults, Task, natural_key
 from fbo_flower.errors import HookError, JournalError
@@ -124,7 +124,7 @@ class StudyRun:
 
     def results(self) -> ServerResults | None:
         """Return the server's own results; with noise or samples drawn in secret, also where from."""
-        results = self.algorithm.results(self.state)
+        results = results_of(self.algorithm, self.state)
         if results is None or not self.algorithm.inner.draws_in_secret:
             return results
         source = "seed" if self.repeatable else "system"

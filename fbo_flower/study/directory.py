@@ -89,7 +89,9 @@ class Keep:
         if self.journals is not None and any(Path(self.journals).rglob("*.db")):
             journals = os.fspath(self.journals)
             parts.append(f"continue with the same call and keep=Keep(journals={journals!r}, resume=True)")
-        elif not parts:
+        elif parts:
+            parts.append("only a run with keep=Keep(journals=...) can be continued")
+        else:
             parts.append("nothing was written; with keep=Keep(out=..., journals=...) it could be continued")
         return "; ".join(parts)
 

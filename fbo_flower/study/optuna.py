@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.checks import is_choice, plain, show
 from fbo_flower.space.optuna import from_distributions, require_optuna, to_distributions
-from fbo_flower.space.space import SearchSpace
+from fbo_flower.space.space import SearchSpace, check_space
 from fbo_flower.storage.files import special_kind
 from fbo_flower.storage.paths import path_of
 from fbo_flower.study.ranking import natural_order
@@ -292,6 +292,8 @@ def write_study_to_optuna(
     """Write the trials of all runs of a study into an Optuna storage; see `Study.to_optuna`."""
     optuna = require_optuna("optuna")
     texts = {label: study.run(label).get("space") for label in study.algorithms}
+    if space is not None:
+        check_space(space)
     for label in [] if space else [label for label, text in texts.items() if not isinstance(text, str)]:
         raise ConfigError(
             f"to_optuna: expected the search space of {label} in the study, found none; pass space=..."

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.space.copies import copies
-from fbo_flower.space.space import SearchSpace
+from fbo_flower.space.space import SearchSpace, check_space
 from fbo_flower.study.table import Column, Table, require_pandas
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -174,6 +174,7 @@ def observations(trials: Table, space: SearchSpace, without: Collection[str] = (
     ConfigError
         If a configuration is not in the space.
     """
+    check_space(space)
     held: Observations = {}
     succeeded = np.isfinite(trials["value"])
     if "stopped_at" in trials.columns:

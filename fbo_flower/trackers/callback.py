@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.errors import FBOError
+from fbo_flower.space.checks import check_flag, check_number
 from fbo_flower.space.copies import copies
 from fbo_flower.space.optuna import require_optuna
 from fbo_flower.space.space import SearchSpace
@@ -122,7 +123,8 @@ class OptunaTracker(Callback):
     def __init__(self, storage: Any, *, one_study: bool = False, running_from: float = 2.0) -> None:
         require_optuna("OptunaTracker")
         self._storage = storage_name(storage)
-        self._one_study, self._running_from = one_study, running_from
+        self._one_study = check_flag("one_study", one_study)
+        self._running_from = check_number("running_from", running_from, 0.0)
         self._reset("")
 
     def _reset(self, study: str) -> None:

@@ -176,6 +176,8 @@ def asking(make):
 
 
 WRONG = {
+    "no first state": ({"init": lambda self, federation, rng: None}, "init: .*first state, got None"),
+    "a number at the end": ({"results": lambda self, state: 3}, "results: expected ServerResults or .*got 3"),
     "no state": ({"tell": lambda self, state, phase, reports: None}, "tell: .*State back, got None"),
     "no new state": ({"tell": lambda self, state, phase, reports: state}, "count trials in `tell`"),
     "no summed state": ({"aggregate_sum": lambda self, state, agents, sums: None}, "State back, got None"),

@@ -179,7 +179,8 @@ def test_what_ends_a_run_is_one_line_that_says_what_was_kept(error, status, said
 
     monkeypatch.setattr(runner, "simulate", fails_on_random)
     assert run([*TS, "--compare", "random", "--out", "x", "-q"]) == status
-    assert capsys.readouterr().err == f"{said}x holds the results so far: ts 3 rounds\n"
+    kept = "x holds the results so far: ts 3 rounds; only a run with --journal can be continued"
+    assert capsys.readouterr().err == f"{said}{kept}\n"
     assert files(Path("x")) == TS_FILES
     Path("y").mkdir()
     assert run([*TS, "--algorithm", "random", "--out", "y", "-q"]) == status

@@ -16,7 +16,7 @@ from fbo_flower import algorithms
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import Pruning
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import Agents, RayEngine, Start, simulate
+from fbo_flower.simulation import Agents, RayEngine, Start, Sync, simulate
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.simulation.runner import observations, regret_table, with_regret
 from fbo_flower.space import Categorical, Float, SearchSpace
@@ -66,6 +66,35 @@ def same_rows(one, two):
 
 
 # -- what comes back ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"rounds": Sync(quorum=0.5)}, "quorum: expected 1 .*Clock"),
+        ({"agents": Agents(2, site_options={"query_budget": 3})}, "site_options: expected none with random"),
+    ],
+)
+def test_a_setting_that_would_change_nothing_is_refused(given, match):
+    with pytest.raises(ConfigError, match=match):
+        simulate("garland", algorithm="random", num_rounds=1, engine="inline", **given)
+
+
+@pytest.mark.parametrize("size", [1e13, sys.float_info.max])
+@pytest.mark.parametrize("algorithm", ["co-kg", "fed1-ucb"])
+def test_values_of_any_size_make_a_good_study_or_an_error_with_the_remedy(algorithm, size):
+    def objective(config, data):
+        return size if config["x"] > 0.6 else -size if config["x"] < 0.4 else config["x"]
+
+    def study():
+        space = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
+        return simulate(objective, space, 2, algorithm, 3, engine="inline")
+
+    if algorithm == "co-kg":
+        assert set(study().best) == {"0", "1"}
+    else:
+        with pytest.raises(ConfigError, match=r"means: .*; let the objective return smaller values"):
+            study()
 
 
 @pytest.mark.parametrize("algorithm", ["random", "fts"])
@@ -169,7 +198,8 @@ def test_an_interrupted_run_leaves_its_files(tmp_path, error):
     with pytest.raises(error) as caught:
         run("random", 9, out=tmp_path, on_round=stop)
     if error is KeyboardInterrupt:
-        assert str(caught.value) == f"simulate was interrupted; {tmp_path} holds the results so far"
+        kept = "holds the results so far; only a run with keep=Keep(journals=...) can be continued"
+        assert str(caught.value) == f"simulate was interrupted; {tmp_path} {kept}"
         assert len(caught.traceback) < 5, "not that of whatever ran just then"
     study = Study.load(tmp_path)
     assert study.settings["runs"][0]["status"] == ("failed" if error is RuntimeError else "interrupted")

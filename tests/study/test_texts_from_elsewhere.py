@@ -45,7 +45,7 @@ def test_an_evil_agent_reaches_neither_log_nor_terminal_nor_spreadsheet(tmp_path
         3: Fault("malformed", rounds=[0], change=evil_name),
     }
     grid = Answering(client_app(objective, space, seed=1, disclose="trials"), 4, faults=faults)
-    strategy = RandomSearch(num_agents=3, seed=1, label="=label\x1b[31m", wait_seconds=5.0)
+    strategy = RandomSearch(num_agents=3, seed=1, label="=label", wait_seconds=5.0)
     study = strategy.start(grid, num_rounds=3).study
     for record in caplog.records:
         if record.name == "flwr":

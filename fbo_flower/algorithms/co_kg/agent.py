@@ -13,6 +13,7 @@ from fbo_flower.algorithms.records import AgentState, Array, Query, Task
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric
 from fbo_flower.numerics.acquisition.joint_design import own_gain
 from fbo_flower.numerics.aggregation.agreement import moments
+from fbo_flower.numerics.finite import standardised
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import gp, shared_hyperparameters
@@ -25,7 +26,7 @@ def observations(options: CoKGOptions, agent_state: AgentState, setting: SharedP
     """Return features `(n, F)` and values `(n,)` in the shared units; a failed trial counts as the worst."""
     points, values = agent_state.history.observed()
     transformed = options.transformed(values)
-    return agent_state.space.features(points), (transformed - setting.shift) / setting.scale
+    return agent_state.space.features(points), standardised(transformed, setting.shift, setting.scale)
 
 
 # -- proposals -------------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ def warm_up(options: CoKGOptions, agent_state: AgentState, setting: SharedPrior 
     if own[2] <= 0.0:
         return WarmUp(own)
     shift, scale = own[1:] if setting is None else (setting.shift, setting.scale)
-    y = (options.transformed(values) - shift) / scale
+    y = standardised(options.transformed(values), shift, scale)
     x = agent_state.space.features(points)
     log_likelihoods, theta = shared_hyperparameters.own(
         x, y, options.kernel, scale, isotropic=options.isotropic

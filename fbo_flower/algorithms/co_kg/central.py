@@ -34,6 +34,7 @@ from fbo_flower.numerics.aggregation.agreement import (
     pooled_units,
 )
 from fbo_flower.numerics.aggregation.bures import reliability
+from fbo_flower.numerics.finite import standardised
 from fbo_flower.numerics.linalg import cholesky, square_root
 from fbo_flower.numerics.surrogates import gp, shared_hyperparameters
 from fbo_flower.numerics.surrogates.pivots import Frame, Increment, choose_pivots, observe, pool, weighted
@@ -175,7 +176,7 @@ def increment_of(
     total = observe(np.empty((0, pivots.shape[1])), np.empty(0), pivots, setting.hyperparameters)
     for history in histories:
         points, values = history.observed()
-        y = (options.transformed(values) - setting.shift) / setting.scale
+        y = standardised(options.transformed(values), setting.shift, setting.scale)
         total += observe(space.features(points), y, pivots, setting.hyperparameters)
     return total
 

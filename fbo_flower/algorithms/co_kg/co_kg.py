@@ -54,6 +54,7 @@ from fbo_flower.algorithms.records import (
 from fbo_flower.algorithms.requests import Rng
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
+from fbo_flower.numerics.finite import difference
 from fbo_flower.numerics.linalg import Factor
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.pivots import Increment, pivot_factor, pool, whiten
@@ -220,7 +221,7 @@ class CoKG(CoKGOptions):
 
     def in_units(self, setting: SharedPrior, value: float) -> float:
         """Return a posterior mean in units of the objective; with a transform, the posterior median."""
-        transformed = setting.shift + setting.scale * value
+        transformed = float(difference(setting.shift, -setting.scale * value))
         return expanded(transformed, self.transform, self.transform_scale)
 
     def description(self, state: CoKGState) -> dict[str, object]:
