@@ -10,6 +10,8 @@ from flwr.serverapp import Grid
 
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.federated.effects import Effects
+from fbo_flower.federated.metric import Metric, MetricLike
 from fbo_flower.federated.proposals import Proposals
 from fbo_flower.federated.records import MARK, TunedFederation, tables_of
 from fbo_flower.federated.replies import Judge
@@ -33,7 +35,7 @@ def tune_federation(
     grid: Grid,
     build: Callable[[Config], Run],
     space: SearchSpace,
-    metric: str = "accuracy",
+    metric: MetricLike = "accuracy",
     *,
     rounds: int = 16,
     budget: int | None = None,
@@ -56,7 +58,9 @@ def tune_federation(
     grid : Flower's grid, as the main function of a ServerApp gets it
     build : returns the run of a configuration, a dict of `space`: a new strategy and the model to begin with
     space : the search space; names of parameters are those that the clients read, such as "learning-rate"
-    metric : name of the evaluation metric by which trials are compared
+    metric : by which trials are compared: the name of a metric, "loss[-1]" for the last number of a list, or
+        a function of the metrics, a mapping from names to numbers and lists. The metrics are those of
+        `evaluate_fn`, `aggregate_evaluate` and `aggregate_train`; of equal names the first one counts
     rounds : rounds of a whole run
     budget : client-rounds (training messages) after which no round begins; None: no limit
     search : which configurations are tried, and for how long
@@ -89,10 +93,12 @@ def tune_federation(
         search = replace(search, num_initial=max(4, 2 * space.dimension))
     schedule = make_schedule(search.schedule, rounds, search.eta, search.first_rung, space, seed)
     proposals = Proposals(space, search.proposals, search.num_initial or 0, seed)
-    step = Step(grid, metric, judge, clients)
+    judged_by = Metric(metric)
+    step = Step(grid, judged_by, judge, clients, Effects(space.names))
     settings = {
-        **asdict(search), **asdict(judge), "kind": "federation", "space": space.digest, "metric": metric,
-        "rounds": rounds, "seed": seed, "bounds": judge.bounds and list(judge.bounds),
+        **asdict(search), **asdict(judge), "kind": "federation", "space": space.digest,
+        "metric": judged_by.name, "rounds": rounds, "seed": seed,
+        "bounds": judge.bounds and list(judge.bounds),
     }  # fmt: skip
     limits = {"budget": budget, "num_trials": settings.pop("num_trials")}
     del settings["finalists"]
@@ -121,7 +127,7 @@ def tune_federation(
         tuner.run()
         best = tuner.ranking()[0]  # a run without a successful trial raises
         tables = tables_of(tuner.trials, rounds, judge.sign)
-        settings |= {**limits, "spent": tuner.spent}
+        settings |= {**limits, "spent": tuner.spent, "without_effect": step.effects.without(tuner.trials)}
         result = TunedFederation(settings, *tables, best.number, tuner.run_of(best.number).arrays)
     if directory is not None:
         result.save(directory)
