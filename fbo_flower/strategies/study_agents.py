@@ -118,7 +118,7 @@ def read_registration(node: int, content: RecordDict) -> Registration:
             f"registration: expected only the entries that this version knows, got {got}; install "
             "the same version of fbo-flower on server and agents"
         )
-    texts = {key: config.get(key) for key in ("agent", "digest", "space", "role")}
+    texts = {key: {"role": "", **config}.get(key) for key in ("agent", "digest", "space", "role")}
     malformed = [k for k, text in texts.items() if not isinstance(text, str) or len(text) > wire.MAX_TEXT]
     if malformed:
         raise ConfigError(
