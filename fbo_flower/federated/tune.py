@@ -19,12 +19,16 @@ from fbo_flower.federated.schedules import Population, make_schedule
 from fbo_flower.federated.settings import Clients, Run, Search
 from fbo_flower.federated.state import Checkpoints
 from fbo_flower.federated.step import Step
+from fbo_flower.federated.telling import Telling
 from fbo_flower.federated.tuner import Tuner, TunerProgress
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.files import writable_directory
+from fbo_flower.strategies.exchange import Stopped
+from fbo_flower.strategies.loops import check_callbacks
 from fbo_flower.study.directory import Keep
+from fbo_flower.trackers.callback import Callback
 
 DEFAULT_TRIALS = 20
 JOURNAL = "federation.db"  # in the directory of journals
@@ -44,7 +48,7 @@ def tune_federation(
     clients: Clients = CLIENTS,
     seed: int = 0,
     keep: Keep | None = None,
-    callbacks: Sequence[Callable[[TunerProgress], None]] = (),
+    callbacks: Sequence[Callback | Callable[[TunerProgress], None]] = (),
 ) -> TunedFederation:
     """Tune the hyperparameters of federated training: those of the server, and those of all clients.
 
@@ -69,7 +73,8 @@ def tune_federation(
     seed : of all draws; the same seed gives the same trials if the clients answer the same
     keep : where results and journals are written, and whether to resume; an empty directory of journals
         begins a run. A resumed run may have a larger `budget` or `num_trials` than before. None: nothing
-    callbacks : functions that are called with the `TunerProgress` of every round
+    callbacks : trackers, which show one trial per configuration with its value after each round, see
+        `fbo_flower.trackers`; and functions that are called with the `TunerProgress` of every round
 
     Raises
     ------
@@ -102,6 +107,9 @@ def tune_federation(
     }  # fmt: skip
     limits = {"budget": budget, "num_trials": settings.pop("num_trials")}
     del settings["finalists"]
+    check_callbacks(callbacks)
+    trackers = [callback for callback in callbacks if isinstance(callback, Callback)]
+    telling = Telling(trackers, settings, space, judge.sign, rounds)
     directory = None if keep.out is None else writable_directory(keep.out)
     if directory is not None and (directory / MARK).exists() and not (keep.overwrite or keep.resume):
         raise ConfigError(
@@ -114,6 +122,7 @@ def tune_federation(
         journal = None if path is None else stack.enter_context(StudyJournal(path))
         tuner = Tuner(
             build, seed, step, schedule, proposals, journal, checkpoints, budget, search, callbacks,
+            telling,
         )  # fmt: skip
         if journal is not None:
             events = list(journal.events())
@@ -124,7 +133,7 @@ def tune_federation(
                 )
             journal.begin(settings, limits)
             tuner.replay(events)
-        tuner.run()
+        _run(tuner, telling)
         best = tuner.ranking()[0]  # a run without a successful trial raises
         tables = tables_of(tuner.trials, rounds, judge.sign)
         settings |= {**limits, "spent": tuner.spent, "without_effect": step.effects.without(tuner.trials)}
@@ -132,6 +141,19 @@ def tune_federation(
     if directory is not None:
         result.save(directory)
     return result
+
+
+def _run(tuner: Tuner, telling: Telling) -> None:
+    """Run the tuner, and tell the trackers how it has ended."""
+    status = "failed"
+    try:
+        tuner.run()
+        status = "finished"
+    except (KeyboardInterrupt, Stopped):
+        status = "interrupted"
+        raise
+    finally:
+        telling.finished(tuner.trials, status)
 
 
 def _check(build: object, space: object, keep: object, groups: Mapping[str, object]) -> None:

@@ -29,10 +29,12 @@ from fbo_flower.federated.schedules import GoOn, Schedule, Start
 from fbo_flower.federated.settings import Run, Search
 from fbo_flower.federated.state import Checkpoints, Content
 from fbo_flower.federated.step import LEGACY, Failure, Step, TrialRun, least_clients
+from fbo_flower.federated.telling import Telling
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import Config
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.strategies.exchange import interruptible
+from fbo_flower.trackers.callback import Callback
 
 MAX_ATTEMPTS = 3  # at a round for which no client can be reached
 MAX_FAILED = 5  # trials that fail before the first one succeeds
@@ -128,7 +130,8 @@ class Tuner:
     checkpoints: Checkpoints
     budget: int | None
     search: Search
-    callbacks: Sequence[Callable[[TunerProgress], None]]
+    callbacks: Sequence[Callback | Callable[[TunerProgress], None]]
+    telling: Telling
 
     def __post_init__(self) -> None:
         self._trials: dict[int, Trial] = {}
@@ -280,7 +283,9 @@ class Tuner:
         if any(done["round"] == 1 for done in rounds.values()):
             self.step.effects.warn(self.trials)
         for callback in self.callbacks:
-            callback(TunerProgress(tuple(self.trials), self.spent))
+            if not isinstance(callback, Callback):
+                callback(TunerProgress(tuple(self.trials), self.spent))
+        self.telling.round_ended(self.trials, {"client_rounds": float(self.spent)})
 
     def _ready(self) -> tuple[list[Trial], dict[int, TrialRun], list[int]]:
         """Return the trials that do a round now, their live states, and the connected clients."""
