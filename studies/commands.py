@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 import fbo_flower
+from fbo_flower.algorithms import check_integer
 from fbo_flower.cli.main import Debug, Quiet, app, in_order, parse_options
-from fbo_flower.space.checks import check_integer
 from fbo_flower.storage import path_of, writable_directory
 
 Workers = Annotated[int | None, typer.Option(help="Number of worker processes; default: one per core.")]

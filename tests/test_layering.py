@@ -37,7 +37,7 @@ ROOMS: dict[str, tuple[str, str]] = {
         "numpy jinja2 markdown_it markupsafe matplotlib rich sklearn",
     ),
     "strategies": ("__init__ errors space numerics algorithms wire storage study trackers", "numpy flwr"),
-    "federated": ("errors space numerics algorithms storage study strategies", "numpy scipy flwr"),
+    "federated": ("errors space numerics algorithms storage study trackers strategies", "numpy scipy flwr"),
     "clients": (
         "__init__ errors space numerics secure models algorithms wire storage",
         "numpy flwr cloudpickle optuna",

@@ -214,7 +214,6 @@ class TuningAgent(NumPyClient):
             "agent": self._agent,
             "space": self._space.to_json(),
             "digest": self._space.digest,
-            "role": str(self._context.node_config.get("role", "")),
             "disclose": self._operator.disclose,
             "disclose_by": self._operator.chosen_by,
             **node_info(self._context),
@@ -222,6 +221,7 @@ class TuningAgent(NumPyClient):
         own, share = self._own_space, float(self._operator.participation)
         with closing(self._open_memory()) as memory:
             further = {  # what is empty or false is not sent
+                "role": str(self._context.node_config.get("role", "")),
                 "fixed": list(own.fixed) if isinstance(own, HeldSpace) else [],
                 "aims": self._aims.to_json() if self._aims != NUMBER else "",
                 "private": list(self._aims.private),

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import ClientAppCallable
+from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common import (
     EvaluateIns,
     FitIns,
@@ -64,6 +64,7 @@ def client_app(
     pruning: Pruning | str | None = None,
     disclose_curves: bool = False,
     algorithms: Sequence[type[Algorithm[Any]]] = (),
+    mods: Sequence[Mod] = (),
 ) -> TuningApp:
     """Return a ClientApp that tunes `objective` over `space`.
 
@@ -85,6 +86,7 @@ def client_app(
     limits : name -> the largest value that a configuration may have, or a text such as ">= 0.9"; the bounds
         do not leave the agent
     reference : name -> value of some of several objectives, from which improvement counts
+    mods : of Flower, as of a `ClientApp`. What clips or noises models is not for tuning, see docs/privacy.md
     seed, disclose, prior, on_finish, max_trials, participation, fixed, pruning,
         disclose_curves, algorithms : see `TuningAgent`
 
@@ -111,7 +113,7 @@ def client_app(
 
     # wrong arguments are refused here, not in the first task; nothing is opened
     agent(Context(0, 0, {"agent": "any", "journal": "any"}, RecordDict(), {}))
-    return agent_app(agent)
+    return agent_app(agent, mods)
 
 
 def add_tuning(
@@ -139,9 +141,9 @@ def add_tuning(
     route(app, client_app(objective, space, **options).agent, action)
 
 
-def agent_app(agent: Callable[[Context], TuningAgent]) -> TuningApp:
+def agent_app(agent: Callable[[Context], TuningAgent], mods: Sequence[Mod] = ()) -> TuningApp:
     """Return a ClientApp in which `agent(context)` answers every message."""
-    return TuningApp(agent)
+    return TuningApp(agent, mods)
 
 
 class TuningApp(ClientApp):
@@ -150,9 +152,11 @@ class TuningApp(ClientApp):
     An engine that holds the messages of many agents may have them answered together, see `answer_together`.
     """
 
-    def __init__(self, agent: Callable[[Context], TuningAgent]) -> None:
-        super().__init__()
-        self.agent = agent
+    def __init__(self, agent: Callable[[Context], TuningAgent], mods: Sequence[Mod] = ()) -> None:
+        if not isinstance(mods, Sequence) or not all(map(callable, mods)):
+            raise ConfigError(f"mods: expected a list of Flower's mods, which are functions, got {mods!r}")
+        super().__init__(mods=list(mods))
+        self.agent, self._has_mods = agent, bool(mods)
         route(self, agent)
 
     def answer_together(
@@ -173,7 +177,8 @@ class TuningApp(ClientApp):
         with single_thread():
             for number, (message, context) in enumerate(batch):
                 try:
-                    agent = self.agent(context) if message.metadata.message_type == TRAIN else None
+                    together = message.metadata.message_type == TRAIN and not self._has_mods
+                    agent = self.agent(context) if together else None
                     if agent is not None and agent.can_wait and type(agent).fit is TuningAgent.fit:
                         waiting[number] = agent.answering(from_records(message.content, seen))
                     else:

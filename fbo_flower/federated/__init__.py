@@ -9,6 +9,7 @@ from __future__ import annotations
 from fbo_flower.federated.legacy import LegacyClients
 from fbo_flower.federated.records import TunedFederation
 from fbo_flower.federated.replies import Bounds, Judge, client_metrics, is_number
+from fbo_flower.federated.run_config import tuned_run_config
 from fbo_flower.federated.schedules import Population, cooled, exploit, perturbed
 from fbo_flower.federated.settings import Clients, Run, Search
 from fbo_flower.federated.tune import tune_federation
@@ -32,4 +33,5 @@ __all__ = [
     "is_number",
     "perturbed",
     "tune_federation",
+    "tuned_run_config",
 ]

@@ -24,6 +24,7 @@ from flwr.compat.common import recorddict_compat
 from flwr.serverapp import Grid
 
 from fbo_flower.errors import WireError
+from fbo_flower.federated.run_config import READ
 from fbo_flower.federated.state import to_record
 from fbo_flower.strategies.exchange import ForwardingGrid
 
@@ -96,6 +97,8 @@ class LegacyClients(ForwardingGrid):
             own = {"num-examples": result.num_examples, "loss": float(result.loss)}
         if result.status.code != Code.OK:
             raise WireError(f"status: expected OK, got {result.status.code.name}", "content")
+        if READ in message.content:
+            found[READ] = message.content[READ]
         numbers = {name: value for name, value in result.metrics.items() if isinstance(value, int | float)}
         found["metrics"] = MetricRecord({**numbers, **own})
         return found

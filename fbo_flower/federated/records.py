@@ -48,6 +48,7 @@ class TrialRound:
     metrics : all aggregated metrics that are single numbers, by name, as the strategy returned them
     checkpoint : digest of the model and the strategy's state after this round
     blocks : blocks of clients that the trial had in this round
+    outcome : digest of model and value, equal only for exactly equal ones
     """
 
     round: int
@@ -59,6 +60,7 @@ class TrialRound:
     metrics: Mapping[str, float] = field(default_factory=dict)
     checkpoint: str = ""
     blocks: Sequence[int] = ()
+    outcome: str = ""
 
 
 @copies("config", "point")
@@ -155,7 +157,8 @@ class TunedFederation:
 
     Attributes
     ----------
-    settings : plain JSON: metric, minimize, rounds, schedule, proposals, budget, spent client-rounds, seed
+    settings : plain JSON: metric, minimize, rounds, schedule, proposals, budget, spent client-rounds, seed,
+        without_effect
     trials : one row per trial; `state` is "finished", "stopped", "running" or "failed"; `parent` is the trial
         whose model it has taken over, -1: none
     curves : one row per trial and round, in the metric's own sign
@@ -185,6 +188,14 @@ class TunedFederation:
     def client_rounds(self) -> int:
         """Client-rounds that were spent."""
         return int(self.settings["spent"])
+
+    @property
+    def without_effect(self) -> list[str]:
+        """Parameters that had no effect on any result, as far as can be seen; see `docs/tune-federation.md`.
+
+        Their best values mean nothing.
+        """
+        return list(self.settings.get("without_effect", []))
 
     @property
     def _best(self) -> dict[str, Any]:
@@ -252,9 +263,10 @@ class TunedFederation:
         metric, config = self.settings["metric"], self.best_config
         values = ", ".join(f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
                            for name, value in config.items())  # fmt: skip
+        idle = ", ".join(self.without_effect)
         return (
             f"{metric} {self.best_value:.4g} with {values} (trial {self.best_trial} of {len(self.trials)}, "
-            f"{self.client_rounds} client-rounds)"
+            f"{self.client_rounds} client-rounds{idle and f'; without effect: {idle}'})"
         )
 
 

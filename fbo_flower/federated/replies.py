@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from logging import WARNING
 from typing import Any
@@ -35,6 +35,7 @@ from flwr.common.logger import log
 
 from fbo_flower.algorithms.options import Settings, bounded, checked, choice, flag, integer
 from fbo_flower.errors import ConfigError, WireError, printable
+from fbo_flower.federated.metric import Metric
 from fbo_flower.space.checks import as_real, show
 
 Bounds = tuple[float, float]  # least and largest value of a metric
@@ -59,7 +60,7 @@ def check_replies(
     sent: Sequence[Message],
     replies: Sequence[Message | None],
     weighted_by: str | None = None,
-    bounds: Mapping[str, Bounds] | None = None,
+    bounds: tuple[Metric, Bounds] | None = None,
 ) -> Checked:
     """Return the valid replies to messages, in the order of the messages.
 
@@ -67,14 +68,14 @@ def check_replies(
     ----------
     replies : one per message; None: no reply in time
     weighted_by : metric by which the strategy weights replies, which must be positive; None: there is none
-    bounds : metric -> least and largest value that is believed
+    bounds : a metric, and its least and largest value that are believed
     """
     used, refused, reasons = [], [], Counter[str]()
     for message, reply in zip(sent, replies, strict=True):
         try:
             if reply is None:
                 raise WireError("no reply in time", "late")
-            _check(message, reply, weighted_by, bounds or {})
+            _check(message, reply, weighted_by, bounds)
             used.append(reply)
         except WireError as error:
             refused.append(f"client {message.metadata.dst_node_id}: {error}")
@@ -109,18 +110,21 @@ def _names(reply: Message) -> tuple[str, ...]:
 def _dtypes(reply: Message) -> tuple[str, ...]:
     if not _trains(reply):
         return ()  # arrays in an evaluation are not used
-    return tuple(f"{name}: {array.dtype}" for name, array in sorted(_arrays_of(reply).items()))
+    return tuple(f"{name}: {array.dtype}" for name, array in sorted(arrays_of(reply).items()))
 
 
 def _trains(message: Message) -> bool:
     return message.metadata.message_type.split(".")[0] == "train"
 
 
-def _arrays_of(message: Message) -> ArrayRecord:
+def arrays_of(message: Message) -> ArrayRecord:
+    """Return the first ArrayRecord of a message; an empty one if it has none."""
     return next(iter(message.content.array_records.values()), ArrayRecord())
 
 
-def _check(sent: Message, reply: Message, weighted_by: str | None, bounds: Mapping[str, Bounds]) -> None:
+def _check(
+    sent: Message, reply: Message, weighted_by: str | None, bounds: tuple[Metric, Bounds] | None
+) -> None:
     if reply.has_error():
         raised = reply.error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION
         reason = f"error {reply.error.code}: {printable(str(reply.error.reason))[:500]}"
@@ -132,15 +136,18 @@ def _check(sent: Message, reply: Message, weighted_by: str | None, bounds: Mappi
         raise WireError(f"expected one MetricRecord, got {len(content.metric_records)}", "content")
     for name, value in client_metrics(reply).items():
         numbers = value if isinstance(value, list) else [value]
-        low, high = bounds.get(name, (-math.inf, math.inf))
         if not all(abs(number) <= LARGEST for number in numbers):
             raise WireError(
                 f"metric {printable(name)}: expected finite numbers of at most {LARGEST:g}, got {value}",
                 "not-finite",
             )
-        if not all(low <= number <= high for number in numbers):
+    if bounds is not None:
+        metric, (low, high) = bounds
+        found = metric.of(client_metrics(reply))
+        if found is not None and not low <= found <= high:
             raise WireError(
-                f"metric {printable(name)}: expected a value in [{low:g}, {high:g}], got {value}", "bounds"
+                f"metric {printable(metric.name)}: expected a value in [{low:g}, {high:g}], got {found:g}",
+                "bounds",
             )
     weight = client_metrics(reply).get(weighted_by or "", 1)
     if isinstance(weight, list) or not 0 < weight <= MOST_ROWS:
@@ -151,7 +158,7 @@ def _check(sent: Message, reply: Message, weighted_by: str | None, bounds: Mappi
     if _trains(sent):
         if len(content.array_records) != 1:
             raise WireError(f"expected one ArrayRecord, got {len(content.array_records)}", "content")
-        _check_arrays(_arrays_of(sent), _arrays_of(reply))
+        _check_arrays(arrays_of(sent), arrays_of(reply))
 
 
 def _check_arrays(sent: ArrayRecord, received: ArrayRecord) -> None:
@@ -223,7 +230,7 @@ class Judge(Settings):
 
     def checked(
         self,
-        metric: str,
+        metric: Metric | str,
         sent: Sequence[Message],
         replies: Sequence[Message | None],
         weighted_by: str | None,
@@ -237,7 +244,8 @@ class Judge(Settings):
         sent, replies, weighted_by : see `check_replies`
         what : goes on without a refused reply, at the beginning of the warning: "Trial 3"
         """
-        bounds = {} if self.bounds is None else {metric: self.bounds}
+        judged = metric if isinstance(metric, Metric) else Metric(metric)
+        bounds = None if self.bounds is None else (judged, self.bounds)
         checked = check_replies(sent, replies, weighted_by, bounds)
         for line in self.lower_weights(checked.used, weighted_by):
             log(WARNING, "%s: %s", what, printable(line))

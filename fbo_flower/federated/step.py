@@ -22,11 +22,14 @@ from flwr.serverapp.strategy import Strategy
 from flwr.supercore.run import Run as FlowerRun
 
 from fbo_flower.errors import ConfigError, FBOError, kind_of
+from fbo_flower.federated.effects import Effects
+from fbo_flower.federated.metric import Metric, plain
 from fbo_flower.federated.proposals import median_variance, sampling_variance
 from fbo_flower.federated.records import TrialRound
 from fbo_flower.federated.replies import ALL, Checked, Judge, client_metrics, is_number
+from fbo_flower.federated.run_config import MARK, NotedDict
 from fbo_flower.federated.settings import Clients, Run
-from fbo_flower.federated.state import Content, decode, encode, from_record, in_common, restore
+from fbo_flower.federated.state import Content, decode, digest_of, encode, from_record, in_common, restore
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.curves import weighted_median
 from fbo_flower.numerics.seeding import generator
@@ -86,6 +89,7 @@ class TrialRun:
     content : the checkpoint from which to go on; None: begin
     parent : configuration of the trial that has written the checkpoint, if it was another one. Of that
         trial's strategy, only the state is taken over that does not depend on the configuration
+    read : gets the parameters that `build` reads
     """
 
     def __init__(
@@ -96,16 +100,19 @@ class TrialRun:
         config: Config,
         content: Content | None = None,
         parent: Config | None = None,
+        read: set[str] | None = None,
     ) -> None:
         self._seed, self.number, self.config = seed, number, config
-        self._run = _built(build, config)
+        read = set[str]() if read is None else read
+        self._run = _built(build, config, read)
         self.arrays = self._run.initial_arrays
+        self.train_metrics: dict[str, Any] = {}  # of the last training
         if content is not None:
             arrays, form = content
             self.arrays = decode(form["model"], arrays)
             state = form["strategy"]["items"]
             if parent is not None:
-                state = in_common(_built(build, parent).strategy, self.strategy, state)
+                state = in_common(_built(build, parent, read).strategy, self.strategy, state)
             restore(self.strategy, arrays, state)
 
     @property
@@ -119,16 +126,17 @@ class TrialRun:
         key = getattr(self.strategy, "weighted_by_key", None)
         return key if isinstance(key, str) else None
 
-    def checkpoint(self) -> Content:
-        """Return model and state of the strategy."""
-        return encode({"model": self.arrays, "strategy": self.strategy})
+    def checkpoint(self, lost: dict[type, str] | None = None) -> Content:
+        """Return model and state of the strategy; see `encode` for `lost`."""
+        return encode({"model": self.arrays, "strategy": self.strategy}, lost)
 
     def messages(self, kind: str, server_round: int, grid: Grid, nodes: Sequence[int]) -> list[Message]:
         """Return the messages of a half-round, "train" or "evaluate", to nodes of this trial's share."""
         configure, values = self.strategy.configure_evaluate, self._run.evaluate_config
         if kind == "train":
             configure = self.strategy.configure_train
-            values = {**self._run.train_config, **self.config}
+            values = self._run.train_config
+        values = {**values, **self.config}
         try:
             config = ConfigRecord(dict(values))  # type: ignore[arg-type]  # it checks the types itself
         except TypeError as error:
@@ -136,25 +144,29 @@ class TrialRun:
                 f"config: expected numbers, texts, bools and lists of them, got {dict(values)}"
             ) from error
         with self._drawing(kind, server_round):
-            return list(configure(server_round, own(self.arrays), config, TrialGrid(grid, nodes)))
+            messages = list(configure(server_round, own(self.arrays), config, TrialGrid(grid, nodes)))
+        for message in messages:
+            message.metadata.__dict__["_group_id"] = message.metadata.group_id or MARK
+        return messages
 
     def train(self, server_round: int, replies: Sequence[Message]) -> bool:
         """Give checked replies to the strategy and take over its model; return whether that is finite."""
         with self._drawing("aggregate", server_round):
-            arrays, _ = self.strategy.aggregate_train(server_round, replies)
+            arrays, metrics = self.strategy.aggregate_train(server_round, replies)
+        self.train_metrics = dict(metrics or {})
         if arrays is not None:
             self.arrays = own(arrays)
         model = from_record(self.arrays).values()
         return all(np.isfinite(array).all() for array in model if array.dtype.kind == "f")
 
-    def evaluate(self, server_round: int, replies: Sequence[Message]) -> dict[str, float]:
-        """Return the metrics that are single numbers: of checked replies, and those of `evaluate_fn`."""
-        evaluate, found = self._run.evaluate_fn, dict[str, Any]()
+    def evaluate(self, server_round: int, replies: Sequence[Message]) -> dict[str, Any]:
+        """Return all metrics; those of `evaluate_fn` come before those of evaluation, and of training."""
+        evaluate, found = self._run.evaluate_fn, dict(self.train_metrics)
         if replies:
             found.update(self.strategy.aggregate_evaluate(server_round, replies) or {})
         if evaluate is not None:
             found.update(evaluate(server_round, own(self.arrays)) or {})
-        return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+        return plain(found)
 
     @contextmanager
     def _drawing(self, purpose: str, server_round: int) -> Iterator[None]:
@@ -170,9 +182,9 @@ class TrialRun:
             np.random.set_state(numpy)  # noqa: NPY002
 
 
-def _built(build: Callable[[Config], Run], config: Config) -> Run:
+def _built(build: Callable[[Config], Run], config: Config, read: set[str]) -> Run:
     """Return the run of a configuration; ConfigError if `build` returns something else."""
-    found = build(own(config))
+    found = build(NotedDict(own(config), read))
     if not isinstance(found, Run):
         raise ConfigError(
             f"build: expected a function that returns Run(strategy, initial_arrays), got {kind_of(found)}"
@@ -201,9 +213,10 @@ class Step:
     """Runs rounds."""
 
     grid: Grid
-    metric: str  # that judges trials
+    metric: Metric  # that judges trials
     judge: Judge
     clients: Clients
+    effects: Effects
     stop: threading.Event = field(default_factory=threading.Event)  # ends a run when it is set
 
     def wait_for_clients(self, number: int | None, least: int = 1) -> list[int]:
@@ -239,14 +252,17 @@ class Step:
         its clients; `population` are all clients that are connected.
         """
         results: dict[int, TrialRound | Failure] = {}
+        before = {k: digest_of(from_record(run.arrays), {}) for k, run in runs.items() if rounds[k] == 1}
         trained = self._half_round("train", runs, rounds, shares, results)
         for k, checked in trained.items():
+            if k in before:
+                self.effects.note_training(k, before[k], checked.used)
             if failure := _train(runs[k], rounds[k], checked):
                 results[k] = failure
         whom = {k: population if self.judge.evaluate_on == ALL else shares[k] for k in runs}
         left = {k: run for k, run in runs.items() if k not in results}
         for k, checked in self._half_round("evaluate", left, rounds, whom, results).items():
-            judged = self._judge(runs[k], rounds[k], checked, len(population))
+            judged = self._judge(runs[k], rounds[k], checked, len(population), trained[k])
             if isinstance(judged, TrialRound):
                 judged = replace(judged, asked=trained[k].asked, trained=len(trained[k].used))
             results[k] = judged
@@ -291,55 +307,60 @@ class Step:
         for k, messages in sent.items():
             own = [replies.get(start + i) for i in range(len(messages))]
             start += len(messages)
+            self.effects.take_reads([reply for reply in own if reply is not None])
             found[k] = self.judge.checked(self.metric, messages, own, runs[k].weighted_by, f"Trial {k}")
         return found
 
     def _judge(
-        self, run: TrialRun, server_round: int, checked: Checked, population: int
+        self,
+        run: TrialRun,
+        server_round: int,
+        checked: Checked,
+        population: int,
+        trained: Checked | None = None,
     ) -> TrialRound | Failure:
         """Return the value of a trial's model, or why the trial has failed."""
-        metric = self.metric
+        name = self.metric.name
         if checked.not_finite > len(checked.used):
             return Failure("diverged: most evaluations were not finite")
         try:
             metrics = run.evaluate(server_round, checked.used)
         except Exception as error:  # of the user's strategy or evaluate_fn
             return Failure(f"aggregate_evaluate: {type(error).__name__}: {error}")
-        if metric not in metrics:
-            if not metrics and checked.refused:
-                return _without_replies("evaluation", checked)
-            there = ", ".join(sorted(metrics)) or "none"
-            raise ConfigError(
-                f"metric: expected {metric!r} among the metrics of aggregate_evaluate, got {there}; "
-                "return it in the MetricRecord of @app.evaluate(), evaluate with a positive "
-                "fraction_evaluate, or pass evaluate_fn"
-            )
+        found = self.metric.of(metrics)
+        if checked.refused and not checked.used and found is None:
+            return _without_replies("evaluation", checked)
+        value = self.metric.required(metrics) if found is None else found
         own = self._values(run, checked)
+        if own is None and trained is not None and self.metric.of(run.train_metrics) == value:
+            own = self._values(run, trained)  # it is a metric of the training
         if self.judge.by == "mean":  # 0: the clients do not tell their own values
-            value = metrics[metric]
             variance = 0.0 if own is None else sampling_variance(*own, population)
         elif own is None:
             raise ConfigError(
-                f"by: expected {metric!r} in the metrics of @app.evaluate() to judge by its median, got "
+                f"by: expected {name!r} in the metrics of @app.evaluate() to judge by its median, got "
                 'none; choose by="mean"'
             )
         else:
             value = weighted_median(*own)
             variance = median_variance(*own, value, population)
         if not math.isfinite(value):
-            return Failure(f"diverged: {metric} is {value}")
+            return Failure(f"diverged: {name} is {value}")
+        numbers = {key: float(number) for key, number in metrics.items() if isinstance(number, int | float)}
         return TrialRound(
-            server_round, self.judge.sign * value, variance, evaluated=len(checked.used), metrics=metrics
-        )
+            server_round, self.judge.sign * value, variance, evaluated=len(checked.used), metrics=numbers,
+            outcome=digest_of(from_record(run.arrays), {"value": value}),
+        )  # fmt: skip
 
     def _values(self, run: TrialRun, checked: Checked) -> tuple[Array, Array] | None:
         """Return values and weights of the clients that judged; None if they do not tell."""
         records = [client_metrics(reply) for reply in checked.used]
-        if not all(is_number(record.get(self.metric)) for record in records) or not records:
+        found = [self.metric.of(record) for record in records]
+        if not all(is_number(value) for value in found) or not records:
             return None
         weighted_by = run.weighted_by or ""
         weights = [record[weighted_by] if is_number(record.get(weighted_by)) else 1.0 for record in records]
-        values = np.array([record[self.metric] for record in records], dtype=np.float64)
+        values = np.array(found, dtype=np.float64)
         return values, np.array(weights, dtype=np.float64)
 
 

@@ -9,6 +9,8 @@ from dataclasses import asdict, replace
 from flwr.serverapp import Grid
 
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.federated.effects import Effects
+from fbo_flower.federated.metric import Metric, MetricLike
 from fbo_flower.federated.proposals import Proposals
 from fbo_flower.federated.records import MARK, TunedFederation, tables_of
 from fbo_flower.federated.replies import Judge
@@ -16,14 +18,17 @@ from fbo_flower.federated.schedules import Population, make_schedule
 from fbo_flower.federated.settings import Clients, Run, Search
 from fbo_flower.federated.state import Checkpoints
 from fbo_flower.federated.step import Step
+from fbo_flower.federated.telling import Telling
 from fbo_flower.federated.tuner import Tuner, TunerProgress
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import Config, SearchSpace, check_space
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.files import writable_directory
-from fbo_flower.strategies.exchange import ending_with_its_superlink
+from fbo_flower.strategies.exchange import Stopped, ending_with_its_superlink
+from fbo_flower.strategies.loops import check_callbacks
 from fbo_flower.study.directory import Keep
+from fbo_flower.trackers.callback import Callback
 
 DEFAULT_TRIALS = 20
 JOURNAL = "federation.db"  # in the directory of journals
@@ -34,7 +39,7 @@ def tune_federation(
     grid: Grid,
     build: Callable[[Config], Run],
     space: SearchSpace,
-    metric: str = "accuracy",
+    metric: MetricLike = "accuracy",
     *,
     rounds: int = 16,
     budget: int | None = None,
@@ -43,7 +48,7 @@ def tune_federation(
     clients: Clients = CLIENTS,
     seed: int = 0,
     keep: Keep | None = None,
-    callbacks: Sequence[Callable[[TunerProgress], None]] = (),
+    callbacks: Sequence[Callback | Callable[[TunerProgress], None]] = (),
 ) -> TunedFederation:
     """Tune the hyperparameters of federated training: those of the server, and those of all clients.
 
@@ -57,7 +62,9 @@ def tune_federation(
     grid : Flower's grid, as the main function of a ServerApp gets it
     build : returns the run of a configuration, a dict of `space`: a new strategy and the model to begin with
     space : the search space; names of parameters are those that the clients read, such as "learning-rate"
-    metric : name of the evaluation metric by which trials are compared
+    metric : by which trials are compared: the name of a metric, "loss[-1]" for the last number of a list, or
+        a function of the metrics, a mapping from names to numbers and lists. The metrics are those of
+        `evaluate_fn`, `aggregate_evaluate` and `aggregate_train`; of equal names the first one counts
     rounds : rounds of a whole run
     budget : client-rounds (training messages) after which no round begins; None: no limit
     search : which configurations are tried, and for how long
@@ -66,7 +73,8 @@ def tune_federation(
     seed : of all draws; the same seed gives the same trials if the clients answer the same
     keep : where results and journals are written, and whether to resume; an empty directory of journals
         begins a run. A resumed run may have a larger `budget` or `num_trials` than before. None: nothing
-    callbacks : functions that are called with the `TunerProgress` of every round
+    callbacks : trackers, which show one trial per configuration with its value after each round, see
+        `fbo_flower.trackers`; and functions that are called with the `TunerProgress` of every round
 
     Raises
     ------
@@ -90,12 +98,17 @@ def tune_federation(
         search = replace(search, num_initial=max(4, 2 * space.dimension))
     schedule = make_schedule(search.schedule, rounds, search.eta, search.first_rung, space, seed)
     proposals = Proposals(space, search.proposals, search.num_initial or 0, seed)
+    judged_by = Metric(metric)
     settings = {
-        **asdict(search), **asdict(judge), "kind": "federation", "space": space.digest, "metric": metric,
-        "rounds": rounds, "seed": seed, "bounds": judge.bounds and list(judge.bounds),
+        **asdict(search), **asdict(judge), "kind": "federation", "space": space.digest,
+        "metric": judged_by.name, "rounds": rounds, "seed": seed,
+        "bounds": judge.bounds and list(judge.bounds),
     }  # fmt: skip
     limits = {"budget": budget, "num_trials": settings.pop("num_trials")}
     del settings["finalists"]
+    check_callbacks(callbacks)
+    trackers = [callback for callback in callbacks if isinstance(callback, Callback)]
+    telling = Telling(trackers, settings, space, judge.sign, rounds)
     directory = None if keep.out is None else writable_directory(keep.out)
     if directory is not None and (directory / MARK).exists() and not (keep.overwrite or keep.resume):
         raise ConfigError(
@@ -107,10 +120,12 @@ def tune_federation(
     checkpoints = Checkpoints(None if path is None else path.with_name(f"{path.name}.checkpoints"))
     with ExitStack() as stack:
         stack.enter_context(single_thread())
-        step = Step(stack.enter_context(ending_with_its_superlink(grid)), metric, judge, clients)
+        grid = stack.enter_context(ending_with_its_superlink(grid))
+        step = Step(grid, judged_by, judge, clients, Effects(space.names))
         journal = None if path is None else stack.enter_context(StudyJournal(path))
         tuner = Tuner(
             build, seed, step, schedule, proposals, journal, checkpoints, budget, search, callbacks,
+            telling,
         )  # fmt: skip
         if journal is not None:
             events = list(journal.events())
@@ -121,17 +136,30 @@ def tune_federation(
                 )
             journal.begin(settings, limits)
             tuner.replay(events)
-        try:
-            tuner.run()
-        except KeyboardInterrupt:  # not with the long traceback of whatever ran just then
-            raise KeyboardInterrupt(f"tune_federation was interrupted; {keep.said()}") from None
+        _run(tuner, telling, keep)
         best = tuner.ranking()[0]  # a run without a successful trial raises
         tables = tables_of(tuner.trials, rounds, judge.sign)
-        settings |= {**limits, "spent": tuner.spent}
+        settings |= {**limits, "spent": tuner.spent, "without_effect": step.effects.without(tuner.trials)}
         result = TunedFederation(settings, *tables, best.number, tuner.run_of(best.number).arrays)
     if directory is not None:
         result.save(directory)
     return result
+
+
+def _run(tuner: Tuner, telling: Telling, keep: Keep) -> None:
+    """Run the tuner, and tell the trackers how it has ended."""
+    status = "failed"
+    try:
+        tuner.run()
+        status = "finished"
+    except Stopped:
+        status = "interrupted"
+        raise
+    except KeyboardInterrupt:  # not with the long traceback of whatever ran just then
+        status = "interrupted"
+        raise KeyboardInterrupt(f"tune_federation was interrupted; {keep.said()}") from None
+    finally:
+        telling.finished(tuner.trials, status)
 
 
 def _check(build: object, space: object, keep: object, groups: Mapping[str, object]) -> None:

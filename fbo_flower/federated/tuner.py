@@ -27,12 +27,14 @@ from fbo_flower.federated.proposals import Proposals, ranking
 from fbo_flower.federated.records import Trial, TrialRound
 from fbo_flower.federated.schedules import GoOn, Schedule, Start
 from fbo_flower.federated.settings import Run, Search
-from fbo_flower.federated.state import Checkpoints
+from fbo_flower.federated.state import Checkpoints, Content
 from fbo_flower.federated.step import LEGACY, Failure, Step, TrialRun, least_clients
+from fbo_flower.federated.telling import Telling
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import Config
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.strategies.exchange import interruptible
+from fbo_flower.trackers.callback import Callback
 
 MAX_ATTEMPTS = 3  # at a round for which no client can be reached
 MAX_FAILED = 5  # trials that fail before the first one succeeds
@@ -128,7 +130,8 @@ class Tuner:
     checkpoints: Checkpoints
     budget: int | None
     search: Search
-    callbacks: Sequence[Callable[[TunerProgress], None]]
+    callbacks: Sequence[Callback | Callable[[TunerProgress], None]]
+    telling: Telling
 
     def __post_init__(self) -> None:
         self._trials: dict[int, Trial] = {}
@@ -137,6 +140,7 @@ class Tuner:
         self._attempts: dict[int, int] = {}
         self._wasted = 0
         self._begun = False
+        self._lossy: set[type] = set()  # classes of strategies with state that cannot be saved
 
     @property
     def trials(self) -> list[Trial]:
@@ -195,8 +199,22 @@ class Tuner:
             content = self.checkpoints.get(trial.checkpoint) if trial.checkpoint else None
             # a trial that begins with another one's model has settings of its own
             parent = None if trial.rounds or not trial.origin else self._trials[trial.parent].config
-            self._runs[number] = TrialRun(self.build, self.seed, number, trial.config, content, parent)
+            self._runs[number] = TrialRun(
+                self.build, self.seed, number, trial.config, content, parent, self.step.effects.read_by_build
+            )  # fmt: skip
         return self._runs[number]
+
+    def _checkpoint(self, run: TrialRun) -> Content:
+        """Return the checkpoint of a trial, and warn once of each class whose state is not all in it."""
+        lost: dict[type, str] = {}
+        content = run.checkpoint(lost)
+        for cls, name in lost.items():
+            if cls not in self._lossy:
+                self._lossy.add(cls)
+                log(WARNING, "%s.%s cannot be saved, so a trial that is promoted or resumed goes on with a "
+                    "new one; give the strategy state_dict() and load_state_dict(state) if it holds state",
+                    cls.__name__, name)  # fmt: skip
+        return content
 
     # -- places --------------------------------------------------------------------------------
 
@@ -241,7 +259,7 @@ class Tuner:
         wasted = self._wasted
         for number, result in self.step.run(runs, numbers, shares, nodes).items():
             if isinstance(result, TrialRound):
-                digest = self.checkpoints.put(*runs[number].checkpoint())
+                digest = self.checkpoints.put(*self._checkpoint(runs[number]))
                 blocks = self._shares.blocks_of(shares[number])
                 rounds[str(number)] = asdict(replace(result, checkpoint=digest, blocks=blocks))
                 self._attempts.pop(number, None)
@@ -262,8 +280,12 @@ class Tuner:
             if not self._trials[number].runs:
                 del self._runs[number]  # promoted trials go on from their checkpoint
         self._collect()
+        if any(done["round"] == 1 for done in rounds.values()):
+            self.step.effects.warn(self.trials)
         for callback in self.callbacks:
-            callback(TunerProgress(tuple(self.trials), self.spent))
+            if not isinstance(callback, Callback):
+                callback(TunerProgress(tuple(self.trials), self.spent))
+        self.telling.round_ended(self.trials, {"client_rounds": float(self.spent)})
 
     def _ready(self) -> tuple[list[Trial], dict[int, TrialRun], list[int]]:
         """Return the trials that do a round now, their live states, and the connected clients."""
@@ -302,7 +324,7 @@ class Tuner:
             else:
                 log(INFO, "[%d%s client-rounds] trial %d, round %d/%d: %s %.4g%s",
                     self.spent, budget, trial.number, trial.round, self.schedule.rounds,
-                    self.step.metric, sign * trial.value, about)  # fmt: skip
+                    self.step.metric.name, sign * trial.value, about)  # fmt: skip
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -338,4 +360,4 @@ class Tuner:
                 continue
             self._commit(changed={str(trial.number): {"judged": result.value}})
             log(INFO, "Finalist %d on all clients: %s %.4g",
-                trial.number, self.step.metric, self.step.judge.sign * result.value)  # fmt: skip
+                trial.number, self.step.metric.name, self.step.judge.sign * result.value)  # fmt: skip

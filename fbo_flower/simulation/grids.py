@@ -248,7 +248,8 @@ class InProcessGrid(LocalGrid):
         waiting: list[tuple[str, Message]] = []
         progress = ReplyProgress(len(items))
         for message_id, message in items:
-            group = int(message.metadata.group_id or 0)
+            text = message.metadata.group_id  # a round of our strategies; others write what they like
+            group = int(text) if text.isdecimal() else 0
             server_round = group or upcoming
             self._next_round = max(self._next_round, group + 1)
             if message.metadata.dst_node_id - FIRST_NODE in self._faults:

@@ -120,7 +120,7 @@ def read_registration(node: int, content: RecordDict) -> Registration:
         check_entries(config, _KNOWN, "registration")
     except WireError as error:
         raise ConfigError(f"{error}; install the same version of fbo-flower on server and agents") from error
-    texts = {key: config.get(key) for key in ("agent", "digest", "space", "role")}
+    texts = {key: {"role": "", **config}.get(key) for key in ("agent", "digest", "space", "role")}
     malformed = [k for k, text in texts.items() if not isinstance(text, str) or len(text) > wire.MAX_TEXT]
     if malformed:
         raise ConfigError(

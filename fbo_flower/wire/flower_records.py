@@ -1,7 +1,9 @@
 """Convert arrays and scalars to the records of a Flower message, and back.
 
 A message's content has two records: `arrays` holds every array under its name; `config` holds the scalars,
-and its entry `names` lists the arrays. An incoming array is read from its `.npy` bytes only after its header
+and its entry `names` lists the arrays. An empty text is not sent; the entry `empty` names it.
+
+An incoming array is read from its `.npy` bytes only after its header
 has been checked against their number; nothing is unpickled. `codec.py` checks what arrays and scalars mean.
 
 Flower checks the type of every key and value of a new record and writes every `.npy` header anew, which takes
@@ -29,6 +31,7 @@ MAX_BYTES = 64 * 2**20  # bytes of all arrays of one message together
 MAX_ARRAYS = 32
 MAX_AXES = 8
 NAMES = "names"  # scalar that holds the arrays' names, joined by commas
+EMPTY = "empty"  # scalar that holds the names of the texts that are empty, joined by commas
 _SCALARS = (bool, int, float, str)
 _PLAIN = frozenset(_SCALARS)
 _KINDS = "fiub"  # of NumPy's dtypes
@@ -51,8 +54,25 @@ def to_records(packed: Packed, seen: dict[int, FlowerArray] | None = None) -> Re
         if id(array) not in seen:
             seen[id(array)] = flower_array(array)
     record = record_of(ArrayRecord, {name: seen[id(array)] for name, array in arrays.items()})
-    scalars = config | {NAMES: ",".join(arrays)}  # a NumPyClient receives a list and needs the names
-    return record_of(RecordDict, {"arrays": record, "config": record_of(ConfigRecord, scalars)})
+    scalars = record_of(ConfigRecord, _without_empty(arrays, config))
+    return record_of(RecordDict, {"arrays": record, "config": scalars})
+
+
+def _without_empty(arrays: Mapping[str, AnyArray], config: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return scalars and the names of arrays, which a list of arrays needs, without empty texts.
+
+    Flower's mods cannot count an empty text.
+    """
+    empty = [name for name, value in config.items() if value == ""]
+    lists = {NAMES: ",".join(arrays), EMPTY: ",".join(empty)}
+    return {name: value for name, value in {**config, **lists}.items() if value != ""}
+
+
+def _with_empty(scalars: dict[str, Scalar]) -> dict[str, Scalar]:
+    """Return scalars with the texts that are empty."""
+    if isinstance(empty := scalars.pop(EMPTY, None), str):
+        scalars |= dict.fromkeys(empty.split(","), "")
+    return scalars
 
 
 def from_records(content: RecordDict, seen: dict[int, tuple[FlowerArray, AnyArray]] | None = None) -> Packed:
@@ -88,6 +108,7 @@ def from_records(content: RecordDict, seen: dict[int, tuple[FlowerArray, AnyArra
         raise WireError("config: expected only numbers and texts, got another type", "content")
     scalars = cast(dict[str, Scalar], found_scalars)
     names = scalars.pop(NAMES, "")
+    _with_empty(scalars)
     if ",".join(encoded) != names:
         raise WireError(f"names: expected {show(','.join(encoded))}, got {show(names)}", NAMES)
     seen = {} if seen is None else seen
@@ -100,7 +121,7 @@ def from_records(content: RecordDict, seen: dict[int, tuple[FlowerArray, AnyArra
 def to_lists(packed: Packed) -> tuple[list[AnyArray], dict[str, Scalar]]:
     """Return a message as the list of arrays and the scalars that `NumPyClient` takes."""
     arrays, config = packed
-    return list(arrays.values()), config | {NAMES: ",".join(arrays)}
+    return list(arrays.values()), _without_empty(arrays, config)
 
 
 def from_lists(arrays: Sequence[AnyArray], config: Mapping[str, Scalar]) -> Packed:
@@ -110,7 +131,7 @@ def from_lists(arrays: Sequence[AnyArray], config: Mapping[str, Scalar]) -> Pack
     names = text.split(",") if isinstance(text, str) and text else []
     if not isinstance(text, str) or len(names) != len(arrays) or len(set(names)) != len(names):
         raise WireError(f"names: expected {len(arrays)} different names, got {show(text)}", NAMES)
-    rest = {key: value for key, value in config.items() if key != NAMES}
+    rest = _with_empty({key: value for key, value in config.items() if key != NAMES})
     return Packed(dict(zip(names, arrays, strict=True)), rest)
 
 

@@ -20,7 +20,6 @@ _MODULE = re.compile(
     r"flwr\.(serverapp\.strategy\.dp_|server\.strategy\.dp|server\.workflow\.secure_aggregation|"
     r"client(app)?\.mod\.(centraldp_mods|localdp_mod|secure_aggregation))"
 )
-_UNCOUNTED = "Config values must be either `bool`"
 _NAMED = re.compile(r"\b(fixedclipping_mod|adaptiveclipping_mod|LocalDpMod|secagg(plus)?_mod)\b")
 
 
@@ -44,6 +43,4 @@ def remedy_for(reason: str) -> str:
     """Return "; " and the remedy if an error is one of Flower's mods, "" if it is another one."""
     if REMEDY in reason:
         return ""
-    if _UNCOUNTED in reason:
-        return "; message_size_mod cannot count empty texts: use arrays_size_mod, or study.rounds"
     return f"; {REMEDY}" if _NAMED.search(reason) else ""

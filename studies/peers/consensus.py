@@ -34,6 +34,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from fbo_flower.algorithms import check_integer
 from fbo_flower.algorithms.ei.local import LocalEI
 from fbo_flower.algorithms.messages import Content, real
 from fbo_flower.algorithms.progress import Progress, once_per_trial, uniform_point
@@ -52,7 +53,6 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps
 from fbo_flower.space import Categorical, SearchSpace
-from fbo_flower.space.checks import check_integer
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from fbo_flower.algorithms import check_integer, check_number
 from fbo_flower.algorithms.messages import Content, summable
 from fbo_flower.algorithms.options import check_secure_sums
 from fbo_flower.algorithms.progress import MAX_MISSED, Attendance, Progress
@@ -54,7 +55,6 @@ from fbo_flower.numerics.privacy import sampled_epsilon
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.secure import keys
 from fbo_flower.space import SearchSpace
-from fbo_flower.space.checks import check_integer, check_number
 
 
 def listed_points(space: SearchSpace, num_configs: int, seed: int) -> Array:

@@ -36,6 +36,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from fbo_flower.algorithms import check_integer, check_number
 from fbo_flower.algorithms.ei.local import LocalEI
 from fbo_flower.algorithms.messages import Content, real, summable
 from fbo_flower.algorithms.options import check_choice, check_secure_sums
@@ -62,7 +63,6 @@ from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
 from fbo_flower.space import SearchSpace
-from fbo_flower.space.checks import check_integer, check_number
 
 COMBINATIONS = ("single", "uncertainty", "max-min", "average")
 

@@ -34,6 +34,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from fbo_flower.algorithms import check_integer, check_number
 from fbo_flower.algorithms.ei.local import KERNEL, PRIORS, LocalEI
 from fbo_flower.algorithms.messages import Content, real, whole
 from fbo_flower.algorithms.progress import Progress, once_per_trial
@@ -67,7 +68,6 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.gp import Posterior
 from fbo_flower.space import SearchSpace
-from fbo_flower.space.checks import check_integer, check_number
 
 
 def ranks_of(values: Array) -> IntArray:

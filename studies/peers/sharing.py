@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from fbo_flower.algorithms import check_integer
 from fbo_flower.algorithms.ei.local import LocalEI
 from fbo_flower.algorithms.messages import Content, real
 from fbo_flower.algorithms.progress import Progress, once_per_trial
@@ -34,7 +35,6 @@ from fbo_flower.algorithms.records import (
 from fbo_flower.algorithms.requests import Rng, Steps
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.space.checks import check_integer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,13 +23,13 @@ import numpy as np
 from flwr.common.logger import log
 from flwr.serverapp.strategy import Strategy
 
+from fbo_flower.algorithms import check_integer, check_number
 from fbo_flower.algorithms.options import check_choice
 from fbo_flower.errors import ConfigError
 from fbo_flower.federated import Bounds
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space import Config, SearchSpace
-from fbo_flower.space.checks import check_integer, check_number
 from studies.tuning.exponentiated_gradient import STEP_SIZES, Distribution
 from studies.tuning.per_client import PerClient
 

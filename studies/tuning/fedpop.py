@@ -26,13 +26,13 @@ import numpy as np
 from flwr.common.logger import log
 from flwr.serverapp.strategy import Strategy
 
+from fbo_flower.algorithms import check_integer, check_number
 from fbo_flower.algorithms.records import natural_key
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated import Bounds, cooled, exploit, perturbed
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space import Config, SearchSpace
-from fbo_flower.space.checks import check_integer, check_number
 from studies.tuning.per_client import PerClient
 
 

@@ -1,8 +1,13 @@
+import random
+from collections import Counter, OrderedDict, defaultdict, deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAdam, FedAvgM, FedYogi, Strategy
-from toy_federation import fedavg, toy_grid, toy_model
+from toy_federation import SPACE, fedavg, toy_grid, toy_model, tune_flat
 
 from fbo_flower.errors import JournalError
 from fbo_flower.federated import Run
@@ -94,6 +99,88 @@ def test_own_strategies_are_saved_by_their_attributes_or_by_their_own_methods(ex
     assert other.secret is kept
     if not explicit:
         assert other.inner.fraction_train == 0.25
+
+
+@dataclass(frozen=True)
+class Point:
+    x: float
+    seen: list
+
+
+class Pair(NamedTuple):
+    a: int
+    b: float
+
+
+def _states():
+    yield {1: {"a": 2}, (1, "b"): 3.0, None: 4, 2.5: 5}
+    yield {3, "x", (1, 2)}
+    yield frozenset({1})
+    yield (1, [2, {"x": (3,)}], True)
+    yield deque([1, 2, 3], maxlen=5)
+    yield defaultdict(list, {1: [2]})
+    yield OrderedDict(b=1, a=2)
+    yield Counter("hello")
+    yield MetricRecord({"loss": [1.0, 2.0], "n": 3})
+    yield ConfigRecord({"b": b"\x00\x01", "flag": True, "texts": ["x", "y"]})
+    yield RecordDict({"m": MetricRecord({"loss": 1.0}), "c": ConfigRecord({"x": 1})})
+    yield Point(1.5, [Point(2.5, [])])
+    yield Pair(1, 2.0)
+    yield b"bytes"
+    yield 1 + 2j
+    yield np.float32(1.5)
+    yield np.int64(7)
+    yield [float("inf"), -0.0, 10**30]
+    yield {"empty": {}, "none": None, "list": [], "set": set()}
+
+
+@pytest.mark.parametrize("value", list(_states()), ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_attributes_of_every_kind_are_restored_equal_and_of_the_same_type(value, on_disk, tmp_path):
+    strategy, other = Counting(False), Counting(False)
+    strategy.own = value
+    store = Checkpoints(tmp_path if on_disk else None)
+    arrays, form = store.get(store.put(*state_of(strategy)))
+    restore(other, arrays, form)
+    assert other.own == value
+    assert type(other.own) is type(value)
+    assert getattr(other.own, "maxlen", None) == getattr(value, "maxlen", None)
+    assert state_of(other)[1] == state_of(strategy)[1], "the same digest again"
+
+
+@pytest.mark.parametrize(
+    "make", [np.random.default_rng, np.random.RandomState, random.Random,
+             lambda seed: np.random.Generator(np.random.MT19937(seed))],
+)  # fmt: skip
+def test_generators_go_on_where_they_were(make, tmp_path):
+    strategy, other = Counting(False), Counting(False)
+    strategy.rng, other.rng = make(1), make(2)
+    strategy.rng.random()
+    store = Checkpoints(tmp_path)
+    restore(other, *store.get(store.put(*state_of(strategy))))
+    assert other.rng.random() == strategy.rng.random()
+
+
+def test_what_cannot_be_saved_is_named_once_for_each_class(caplog):
+    class Own(FedAvgM):
+        def __init__(self):
+            super().__init__(**ONE)
+            self.hook, self.by_round, self.lookup = print, {}, object()
+
+        def aggregate_train(self, server_round, replies):
+            assert len(self.by_round) == server_round - 1, "of earlier rounds"
+            self.by_round[server_round] = len(replies)
+            return super().aggregate_train(server_round, replies)
+
+    run = tune_flat(
+        toy_grid(3), lambda config: Own(), SPACE, initial_arrays=toy_model(), rounds=4, num_trials=6, eta=2
+    )
+    assert not run.trials.where(state="failed")
+    assert run.trials.where(state="finished"), "one was promoted"
+    named = [line for line in caplog.messages if "cannot be saved" in line]
+    assert len(named) == 1
+    assert "Own.lookup" in named[0]
+    assert "state_dict()" in named[0]
 
 
 def test_arrays_keep_their_order_and_their_names_do_not_mix(tmp_path):

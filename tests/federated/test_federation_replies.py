@@ -13,6 +13,7 @@ from flwr.clientapp import ClientApp
 from toy_federation import SPACE, fedavg, toy_app, toy_model, tune_flat
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.federated.metric import Metric
 from fbo_flower.federated.proposals import median_variance, sampling_variance
 from fbo_flower.federated.replies import Judge, check_replies
 from fbo_flower.federated.step import PATIENCE, TrialGrid, least_clients
@@ -266,8 +267,9 @@ def test_weights_are_lowered_to_a_multiple_of_the_lower_median():
 
 
 def test_values_out_of_bounds_are_left_out_and_named():
-    pairs = [reply(i, {"num-examples": 1, "accuracy": a}) for i, a in enumerate((0.2, 1.0, 1e9, [0.5, 2.0]))]
-    checked = check_replies([s for s, _ in pairs], [r for _, r in pairs], None, {"accuracy": (0.0, 1.0)})
+    pairs = [reply(i, {"num-examples": 1, "accuracy": a}) for i, a in enumerate((0.2, 1.0, 1e9))]
+    believed = Metric("accuracy"), (0.0, 1.0)
+    checked = check_replies([s for s, _ in pairs], [r for _, r in pairs], None, believed)
     assert len(checked.used) == 2
     assert all("expected a value in [0, 1]" in reason for reason in checked.refused)
 

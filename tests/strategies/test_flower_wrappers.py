@@ -83,6 +83,8 @@ PROTECTING = [
 
 
 def with_mod(where, mod):
+    if where == "alone":
+        return client_app(objective, SPACE, seed=1, disclose="trials", mods=[mod]), {}
     if where == "added":
         app = ClientApp(mods=[mod])
         add_tuning(app, objective, SPACE, seed=1, disclose="trials")
@@ -91,7 +93,7 @@ def with_mod(where, mod):
     return ClientApp(client_fn=lambda c: TuningAgent(objective, SPACE, c, seed=1).to_client(), mods=chain), {}
 
 
-@pytest.mark.parametrize("where", ["added", "before", "after"])
+@pytest.mark.parametrize("where", ["alone", "added", "before", "after"])
 @pytest.mark.parametrize("mod", PROTECTING, ids=range(len(PROTECTING)))
 def test_mods_that_protect_models_are_refused_at_registration(where, mod):
     app, settings = with_mod(where, mod)
@@ -99,13 +101,19 @@ def test_mods_that_protect_models_are_refused_at_registration(where, mod):
     refusal(lambda: strategy.start(grid(app), num_rounds=2), "dp-fts for differential privacy.*secure_sums")
 
 
-@pytest.mark.parametrize("where", ["added", "before", "after"])
-def test_mods_that_measure_work_or_say_which_one_does(where):
-    app, settings = with_mod(where, mods.arrays_size_mod)
-    FTS(num_agents=2, seed=1, **SMALL, **settings).start(grid(app), num_rounds=2)
-    app, settings = with_mod(where, mods.message_size_mod)
-    strategy = RandomSearch(num_agents=2, seed=1, **settings)
-    refusal(lambda: strategy.start(grid(app), num_rounds=2), "use arrays_size_mod")
+@pytest.mark.parametrize("where", ["alone", "added", "before", "after"])
+@pytest.mark.parametrize("mod", [mods.arrays_size_mod, mods.message_size_mod])
+def test_mods_that_measure_work(where, mod):
+    kinds = [(FTS, SMALL), (RandomSearch, {})]
+    for kind, options in kinds[: 1 if mod is mods.arrays_size_mod else 2]:
+        app, settings = with_mod(where, mod)
+        strategy = kind(num_agents=2, seed=1, **options, **settings)
+        strategy.start(grid(app), num_rounds=2)
+        assert strategy.study.rounds["replies"].sum() == strategy.study.rounds["tasks"].sum() > 0
+
+
+def test_mods_are_functions():
+    refusal(lambda: client_app(objective, SPACE, mods=[3]), "mods: expected a list of Flower's mods")
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def privacy(seed: int, num_rounds: int, num_draws: int) -> Arrays:
             spread = float(np.concatenate([seen.first_values, seen.values]).std())
             errors.append([rms(v - seen.values) / spread for v in (seen.each_round(), seen.whole_run())])
         found[f"{noise}/one"], found[f"{noise}/run"] = np.array(errors).T
-        best = max(study.best.values(), key=lambda row: float(row["value"]))
+        best = max(study.best.values(), key=lambda row: float(row["mean"]))
         optimum, value = problem.optimum(0), problem.true_value(best["config"], 0)
         assert optimum is not None
         assert value is not None

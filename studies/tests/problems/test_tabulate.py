@@ -111,7 +111,7 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
         make_problem(f"table:{tmp_path / 'nothing.npz'}", None, 0)
     for name, content in (("a.npz", b"no zip"), ("b.npz", b"")):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ConfigError, match="expected a file made by python -m studies tabulate"):
+        with pytest.raises(ConfigError, match="expected a file made by `python -m studies tabulate`"):
             make_problem(f"table:{tmp_path / name}", None, 0)
     np.savez(tmp_path / "c.npz", header=np.array("{}"))
     with pytest.raises(ConfigError, match="python -m studies tabulate"):
