@@ -25,7 +25,7 @@ def test_jobs_are_computed_once_and_found_again_by_their_rows(tmp_path):
     directory = open_directory(tmp_path, {"a": 1})
     seen = []
     cells = [job(power, "a/b c", float(i), exponent=2) for i in range(3)]
-    assert cells[1].name.startswith("power-a-b-c-1.0-"), "and a hash, because of the slash"
+    assert cells[1].name.startswith("power-a-b-c-1-0-"), "and a hash, because of the slash"
     run_jobs(cells, directory, 1, lambda *heard: seen.append(heard), "squares")
     run_jobs([job(power, "a/b c", 1.0, exponent=None)], directory, 1)  # not run: its file is there
     assert load(directory, power, "a/b c", 2.0)["y"].tolist() == [4.0]
