@@ -94,7 +94,8 @@ class Agent:
             return generator(self.seed, "agent", self.name, purpose, str(task.phase), *keys)
 
         evaluate = partial(self.evaluate, task=task)
-        result = alone(run_task(algorithm, task, self.agent_state, evaluate, draws))
+        accepted = algorithm.accept(task, self.agent_state)
+        result = alone(run_task(algorithm, task, accepted, evaluate, draws))
         self.agent_state = result.agent_state
         return result.report
 

@@ -7,8 +7,8 @@ process of what agents have in common, and an agent adds a process of its own (`
 A study begins with `num_initial` random trials of each agent. Their report brings moments of the values, so
 that all can use common units; one exchange without a trial brings the first rows. The next two trials repeat
 the rows that the agent's model expects most of, all later ones maximise expected improvement. A late agent
-has the pool before its first trial. A row enters the sum of the task that asked for its trial, or none; trials
-that repeat rows enter none. `docs/papers/fed_ei.md` has the equations, and what others learn.
+has the pool before its first trial. A row enters the sum of the task that asked for its trial, or none;
+trials that repeat rows enter none. `docs/papers/fed_ei.md` has the equations, and what others learn.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class FedEIState:
     ----------
     space, progress : the search space; every agent's next trial
     rows : `(m, D + S)`, points and values, oldest first: those that a model may use now or later
-    level : `(4 S,)`, sums of moments of the agents' first values
+    level : `(5 S,)`, sums of moments of the agents' first values
     theta : hyperparameters `(S, F + 2)` fitted to the rows; None: there are too few
     evidence : `(6 S,)`, log evidence of the rows for each share of common variance
     introduced : agents that have made the exchange without a trial
@@ -192,7 +192,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
             num_trials = 0 if agent in opening else self.trials_from(trial, has_pool)
             advises = trial < state.advised.get(agent, -NUM_ADVISED) + NUM_ADVISED
             begins = has_units and not has_pool and trial < self.num_initial
-            # all members of a sum have tasks of one kind; beside the opening others have a trial without a row
+            # all members of a sum have tasks of one kind; others have a trial that brings no row
             alone = advises or begins or (self.secure_sums and opening and agent not in opening)
             own = replace(common, slots=0) if alone else common
             tasks[agent] = own.task(phase, server_round, trial, num_trials)
@@ -298,7 +298,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
     def accept(self, task: Task, agent_state: AgentState) -> AgentState:
         """Return the agent's state with a note of which trials the task asks for; only these make rows.
 
-        A task in whose place the agent makes a random trial brings no row, because others' rows look different.
+        If the agent makes a random trial, the task brings no row: rows of the others look different.
         """
         if task.phase is not Phase.TRAIN:
             return agent_state
@@ -524,7 +524,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         return max(self.num_initial, self.trials_per_round)
 
     def _moments(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Array:
-        """Return the moments `(4 S,)` of the values of an initial task; zeros if there are fewer than two."""
+        """Return the moments `(5 S,)` of the values of an initial task; zeros if there are fewer than two."""
         history = agent_state.history
         trials, values = history.trials, history.final_values(own=True)
         begin = int(agent_state.arrays.get("rows.begin", [0])[0])

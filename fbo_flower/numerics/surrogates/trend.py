@@ -37,7 +37,9 @@ LARGEST = 3.5  # absolute value of a standardised one
 OWN_LEVEL = 100.0  # tau of an agent whose level nobody knows
 WHITE = 0.03  # of values, when their scale is estimated
 NU = 2.0  # observations of an agent's own that the common scale counts for
-NUM_SUMS = 4
+NUM_SUMS = 5
+NUM_BITS = 40  # of the level that an agent tells
+MOST_SPREAD = 24.0  # variance of log v between agents from which on each has a scale of its own: one may lie
 # deviations of the noise on what an agent tells of its first values: of their mean, in deviations of these
 # values, and of the logarithm of their variance; both are smaller than the errors of two values
 MEAN_NOISE, LOG_NOISE = 0.5, 1.0
@@ -129,12 +131,12 @@ def share_of(
 
 
 def level_sums(values: Array, rng: np.random.Generator) -> Array:
-    """Return an agent's part `(4,)` of the sums, from which common units follow: `1, m, m^2, log v`.
+    """Return an agent's part `(5,)` of the sums, from which units follow: `1, m, m^2, log v, (log v)^2`.
 
     `m` is the mean of `n` values plus noise, and `log v` the logarithm of their variance without its bias for
-    normal values, `psi(k / 2) - log(k / 2)` with `k = n - 1`, plus noise. Without noise the sums and the first
-    rows would show which rows are of one agent. All are 0 if there are fewer than two values, if all are
-    equal, or if they are too large.
+    normal values, `psi(k / 2) - log(k / 2)` with `k = n - 1`, plus noise. Without noise the sums and the
+    first rows would show which rows are of one agent. All are 0 if there are fewer than two values, if all
+    are equal, or if they are too large.
 
     Parameters
     ----------
@@ -149,7 +151,11 @@ def level_sums(values: Array, rng: np.random.Generator) -> Array:
         from scipy.special import digamma
 
         bias = float(digamma(half)) - math.log(half)
-        part[:] = 1.0, mean, mean**2, math.log(variance) - bias + LOG_NOISE * noise[1]
+        log_variance = math.log(variance) - bias + LOG_NOISE * float(noise[1])
+        # few digits, so that sums in fixed and in floating point have the same bits
+        shares, exponents = np.frexp([mean, mean**2])
+        part[:3] = 1.0, *np.ldexp(np.rint(np.ldexp(shares, NUM_BITS)), exponents - NUM_BITS)
+        part[3:] = np.ldexp(np.rint(np.ldexp([log_variance, log_variance**2], 20)), -20)
     return part
 
 
@@ -172,23 +178,24 @@ class Level:
 
     @staticmethod
     def of(sums: Array, num_values: int) -> Level:
-        """Return the units that follow from the sums `(4,)` of `level_sums` over agents.
+        """Return the units that follow from the sums `(5,)` of `level_sums` over agents.
 
         Parameters
         ----------
         num_values : `n`, values of an agent that the sums tell of
         """
-        count, first, second, logs = (float(s) for s in sums)
-        # the squares of numbers are at least that of their mean
+        count, first, second, logs, squares = (float(s) for s in sums)
         if not np.isfinite(sums).all() or count < 2.0 or abs(logs) > 600.0 * count:
             return Level()
-        seen = second - first**2 / count
-        if seen < -1e-9 * (1.0 + second):
+        levels, scales = second - first**2 / count, squares - logs**2 / count
+        # no honest agents have such sums: the squares of numbers are at least that of their mean
+        impossible = levels < -1e-9 * (1.0 + second) or scales < -1e-9 * (1.0 + squares)
+        if impossible or scales > MOST_SPREAD * (count - 1.0):
             return Level()
         variance = math.exp(logs / count)
-        between = seen / (count - 1.0) / variance - 1.0 / num_values - MEAN_NOISE**2
+        between = levels / (count - 1.0) / variance - 1.0 / num_values - MEAN_NOISE**2
         tau = min(max(between, 0.0) + 0.5 / count, OWN_LEVEL)
-        if variance < 1e-13 * second / count + 1e-17:  # the sums are not exact enough
+        if variance < 1e-11 * second / count + 1e-17:  # the sums are not exact enough
             tau = OWN_LEVEL
         return Level(first / count, tau, variance, NU)
 
