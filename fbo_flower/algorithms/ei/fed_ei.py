@@ -61,6 +61,7 @@ from fbo_flower.space.space import SearchSpace
 NEVER = 2**62  # no trial
 NUM_ADVISED = 2  # trials of an agent that repeat rows of the pool
 LEAST_SHARE = 0.8  # of common variance, for these
+LEAST_ROWS = 3  # from which on there is a pool
 MOST_TOPS, NUM_PEAKS = 16, 4  # rows near which a step looks: the best, and those with the largest trend
 OWN_STDDEV, COMMON_STDDEV = 0.85, 0.5  # of log lengthscales, around those of `ei` and of the pool
 
@@ -179,7 +180,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         elif has_units:
             opening = {a for a in present if trials[a] == self.num_initial and a not in state.introduced}
         group = min(len(present), 4 * self.secure_sums or len(present))
-        each = self.num_initial if opening else self.trials_per_round
+        each = 1 if opening else self.trials_per_round
         common = Pool(
             rows=state.rows if has_pool else None,
             lengthscales=np.exp(state.theta[:, :-2]).ravel() if state.theta is not None else None,
@@ -230,7 +231,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
             if ((counts >= 0.0) & (counts <= len(agents))).all():
                 state = replace(state, level=state.level + level)
             rows, lost = slots.read(table, *bounds_of_rows(table.shape[1], self.num_values))
-            fills = len(rows) + lost > len(agents) * self._most_rows  # a member writes more than it may
+            fills = len(rows) + lost > len(agents) * self.trials_per_round  # a member writes more than it may
             state = self._with_rows(state, rows[:0] if fills else rows, lost + fills * len(rows))
         return state
 
@@ -245,7 +246,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
 
     def _fitted(self, state: FedEIState) -> FedEIState:
         """Return the state with lengthscales and evidence of its rows."""
-        if state.evidence is not None or len(state.rows) < 4:
+        if state.evidence is not None or len(state.rows) < LEAST_ROWS:
             return state
         points, z = np.split(state.rows, [state.space.dimension], axis=1)
         x, starts = state.space.features(points), [None] * z.shape[1] if state.theta is None else state.theta
@@ -323,10 +324,9 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         if agent_state.aims.has_outputs and not len(agent_state.history):
             nothing = np.empty((0, len(agent_state.aims.names)))
             agent_state = replace(agent_state, history=replace(agent_state.history, outputs=nothing))
-        if task.num_trials > self._most_rows:
-            raise WireError(
-                f"num-trials: expected at most {self._most_rows}, got {task.num_trials}", "values"
-            )
+        most = max(self.num_initial, self.trials_per_round)
+        if task.num_trials > most:
+            raise WireError(f"num-trials: expected at most {most}, got {task.num_trials}", "values")
         agent_state = yield from super().session(task, agent_state, draws)
         rows = self._rows_for(task, agent_state)
         return agent_state.write(**{"rows.new": rows})
@@ -507,21 +507,19 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         trials = history.trials[done]
         if task.num_trials:
             begin = int(agent_state.arrays.get("rows.begin", [task.trial])[0])
-            mine = (trials >= max(begin, task.trial)) & (trials < task.end)
+            done = done[(trials >= max(begin, task.trial)) & (trials < task.end)]
         elif agent_state.next_trial == self.num_initial and not len(agent_state.arrays.get("rows.own", ())):
-            mine = trials >= 0
+            done = done[trials >= 0]
         else:
             return none
         pool, columns = Pool.of(task), [history.observed()[0]]
         for place in range(self.num_values):
             _, values, units = self._in_units(pool, agent_state, place)
             columns.append(units.clipped(values)[:, None])
-        return slots.rounded(np.concatenate(columns, axis=1)[done[mine]])
-
-    @property
-    def _most_rows(self) -> int:
-        """The largest number of rows that an agent writes into a table."""
-        return max(self.num_initial, self.trials_per_round)
+        rows = np.concatenate(columns, axis=1)[done]
+        if not task.num_trials:  # two rows in units of their own would show that they are of one agent
+            rows = rows[np.argsort(-rows[:, agent_state.space.dimension], kind="stable")[:1]]
+        return slots.rounded(rows)
 
     def _moments(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Array:
         """Return the moments `(5 S,)` of the values of an initial task; zeros if there are fewer than two."""
@@ -556,5 +554,5 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         if len(rows) != len(drawn) or (drawn >= num_slots(task)).any():
             got = f"{len(rows)} rows and slots {drawn.tolist()}"
             raise WireError(f"slots: expected one below {num_slots(task)} for each row, got {got}", "content")
-        if len(rows) > (task.num_trials or self.num_initial):
+        if len(rows) > (task.num_trials or 1):
             raise WireError(f"rows: expected one for each trial of the task, got {len(rows)}", "shape")

@@ -39,7 +39,7 @@ WHITE = 0.03  # of values, when their scale is estimated
 NU = 2.0  # observations of an agent's own that the common scale counts for
 NUM_SUMS = 5
 NUM_BITS = 40  # of the level that an agent tells
-MOST_SPREAD = 24.0  # variance of log v between agents from which on each has a scale of its own: one may lie
+MOST_SPREAD = 40.0  # variance of log v between agents from which on each has a scale of its own: one may lie
 # deviations of the noise on what an agent tells of its first values: of their mean, in deviations of these
 # values, and of the logarithm of their variance; both are smaller than the errors of two values
 MEAN_NOISE, LOG_NOISE = 0.5, 1.0
@@ -145,18 +145,22 @@ def level_sums(values: Array, rng: np.random.Generator) -> Array:
     part, noise = np.zeros(NUM_SUMS), rng.standard_normal(2)
     if len(values) < 2 or not np.abs(values).max() <= LARGEST_MEAN:
         return part
-    variance, half = float(values.var(ddof=1)), (len(values) - 1) / 2.0
+    variance = float(values.var(ddof=1))
     mean = float(values.mean()) + MEAN_NOISE * math.sqrt(variance) * noise[0]
     if variance > 1e-280 and abs(mean) <= LARGEST_MEAN:
-        from scipy.special import digamma
-
-        bias = float(digamma(half)) - math.log(half)
-        log_variance = math.log(variance) - bias + LOG_NOISE * float(noise[1])
+        log_variance = math.log(variance) - log_bias(len(values) - 1) + LOG_NOISE * float(noise[1])
         # few digits, so that sums in fixed and in floating point have the same bits
         shares, exponents = np.frexp([mean, mean**2])
         part[:3] = 1.0, *np.ldexp(np.rint(np.ldexp(shares, NUM_BITS)), exponents - NUM_BITS)
         part[3:] = np.ldexp(np.rint(np.ldexp([log_variance, log_variance**2], 20)), -20)
     return part
+
+
+def log_bias(freedom: int) -> float:
+    """Return the mean of `log(chi^2_k / k)`: `psi(k / 2) - log(k / 2)`."""
+    from scipy.special import digamma
+
+    return float(digamma(freedom / 2.0)) - math.log(freedom / 2.0)
 
 
 @dataclass(frozen=True)

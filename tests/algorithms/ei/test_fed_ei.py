@@ -118,7 +118,7 @@ def test_a_late_agent_is_advised_at_its_first_trial_and_begins_close_to_the_opti
 
 def test_related_agents_are_ahead_of_agents_alone():
     alone_, pooled = (
-        np.array([best(a, related(seed), seed, 6) for seed in range(6)])
+        np.array([best(a, related(seed), seed, 6) for seed in range(9)])
         for a in (ExpectedImprovement(num_initial=2), FedEI(secure_sums=0))
     )
     assert ttest_rel(np.log(pooled), np.log(alone_), alternative="greater").statistic > 2.5
