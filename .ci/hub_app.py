@@ -111,7 +111,7 @@ def write(directory: Path, publisher: str) -> int:
             raise SystemExit(f"{what}: expected 2 to 32 of a-z, 0-9 and -, a letter first, got {value!r}")
     if directory.exists() and any(directory.iterdir()):
         raise SystemExit(f"directory: expected a new or empty one, got {directory}")
-    text = (ROOT / "pyproject.toml").read_text()
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     excluded = tomllib.loads(text)["tool"]["flwr"]["app"]["fab-exclude"]
     left_out = {pattern.removeprefix("/").removesuffix("/**") for pattern in excluded}
     for path in sorted((ROOT / "fbo_flower").rglob("*.py")):
@@ -121,9 +121,11 @@ def write(directory: Path, publisher: str) -> int:
             shutil.copy(path, directory / inside)
     shutil.copy(ROOT / "LICENSE", directory / "LICENSE")
     made = project(text, name, publisher)
-    (directory / "pyproject.toml").write_text(tomli_w.dumps(made))
+    (directory / "pyproject.toml").write_text(tomli_w.dumps(made), encoding="utf-8")
     filled = {"description": made["project"]["description"], "table": config_table(text)}
-    (directory / "README.md").write_text(README.format(name=name, publisher=publisher, **filled))
+    (directory / "README.md").write_text(
+        README.format(name=name, publisher=publisher, **filled), encoding="utf-8"
+    )
     return sum(path.is_file() for path in directory.rglob("*"))
 
 

@@ -4,6 +4,7 @@
 
     FBOError
     ├── ConfigError      a setting, an option or a search space is wrong; nothing was started
+    │   └── HookError    a method of an algorithm returned what cannot be used
     ├── WireError        a message is malformed, of another version or not for this study
     │   └── ModelError   a received model was refused, or failed in its sandbox
     ├── NumericalError   a matrix or an iteration failed beyond repair
@@ -19,6 +20,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+
+
+def number_text(value: float) -> str:
+    """Return a value with four decimals, or with six digits if it is very large or small.
+
+    Examples
+    --------
+    >>> number_text(0.8125), number_text(-1e308), number_text(2e-7), number_text(0.0)
+    ('0.8125', '-1e+308', '2e-07', '0.0000')
+    """
+    return f"{value:.4f}" if value == 0.0 or 1e-3 <= abs(value) < 1e9 else f"{value:.6g}"
 
 
 def printable(text: str) -> str:
@@ -44,6 +56,18 @@ class FBOError(Exception):
 
 class ConfigError(FBOError, ValueError):
     """A setting, an option or a search space is invalid."""
+
+
+class HookError(ConfigError):
+    """A method of an algorithm returned what cannot be used, as it would again.
+
+    A strategy ends the study with it if all agents that were asked answer with it.
+    """
+
+    @classmethod
+    def text_in(cls, reason: str) -> str:
+        """Return the text of this error in the reason of a failed reply, "" if it is another one."""
+        return reason.partition(f"{cls.__name__}: ")[2]
 
 
 class WireError(FBOError, ValueError):
@@ -100,6 +124,9 @@ class WrongTypeError(ObjectiveError):
         )
         self.kind, self.shown, self.wanted = kind, shown, wanted
 
+    def __reduce__(self) -> tuple[type[WrongTypeError], tuple[str, str, str]]:
+        return type(self), (self.kind, self.shown, self.wanted)
+
     @classmethod
     def text_in(cls, reason: str) -> str:
         """Return the text of this error in the reason of a failed reply, "" if it is another one."""
@@ -124,7 +151,7 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """
     from difflib import get_close_matches  # seldom needed
 
-    close = get_close_matches(str(name), list(known), n=1, cutoff=0.6)
+    close = get_close_matches(str(name)[:100], list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
 
 
@@ -134,8 +161,8 @@ def kind_of(value: object) -> str:
     >>> kind_of({"x": 1}), kind_of(None), kind_of(3), kind_of([])
     ('a dict', 'None', '3', 'a list')
     """
-    if value is None or isinstance(value, bool | int | float):
-        return repr(value)
+    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 10**40):
+        return repr(value)  # of a huge int, Python refuses it
     if isinstance(value, str):
         return f"the text {value[:40]!r}"
     if isinstance(value, type):

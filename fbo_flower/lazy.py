@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -24,6 +25,6 @@ def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any]
         return getattr(import_module(f"{package}.{homes[name]}"), name)
 
     def names() -> list[str]:
-        return sorted(homes)
+        return sorted({*vars(sys.modules[package]), *homes})
 
     return import_name, names

@@ -10,6 +10,13 @@ Processes that an experiment starts import it too, because what they are sent co
 
 from __future__ import annotations
 
+import sys
+
+from fbo_flower.cli.main import guard
+
+if sys.orig_argv[1:3] == ["-m", "studies"]:
+    guard()  # before the imports below, which take seconds
+
 from studies import peers, problems
 
 __all__ = ["peers", "problems"]

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 import fbo_flower
-from fbo_flower.algorithms.options import check_number
-from fbo_flower.cli.main import Debug, Interrupted, Quiet, parse_options
+from fbo_flower.cli.main import Debug, Quiet, app, in_order, parse_options
+from fbo_flower.space.checks import check_integer
+from fbo_flower.storage import path_of, writable_directory
 
 Workers = Annotated[int | None, typer.Option(help="Number of worker processes; default: one per core.")]
 
@@ -64,12 +65,10 @@ def run_experiment(
         })  # fmt: skip
     chosen, number, progress = find(name), _number_of(workers), JobProgress(quiet)
     require_matplotlib()  # before hours of work, not after
-    directory = out or Path("runs") / "experiments" / (f"{name}-quick" if quick else name)
-    try:
-        with progress.bars:
-            files = chosen.run(directory, quick, number, progress.show)
-    except KeyboardInterrupt as error:
-        raise Interrupted(f"{directory} holds the finished jobs; run the same command to continue") from error
+    directory = path_of(out) if out else Path("runs") / "experiments" / (f"{name}-quick" if quick else name)
+    said = f"{directory} holds the finished jobs; run the same command to continue"
+    with in_order(lambda: said), progress.bars:
+        files = chosen.run(directory, quick, number, progress.show)
     for file in () if quiet else files:
         typer.echo(str(file))
     return None
@@ -93,7 +92,7 @@ def run_attack(
     if name is None:
         return _list({key: listed.summary for key, listed in ATTACKS.items()})
     attack = find(name)
-    check_number("seed", seed, 0, integer=True)
+    check_integer("seed", seed, 0)
     logging.getLogger("flwr").setLevel(logging.ERROR)
     if markdown:
         typer.echo("| secret | attacker's error | guesser's error | unit | tries |")
@@ -133,16 +132,13 @@ def run_tabulate(
     from fbo_flower.simulation.problems import make_problem
     from studies.problems.tabulate import describe, tabulate
 
-    check_number("points", points, 8, 10**6, integer=True)
-    check_number("held-out", held_out, 2, 10**6, integer=True)
-    number, progress, path = _number_of(workers), JobProgress(quiet), out or Path(f"{problem}-table.npz")
+    check_integer("points", points, 8, 10**6)
+    check_integer("held-out", held_out, 2, 10**6)
+    number, progress, path = _number_of(workers), JobProgress(quiet), path_of(out or f"{problem}-table.npz")
     made = make_problem(problem, agents, seed, parse_options(problem_option or [], "--problem-option"))
-    try:
-        with progress.bars:
-            tabulate(made, path, points, held_out, number, progress.show, fbo_flower.__version__)
-    except KeyboardInterrupt as error:
-        message = f"{path}.parts holds the finished evaluations; run the same command to continue"
-        raise Interrupted(message) from error
+    said = f"{path}.parts holds the finished evaluations; run the same command to continue"
+    with in_order(lambda: said), progress.bars:
+        tabulate(made, path, points, held_out, number, progress.show, fbo_flower.__version__)
     if not quiet:
         typer.echo(describe(path))
         typer.echo(f"Use it: fbo-flower simulate --problem table:{path}")
@@ -161,11 +157,10 @@ def run_landmine(
 
     Splits each of the 29 fields into a training and a test half, as the authors of FTS did.
     """
-    from fbo_flower.storage import writable_directory
     from studies.problems.data import DATA_VARIABLE, convert_landmine
 
     directory = writable_directory(out or os.environ.get(DATA_VARIABLE) or "data")
-    typer.echo(f"Wrote {convert_landmine(file, directory)}")
+    typer.echo(f"Wrote {convert_landmine(path_of(file), directory)}")
     if os.environ.get(DATA_VARIABLE) != str(directory):
         typer.echo(f"Set {DATA_VARIABLE}={directory.resolve()} to use it")
 
@@ -178,5 +173,19 @@ def _list(texts: Mapping[str, str]) -> None:
 
 def _number_of(workers: int | None) -> int:
     if workers is not None:
-        check_number("workers", workers, 1, 1024, integer=True)
+        check_integer("workers", workers, 1, 1024)
     return workers or os.cpu_count() or 1
+
+
+_PANEL, _EXAMPLE = "Studies", "Example: python -m studies"
+_TABULATE = (
+    "tabulate landmine-svm --problem-option scale=log --out landmine-table.npz, then fbo-flower simulate "
+    "--problem table:landmine-table.npz"
+)
+_data = typer.Typer(help="Prepare data files that cannot be distributed.", no_args_is_help=True)
+_data.command("landmine", epilog=f"{_EXAMPLE} data landmine LandmineData.mat --out data")(run_landmine)
+_experiment = f"{_EXAMPLE} experiment fts-synthetic --quick"
+app.command("experiment", epilog=_experiment, rich_help_panel=_PANEL)(run_experiment)
+app.command("attack", epilog=f"{_EXAMPLE} attack co-kg", rich_help_panel=_PANEL)(run_attack)
+app.command("tabulate", epilog=f"{_EXAMPLE} {_TABULATE}", rich_help_panel=_PANEL)(run_tabulate)
+app.add_typer(_data, name="data", rich_help_panel=_PANEL)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.storage import atomic_file, read_arrays, writable_directory
+from fbo_flower.storage import atomic_file, file_name, read_arrays, writable_directory
 
 Arrays = dict[str, Array]
 Directory = str | os.PathLike[str]
@@ -47,7 +46,7 @@ class Job:
     @property
     def name(self) -> str:
         """Return the name of the job's file, without its ending."""
-        return "-".join(re.sub(r"[^\w.=+-]+", "_", str(part)) for part in (self.function.__name__, *self.row))
+        return file_name("-".join(map(str, (self.function.__name__, *self.row))))
 
 
 def job(function: Callable[..., Arrays], *row: Any, **common: Any) -> Job:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -25,12 +26,12 @@ ROOMS: dict[str, tuple[str, str]] = {
     "space": ("errors", "numpy ConfigSpace optuna"),
     "numerics": ("errors", "numpy scipy threadpoolctl dp_accounting moocore"),
     "secure": ("errors", "numpy cryptography flwr"),
-    "models": ("errors", "numpy sklearn skops onnx onnxruntime xgboost lightgbm"),
+    "models": ("errors space", "numpy sklearn skops onnx onnxruntime xgboost lightgbm"),
     "algorithms": ("errors space numerics secure", "numpy"),
     "wire": ("errors algorithms", "numpy flwr"),
     "storage": ("errors algorithms", "numpy"),
     "study": ("errors space numerics storage", "numpy optuna"),
-    "trackers": ("errors space study", "numpy optuna tensorboard mlflow wandb"),
+    "trackers": ("errors space storage study", "numpy optuna tensorboard mlflow wandb"),
     "reports": (
         "errors space numerics algorithms storage study",
         "numpy jinja2 markdown_it markupsafe matplotlib rich sklearn",
@@ -47,7 +48,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     ),
     "app": ("errors algorithms strategies clients simulation reports storage study trackers", "flwr"),
     "cli": (
-        "__init__ errors algorithms storage study trackers reports strategies clients simulation",
+        "__init__ errors lazy algorithms storage study trackers reports strategies clients simulation",
         "numpy flwr click typer rich packaging tomli_w",
     ),
 }
@@ -271,6 +272,51 @@ def loaded_by(code: str) -> set[str]:
         cwd=PACKAGE.parent,
     ).stdout.split()
     return set(names)
+
+
+FAMILIES = {path.name for path in (PACKAGE / "algorithms").iterdir() if (path / "__init__.py").is_file()}
+# what belongs to one family, outside its folder: the sites of RFMS, and proposals by expected improvement
+BELONG = {
+    "fbo_flower.clients.model_site": "rfms",
+    "fbo_flower.clients.site_agent": "rfms",
+    "fbo_flower.reports.selection": "rfms",
+    "fbo_flower.federated.proposals": "ei",
+}
+
+
+def test_the_core_imports_no_family_of_algorithms():
+    found = []
+    for module, path in modules():
+        own = module.split(".")[2] if module.startswith("fbo_flower.algorithms.") else ""
+        for name, line in imports(path.read_text(encoding="utf-8"), module):
+            family = [*name.split("."), ""][2] if name.startswith("fbo_flower.algorithms.") else ""
+            if family in FAMILIES and own not in FAMILIES and BELONG.get(module) != family:
+                found.append(f"{module}:{line}: the core may not import {name}")
+    assert found == []
+
+
+def test_what_the_wheel_does_not_have_is_called_a_part_of_the_repository():
+    found = []
+    for module, path in modules():
+        text = path.read_text(encoding="utf-8")
+        for match in re.finditer(r"studies/[a-z]|(?<!self\.)\bstudies\.[a-z]+\.|-m studies", text):
+            if "repository" not in text[max(0, match.start() - 60) : match.end() + 80]:
+                found.append(f"{module}: {match.group()}")
+    assert found == []
+
+
+def test_no_class_repeats_what_it_inherits():
+    found = []
+    for module, _ in modules():
+        for name, kind in vars(importlib.import_module(module)).items():
+            if not isinstance(kind, type) or kind.__module__ != module:
+                continue
+            for attribute, value in vars(kind).items():
+                inherited = next((vars(b)[attribute] for b in kind.__mro__[1:] if attribute in vars(b)), None)
+                plain = isinstance(value, bool | int | float | str) and not attribute.startswith("_")
+                if plain and (type(value), value) == (type(inherited), inherited):
+                    found.append(f"{module}: {name}.{attribute} = {value!r}")
+    assert found == []
 
 
 def test_no_two_test_files_have_one_name():

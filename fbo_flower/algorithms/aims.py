@@ -21,6 +21,7 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.numerics.arrays import Array, BoolArray
+from fbo_flower.space.checks import as_real, check_flag
 
 DIRECTIONS = {"max": 1.0, "min": -1.0}
 SIDES = {">=": 1.0, "<=": -1.0}
@@ -68,8 +69,7 @@ class Aims:
             If an argument has the wrong type, a name, direction or limit is malformed, or they contradict
             each other.
         """
-        if not isinstance(minimize, bool):
-            raise ConfigError(f"minimize: expected True or False, got {kind_of(minimize)}")
+        minimize = check_flag("minimize", minimize)
         if objectives is None:
             if limits is not None or reference is not None:
                 raise ConfigError(
@@ -139,7 +139,7 @@ class Aims:
         if unknown:
             raise ConfigError(
                 f"private: expected some of several outputs ({', '.join(known) or 'none'}), got "
-                f"{', '.join(map(str, unknown))}"
+                f"{', '.join(map(str, unknown[:5]))}"
             )
         kept = tuple(dict.fromkeys(names))
         return self if kept == self.private else replace(self, private=kept)
@@ -167,19 +167,19 @@ class Aims:
         """What outputs as measured are multiplied by so that larger is better, `(O,)`."""
         found = {name: SIDES[side] for name, side, _ in self.limits}
         found |= {name: DIRECTIONS[direction] for name, direction in self.objectives}
-        return np.array([found[name] for name in self.names])
+        return _frozen([found[name] for name in self.names])
 
     @cached_property
     def least(self) -> Array:
         """The limits as least values, `(O,)`; -inf for an output without one."""
         bounds = {name: SIDES[side] * bound for name, side, bound in self.limits}
-        return np.array([bounds.get(name, -math.inf) for name in self.names])
+        return _frozen([bounds.get(name, -math.inf) for name in self.names])
 
     @cached_property
     def start(self) -> Array:
         """The reference of each objective, `(K,)`, larger is better; NaN where there is none."""
         known = dict(self.reference)
-        return np.array([DIRECTIONS[way] * known.get(name, math.nan) for name, way in self.objectives])
+        return _frozen([DIRECTIONS[way] * known.get(name, math.nan) for name, way in self.objectives])
 
     def feasible(self, outputs: Array) -> BoolArray:
         """Return which rows of `outputs (n, O)` hold all limits, `(n,)`; a failed trial does not."""
@@ -270,6 +270,13 @@ class Aims:
         return ", ".join(texts + [f"{name} {side} ..." for name, side, _ in self.limits])
 
 
+def _frozen(numbers: list[float]) -> Array:
+    """Return numbers as an array that nobody can write, because equal aims share it; see `space.frozen`."""
+    array = np.array(numbers, dtype=np.float64)
+    array.setflags(write=False)
+    return array.view()
+
+
 NUMBER = Aims()  # of an objective that returns one number, larger is better
 
 
@@ -279,31 +286,33 @@ def read_limit(name: str, limit: object) -> tuple[str, float]:
     if isinstance(limit, str) and (match := _LIMIT.fullmatch(limit)) and not match[1]:
         side, number = match[2], match[3]
     try:
-        bound = math.nan if isinstance(number, bool) else float(number)  # type: ignore[arg-type]  # tried
-    except (TypeError, ValueError, OverflowError):
-        bound = math.nan
-    if not math.isfinite(bound) or (isinstance(limit, str) and number is limit):
+        bound = as_real(float(number) if isinstance(number, str) and number is not limit else number)
+    except ValueError:
+        bound = None
+    if bound is None or not math.isfinite(bound):
         raise ConfigError(
             f"limits: {name}: expected the largest value allowed, or a text such as '>= 0.9', got {limit!r}"
         )
-    return side, bound
+    return side, float(bound)
 
 
 def _reference(
     objectives: Mapping[str, str], reference: Mapping[str, float] | None
 ) -> tuple[tuple[str, float], ...]:
     """Return the checked reference in the order of the objectives."""
-    given = {} if reference is None else reference
-    numbers = isinstance(given, Mapping) and all(
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        for value in given.values()
+    given: Any = {} if reference is None else reference
+    numbers = (
+        {name: as_real(value) for name, value in given.items()} if isinstance(given, Mapping) else {"": None}
     )
-    if not numbers or not given.keys() <= objectives.keys() or (given and len(objectives) == 1):
+    found = {
+        name: float(value) for name, value in numbers.items() if value is not None and math.isfinite(value)
+    }
+    if len(found) < len(numbers) or not found.keys() <= objectives.keys() or (found and len(objectives) == 1):
         raise ConfigError(
             f"reference: expected numbers for some of several objectives, of {', '.join(objectives)}, got "
             f"{reference!r:.200}"
         )
-    return tuple((name, float(given[name])) for name in objectives if name in given)
+    return tuple((name, found[name]) for name in objectives if name in found)
 
 
 def _items(limits: Mapping[str, Limit] | str | None) -> Iterable[tuple[str, Limit]]:

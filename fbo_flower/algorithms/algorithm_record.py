@@ -79,8 +79,8 @@ class AlgorithmRecord:
     summed : names whose values a server with secure sums sees only as a sum over agents
     inference_with_sums : what such a server can infer beyond the sums; None: what `inference` says, for all
         names that are not summed
-    attack : the attack that measures the inference: a name in `studies.attacks.ATTACKS`, or
-        "package.module:function" of a function `attack(seed)`; None: no attack has been written
+    attack : the attack that measures the inference: "package.module:function" of a function `attack(seed)`,
+        or the name of one that `python -m studies attack` of the repository has; None: none has been written
     style : colour and line in plots; None: a style derived from the name
     page : path or address of the page on its paper: equations, choices, errata; "" if there is none
     caution : a warning that `help()` of the strategy and the command line show to users
@@ -116,7 +116,7 @@ class AlgorithmRecord:
 
     @property
     def attack_name(self) -> str | None:
-        """Return the name of the attack in `python -m studies attack`, None if there is no attack."""
+        """Return the name for `python -m studies attack` of the repository; None if there is no attack."""
         return self.name if self.attack is not None and ":" in self.attack else self.attack
 
     def load(self) -> type[Algorithm[Any]]:

@@ -21,7 +21,17 @@ from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 import numpy as np
 
-from fbo_flower.algorithms.records import AnyArray, IntArray, Payload, Phase, Report, Scalar, Task, floats
+from fbo_flower.algorithms.records import (
+    AnyArray,
+    IntArray,
+    Payload,
+    Phase,
+    Report,
+    Scalar,
+    Task,
+    floats,
+    natural_key,
+)
 from fbo_flower.errors import WireError
 from fbo_flower.space.space import SearchSpace
 
@@ -77,6 +87,7 @@ class Summand:
 
 
 Length = int | str | None | Callable[[Any, SearchSpace], int]
+AXES = "D", "F"  # axes and features of the space
 STEPS = "steps"  # which steps of a task the rows of its arrays belong to, counted from 0
 
 
@@ -202,6 +213,23 @@ class Content:
         return Payload(self.arrays, self.values)
 
 
+def summed(
+    content: type[Content], reports: Mapping[str, Report]
+) -> tuple[tuple[str, ...], dict[str, AnyArray]]:
+    """Return the agents whose reports hold summable arrays in the clear, and the sum of each array by name.
+
+    No agents: no report holds any, as with `secure_sums`. An array that some reports lack counts as zeros.
+    """
+    names = [name for name, spec in arrays_of(content).items() if spec.bound is not None]
+    agents = tuple(
+        agent for agent in sorted(reports, key=natural_key) if reports[agent].arrays.keys() & set(names)
+    )
+    found = {
+        name: [r.arrays[name] for r in map(reports.get, agents) if r and name in r.arrays] for name in names
+    }
+    return agents, {name: np.sum(arrays, axis=0) for name, arrays in found.items() if arrays}
+
+
 def rows_of(steps: Sequence[Mapping[str, AnyArray]]) -> dict[str, AnyArray]:
     """Return the arrays of a task from those for each of its steps; some steps may have none."""
     which = [step for step, arrays in enumerate(steps) if arrays]
@@ -282,13 +310,23 @@ def summands_of(
     return found
 
 
+def length_of(length: object) -> str:
+    """Return the array of a task in "len(cells)"; "" in any other length."""
+    return length[4:-1] if isinstance(length, str) and length.startswith("len(") else ""
+
+
+def value_of(length: object) -> str:
+    """Return the scalar of a task in "value(slots)"; "" in any other length."""
+    return length[6:-1] if isinstance(length, str) and length.startswith("value(") else ""
+
+
 def _length(
     length: Length, algorithm: Algorithm[Any], space: SearchSpace, task: Task | None = None
 ) -> int | None:
-    if isinstance(length, str) and length.startswith("len("):
-        return len(task.arrays.get(length[4:-1], ())) if task is not None else None
-    if isinstance(length, str) and length.startswith("value("):
-        return int(task.values.get(length[6:-1], 0)) if task is not None else None
+    if array := length_of(length):
+        return len(task.arrays.get(array, ())) if task is not None else None
+    if scalar := value_of(length):
+        return int(task.values.get(scalar, 0)) if task is not None else None
     if isinstance(length, str):
         known = {"D": space.dimension, "F": space.num_features}
         return known[length] if length in known else int(getattr(algorithm, length))

@@ -16,20 +16,49 @@ import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, ClassVar, Self
+from functools import cache
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
 from fbo_flower.errors import ConfigError, did_you_mean
+from fbo_flower.space.checks import check_flag, check_integer, check_number, plain, show
+from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
 
 
-@dataclass(frozen=True, kw_only=True)
-class Configurable:
-    """A frozen dataclass whose fields are options that are sent as JSON.
+class Settings:
+    """Base of frozen dataclasses whose fields say what they may be, and then hold the plain value of it.
 
-    A field says what it may be: `bounded`, `integer`, `choice`, `flag`, or `checked` by a function.
+    A field is `bounded`, `integer`, `choice`, `flag`, or `checked` by a function. An array or a list is held
+    as a tuple, so that the object can be hashed and sent as JSON.
     """
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError if a field is not what it may be; subclasses compare several fields."""
+        for name, check in _checks(cast(Any, type(self))).items():
+            value = plain(getattr(self, name))
+            if isinstance(value, list | tuple | np.ndarray):
+                value = tuple(map(plain, value))
+            if check is not None and (value is not None or getattr(type(self), name, 0) is not None):
+                found = check(name, value)
+                value = value if found is None else found
+            object.__setattr__(self, name, own(value))  # a list or a dict of the caller could change later
+
+
+@cache
+def _checks(kind: Any) -> dict[str, Callable[[str, object], object] | None]:
+    """Return field -> its check; a check stays where a subclass changes a default."""
+    checks: dict[str, Callable[[str, object], object] | None] = {}
+    for base in reversed(kind.__mro__):
+        for name, option in base.__dict__.get("__dataclass_fields__", {}).items():
+            checks[name] = option.metadata.get("check", checks.get(name))
+    return checks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configurable(Settings):
+    """A frozen dataclass whose fields are options that are sent as JSON."""
 
     name: ClassVar[str]
 
@@ -38,26 +67,13 @@ class Configurable:
         cls.check_names(options, [f.name for f in fields(cls)])
         return super().__new__(cls)
 
-    def __post_init__(self) -> None:
-        """Raise ConfigError if an option is not what its field says; subclasses compare several options."""
-        checks: dict[str, Callable[[str, object], None]] = {}
-        for kind in reversed(type(self).__mro__):  # a check stays where a subclass changes a default
-            options = kind.__dict__.get("__dataclass_fields__", {}).values()
-            checks |= {
-                option.name: option.metadata["check"] for option in options if "check" in option.metadata
-            }
-        for name, check in checks.items():
-            value = getattr(self, name)
-            if value is not None or getattr(type(self), name) is not None:
-                check(name, value)
-
     def check(self, space: SearchSpace) -> None:
         """Raise ConfigError if the options do not fit the search space."""
         return
 
     def options(self) -> dict[str, object]:
         """Return the options as JSON values."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        given = {f.name: own(getattr(self, f.name)) for f in fields(self)}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
     @classmethod
@@ -87,7 +103,7 @@ class Configurable:
     def known_options(cls, options: Mapping[str, object]) -> dict[str, Any]:
         """Return options that were read from JSON as keyword arguments; ConfigError if one is unknown."""
         cls.check_names(options, cls.option_defaults())
-        return {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+        return dict(options)
 
     @classmethod
     def check_names(cls, options: Iterable[str], known: Collection[str]) -> None:
@@ -108,64 +124,46 @@ def canonical_json(value: object) -> str:
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Raise ConfigError unless `value` is one of `choices`."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         close = did_you_mean(value, choices)
-        raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {value!r}{close}")
-
-
-def check_number(
-    name: str, value: object, low: float, high: float = np.inf, *, integer: bool = False
-) -> None:
-    """Raise ConfigError unless `value` is a number in `[low, high]`."""
-    kind = (int,) if integer else (int, float)
-    if not isinstance(value, kind) or isinstance(value, bool) or not low <= value <= high:
-        what = "an integer" if integer else "a number"
-        bound = f">= {low:g}" if np.isinf(high) else f"between {low:g} and {high:g}"
-        raise ConfigError(f"{name}: expected {what} {bound}, got {value!r}")
+        raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {show(value)}{close}")
 
 
 def check_secure_sums(value: object) -> None:
     """Raise ConfigError unless `value` is 0 (no secure sums) or a number of agents of at least 2."""
-    check_number("secure_sums", value, 0, 10**6, integer=True)
-    if value == 1:
+    if check_integer("secure_sums", value, 0, 10**6) == 1:
         raise ConfigError("secure_sums: expected 0, or a number of agents from 2 on, got 1")
 
 
-def check_flag(name: str, value: object) -> None:
-    """Raise ConfigError unless `value` is True or False."""
-    if not isinstance(value, bool):
-        raise ConfigError(f"{name}: expected True or False, got {value!r}")
+# -- fields; the default may be MISSING, and None is allowed where it is the default --------------------
 
 
-# -- fields of options; None is allowed where it is the default ---------------------------------------
-
-
-def bounded(default: float | None, low: float, high: float = np.inf) -> Any:
-    """Return the field of an option that is a number in `[low, high]`."""
+def bounded(default: Any, low: float, high: float = np.inf) -> Any:
+    """Return the field of a number in `[low, high]`."""
     return _field(default, lambda name, value: check_number(name, value, low, high))
 
 
-def integer(default: int | None, low: float, high: float = np.inf) -> Any:
-    """Return the field of an option that is an integer in `[low, high]`."""
-    return _field(default, lambda name, value: check_number(name, value, low, high, integer=True))
+def integer(default: Any, low: float, high: float = np.inf) -> Any:
+    """Return the field of an integer in `[low, high]`."""
+    return _field(default, lambda name, value: check_integer(name, value, low, high))
 
 
-def choice(default: str, choices: Sequence[str]) -> Any:
-    """Return the field of an option that is one of `choices`."""
+def choice(default: Any, choices: Sequence[str]) -> Any:
+    """Return the field of one of `choices`."""
     return _field(default, lambda name, value: check_choice(name, value, choices))
 
 
 def flag(default: bool) -> Any:
-    """Return the field of an option that is True or False."""
+    """Return the field of True or False."""
     return _field(default, check_flag)
 
 
-def checked(default: object, check: Callable[[Any], None]) -> Any:
-    """Return the field of an option for which `check` raises ConfigError if it is not allowed."""
+def checked(default: object, check: Callable[[Any], object]) -> Any:
+    """Return a field for which `check` raises ConfigError, or returns the value to hold; None: as it is."""
     return _field(default, lambda name, value: check(value))
 
 
-def _field(default: object, check: Callable[[str, object], None]) -> Any:
+def _field(default: object, check: Callable[[str, object], object]) -> Any:
     return field(default=default, metadata={"check": check})
 
 

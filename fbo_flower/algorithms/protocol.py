@@ -20,12 +20,14 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
+from fbo_flower.algorithms.definition import check_begun, check_definition, check_learnt
 from fbo_flower.algorithms.messages import Content, Schema, Summand, schema_of, summands_of
-from fbo_flower.algorithms.options import Configurable
+from fbo_flower.algorithms.options import Configurable, canonical_json
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
+    Best,
     Federation,
     Outcome,
     Payload,
@@ -93,6 +95,11 @@ class Algorithm(Configurable, ABC, Generic[State]):
     barrier: ClassVar[str] = "its rounds need the answers of all agents together"
     needs_all_parameters: ClassVar[str] = "all agents evaluate points that are chosen for them together"
     takes_outputs: ClassVar[bool] = False
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Raise ConfigError if something that the class defines would be lost, see `definition`."""
+        check_definition(cls, Algorithm)
+        return super().__new__(cls, *args, **options)
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Algorithm[Any]:
@@ -221,8 +228,8 @@ class Algorithm(Configurable, ABC, Generic[State]):
         return summands_of(self.report_content, self, space, task)
 
     def asks_for_sum(self, task: Task) -> bool:
-        """Return whether a task asks for the summable arrays of `report_content`."""
-        return False
+        """Return whether a task asks for the summable arrays of `report_content`; by default in TRAIN."""
+        return task.phase is Phase.TRAIN
 
     def sum_name(self, task: Task, agent_state: AgentState) -> str:
         """Return the name of the piece of work whose report is summed; an agent masks each name once.
@@ -241,8 +248,11 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """Return the parts of a task that must be the same for all agents in a sum.
 
         A server that asks one agent about something else than the others would learn that agent's report.
+        By default they are the whole content. An algorithm that tells agents different things returns those
+        on which the summed numbers depend.
         """
-        return {}
+        values = np.frombuffer(canonical_json(dict(task.values)).encode(), dtype=np.uint8)
+        return {**task.arrays, "values": values}
 
     def skip_sum(self, state: State) -> State:
         """Return the state after a sum that failed in every group; the same work is never summed again."""
@@ -326,10 +336,13 @@ class Algorithm(Configurable, ABC, Generic[State]):
         while (trial := agent_state.next_trial) < task.end or self.roles:
             query = yield from stepping(self.propose(task, agent_state, partial(draws, "propose", trial)))
             if query is None:
+                check_begun(self, task, trial)
                 break
             outcome: Outcome = yield query
             rng = partial(draws, "learn", trial)
             agent_state = yield from stepping(self.learn(task, agent_state, outcome, rng))
+            if not self.roles:
+                check_learnt(self, agent_state, trial)
         return agent_state
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload | Steps[Payload]:
@@ -365,7 +378,8 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def report_kind(self, task: Task) -> str | None:
         """Return the kind of report that a task without trials asks for; an agent sends each kind once.
 
-        None: the report holds nothing about observations, and the agent may send it any number of times.
+        None: the report holds nothing about observations, and the agent may send it any number of times. An
+        algorithm with several final exchanges names each of them.
         """
         return ""
 
@@ -386,44 +400,26 @@ class Algorithm(Configurable, ABC, Generic[State]):
         return np.full(len(points) if outputs is None else (len(points), outputs.shape[1]), np.nan)
         yield from ()  # never reached: it makes this function a generator
 
-    def incumbent(self, agent_state: AgentState) -> float:
-        """Return the agent's best value of this study so far, NaN before the first success.
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
+        """Return the configuration that the agent should use, None before the first success.
 
-        It is NaN too as long as no trial holds the agent's limits, and with several objectives, which have no
-        best value.
+        It is the best trial. An algorithm whose model finds noise takes the evaluated point with the best
+        posterior mean instead, because the largest of many noisy values is mostly luck. None too as long as
+        no trial holds the agent's limits, and with several objectives, which have no best.
+
+        Parameters
+        ----------
+        own : whether only trials of this study count
         """
-        if len(agent_state.aims.objectives) > 1:
-            return float("nan")
-        values = agent_state.usable_values(own=True)
-        return float(np.nanmax(values)) if np.isfinite(values).any() else float("nan")
+        values = agent_state.usable_values(own=own)
+        if len(agent_state.aims.objectives) > 1 or not np.isfinite(values).any():
+            return None
+        row = int(np.nanargmax(values))
+        return Best(agent_state.history.points[row], float(values[row]))
 
     def has_ended(self, agent_state: AgentState) -> bool:
         """Return whether the agent has ended its own search and makes no more trials of this study."""
         return False
-
-    def best_mean(self, agent_state: AgentState, *, own: bool = True) -> tuple[Array, float] | None:
-        """Return the evaluated point `(D,)` that has the best posterior mean, and this mean as a value.
-
-        Parameters
-        ----------
-        own : whether only points of this study count
-
-        Returns
-        -------
-        None if the agent's model finds no noise: then the best value seen is the best.
-        """
-        return None
-
-    def recommend(self, agent_state: AgentState) -> Array | None:
-        """Return the point `(D,)` that the agent should use, None before the first successful evaluation.
-
-        None too where `incumbent` is NaN.
-        """
-        values = agent_state.usable_values()
-        if len(agent_state.aims.objectives) > 1 or not np.isfinite(values).any():
-            return None
-        best: Array = agent_state.history.points[int(np.nanargmax(values))]
-        return best
 
     # -- what may cross the wire ---------------------------------------------------------------
 

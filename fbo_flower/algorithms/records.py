@@ -5,6 +5,7 @@ Notation: `D` axes of the unit cube, `n` trials in a history, `q` points in one 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -21,6 +22,8 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 AnyArray = npt.NDArray[np.generic]
 Scalar = bool | bytes | float | int | str  # the scalars that a Flower message can carry
+
+NUM_EVALUATIONS = "evaluations"  # name of the number of evaluations made, without reused values
 
 
 def floats(array: AnyArray) -> Array:
@@ -359,6 +362,29 @@ class AgentState:
 
 
 @dataclass(frozen=True)
+class Best:
+    """A configuration that an agent should use; there is no other notion of what is best.
+
+    Parameters
+    ----------
+    point : `(D,)`
+    value : what was measured there, larger is better; of a bandit the mean of the pulls. NaN: nobody has
+        evaluated it, which only a server may recommend
+    mean : where values are noisy, what the model expects there; NaN: the model finds no noise, or there is no
+        model
+    """
+
+    point: Array
+    value: float
+    mean: float = math.nan
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether it was chosen by its mean and not by its value."""
+        return math.isfinite(self.mean)
+
+
+@dataclass(frozen=True)
 class ServerResults:
     """The server's results at the end of a study, as rows of the study's tables.
 
@@ -366,14 +392,14 @@ class ServerResults:
     ----------
     models : rows with the columns of `study.schema.MODELS`, except `algorithm`
     judgements : rows with the columns of `study.schema.JUDGEMENTS`, except `algorithm`
-    recommendations : agent -> `(point (D,), value)`, used instead of the agent's own best trial
+    recommendations : agent -> what it should use instead of its own best
     privacy : the privacy spent where noise is used: `epsilon`, `delta` and the counts that they follow from.
         The strategy adds `noise_from`: "seed", "system" or "agents"
     """
 
     models: Sequence[Mapping[str, object]] = ()
     judgements: Sequence[Mapping[str, object]] = ()
-    recommendations: Mapping[str, tuple[Array, float]] = field(default_factory=dict)
+    recommendations: Mapping[str, Best] = field(default_factory=dict)
     privacy: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod

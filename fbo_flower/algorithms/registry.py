@@ -31,7 +31,7 @@ from fbo_flower.algorithms.algorithm_record import (
 )
 from fbo_flower.algorithms.built_in import RECORDS
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.errors import ConfigError, did_you_mean
+from fbo_flower.errors import ConfigError, did_you_mean, kind_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -67,6 +67,8 @@ def find(name: str) -> AlgorithmRecord:
     ConfigError
         If no package that is installed here has an algorithm of this name, or its record cannot be used.
     """
+    if not isinstance(name, str):
+        raise ConfigError(f"algorithm: expected a name such as 'fts', got {kind_of(name)}")
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name in _LOCAL:
@@ -248,13 +250,14 @@ COMMON: dict[str, Meaning] = {
     ),
     "disclosed.failures": Meaning("why evaluations failed, in words", "this task"),
     "disclosed.incumbent": Meaning(
-        "the best value so far", ALL_OBSERVATIONS, VALUES
+        "the value at its best configuration", ALL_OBSERVATIONS, VALUES
     ),
     "disclosed.expected": Meaning(
-        "the value that its model expects at the point it would use", ALL_OBSERVATIONS, VALUES
+        "the mean that its model expects at its best configuration, where values are noisy",
+        ALL_OBSERVATIONS, VALUES,
     ),
     "disclosed.recommendation": Meaning(
-        "the point it would use", ALL_OBSERVATIONS, POINTS
+        "its best configuration", ALL_OBSERVATIONS, POINTS
     ),
 }  # fmt: skip
 

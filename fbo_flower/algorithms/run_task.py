@@ -28,10 +28,12 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms.definition import check_answer, check_query
 from fbo_flower.algorithms.options import TrialsPerRound
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Outcome, Query, Report, Task
 from fbo_flower.algorithms.requests import Draws, Fit, Request, Session, Steps, relayed, stepping
+from fbo_flower.numerics import finite
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.surrogates import gp
 
@@ -50,9 +52,8 @@ def joined(outcomes: list[Outcome]) -> Outcome:
     each = [np.isfinite(o.values).astype(np.int64) if o.counts is None else o.counts for o in outcomes]
     weights = np.concatenate(each)
     counts = np.bincount(place, weights=weights).astype(np.int64)
-    values = np.nan_to_num(np.concatenate([o.values for o in outcomes]))
-    with np.errstate(over="ignore", invalid="ignore"):  # huge values
-        means = np.bincount(place, weights=values * weights) / np.where(counts > 0, counts, np.nan)
+    values, exponents = finite.scaled(np.nan_to_num(np.concatenate([o.values for o in outcomes])))
+    means = np.bincount(place, weights=values * weights) / np.where(counts > 0, counts, np.nan)
     trials = outcomes[0].trials[0] + np.cumsum(spans) - spans
     failures: dict[int, str] = {}
     if any(o.failures for o in outcomes):
@@ -60,7 +61,7 @@ def joined(outcomes: list[Outcome]) -> Outcome:
         every = np.concatenate([o.trials for o in outcomes])
         at = {int(t): int(p) for t, p in zip(every, place, strict=True)}
         failures = {int(trials[at[t]]): reasons[t] for t in sorted(reasons, reverse=True)}  # the first stays
-    return Outcome(points[first], means, trials, failures, counts, spans)
+    return Outcome(points[first], finite.unscaled(means, exponents), trials, failures, counts, spans)
 
 
 def num_succeeded(outcome: Outcome) -> int:
@@ -118,8 +119,9 @@ def run_task(
     outcomes: list[Outcome] = []
 
     def answer(asked: Query | Request) -> Steps[Any]:
-        if not isinstance(asked, Query):
+        if isinstance(asked, Request):
             return (yield asked)
+        check_query(algorithm, asked, agent_state.space.dimension)
         outcomes.append(evaluate(asked, outcomes[-1].end if outcomes else agent_state.next_trial))
         return outcomes[-1]
 
@@ -128,10 +130,11 @@ def run_task(
     else:
         session = session_at_once(algorithm, task, agent_state, draws, at_once)
     agent_state = yield from relayed(session, answer)
-    if arrays := extra():
+    if isinstance(agent_state, AgentState) and (arrays := extra()):
         agent_state = agent_state.write(**arrays)
     rng = partial(draws, "summarise", task.trial, task.num_trials)
     payload = yield from stepping(algorithm.summarise(task, agent_state, rng))
+    check_answer(algorithm, agent_state, payload)
     uniform = uniform or uniform_from(draws("noise", task.trial, task.num_trials))
     payload = algorithm.protect(task, agent_state, payload, uniform)
     known = agent_state.history.select(task.trial, task.end)
@@ -155,7 +158,8 @@ def believed(means: Array, transformed: Array, values: Array) -> Array:
     transformed, values : `(n,)`, observations after and before the transform
     """
     ordered, places = np.unique(transformed, return_index=True)
-    return np.asarray(np.interp(means, ordered, values[places]), dtype=np.float64)
+    scaled, exponents = finite.scaled(values[places])
+    return finite.unscaled(np.interp(means, ordered, scaled), exponents)
 
 
 def session_at_once(

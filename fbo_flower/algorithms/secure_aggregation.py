@@ -13,15 +13,19 @@ halved, so a misbehaving agent spoils a smaller sum.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from types import FunctionType
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.random import Generator
 
 from fbo_flower.algorithms import secure_member
-from fbo_flower.algorithms.messages import ArraySpec, Schema
+from fbo_flower.algorithms.definition import returned_state, tasks_of
+from fbo_flower.algorithms.messages import ArraySpec, Schema, Summand, arrays_of
 from fbo_flower.algorithms.open_sum import REVEALED, SIGNATURE, OpenSum, bounds_of
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.protocol import Algorithm
@@ -40,7 +44,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps
 from fbo_flower.algorithms.secure_member import MASKED, SUM, Member
-from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.errors import ConfigError, HookError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.secure import fixed_point, keys, rounds
 from fbo_flower.space.space import SearchSpace
@@ -105,18 +109,15 @@ class SecureAggregation(Algorithm[SecureState]):
                 f"secure_sums: expected an algorithm whose server needs only sums, got {self.inner.name}; "
                 "set secure_sums=0"
             )
-        object.__setattr__(self, "name", self.inner.name)
-        object.__setattr__(self, "finishes", self.inner.finishes)
+        if self.inner.phases != (Phase.TRAIN,):
+            raise ConfigError(
+                f"phases: expected (Phase.TRAIN,) of {self.inner.name} with secure_sums, because sums "
+                f"need the other half-rounds, got {', '.join(self.inner.phases)}; set secure_sums=0"
+            )
 
     @property
     def inner(self) -> Algorithm[Any]:
         return self.wrapped
-
-    def check(self, space: SearchSpace) -> None:
-        self.inner.check(space)
-
-    def options(self) -> dict[str, object]:
-        return self.inner.options()
 
     def for_outputs(self, names: tuple[str, ...]) -> Self:
         return replace(self, wrapped=self.wrapped.for_outputs(names))
@@ -128,14 +129,6 @@ class SecureAggregation(Algorithm[SecureState]):
 
     def inner_state(self, state: SecureState) -> Any:
         return state.inner
-
-    def secret_draws(
-        self, state: SecureState, phase: Phase, server_round: int, present: Sequence[str], uniform: Uniform
-    ) -> Mapping[str, AnyArray]:
-        return self.inner.secret_draws(state.inner, phase, server_round, present, uniform)
-
-    def with_draws(self, state: SecureState, draws: Mapping[str, AnyArray]) -> SecureState:
-        return replace(state, inner=self.inner.with_draws(state.inner, draws))
 
     def with_inner_state(self, state: SecureState, inner: Any) -> SecureState:
         return replace(state, inner=inner)
@@ -159,12 +152,13 @@ class SecureAggregation(Algorithm[SecureState]):
             state, tasks = self._ask_to_unmask(state, phase, server_round, present)
             return replace(state, asked=frozenset(tasks)), tasks
         state = self._close(state, [])  # if it is still open
-        inner, tasks = self.inner.ask(state.inner, phase, server_round, present, rng)
+        inner, tasks = tasks_of(self.inner, state.inner, phase, server_round, present, rng)
         state = replace(state, inner=inner, asked=frozenset(tasks))
         layouts = {agent: self.inner.summands(task, state.space) for agent, task in tasks.items()}
         summing = [agent for agent, layout in layouts.items() if layout]
         if not summing:
             return state, tasks
+        self._check_alike(phase, {agent: tasks[agent] for agent in summing}, layouts)
         candidates = [agent for agent in summing if agent in state.cards and agent not in state.silent]
         groups = self._groups(state, candidates, rng)
         cards = {agent: state.cards[agent] for group in groups for agent in group}
@@ -179,6 +173,31 @@ class SecureAggregation(Algorithm[SecureState]):
                 arrays = {**task.arrays, "secure.members": others}
                 tasks[agent] = replace(task, arrays=arrays, values={**task.values, SUM: number})
         return state, tasks
+
+    def _check_alike(
+        self, phase: Phase, tasks: Mapping[str, Task], layouts: Mapping[str, Mapping[str, Summand]]
+    ) -> None:
+        """Raise ConfigError if the reports of these tasks cannot be one sum."""
+        first, *others = tasks
+        if phase is not Phase.TRAIN:
+            raise ConfigError(
+                f"{self.name}: expected tasks that ask for a sum in train only, got one in {phase}; "
+                "let `asks_for_sum` return False there"
+            )
+        content = secure_member.digest_of(self.inner.sum_content(tasks[first]))
+        for agent in others:
+            if layouts[agent] != layouts[first]:
+                raise ConfigError(
+                    f"{self.name}: expected summable arrays of one shape from {first} and {agent}, got "
+                    f"{_shapes(layouts[first])} and {_shapes(layouts[agent])}; let their shapes depend on "
+                    "what all tasks of a round share"
+                )
+            if secure_member.digest_of(self.inner.sum_content(tasks[agent])) != content:
+                raise ConfigError(
+                    f"{self.name}: expected the same content for all members of a sum, got another one in "
+                    f"the task of agent {agent} than of {first}; override `sum_content`, to return only what "
+                    "the summed numbers depend on"
+                )
 
     def tell(self, state: SecureState, phase: Phase, reports: Mapping[str, Report]) -> SecureState:
         if phase is Phase.EVALUATE:
@@ -195,7 +214,9 @@ class SecureAggregation(Algorithm[SecureState]):
                 sent[agent] = masked
         return replace(
             state,
-            inner=self.inner.tell(state.inner, phase, stripped),
+            inner=returned_state(
+                self.inner, "tell", state.inner, self.inner.tell(state.inner, phase, stripped)
+            ),
             open_sum=None if state.open_sum is None else replace(state.open_sum, sent=sent),
             silent=(state.silent | state.asked) - reports.keys(),
         )
@@ -289,6 +310,7 @@ class SecureAggregation(Algorithm[SecureState]):
             return replace(state, inner=inner, failures_in_a_row=state.failures_in_a_row + (not waits))
         sums = [(sorted(there, key=natural_key), open_sum.named(group_sum)) for there, group_sum in good]
         inner = self.inner.aggregate_groups(state.inner, sums)
+        inner = returned_state(self.inner, "aggregate_sum", state.inner, inner)
         return replace(state, inner=inner, failures_in_a_row=0, num_completed=state.num_completed + 1)
 
     # -- the agent's half ----------------------------------------------------------------------
@@ -317,12 +339,10 @@ class SecureAggregation(Algorithm[SecureState]):
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
         """Return what must be the same for all members: parts of the task, and the options."""
         options = np.frombuffer(canonical_json(self.options()).encode(), dtype=np.uint8)
-        return {**self.inner.sum_content(task), "secure.options": options}
+        return {**self.inner.sum_content(_without_sum(task)), "secure.options": options}
 
     def evaluation_task(self, task: Task) -> Task:
-        arrays = {name: array for name, array in task.arrays.items() if not name.startswith("secure.")}
-        values = {name: value for name, value in task.values.items() if not name.startswith("secure.")}
-        return replace(task, arrays=arrays, values=values)
+        return self.inner.evaluation_task(_without_sum(task))
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         if task.phase not in _UNMASKING:
@@ -343,7 +363,20 @@ class SecureAggregation(Algorithm[SecureState]):
         payload = self.inner.protect(task, agent_state, payload, uniform)
         arrays = dict(payload.arrays)
         layout = self.inner.summands(task, agent_state.space)
+        specs = arrays_of(self.inner.report_content)
+        for name in arrays.keys() & specs.keys() - layout.keys():
+            if specs[name].bound is not None:
+                raise HookError(
+                    f"{self.name}: summarise: {name}: expected it in reports to tasks that ask for a sum "
+                    "only, got it for another one; leave it out there, or let `asks_for_sum` return True"
+                )
         clear = {name: floats(arrays.pop(name, np.zeros(s.shape))) for name, s in layout.items()}
+        for name, summand in layout.items():
+            if clear[name].shape != summand.shape:
+                raise HookError(
+                    f"{self.name}: summarise: {name}: expected an array {summand.shape}, as `summable` says, "
+                    f"got {clear[name].shape}"
+                )
         if SUM not in task.values or not layout:
             return Payload(arrays, payload.values)  # summands never leave the agent without a mask
         member = Member.read(agent_state)
@@ -353,15 +386,6 @@ class SecureAggregation(Algorithm[SecureState]):
         flat = np.concatenate([np.ravel(clear[name]) for name in layout])
         words = fixed_point.encode(flat, bounds_of(layout))
         return Payload(arrays | secure_member.masked_arrays(words, member, self.least), payload.values)
-
-    def recommend(self, agent_state: AgentState) -> Array | None:
-        return self.inner.recommend(agent_state)
-
-    def incumbent(self, agent_state: AgentState) -> float:
-        return self.inner.incumbent(agent_state)
-
-    def best_mean(self, agent_state: AgentState, *, own: bool = True) -> tuple[Array, float] | None:
-        return self.inner.best_mean(agent_state, own=own)
 
     def uses_observations(self, task: Task, space: SearchSpace) -> bool:
         # in the later exchanges the agent sends only a signature and shares of masks
@@ -406,8 +430,9 @@ class SecureAggregation(Algorithm[SecureState]):
         for name, phase in ((SIGNATURE, Phase.EVALUATE), (REVEALED, Phase.REVEAL)):
             if (name in report.values) != (task.phase is phase):
                 raise WireError(f"values: expected {name} in half-round {phase} and in no other", "values")
-        rest = {name: array for name, array in report.arrays.items() if name not in MASKED}
-        self.inner.check_report(task, replace(report, arrays=rest))
+        if task.phase not in _UNMASKING:
+            rest = {name: array for name, array in report.arrays.items() if name not in MASKED}
+            self.inner.check_report(task, replace(report, arrays=rest))
 
     # -- what the server knows at the end --------------------------------------------------------
 
@@ -420,3 +445,40 @@ class SecureAggregation(Algorithm[SecureState]):
             "sums_asked_for": state.num_asked,
         }
         return replace(found, privacy={**found.privacy, **sums})
+
+
+def _without_sum(task: Task) -> Task:
+    """Return the task as the wrapped algorithm made it."""
+    arrays = {name: array for name, array in task.arrays.items() if not name.startswith("secure.")}
+    values = {name: value for name, value in task.values.items() if not name.startswith("secure.")}
+    return replace(task, arrays=arrays, values=values)
+
+
+def _shapes(layout: Mapping[str, Summand]) -> str:
+    return ", ".join(f"{name} {summand.shape}" for name, summand in layout.items())
+
+
+class _Forwarded:
+    """A member of the wrapped algorithm; its methods get and return their own state, without the sums."""
+
+    def __init__(self, name: str) -> None:
+        method = inspect.getattr_static(Algorithm, name, None)
+        self._name, self._is_method = name, isinstance(method, FunctionType)
+        self._returns_state = getattr(method, "__annotations__", {}).get("return") == "State"
+
+    def __get__(self, instance: SecureAggregation | None, owner: type[SecureAggregation]) -> Any:
+        if instance is None:  # members of the class, as `Configurable` needs them
+            return getattr(super(SecureAggregation, owner), self._name)
+        member = getattr(instance.inner, self._name)
+        return partial(self._call, member) if self._is_method else member
+
+    def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        own = [a.inner if isinstance(a, SecureState) else a for a in arguments]
+        result = method(*own, **named)
+        return replace(arguments[0], inner=result) if self._returns_state else result
+
+
+# whatever the class above does not define is the wrapped algorithm's
+for _name in {"name", *dir(Algorithm)} - vars(SecureAggregation).keys():
+    if not _name.startswith("_"):
+        setattr(SecureAggregation, _name, _Forwarded(_name))

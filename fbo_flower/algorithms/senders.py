@@ -13,10 +13,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.options import check_choice, check_number, choice, integer
+from fbo_flower.algorithms.options import check_choice, choice, integer
 from fbo_flower.algorithms.records import Array, Federation, IntArray
 from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
+from fbo_flower.space.checks import as_real, check_number
 from fbo_flower.space.space import SearchSpace
 
 Schedule = str | float
@@ -24,13 +25,13 @@ _NAMED = ("1-1/t^2", "1-1/sqrt(t)", "1-1/t")
 _FIRST = re.compile(r"first-(\d{1,6})\Z")
 
 
-def check_schedule(schedule: Schedule) -> None:
-    """Raise ConfigError unless `schedule` is one that `own_probability` knows."""
-    if isinstance(schedule, str):
-        if schedule in _NAMED or _FIRST.match(schedule):
-            return
-    elif not isinstance(schedule, bool) and isinstance(schedule, int | float) and 0 <= schedule <= 1:
-        return
+def check_schedule(schedule: object) -> Schedule:
+    """Return a schedule that `own_probability` knows; ConfigError if it is none."""
+    number = as_real(schedule)
+    if isinstance(schedule, str) and (schedule in _NAMED or _FIRST.match(schedule)):
+        return schedule
+    if number is not None and 0 <= number <= 1:
+        return number
     raise ConfigError(
         f"schedule: expected {', '.join(_NAMED)}, first-K, or a number between 0 and 1, got {schedule!r}"
     )
@@ -127,13 +128,14 @@ def shared_lengthscales(value: Lengthscale | str, space: SearchSpace) -> Array:
     return np.array(np.broadcast_to(np.asarray(scale, dtype=np.float64), (space.num_features,)))
 
 
-def check_lengthscale(value: Lengthscale | str) -> None:
-    """Raise ConfigError if a lengthscale of the shared features is not between 1e-4 and 1e4."""
+def check_lengthscale(value: object) -> Lengthscale | str:
+    """Return a lengthscale of the shared features; ConfigError if it is not between 1e-4 and 1e4."""
     if isinstance(value, str):
         check_choice("lengthscale", value, (BY_DIMENSION,))
-        return
-    for scale in value if isinstance(value, tuple) else [value]:
-        check_number("lengthscale", scale, 1e-4, 1e4)
+        return value
+    if isinstance(value, tuple):
+        return tuple(check_number("lengthscale", scale, 1e-4, 1e4) for scale in value)
+    return check_number("lengthscale", value, 1e-4, 1e4)
 
 
 def check_features(lengthscale: Lengthscale | str, space: SearchSpace) -> None:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fbo_flower.algorithms import Algorithm, make_algorithm
-from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.simulation.settings import Sync
+from fbo_flower.space.checks import check_flag, check_integer, check_number
+from fbo_flower.storage.paths import path_of
 from fbo_flower.strategies import TuningStrategy
 from fbo_flower.study.directory import Keep
 from fbo_flower.trackers import OptunaTracker
@@ -61,7 +63,14 @@ class AppConfig:
         ConfigError
             If a key is missing or a value has the wrong type or is out of bounds.
         """
-        readers = {"str": _text, "int": _whole, "float": _number, "bool": _flag, "Path | None": _path}
+        whole, number = partial(check_integer, low=-1), partial(check_number, low=0.0)
+        readers: dict[str, Callable[[str, Any], object]] = {
+            "str": _text,
+            "int": whole,
+            "float": number,
+            "bool": check_flag,
+            "Path | None": _path,
+        }
         found: dict[str, Any] = {}
         for field in fields(AppConfig):
             key = field.name.replace("_", "-")
@@ -78,9 +87,9 @@ class AppConfig:
         Sync(self.fraction, self.quorum)
         Keep(self.out, self.journal and self.journal.parent, self.resume)
         for name, least in (("num-agents", 0), ("num-rounds", 1), ("seed", 0), ("max-staleness", -1)):
-            check_number(name, getattr(self, name.replace("-", "_")), least, integer=True)
+            check_integer(name, getattr(self, name.replace("-", "_")), least)
         file = self.optuna.removeprefix("sqlite:///")
-        if file and "://" not in file and not Path(file).expanduser().is_absolute():
+        if file and "://" not in file and not path_of(file, "optuna").is_absolute():
             raise ConfigError(
                 "optuna: expected a URL such as 'sqlite:////srv/study.db' with an absolute file, because the "
                 f"app runs in another directory than `flwr run`, got {self.optuna!r}"
@@ -126,7 +135,7 @@ class AppConfig:
 def data_home() -> Path:
     """Return the directory in which this platform keeps a user's application data."""
     if xdg := os.environ.get("XDG_DATA_HOME"):
-        return Path(xdg).expanduser().absolute()
+        return path_of(xdg, "XDG_DATA_HOME").absolute()
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     if sys.platform == "darwin":
@@ -142,29 +151,13 @@ def _text(key: str, value: Any) -> str:
 
 def _path(key: str, value: Any) -> Path | None:
     text = _text(key, value)
-    path = Path(text).expanduser() if text else None
+    path = path_of(text, key) if text else None
     if path is not None and not path.is_absolute():
         raise ConfigError(
             f"{key}: expected an absolute path, because the app runs in another directory than `flwr run`, "
             f"got {text!r}"
         )
     return path
-
-
-def _flag(key: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError(f"{key}: expected true or false, got {value!r}")
-    return value
-
-
-def _whole(key: str, value: Any) -> int:
-    check_number(key, value, -1, integer=True)
-    return int(value)
-
-
-def _number(key: str, value: Any) -> float:
-    check_number(key, value, 0.0)
-    return float(value)
 
 
 def _options(key: str, value: Any) -> Options:

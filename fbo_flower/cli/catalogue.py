@@ -109,7 +109,7 @@ def _details(record: AlgorithmRecord) -> Iterator[str]:
     least = kind.option_defaults().get("secure_sums", 0)
     yield f"A curious server can infer: {_plain(inference(record.name, least))}"
     if record.attack_name is not None:
-        yield f"Measure it: python -m studies attack {record.attack_name}"
+        yield f"Measure it, in a clone of the repository: python -m studies attack {record.attack_name}"
     if record.caution:
         yield f"Caution: {_plain(record.caution)}"
     yield ""

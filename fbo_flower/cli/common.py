@@ -24,10 +24,6 @@ Connected = Annotated[
 ]
 
 
-class Interrupted(Exception):  # noqa: N818  # not an error: someone pressed Ctrl-C
-    """Ctrl-C was pressed; the text says what has been written. (Typer would swallow a KeyboardInterrupt.)"""
-
-
 def texts_of(group: Any) -> dict[str, str]:
     """Return parameter -> description, from the section "Parameters" of a docstring."""
     section = (inspect.getdoc(group) or "").partition("Parameters\n----------\n")[2].partition("\n\n")[0]

@@ -1,15 +1,25 @@
-"""`fbo-flower doctor`: ask every node of a federation for its state and print what is wrong."""
+"""`fbo-flower doctor`: ask every node of a federation for its state and print what is wrong.
+
+On a device, `--superlink` compares its clock with the SuperLink's before the SuperNode connects: the
+SuperLink answers a node whose clock is off with 401, and the SuperNode ends without a reason. The SuperLink's
+time is in the header `Date` of every answer of HTTP, to the second.
+"""
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
+import ssl
 import tempfile
+import time
 import tomllib
 import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,10 +28,14 @@ from rich.console import Console
 
 from fbo_flower import __version__
 from fbo_flower.cli.common import Connected, Debug
-from fbo_flower.cli.flower_cli import FlowerCLI, missing_dependencies, read_app
+from fbo_flower.cli.flower_cli import FlowerCLI, check_mark, missing_dependencies, read_app
+from fbo_flower.cli.interruption import NOTHING, in_order
 from fbo_flower.errors import ConfigError, FBOError, printable
+from fbo_flower.storage.paths import path_of, read_text
 
 MODULE, MARK, SETTINGS = "fbo_flower_doctor", "fbo-flower doctor: ", "fbo-flower-doctor"
+MAX_AHEAD, MAX_BEHIND = 5.0, 300.0  # seconds by which Flower lets a node's clock be off
+_NOT_NOW = (9, 10)  # codes of OpenSSL for a certificate that is not valid yet, or no longer
 _START_SECONDS = 60.0  # how long the SuperLink may take to start the run
 
 
@@ -40,24 +54,52 @@ def doctor(
             help="Action name of the tuning agent, for an app that also does other work (see add_tuning)."
         ),
     ] = None,
+    superlink: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Check only this computer's clock against that SuperLink, as a device does before it starts "
+            "its SuperNode.",
+        ),
+    ] = None,
+    root_certificates: Annotated[
+        Path | None, typer.Option(help="Certificate of that SuperLink's authority, as for flower-supernode.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="That SuperLink does not use TLS, as for flower-supernode.")
+    ] = False,
     debug: Debug = False,
 ) -> int:
     """Check versions, search spaces, journals, clocks and connections of a federation.
 
-    Example: fbo-flower doctor deploy --app my-app
+    Examples:
+    fbo-flower doctor deploy --app my-app
+
+    fbo-flower doctor --superlink superlink.example.org:8000 --root-certificates ca.crt
     """
+    if superlink is not None:
+        ahead = seconds_ahead(superlink, root_certificates, insecure)
+        wrong = not -MAX_BEHIND <= ahead <= MAX_AHEAD
+        remedy = (
+            f"; it refuses a node whose clock is more than {MAX_AHEAD:g} s ahead or {MAX_BEHIND:g} s behind, "
+            "with 401: set the clock with NTP before the SuperNode starts"
+        )
+        typer.echo(f"clock: {ahead:+.0f} s against the SuperLink's{remedy * wrong}")
+        return int(wrong)
     project = read_app(app)
     if project is None:
         raise ConfigError(f"app: expected the directory of a Flower app, got {app}")
     flower = FlowerCLI(connection, install_dependencies=bool(missing_dependencies(project)))
     known = flower.nodes()
     settings = {"num_nodes": nodes, "wait_seconds": wait, "action": action}
-    with tempfile.TemporaryDirectory() as directory:
-        examiner = write_examiner(Path(app).expanduser().resolve(), Path(directory) / "doctor", settings)
+    with in_order(lambda: NOTHING), tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
+        examiner = write_examiner(path_of(app, "app").resolve(), Path(directory) / "doctor", settings)
         run_id = flower.submit(str(examiner))
+        stack.callback(flower.stop, run_id)
         status = flower.wait(run_id, _START_SECONDS + 2 * wait)
+        if status.is_over:
+            stack.pop_all()
     if not status.is_over:
-        flower.stop(run_id)
         raise FBOError(
             f"doctor: expected run {run_id} to end within {_START_SECONDS + 2 * wait:g} s; raise --wait"
         )
@@ -71,15 +113,61 @@ def doctor(
     return int(any(finding.is_wrong for finding in findings))
 
 
+def seconds_ahead(superlink: str, root_certificates: Path | None, insecure: bool) -> float:
+    """Return by how many seconds this computer's clock is ahead of a SuperLink's; negative: behind.
+
+    ConfigError if there is no SuperLink, or if its certificate is not valid for another reason than the time.
+    """
+    host, colon, port = superlink.removeprefix("http://").removeprefix("https://").rpartition(":")
+    if not colon or not port.isdigit():
+        raise ConfigError(f"--superlink: expected HOST:PORT, got {superlink!r}")
+    if not insecure and root_certificates is not None and not root_certificates.is_file():
+        raise ConfigError(f"--root-certificates: expected a file, got {root_certificates}")
+    try:
+        if insecure:
+            return _seconds_ahead(http.client.HTTPConnection(host.strip("[]"), int(port), timeout=10.0))
+        context = ssl.create_default_context(cafile=root_certificates)
+        for attempt in range(2):
+            try:
+                return _seconds_ahead(
+                    http.client.HTTPSConnection(host.strip("[]"), int(port), timeout=10.0, context=context)
+                )
+            except ssl.SSLCertVerificationError as error:
+                if attempt or error.verify_code not in _NOT_NOW:
+                    raise
+                # a clock that is far off makes a good certificate invalid; only the time is read
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    except (OSError, http.client.HTTPException, OverflowError, ValueError) as error:
+        hint = "" if insecure else "; pass --insecure if it does not use TLS"
+        raise ConfigError(
+            f"--superlink: expected a SuperLink at {superlink}: {type(error).__name__}: {error}{hint}"
+        ) from error
+    raise AssertionError("the loop returns or raises")
+
+
+def _seconds_ahead(connection: http.client.HTTPConnection) -> float:
+    with closing(connection):
+        connection.connect()  # for which a slow device takes its time
+        sent = time.time()
+        connection.request("GET", "/")
+        date = connection.getresponse().headers["Date"]
+        heard = time.time()
+    if date is None:
+        raise ValueError("it does not say its time")
+    server = parsedate_to_datetime(date).timestamp()  # of the second that has begun
+    return max(0.0, sent - server - 2.0) - max(0.0, server - heard)
+
+
 def write_examiner(app: Path, directory: Path, settings: Mapping[str, object]) -> Path:
     """Write an app that has the agents of `app` and the doctor's server; return its directory."""
     import tomli_w
     from flwr.cli.build import build_fab_from_disk
 
+    check_mark(str(app))
     with zipfile.ZipFile(io.BytesIO(build_fab_from_disk(app))) as bundle:
         bundle.extractall(directory)
     path = directory / "pyproject.toml"
-    project: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    project: dict[str, Any] = tomllib.loads(read_text(path))
     described = project["tool"]["flwr"]["app"]
     described["components"]["serverapp"] = f"{MODULE}:app"
     described["config"] = {**described.get("config", {}), SETTINGS: json.dumps(dict(settings))}

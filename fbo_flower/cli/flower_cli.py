@@ -7,6 +7,7 @@ every later run fail, although the environment in which the command is typed has
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from typing import Any
 
 from fbo_flower import __version__
 from fbo_flower.errors import ConfigError, did_you_mean
+from fbo_flower.storage.paths import path_of, read_text
 
 PORT = os.environ.get("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "39091")  # as in Flower
 _BACKGROUND = (":local:", ":local-in-memory:")
@@ -33,6 +35,7 @@ _START_OF_FLOWER = re.compile(
     r"To change federation size|\tflwr federation|$)|Successfully installed "
 )
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # ANSI codes
+_TEXT: Any = {"encoding": "utf-8", "errors": "backslashreplace"}  # of what other processes print
 _CODE = "import sys; from flwr.cli.app import app; sys.argv[0] = 'flwr'; app()"
 
 
@@ -68,6 +71,7 @@ class FlowerCLI:
         scripts = str(Path(sys.executable).parent)
         self._environment = {
             **os.environ,
+            "PYTHONIOENCODING": "utf-8",  # of Flower's output, which is read here
             "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         }
@@ -76,6 +80,7 @@ class FlowerCLI:
 
     def submit(self, app: str, run_config: Sequence[str] = (), federation_config: Sequence[str] = ()) -> str:
         """Submit an app and return the run's id; ConfigError with Flower's reason if Flower refuses it."""
+        check_mark(app)
         words = ["run", app, *self._connection]
         words += [word for text in run_config for word in ("--run-config", text)]
         words += [word for text in federation_config for word in ("--federation-config", text)]
@@ -88,7 +93,7 @@ class FlowerCLI:
         """
         command = self._command("log", run_id, *self._connection, "--stream")
         with subprocess.Popen(
-            command, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **_TEXT
         ) as process:
             assert process.stdout is not None
             for line in process.stdout:
@@ -132,7 +137,7 @@ class FlowerCLI:
 
     def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self._command(*words), env=self._environment, capture_output=True, text=True, check=False
+            self._command(*words), env=self._environment, capture_output=True, check=False, **_TEXT
         )
 
     def _command(self, *words: str) -> list[str]:
@@ -143,9 +148,9 @@ def read_app(app: str) -> Mapping[str, Any] | None:
     """Return the `pyproject.toml` of an app, or ConfigError; None for an app of Flower's hub (`@...`)."""
     if app.startswith("@"):
         return None
-    path = Path(app).expanduser() / "pyproject.toml"
+    path = path_of(app, "app") / "pyproject.toml"
     try:
-        project = tomllib.loads(path.read_text(encoding="utf-8"))
+        project = tomllib.loads(read_text(path))
     except (OSError, ValueError) as error:
         reason = "it holds no pyproject.toml" if isinstance(error, FileNotFoundError) else error
         raise ConfigError(
@@ -155,6 +160,16 @@ def read_app(app: str) -> Mapping[str, Any] | None:
     if "app" not in project.get("tool", {}).get("flwr", {}):
         raise ConfigError(f"app: expected [tool.flwr.app] in {path}")
     return project
+
+
+def check_mark(app: str) -> None:
+    """Raise ConfigError if an app's `pyproject.toml` begins with a mark that Flower cannot read."""
+    path = path_of(app, "app") / "pyproject.toml"
+    if path.is_file() and path.read_bytes().startswith(codecs.BOM_UTF8):
+        raise ConfigError(
+            f"app: expected UTF-8 without a byte order mark in {path}, because Flower cannot read one, got "
+            "one; save the file without it"
+        )
 
 
 def missing_dependencies(project: Mapping[str, Any]) -> list[str]:
@@ -216,11 +231,9 @@ def read_connection(name: str | None) -> Connection:
 
     Of an unknown or unreadable one only the name is returned, since Flower says what is wrong.
     """
-    path = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr").expanduser() / "config.toml"
+    path = path_of(os.environ.get("FLWR_HOME") or "~/.flwr", "FLWR_HOME") / "config.toml"
     try:
-        config: dict[str, Any] = (
-            tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else _DEFAULT
-        )
+        config: dict[str, Any] = tomllib.loads(read_text(path)) if path.exists() else _DEFAULT
     except (OSError, ValueError):
         return Connection(name or "", "")
     connections = config.get("superlink", {})
@@ -276,9 +289,9 @@ def running_processes() -> list[tuple[int, str]]:
         done = subprocess.run(
             ["ps", "-U", str(os.getuid()), "-ww", "-o", "pid=", "-o", "args="],
             capture_output=True,
-            text=True,
             check=False,
             timeout=10,
+            **_TEXT,
         )
     except (OSError, AttributeError, subprocess.TimeoutExpired):  # Windows has neither
         return []

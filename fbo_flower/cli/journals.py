@@ -12,6 +12,7 @@ import typer
 
 from fbo_flower.cli.common import Debug, Journals, plural
 from fbo_flower.errors import ConfigError, printable
+from fbo_flower.storage.paths import path_of
 
 if TYPE_CHECKING:
     from fbo_flower.storage.ledger import Ledger, LedgerEntry
@@ -59,6 +60,7 @@ def _best_of(path: Path) -> Iterator[dict[str, Any]]:
     from fbo_flower.study.directory import holds_study
     from fbo_flower.study.study import Study
 
+    path = path_of(path)
     if path.is_dir() and holds_study(path) and not any(path.rglob("agent*.db")):
         results = Study.load(path)
         disclosed = _disclosed(results)
@@ -72,7 +74,7 @@ def _best_of(path: Path) -> Iterator[dict[str, Any]]:
                 "journal": None,
                 "config": entry.get("config"),
                 "value": entry.get("value"),
-                "observed": entry.get("observed"),
+                "mean": entry.get("mean"),
                 "outputs": entry.get("outputs", {}),
                 "nearest": None,
                 "front": entry.get("front", []),
@@ -97,7 +99,7 @@ def _best_of(path: Path) -> Iterator[dict[str, Any]]:
                 "journal": str(journal),
                 "config": answer.config,
                 "value": None if math.isnan(answer.value) else answer.value,
-                "observed": answer.observed and {"config": answer.observed[0], "value": answer.observed[1]},
+                "mean": None if math.isnan(answer.mean) else answer.mean,
                 "outputs": dict(answer.outputs),
                 "nearest": dict(answer.nearest) or None,
                 "front": [{"config": config, "outputs": outputs} for config, outputs in answer.front],
@@ -128,7 +130,6 @@ def _lines_of(entry: dict[str, Any]) -> Iterator[str]:
     if entry["unreadable"]:
         yield f"  cannot be read: {entry['unreadable']}"
         return
-    observed = entry["observed"]
     if entry["nearest"]:
         yield "  no configuration holds the limits; the nearest has"
         yield from (f"    {name}: {value}" for name, value in (entry["outputs"] | entry["nearest"]).items())
@@ -140,13 +141,11 @@ def _lines_of(entry: dict[str, Any]) -> Iterator[str]:
     elif entry["config"] is None:
         yield "  no configuration holds the limits" if entry["journal"] is None else "  best value: none yet"
     else:
-        noisy = ", the mean that the agent's model expects, because values are noisy" if observed else ""
-        yield f"  best value: {entry['value']:.6g}{noisy}"
+        yield f"  best value: {'not measured' if entry['value'] is None else format(entry['value'], '.6g')}"
+        if entry["mean"] is not None:
+            yield f"  mean: {entry['mean']:.6g}, what the model expects there, because values are noisy"
         yield from (f"    {name}: {value}" for name, value in entry["config"].items())
         yield from (f"  {name}: {value:.6g}" for name, value in entry["outputs"].items())
-    if observed:
-        yield f"  best observed value: {observed['value']:.6g}"
-        yield from (f"    {name}: {value}" for name, value in observed["config"].items())
     failed = f", {entry['failed']} failed, the first with: {entry['failure']}" if entry["failed"] else ""
     if entry["evaluations"] is not None:
         yield f"  evaluations: {entry['evaluations']}{failed}"
@@ -169,6 +168,7 @@ def key(
     from fbo_flower.storage import AgentJournal
     from fbo_flower.storage.agent_journal import read_ledger
 
+    journal = path_of(journal, "journal")
     if not journal.exists() and agent is None:
         raise ConfigError(
             f"journal: expected an agent's journal, got {journal}, which does not exist; pass --agent ID to "
@@ -271,7 +271,7 @@ def _by_design(rows: Sequence[LedgerEntry]) -> Iterator[str]:
 
 def journal_files(paths: Sequence[Path]) -> Iterator[Path]:
     """Yield the journals of agents: the files in `paths`, and those in its directories."""
-    for path in paths:
+    for path in map(path_of, paths):
         if path.is_dir():
             found = sorted(path.rglob("agent*.db"), key=lambda p: (p.parent, len(p.name), p.name))
             if not found:

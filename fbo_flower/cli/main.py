@@ -1,64 +1,46 @@
-"""`fbo-flower`: the root command; the other modules of this folder hold the commands.
+"""`fbo-flower`: the entry point of the command line, and the exit status of every end.
 
 Every error is one line on stderr that names the setting, the expectation and the value. The exit status is 0
-for success, 2 for a setting that cannot be used, 1 for any other error and 130 after Ctrl-C. `--debug` shows
-the traceback. The commands import what they need when they run, so that `--help` answers at once.
+for success, 2 for a setting that cannot be used and 1 for any other error. Ctrl-C ends a command with the
+status 130, SIGTERM with 143 and a closed terminal with 129, each with a line that says what has been written.
+`--debug` shows the traceback.
+
+This module imports nothing that takes time, so that `main` handles the signals before anything else.
 """
 
 from __future__ import annotations
 
-import inspect
+import io
 import os
 import sys
-import traceback
-from collections.abc import Callable, Sequence
-from typing import Annotated
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-import click
-import typer
-from rich.console import Console
-from rich.text import Text
+from fbo_flower.cli import interruption
+from fbo_flower.cli.interruption import Interrupted, guard, in_order
+from fbo_flower.lazy import lazily
 
-from fbo_flower import __version__
-from fbo_flower.cli.catalogue import algorithms, problems
-from fbo_flower.cli.common import Debug, Interrupted, Quiet
-from fbo_flower.cli.doctor import doctor
-from fbo_flower.cli.journals import ask, best, key, ledger, tell
-from fbo_flower.cli.new import new
-from fbo_flower.cli.plan import parse_options
-from fbo_flower.cli.report import export, report
-from fbo_flower.cli.run import run_app
-from fbo_flower.cli.simulate import simulate
-from fbo_flower.cli.watch import watch
-from fbo_flower.errors import ConfigError, FBOError, printable
+if TYPE_CHECKING:
+    from rich.console import Console
 
-app = typer.Typer(
-    name="fbo-flower",
-    help="Federated black-box optimisation on Flower.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-_COMMANDS: dict[str, dict[str, Callable[..., object]]] = {
-    "Tune": {"simulate": simulate, "new": new, "run": run_app},
-    "Look at results": {"watch": watch, "report": report, "best": best, "export": export},
-    "Devices and privacy": {"doctor": doctor, "ledger": ledger, "key": key, "ask": ask, "tell": tell},
-    "Algorithms and problems": {"algorithms": algorithms, "problems": problems},
-}
-for _panel, _commands in _COMMANDS.items():
-    for _name, _command in _commands.items():
-        # typer keeps the line breaks of all paragraphs but the first
-        _text = "\n\n".join(" ".join(p.split()) for p in (inspect.getdoc(_command) or "").split("\n\n"))
-        app.command(_name, help=_text, rich_help_panel=_panel)(_command)
-
-_HELP_WAS_SHOWN = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 has none: it returns
+    from fbo_flower.cli.commands import app
+    from fbo_flower.cli.common import Debug, Quiet
+    from fbo_flower.cli.plan import parse_options
 
 
-def main() -> None:
-    """Run the command line of this process and exit with its status."""
-    sys.exit(run(sys.argv[1:]))
+def main(program: str = "fbo-flower", more: str = "") -> None:
+    """Run the command line of this process and end the process with its status.
+
+    Parameters
+    ----------
+    program : its name in usage lines
+    more : a module that adds commands to `app` when it is imported
+    """
+    guard()
+    if more:
+        import_module(more)
+    interruption.leave(run(sys.argv[1:], program))
 
 
 def run(arguments: Sequence[str], program: str = "fbo-flower") -> int:
@@ -67,20 +49,31 @@ def run(arguments: Sequence[str], program: str = "fbo-flower") -> int:
     Parameters
     ----------
     arguments : what stands behind the program's name
-    program : its name in usage lines; another package may add commands to `app` and run them under its own
+    program : its name in usage lines
     """
     # flwr reads these variables when it is imported
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal, pipe or file may not have all characters
+            stream.reconfigure(errors="backslashreplace")
+    import click
+    from rich.console import Console
+    from rich.text import Text
+
+    from fbo_flower.cli.commands import app
+    from fbo_flower.errors import ConfigError, FBOError, printable
+
+    help_was_shown = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 has none: it returns
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
         status = app(list(arguments), prog_name=program, standalone_mode=False)
         return status if isinstance(status, int) else 0
-    except _HELP_WAS_SHOWN:
+    except help_was_shown:
         return 2
-    except Interrupted as interruption:
-        errors.print(Text(printable(f"interrupted; {interruption}")))
-        return 130
+    except Interrupted as interrupted:
+        errors.print(Text(printable(f"interrupted; {interrupted}")))
+        return interruption.status()
     except (FBOError, click.ClickException) as error:
         message = error.format_message() if isinstance(error, click.ClickException) else str(error)
         status = 2 if isinstance(error, ConfigError | click.UsageError) else 1
@@ -91,6 +84,12 @@ def run(arguments: Sequence[str], program: str = "fbo-flower") -> int:
 
 
 def _fail(errors: Console, error: Exception, message: str, status: int, arguments: Sequence[str]) -> int:
+    import traceback
+
+    from rich.text import Text
+
+    from fbo_flower.errors import printable
+
     if "--debug" in arguments:
         errors.print(Text("\n".join(map(printable, "".join(traceback.format_exception(error)).split("\n")))))
     note = "".join(f"; {note}" for note in getattr(error, "__notes__", []))
@@ -98,20 +97,10 @@ def _fail(errors: Console, error: Exception, message: str, status: int, argument
     return status
 
 
-def _show_version(value: bool) -> None:
-    if value:
-        typer.echo(f"fbo-flower {__version__}")
-        raise typer.Exit
+__all__ = ["Debug", "Quiet", "app", "guard", "in_order", "main", "parse_options", "run"]
 
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
-    ] = False,
-) -> None:
-    pass
-
-
-__all__ = ["Debug", "Interrupted", "Quiet", "app", "main", "parse_options", "run"]
+if not TYPE_CHECKING:  # imported when they are used
+    __getattr__, __dir__ = lazily(
+        "fbo_flower.cli",
+        {"app": "commands", "Debug": "common", "Quiet": "common", "parse_options": "plan"},
+    )

@@ -20,6 +20,7 @@ from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.registry import RECOMMENDED, find
 from fbo_flower.cli.common import Debug
 from fbo_flower.errors import ConfigError
+from fbo_flower.storage.paths import path_of
 
 MAX_NAME = 32  # characters; Flower refuses longer names
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -96,7 +97,7 @@ def new_app(
 
     ConfigError if the directory is not empty or cannot be written, or if Flower would refuse a name.
     """
-    root = Path(directory).expanduser().absolute()
+    root = path_of(directory, "directory").absolute()
     name = root.name if name is None else name
     _check_name("name", name)
     _check_name("publisher", publisher)
@@ -114,13 +115,17 @@ def new_app(
             template = files("fbo_flower.cli").joinpath("templates", f"{source}.txt")
             path = root / target.format(package=package)
             text = Template(template.read_text(encoding="utf-8")).substitute(values)
-            path.write_text(text, encoding="utf-8")
             written.append(path)
+            path.write_text(text, encoding="utf-8")
         (root / package / "__init__.py").touch()
     except OSError as error:
         raise ConfigError(
             f"directory: expected a directory that can be written, got {root} ({error.strerror})"
         ) from error
+    except KeyboardInterrupt:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
     return [*written, root / package / "__init__.py"]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 import shlex
 import sys
 import tomllib
@@ -26,6 +25,8 @@ import click
 from fbo_flower.errors import ConfigError, did_you_mean
 from fbo_flower.simulation.settings import Agents, Async, Clock, Start, Sync
 from fbo_flower.storage.files import atomic_file
+from fbo_flower.storage.paths import file_name, path_of, read_text
+from fbo_flower.study.directory import check_label
 from fbo_flower.study.ranking import natural_order
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def load_function(text: str) -> Callable[..., float]:
     path, colon, name = text.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
         raise ConfigError(f"function: expected FILE.py:FUNCTION, such as score.py:score, got {text!r}")
-    file = Path(path).expanduser().resolve()
+    file = path_of(path, "function").resolve()
     if not file.is_file():
         raise ConfigError(f"function: expected a file {path}, found none")
     spec = importlib.util.spec_from_file_location(file.stem, file)
@@ -68,7 +69,7 @@ def load_function(text: str) -> Callable[..., float]:
 
 def data_files(pattern: str) -> tuple[Path, ...]:
     """Return the files of a pattern, in natural order: `site-2` before `site-10`."""
-    root = Path(pattern).expanduser()
+    root = path_of(pattern, "--data")
     if root.is_dir():
         raise ConfigError(f"--data: expected a pattern of files, got a directory; try '{pattern}/*.csv'")
     found = [Path(path) for path in glob(str(root)) if Path(path).is_file()]
@@ -89,7 +90,7 @@ def read_space(path: Path) -> SearchSpace:
     from fbo_flower import SearchSpace
 
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(read_text(path))
     except (OSError, ValueError) as error:
         raise ConfigError(f"--space: {path} cannot be read ({error})") from error
     parameters = [{"name": name, **_parameter(name, table)} for name, table in tables.items()]
@@ -197,23 +198,25 @@ class SimulationPlan:
     def check(self) -> tuple[Problem, dict[str, int | None]]:
         """Return the problem and each contestant's number of rounds; ConfigError if a setting is wrong."""
         from fbo_flower.algorithms.aims import Aims
-        from fbo_flower.algorithms.options import check_number
         from fbo_flower.clients.operator import names_of_files
         from fbo_flower.simulation.agents import own_objective
         from fbo_flower.simulation.durations import duration_of
         from fbo_flower.simulation.engines import engine_name
         from fbo_flower.simulation.problems import make_problem
+        from fbo_flower.space.checks import check_integer
 
         given = self.given
         options = parse_options(given["problem_option"] or (), "--problem-option")
         labels = [contestant.label for contestant in self.contestants]
+        for label in labels:
+            check_label(label)
         if twice := sorted({name for name in labels if labels.count(name) > 1}):
             raise ConfigError(
                 f"label: expected a different label for every algorithm, got {', '.join(twice)} twice; "
                 "set them with --label and label=..."
             )
         if given["rounds"] is not None:
-            check_number("rounds", given["rounds"], 1, integer=True)
+            check_integer("rounds", given["rounds"], 1)
         engine_name(given["engine"])
         duration_of(self.rounds.clock, given["engine"])  # checks its arguments
         aims = {"objectives": given["objectives"], "limits": _limits(given["limits"])[0]}
@@ -239,7 +242,7 @@ class SimulationPlan:
         from fbo_flower.storage.warm_start import WarmStart
 
         directory = self.start.warm_start
-        if directory is None or not WarmStart.holds(Path(directory), contestant.algorithm):
+        if directory is None or not WarmStart.holds(directory, contestant.algorithm):
             return None
         return str(directory)
 
@@ -270,9 +273,9 @@ class SimulationPlan:
 
 def read_plan(directory: Path, command: click.Command | None = None) -> SimulationPlan:
     """Return the plan that `save` wrote; ConfigError if there is none, or `command` takes no such options."""
-    path = directory / PLAN
+    path = path_of(directory) / PLAN
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        given = json.loads(read_text(path))
         for option in () if command is None else command.params:
             if option.name in given:
                 option.type_cast_value(click.Context(command or click.Command("")), given[option.name])
@@ -305,7 +308,7 @@ def _function(given: Mapping[str, Any]) -> dict[str, Any]:
     file, colon, name = function.rpartition(":")
     return {
         "function": f"{_absolute(file)}{colon}{name}" if file else function,
-        "data": str(Path(data).expanduser().absolute()),
+        "data": str(path_of(data, "--data").absolute()),
         "space": _absolute(space),
     }
 
@@ -337,7 +340,7 @@ def _rounds(given: Mapping[str, Any]) -> Sync | Async:
 
 
 def _absolute(path: str | Path | None) -> str | None:
-    return None if path is None else str(Path(path).resolve())
+    return None if path is None else str(path_of(path).resolve())
 
 
 def _storage(optuna: str | None) -> str | None:
@@ -374,7 +377,8 @@ def parse_options(pairs: Iterable[str], source: str) -> dict[str, Any]:
 def default_directory(problem: str, contestants: Sequence[Contestant], seed: int, now: datetime) -> Path:
     """Return `runs/PROBLEM-ALGORITHMS-seedSEED-DATE-TIME`, with a number if that is taken."""
     names = "-".join(contestant.label for contestant in contestants)
-    path = RUNS / f"{slug(f'{problem}-{names}')[:100]}-seed{seed}-{now:%Y%m%d-%H%M%S}"
+    name = file_name(f"{problem}-{names}".lower().replace(" ", "-"))
+    path = RUNS / f"{name}-seed{seed}-{now:%Y%m%d-%H%M%S}"
     numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
     return next(candidate for candidate in chain([path], numbered) if not candidate.exists())
 
@@ -387,8 +391,3 @@ def point_latest_at(directory: Path) -> None:
     with suppress(OSError):
         temporary.symlink_to(directory.name, target_is_directory=True)
         temporary.replace(link)
-
-
-def slug(text: str) -> str:
-    """Return a text in a form that is safe in a file name."""
-    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from fbo_flower.errors import printable
+from fbo_flower.errors import number_text, printable
 from fbo_flower.strategies import RoundProgress
 
 _MOST_CHARACTERS = 500  # of a warning, unless Flower's whole log is shown
@@ -116,4 +116,4 @@ class _FlowerLog(logging.Handler):
 
 
 def _score(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.4f}"
+    return "-" if math.isnan(value) else number_text(value)

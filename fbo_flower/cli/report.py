@@ -13,6 +13,7 @@ from rich.console import Console
 
 from fbo_flower.cli.common import Debug, Directories, Quiet, plural
 from fbo_flower.errors import ConfigError
+from fbo_flower.storage.paths import path_of
 
 if TYPE_CHECKING:
     from fbo_flower.reports.summary import SummaryRow
@@ -74,6 +75,7 @@ def report(
 
     if as_page and out is not None and out.suffix.lower() != ".html":
         raise ConfigError(f"--out: expected a name that ends in .html with --html, got {out}")
+    directories = [path_of(directory) for directory in directories]
     study = _merged([(directory, load_study(directory)) for directory in directories])
     check_x(study, x)
     rows = summarise(study, reference)
@@ -85,7 +87,7 @@ def report(
         print_table(rows)
         print_selections(study)
     place = directories[0] if len(directories) == 1 and directories[0].is_dir() else Path()
-    path = out if out is not None else place / (HTML_PAGE if as_page else PICTURE)
+    path = path_of(out) if out is not None else place / (HTML_PAGE if as_page else PICTURE)
     if as_page:
         write_html_page(study, path, reference)
         lines = [f"Page: {path}"]
@@ -170,7 +172,7 @@ def _export_curves(paths: Sequence[Path], out: str) -> None:
     if out == "-":
         write(sys.stdout)
         return
-    with atomic_file(Path(out), text=True) as stream:
+    with atomic_file(out, text=True) as stream:
         write(stream)
     typer.echo(f"{plural(len(found), 'curve')}: {out}")
 

@@ -8,6 +8,7 @@ process of its own, because an app may do anything.
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fbo_flower.cli.common import Connected, Debug, Interrupted, Quiet
+from fbo_flower.cli.common import Connected, Debug, Quiet
 from fbo_flower.cli.flower_cli import (
     NO_INSTALLATION,
     Connection,
@@ -35,8 +36,10 @@ from fbo_flower.cli.flower_cli import (
     read_app,
     read_connection,
 )
+from fbo_flower.cli.interruption import in_order
 from fbo_flower.cli.plan import data_files
 from fbo_flower.errors import ConfigError, FBOError, did_you_mean, kind_of
+from fbo_flower.storage.paths import path_of, read_text
 from fbo_flower.study.directory import holds_study
 
 PATHS = ("out", "journal")  # keys of a run config that name files of the server
@@ -66,7 +69,7 @@ def check_app(app: str, project: Mapping[str, Any], *, runs_here: bool) -> None:
     """
     found = project["tool"]["flwr"]["app"].get("components", {})
     components = {kind: found[kind] for kind in _MAKERS if isinstance(found.get(kind), str)}
-    directory = Path(app).expanduser().absolute()
+    directory = path_of(app, "app").absolute()
     command = [sys.executable, "-m", __name__, str(directory), json.dumps(components)]
     # a path may be relative, and the process starts in the app's directory, as an import in it would
     path = os.pathsep.join([str(Path(entry).absolute()) for entry in sys.path if entry])
@@ -75,7 +78,8 @@ def check_app(app: str, project: Mapping[str, Any], *, runs_here: bool) -> None:
             command,
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": path},
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="backslashreplace",
             check=False,
             timeout=_SECONDS,
         )
@@ -191,8 +195,11 @@ def prepare(
             f"directory{remedy}"
         )
     texts = list(run_config)
-    if added and len(texts) == 1 and texts[0].endswith(".toml"):  # Flower takes a file or pairs, not both
-        texts = [f"{key}={_toml(key, value)}" for key, value in given.items() if key not in added]
+    if len(texts) == 1 and texts[0].endswith(".toml"):
+        texts = [str(path_of(texts[0]))]
+        has_mark = Path(texts[0]).read_bytes().startswith(codecs.BOM_UTF8)  # which Flower cannot read
+        if added or has_mark:  # Flower takes a file or pairs, not both
+            texts = [f"{key}={_toml(key, value)}" for key, value in given.items() if key not in added]
     texts += [f"{key}={_toml(key, value)}" for key, value in added.items()]
     return Submission(tuple(texts), (*federation_config, *extra_nodes), files, results, journal)
 
@@ -205,7 +212,7 @@ def parse(texts: Sequence[str], option: str) -> dict[str, Any]:
     """
     if len(texts) == 1 and texts[0].endswith(".toml"):
         try:
-            return _flat(tomllib.loads(Path(texts[0]).expanduser().read_text(encoding="utf-8")))
+            return _flat(tomllib.loads(read_text(path_of(texts[0]))))
         except (OSError, ValueError) as error:
             raise ConfigError(f"{option}: expected a TOML file, got {texts[0]}: {error}") from error
     values: dict[str, Any] = {}
@@ -241,7 +248,7 @@ def _check_key(key: str, known: Sequence[str], option: str, where: str) -> None:
 
 def _absolute(key: str, text: str, connection: Connection) -> Path:
     """Return an absolute path; a relative one begins where the command was typed, not where Flower runs."""
-    path = Path(text).expanduser()
+    path = path_of(text, key)
     if path.is_absolute():
         return path
     if not connection.is_local:
@@ -340,19 +347,22 @@ def run_app(
             f"Not installed here, Flower needs an index for them: {', '.join(missing)}",
             err=True,
         )
-    run_id = flower.submit(app, settings.run_config, settings.federation_config)
-    if not quiet:
-        _announce(run_id, settings)
-    try:
+    run_id, where = "", "" if connection is None else f" {connection}"
+
+    def said() -> str:
+        if not run_id:
+            return f"flwr list{where} shows whether the run was submitted"
+        return f"run {run_id} is still running; flwr stop {run_id}{where} ends it"
+
+    with in_order(said):
+        run_id = flower.submit(app, settings.run_config, settings.federation_config)
         if not quiet:
+            _announce(run_id, settings)
             flower.stream(run_id, everything=debug)
         while not (status := _status(flower, run_id, settings.journal)).is_over:
             time.sleep(_PAUSE)
             if not quiet:
                 flower.stream(run_id, everything=debug)
-    except KeyboardInterrupt as error:
-        where = "" if connection is None else f" {connection}"
-        raise Interrupted(f"run {run_id} is still running; flwr stop {run_id}{where} ends it") from error
     if not status.succeeded:
         reason = " ".join(status.details.split()) or "see flwr log for the reason"
         hint = (

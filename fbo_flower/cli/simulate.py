@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -10,19 +11,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fbo_flower.algorithms.registry import RECOMMENDED
-from fbo_flower.cli.common import Debug, Interrupted, Quiet, option, plural
-from fbo_flower.cli.plan import JOURNALS, SimulationPlan, point_latest_at, read_plan, slug
+from fbo_flower.cli.common import Debug, Quiet, option, plural
+from fbo_flower.cli.interruption import NOTHING, in_order
+from fbo_flower.cli.plan import JOURNALS, PLAN, SimulationPlan, parse_options, point_latest_at, read_plan
 from fbo_flower.cli.report import print_selections, print_table
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.settings import Agents, Async, Clock, Start, Sync
-from fbo_flower.study.directory import Keep
+from fbo_flower.simulation.settings import Agents, Async, Clock, RayEngine, Start, Sync
+from fbo_flower.storage.paths import file_name, path_of
+from fbo_flower.study.directory import Keep, holds_study
 from fbo_flower.trackers.callback import Callback, StudyInfo
 
 if TYPE_CHECKING:
     from fbo_flower.study.study import Study
 
+_RAY = ("address", "client_resources")  # options that only this engine takes
+_ALSO_RESUMED = {"resume", "engine", *_RAY, "quiet", "debug"}
 # options that do not belong to the settings of a run
-_NOT_SAVED = {"address", "debug", "journal", "out", "overwrite", "quiet", "resume"}
+_NOT_SAVED = {*_RAY, "debug", "journal", "out", "overwrite", "quiet", "resume"}
 
 
 def simulate(
@@ -102,6 +107,13 @@ def simulate(
             help="Address of a Ray cluster, for --engine ray; auto: this machine's; default: start one."
         ),
     ] = None,
+    client_resources: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What each worker of --engine ray takes of the machine or cluster: num_cpus=NUMBER "
+            "(default 1) or num_gpus=NUMBER (default 0); repeatable."
+        ),
+    ] = None,
     option_: Annotated[
         list[str] | None,
         typer.Option(
@@ -160,7 +172,7 @@ def simulate(
         Path | None,
         typer.Option(
             help="Resume the run with --journal in this directory, with the settings it had; only --engine, "
-            "--address, --quiet and --debug may be given as well."
+            "--address, --client-resources, --quiet and --debug may be given as well."
         ),
     ] = None,
     quiet: Quiet = False,
@@ -170,7 +182,7 @@ def simulate(
 
     Prints a table and writes study.json, trials.csv, rounds.csv, best.json, report.png and traffic.png.
 
-    After Ctrl-C these files hold the finished rounds.
+    After Ctrl-C these files hold the finished rounds, and a line says how to continue.
 
     Examples:
     fbo-flower simulate --compare ei --compare random
@@ -189,20 +201,30 @@ def simulate(
     else:
         sources = {name: context.get_parameter_source(name) for name in context.params}
         typed = {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}
-        if more := sorted(typed - {"resume", "engine", "address", "quiet", "debug"}):
+        if more := sorted(typed - _ALSO_RESUMED):
             names = ", ".join(f"--{name.replace('_', '-')}" for name in more)
             raise ConfigError(f"--resume: the settings come from {resume}; leave out {names}")
         plan = read_plan(resume, context.command)
         if "engine" in typed:
             plan = SimulationPlan.of({**plan.given, "engine": engine})
     journal = journal or resume is not None
-    _run(plan, resume or out, address, journal, resume is not None, overwrite, quiet, debug)
+    ray = RayEngine(
+        address=address,
+        client_resources=parse_options(client_resources or (), "--client-resources") or None,
+    )
+    if plan.given["engine"] != "ray" and ray != RayEngine():
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in _RAY if getattr(ray, name))
+        raise ConfigError(
+            f"{names}: expected --engine ray, which alone uses this, got --engine {plan.given['engine']}; "
+            "leave it out"
+        )
+    _run(plan, resume or out, ray, journal, resume is not None, overwrite, quiet, debug)
 
 
 def _run(
     plan: SimulationPlan,
     out: Path | None,
-    address: str | None,
+    ray: RayEngine,
     journal: bool,
     resume: bool,
     overwrite: bool,
@@ -220,11 +242,12 @@ def _run(
     from fbo_flower.study.directory import removed_if_empty, study_directory
     from fbo_flower.trackers import OptunaTracker
 
+    engine = ray if plan.given["engine"] == "ray" else plan.given["engine"]
     problem, num_rounds = plan.check()  # finds every wrong setting before the first evaluation
-    directory = out or plan.directory()
+    directory = plan.directory() if out is None else path_of(out, "out")
     record = _Record(directory, journal, out is None)
     journals = directory / JOURNALS if journal else None
-    with ExitStack() as stack:
+    with in_order(record.said), ExitStack() as stack:
         stack.enter_context(removed_if_empty(directory))
         study_directory(directory, overwrite=overwrite, resume=resume)
         if journals is not None and not resume:
@@ -235,19 +258,20 @@ def _run(
             plan.save(directory)
         display = stack.enter_context(Display(quiet=quiet, debug=debug))
         try:
-            if plan.given["engine"] == "ray":
-                stack.enter_context(ray_running(address))
+            if isinstance(engine, RayEngine):
+                stack.enter_context(ray_running(engine.address))
+                engine = replace(engine, address=None)  # this process is connected
             observations, start, agents = None, plan.start, plan.agents
             if start.prior_rounds:
                 display.announce(f"prior {start.prior_algorithm}", start.prior_rounds)
                 earlier = Keep(journals=None if journals is None else journals / "prior", resume=resume)
-                settings = start.prior_algorithm, start.prior_rounds, plan.given["seed"], plan.given["engine"]
+                settings = start.prior_algorithm, start.prior_rounds, plan.given["seed"], engine
                 observations = prior_study(problem, *settings, earlier)
             optuna = plan.given["optuna"]
             sites = {"models": str(directory / "models"), **(agents.site_options or {})}
             for number, contestant in enumerate(plan.contestants, 1):
                 display.announce(contestant.label, num_rounds[contestant.label])
-                own = None if journals is None else journals / f"{number}-{slug(contestant.label)}"
+                own = None if journals is None else journals / f"{number}-{file_name(contestant.label)}"
                 trackers = [] if optuna is None else [OptunaTracker(optuna)]
                 simulate(
                     problem,
@@ -255,20 +279,21 @@ def _run(
                     algorithm=make_algorithm(contestant.algorithm, contestant.options),
                     num_rounds=num_rounds[contestant.label],
                     seed=plan.given["seed"],
-                    engine=plan.given["engine"],
+                    engine=engine,
                     rounds=plan.rounds,
                     start=Start(observations=observations, warm_start=plan.warm(contestant)),
                     keep=Keep(journals=own, resume=resume, messages=directory, label=contestant.label),
                     callbacks=[record, display.advance, *trackers],
                 )
-        except KeyboardInterrupt as error:
-            raise Interrupted(record.close()) from error
-        except Exception as error:
-            error.add_note(record.close())
+        except BaseException as error:
+            if record.studies:
+                record.draw()
+            error.add_note(record.said())
             raise
-    no_picture = record.draw()
-    if not quiet:
-        _print_results(plan, record.study, directory, no_picture)
+        no_picture = record.draw()
+        stack.close()
+        if not quiet:
+            _print_results(plan, record.study, directory, no_picture)
 
 
 def _print_results(plan: SimulationPlan, study: Study, directory: Path, no_picture: str) -> None:
@@ -296,6 +321,7 @@ class _Record(Callback):
         self.directory = directory
         self.journal = journal
         self.is_default = is_default
+        self.replaces = holds_study(directory)
         self.studies: list[Study] = []
 
     @property
@@ -315,14 +341,22 @@ class _Record(Callback):
 
         return draw(self.study, self.directory / PICTURE)
 
-    def close(self) -> str:
-        """Draw the results so far and return a sentence that says where they are."""
-        if not self.studies:
-            return "nothing was written"
-        self.draw()
-        parts = [
-            f"{name} {plural(len(set(self.study.rounds.where(algorithm=name)['round'].tolist())), 'round')}"
-            for name in self.study.algorithms
-        ]
-        text = f"{self.directory} holds the results so far: {', '.join(parts)}"
-        return f"{text}; continue with --resume {self.directory}" if self.journal else text
+    def said(self) -> str:
+        """Return a sentence that says what the directory holds, and how to continue."""
+        more = ""
+        if self.journal and (self.directory / PLAN).is_file():
+            more = f"; continue with --resume {shlex.quote(str(self.directory))}"
+        if self.studies:
+            study = self.study
+            rounds = {
+                name: len(set(study.rounds.where(algorithm=name)["round"].tolist()))
+                for name in study.algorithms
+            }
+            parts = [f"{name} {plural(number, 'round')}" for name, number in rounds.items()]
+            return f"{self.directory} holds the results so far: {', '.join(parts)}{more}"
+        if more:
+            held = "settings and journals" if (self.directory / JOURNALS).is_dir() else "settings"
+            return f"{self.directory} holds the {held} of the run{more}"
+        if self.replaces and not holds_study(self.directory):
+            return f"the study that was in {self.directory} is removed, {NOTHING}"
+        return NOTHING

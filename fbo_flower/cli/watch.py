@@ -25,9 +25,13 @@ import typer
 
 from fbo_flower.algorithms.records import natural_key
 from fbo_flower.cli.common import Debug
+from fbo_flower.cli.interruption import in_order
 from fbo_flower.cli.plan import JOURNALS, PLAN, read_plan
 from fbo_flower.errors import ConfigError, FBOError, JournalError, printable
+from fbo_flower.reports.summary import estimate
 from fbo_flower.storage import Event
+from fbo_flower.storage.files import open_own
+from fbo_flower.storage.paths import path_of
 from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.study.directory import holds_study
 from fbo_flower.study.study import Study
@@ -189,9 +193,10 @@ def state_of_study(study: Study, algorithm: str) -> RunState:
     failed = trials.take(~np.isfinite(trials["value"]))
     best, mean = (float(rounds[name][-1]) if len(rounds) else np.nan for name in ("best", "mean_incumbent"))
     found = study.recommendations.where(algorithm=algorithm)["value"]
+    found = found[np.isfinite(found)]
     if not np.isfinite(best) and len(found):
         best = float(found.min() if study.minimizes(algorithm) else found.max())
-        mean = float(found.mean())
+        mean = estimate(found).mean
     totals = {name: int(rounds[name].sum()) for name in _TOTALS if name != "evaluations"}
     number = int(run.get("num_agents") or len(set(trials["agent"].tolist())))
     agents = set(trials["agent"].tolist()) or {str(k) for k in range(number)}
@@ -263,7 +268,7 @@ class WatchedRun:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path = path_of(path)
         self._journals: dict[Path, WatchedJournal] = {}
         if path.is_dir():
             if not find_journals(path) and not holds_study(path) and not (path / PLAN).exists():
@@ -365,9 +370,10 @@ def _is_server_journal(path: Path) -> bool:
 def writer(path: Path) -> int | None:
     """Return the id of the process that has opened a journal last; None if it is not known."""
     try:
-        with open(path.with_name(path.name + ".lock"), encoding="utf-8", errors="replace") as stream:
+        name = path.with_name(path.name + ".lock")
+        with open(name, encoding="utf-8", errors="replace", opener=open_own) as stream:
             match = re.fullmatch(r"process ([0-9]{1,10})", stream.read(200).strip())
-    except OSError:
+    except OSError:  # also a JournalError
         return None
     return int(match[1]) if match else None
 
@@ -383,7 +389,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Print the state once and end.")] = False,
     interval: Annotated[float, typer.Option(help="Seconds between two looks at the files.")] = 2.0,
     debug: Debug = False,
-) -> int:
+) -> None:
     """Show how far a run is, and when it is expected to end.
 
     Shows rounds, agents, best value and evaluations. Reads the journals of a run or of a deployed server
@@ -396,16 +402,13 @@ def watch(
     """
     if not 0.05 <= interval <= 3600:
         raise ConfigError(f"--interval: expected 0.05 to 3600 seconds, got {interval:g}")
-    try:
+    with in_order(lambda: "watch changes nothing, the run itself goes on"):
         watched = WatchedRun(path)
         if once:
             watched.look()
             typer.echo("\n".join(watched.lines(datetime.now())))
         else:
             _follow(watched, interval)
-    except KeyboardInterrupt:
-        return 130
-    return 0
 
 
 def _follow(watched: WatchedRun, interval: float) -> None:

@@ -49,17 +49,20 @@ from fbo_flower.clients.operator import (
 from fbo_flower.clients.own_answer import OnFinish, OwnAnswer, answer_at_end, call_on_finish
 from fbo_flower.clients.pruning import FEDERATED, CurveBook, Pruning
 from fbo_flower.clients.task_context import TaskContext
-from fbo_flower.errors import ConfigError, WireError, WrongTypeError, printable
+from fbo_flower.errors import ConfigError, HookError, WireError, WrongTypeError, kind_of, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.space.checks import check_integer
+from fbo_flower.space.copies import own
 from fbo_flower.space.held import HeldSpace, held_space
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
 from fbo_flower.storage.agent_journal import aims_note, task_key
 from fbo_flower.storage.files import dumps, loads
-from fbo_flower.wire.checks import show
+from fbo_flower.wire.checks import check_names
 from fbo_flower.wire.codec import split_pooled
 from fbo_flower.wire.flower_records import from_lists, to_lists
+from fbo_flower.wire.protections import check_unprotected
 
 Prior = Mapping[str, tuple[Array, Array | Mapping[str, Array]]]
 
@@ -155,6 +158,8 @@ class TuningAgent(NumPyClient):
         disclose_curves: bool = False,
         algorithms: Sequence[type[Algorithm[Any]]] = (),
     ) -> None:
+        if not isinstance(algorithms, Sequence):
+            raise ConfigError(f"algorithms: expected a list of classes, got {kind_of(algorithms)}")
         for kind in algorithms:
             register(kind)
         self._objective = objective
@@ -164,9 +169,10 @@ class TuningAgent(NumPyClient):
         self._space = space  # the shared one
         self._own_space = held_space(space, str(context.node_config.get("fixed", "")) or fixed)
         self._context = context
-        self._seed = seed
-        self._prior = prior or {}
-        self._initial = initial
+        self._seed = None if seed is None else check_integer("seed", seed, 0)
+        if not isinstance(prior, Mapping | None):
+            raise ConfigError(f"prior: expected a dict, agent -> observations, got {kind_of(prior)}")
+        self._initial = own(initial)
         budgets = {"max_trials": max_trials, "participation": participation}
         self._operator = Operator.read(
             context.node_config, disclose, chosen_by, disclose_curves=disclose_curves, **budgets
@@ -179,6 +185,7 @@ class TuningAgent(NumPyClient):
         self._pruning = Pruning.read(context.node_config, pruning)
         self._parallel = Parallel.read(context.node_config, Parallel(num_parallel, trial_timeout))
         self._agent = agent_id(context)
+        self._prior = own((prior or {}).get(self._agent))
         self._journals = journals
         self._on_finish = on_finish
         if self._operator.limits:
@@ -192,9 +199,8 @@ class TuningAgent(NumPyClient):
         A config with the entry `end`, the id of a study, says that this study has ended: the agent logs its
         own answer, calls `on_finish`, and returns nothing.
         """
-        unknown = sorted(set(config) - {"key", "end"})
-        if unknown:
-            raise WireError(f"query: expected the entries key or end, got {show(unknown)}", "names")
+        check_unprotected("a tuning ClientApp")
+        check_names(config, ("end", "key"), "query")
         if isinstance(study := config.get("end"), str):
             with closing(self._open_memory()) as memory:
                 answer = answer_at_end(memory, self._agent, study, self._space, self._judged, self._aims)
@@ -406,6 +412,10 @@ class TuningAgent(NumPyClient):
         """Return the message that leaves this agent, and log the names of its contents."""
         operator, algorithm, task = self._operator, request.algorithm, request.task
         report = guards.consented(algorithm, result.report, operator.disclose)
+        try:
+            wire.checked_arrays(report.arrays, algorithm.report_schema(self._space).arrays)
+        except WireError as error:
+            raise HookError(f"{algorithm.name}: summarise: {error}") from error
         disclosure = guards.disclosure_of(operator.disclose, algorithm, task, result, context.times)
         if operator.disclose_curves and request.others is not None and task.num_trials:
             disclosure = replace(disclosure, curves=context.book.summary())
@@ -446,7 +456,7 @@ class TuningAgent(NumPyClient):
     def _first_state(self) -> tuple[int, AgentState]:
         """Return this agent's seed and state in a new study, which starts with the prior observations."""
         history = History.empty(self._space.dimension)
-        if self._agent in self._prior:
-            points, observed = self._prior[self._agent]
+        if self._prior is not None:
+            points, observed = self._prior
             history = History.prior(self._space.snap(points), *self._aims.observed(observed))
         return fresh_entropy() if self._seed is None else self._seed, AgentState(self._own_space, history)

@@ -25,7 +25,6 @@ from flwr.compat.common import recorddict_compat as compat
 
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import Aims, Limit
-from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.requests import Failed, Steps, side_by_side
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.evaluator import Parallel, points_of
@@ -33,8 +32,9 @@ from fbo_flower.clients.objective import Objective, check_objective
 from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.clients.pruning import Pruning
 from fbo_flower.clients.workers import pickled
-from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.errors import ConfigError, WireError, kind_of
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.wire.codec import Packed
 from fbo_flower.wire.flower_records import from_lists, from_records, to_lists, to_records
@@ -95,10 +95,8 @@ def client_app(
         and has to be.
     """
     check_objective(objective, space, "context")
-    if seed is not None:
-        check_number("seed", seed, 0, integer=True)
     aims = Aims.of(minimize, objectives, limits, reference)
-    points = points_of(initial, space)
+    points, prior, fixed, algorithms = points_of(initial, space), own(prior), own(fixed), tuple(algorithms)
     if Parallel(num_parallel, trial_timeout).needs_workers:
         pickled(objective)
 
@@ -238,6 +236,9 @@ def _call(kind: str, message: Message, context: Context, call_next: ClientAppCal
     """Return the content of the reply to a message of another type; the message keeps its own."""
     own, message.metadata.message_type = message.metadata.message_type, kind
     try:
-        return call_next(message, context).content
+        reply = call_next(message, context)
+        if reply.has_error():  # a mod behind this one refuses the message
+            raise WireError(f"message: expected an answer, got an error: {reply.error.reason}")
+        return reply.content
     finally:
         message.metadata.message_type = own

@@ -22,14 +22,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.options import canonical_json, check_number
+from fbo_flower.algorithms.options import Settings, bounded, canonical_json
 from fbo_flower.algorithms.records import AgentState
 from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.optimizer import value_told
-from fbo_flower.errors import ConfigError, JournalError, NotInTimeError, ObjectiveError
+from fbo_flower.errors import ConfigError, JournalError, NotInTimeError, ObjectiveError, kind_of
+from fbo_flower.space.checks import check_flag, check_number
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage.agent_journal import KIND, aims_note
+from fbo_flower.storage.paths import path_of
 from fbo_flower.storage.store import JournalKind, Rows, Store, opened
 
 POLL_SECONDS = 1.0  # between two looks for a question or an answer
@@ -82,7 +84,7 @@ class Question:
 
 def mail_of(journal: str | os.PathLike[str]) -> Path:
     """Return the path of the file beside an agent's journal in which its questions stand."""
-    return Path(f"{os.fspath(journal)}.mail")
+    return path_of(f"{os.fspath(journal)}.mail", "journal")
 
 
 def _questions(mail: Rows, where: str = "", arguments: Sequence[object] = ()) -> Iterator[Question]:
@@ -132,7 +134,7 @@ def _waiting(look: Callable[[], T | None], seconds: float) -> T | None:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Asked(Settings):
     """An objective that another process of the site evaluates: `client_app(Asked(), space)`.
 
     The operator's `node_config` must name a `journal`. The site's process is `Site(journal)`,
@@ -149,10 +151,7 @@ class Asked:
         If `timeout` is not positive.
     """
 
-    timeout: float = 3000.0
-
-    def __post_init__(self) -> None:
-        check_number("timeout", self.timeout, 1e-3)
+    timeout: float = bounded(3000.0, 1e-3)
 
     def __call__(self, config: Config, context: ObjectiveContext) -> Told:
         """Ask for a trial, wait until it is told, and return its value or its outputs by name.
@@ -211,7 +210,7 @@ class Site:
     """
 
     def __init__(self, journal: str | os.PathLike[str]) -> None:
-        self.journal = Path(journal)
+        self.journal = path_of(journal, "journal")
 
     def ask(self, timeout: float | None = None) -> Config:
         """Wait until the agent asks, and return the configuration; the same one again until it was told.
@@ -234,7 +233,8 @@ class Site:
 
     def question(self, timeout: float | None = None) -> Question:
         """Return the trial whose configuration `ask` returns."""
-        question = _waiting(self._take, math.inf if timeout is None else timeout)
+        timeout = math.inf if timeout is None else check_number("timeout", timeout, 0.0)
+        question = _waiting(self._take, timeout)
         if question is None:
             raise NotInTimeError(
                 f"ask: expected the agent of {self.journal} to ask within {timeout:g} s, it did not; check "
@@ -285,6 +285,9 @@ class Site:
         JournalError
             If the file beside the journal cannot be written, or is damaged.
         """
+        failed = check_flag("failed", failed)
+        if not isinstance(config, Mapping):
+            raise ConfigError(f"config: expected a dict, got {kind_of(config)}")
         with _changing(mail_of(self.journal)) as mail:
             same = [question for question in _questions(mail) if question.config == dict(config)]
             question = next((q for q in same if not q.told), same[-1] if same else None)
@@ -310,7 +313,14 @@ class Site:
         ConfigError, JournalError
             As `tell`.
         """
-        known = [(config, *self._measured(value)) for config, value in trials]
+        try:
+            known = [(config, *self._measured(value)) for config, value in trials]
+        except (TypeError, ValueError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(
+                f"trials: expected pairs of a configuration and its value, got {kind_of(trials)}"
+            ) from error
         with _changing(mail_of(self.journal)) as mail:
             _insert_known(mail, [(config, told) for config, told, reason in known if not reason])
 

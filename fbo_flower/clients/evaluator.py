@@ -18,14 +18,14 @@ import numpy as np
 from flwr.common.logger import log
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
-from fbo_flower.algorithms.options import check_number
-from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Query
+from fbo_flower.algorithms.options import Settings, bounded, integer
+from fbo_flower.algorithms.records import NUM_EVALUATIONS, AnyArray, Array, Outcome, Query
 from fbo_flower.clients.objective import Objective, can_repeat
 from fbo_flower.clients.pruning import Curve, StopRule, curve_to_bytes, measures_of_curve, stopped_at
 from fbo_flower.clients.task_context import STARTED, TaskContext, times_of
 from fbo_flower.clients.workers import Ended, Job, call, new_traceback, pool_of
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.numerics import finite
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import SECONDS, Evaluation
 
@@ -47,7 +47,7 @@ class Evaluator(Protocol):
 
 
 @dataclass(frozen=True)
-class Parallel:
+class Parallel(Settings):
     """How an agent evaluates the trials of a task.
 
     Parameters
@@ -57,12 +57,8 @@ class Parallel:
         any number
     """
 
-    num_parallel: int = 1
-    trial_timeout: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_number("num_parallel", self.num_parallel, 1, MAX_PARALLEL, integer=True)
-        check_number("trial_timeout", self.trial_timeout, 0)
+    num_parallel: int = integer(1, 1, MAX_PARALLEL)
+    trial_timeout: float = bounded(0.0, 0.0)
 
     @staticmethod
     def read(node_config: Mapping[str, Any], app: Parallel) -> Parallel:
@@ -310,8 +306,8 @@ class ObjectiveEvaluator:
             observed = np.repeat(observed, row.span)
         value, square = float(observed[0]) + 0.0 if len(observed) else float("nan"), 0.0
         if len(observed) > 1:
+            value = finite.mean(observed) + 0.0
             with np.errstate(over="ignore"):  # the square of a huge value is infinite
-                value = float(np.mean(observed)) + 0.0
                 square = float(np.sum(np.square(observed - value)))
         failed = next((end for end in ended if end.failure), None)
         if failed is not None:

@@ -8,6 +8,7 @@ report about the same observations. A task that is sent again unchanged gets the
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, cast
@@ -104,7 +105,8 @@ def check_once(
     if before is not None and before != key:
         raise WireError(
             f"task: expected the one that this agent has answered already ({name}), got another one; "
-            "an agent answers each piece of work once",
+            "an agent answers each piece of work once"
+            + ("" if task.num_trials else "; the algorithm names different ones in `report_kind`"),
             "answered",
         )
     late = task.num_trials > 0 and task.trial < following and before is None
@@ -193,15 +195,16 @@ def disclosure_of(
     if disclose == "none":
         return wire.Disclosure()
     outcome = result.outcome
-    best = algorithm.incumbent(result.agent_state)
+    best = algorithm.best(result.agent_state)
+    value = math.nan if best is None else best.value
     if task.phase in (Phase.EVALUATE, Phase.REVEAL):  # Flower returns no arrays in these half-rounds
-        return wire.Disclosure(incumbent=best)
-    point = algorithm.recommend(result.agent_state) if algorithm.finishes else None
+        return wire.Disclosure(incumbent=value)
+    named = best is not None and (best.is_noisy or algorithm.finishes)  # else it is the best of the trials
+    point = best.point if best is not None and named else None
     if disclose != "trials" or not outcome.num_trials == task.num_trials > 0:
-        return wire.Disclosure(None, best, point)
-    believed = algorithm.best_mean(result.agent_state)
-    point, expected = believed or (point, None)
+        return wire.Disclosure(None, value, point if algorithm.finishes else None)
+    mean = best.mean if best is not None and best.is_noisy else None
     aims = result.agent_state.aims
     feasible = aims.feasible(outcome.outputs) if aims.limits and outcome.outputs is not None else None
     started = disclosed_times(times, outcome.trials)
-    return wire.Disclosure(outcome, best, point, expected, started, feasible=feasible)
+    return wire.Disclosure(outcome, value, point, mean, started, feasible=feasible)

@@ -10,10 +10,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from secrets import token_hex
 from typing import Any, cast
-from urllib.parse import quote
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
@@ -24,6 +22,7 @@ from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.agent_journal import Evaluation
 from fbo_flower.storage.files import dumps, loads
 from fbo_flower.storage.ledger import LedgerEntry
+from fbo_flower.storage.paths import file_name, path_of
 from fbo_flower.wire.flower_records import record_of
 
 STATE_KEY = "fbo-flower"
@@ -35,10 +34,9 @@ _HISTORY = ("points", "values", "trials")
 
 def journal_path(context: Context, agent: str, directory: str | os.PathLike[str] | None = None) -> str | None:
     """Return the path of a node's journal; None if its memory is in Flower's state. See `open_memory`."""
-    path = str(context.node_config.get("journal", ""))
-    if not path and directory is not None:
-        path = str(Path(directory) / f"agent-{quote(agent, safe='')}.db")
-    return path or None
+    if path := str(context.node_config.get("journal", "")):
+        return str(path_of(path, "journal"))
+    return None if directory is None else str(path_of(directory) / f"agent-{file_name(agent)}.db")
 
 
 def check_journal(durable: bool, purpose: str) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, fields
 from logging import INFO, WARNING
 from typing import Any, Self
@@ -19,11 +20,10 @@ from typing import Any, Self
 import numpy as np
 from flwr.common.logger import log
 
-from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.options import Settings, bounded, flag, integer
 from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.algorithms.rfms.site import MAX_MODEL_BYTES
 from fbo_flower.clients.objective import ObjectiveContext
-from fbo_flower.clients.operator import check_flag
 from fbo_flower.clients.site import Judgement, Shipment, SiteObjective
 from fbo_flower.errors import ConfigError, ModelError, ObjectiveError
 from fbo_flower.models import (
@@ -41,15 +41,10 @@ from fbo_flower.models.formats import SETUP
 _NO_LIMIT = 2**62
 _NUM_CHECKED = 100  # rows on which a packed model is compared with the model
 _FEW, _TOLERANCE = 0.05, 1e-3  # single precision moves a row across a threshold now and then
-_NUMBERS = {"model_seconds": (1e-3, np.inf), "answer_noise_epsilon": (0, np.inf)}
-_COUNTS = {
-    "model_memory_bytes": (1, np.inf), "max_model_bytes": (1, MAX_MODEL_BYTES),
-    "query_budget": (0, np.inf), "lockbox_answers": (1, np.inf),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
-class SiteOptions:
+class SiteOptions(Settings):
     """The options of a site's operator; each is a key of `node_config`.
 
     Parameters
@@ -69,26 +64,23 @@ class SiteOptions:
         every answer, which must be a misclassification rate; 0: no noise
     """
 
-    allow_models_with_data: bool = False
-    max_model_bytes: int = MAX_MODEL_BYTES
+    allow_models_with_data: bool = flag(False)
+    max_model_bytes: int = integer(MAX_MODEL_BYTES, 1, MAX_MODEL_BYTES)
     models: str = ""
     trusted: str = ""
-    model_seconds: float = 60.0
-    model_memory_bytes: int = 2 * 2**30
-    in_process: bool = False
-    require_confinement: bool = False
-    query_budget: int = 200
-    lockbox_answers: int = 1
-    answer_noise_epsilon: float = 0.0
+    model_seconds: float = bounded(60.0, 1e-3)
+    model_memory_bytes: int = integer(2 * 2**30, 1)
+    in_process: bool = flag(False)
+    require_confinement: bool = flag(False)
+    query_budget: int = integer(200, 0)
+    lockbox_answers: int = integer(1, 1)
+    answer_noise_epsilon: float = bounded(0.0, 0.0)
 
     def __post_init__(self) -> None:
-        for name in ("allow_models_with_data", "in_process", "require_confinement"):
-            check_flag(name, getattr(self, name))
+        super().__post_init__()
         for name in ("models", "trusted"):
             if not isinstance(getattr(self, name), str):
                 raise ConfigError(f"{name}: expected a string, got {getattr(self, name)!r}")
-        for name, bounds in (_NUMBERS | _COUNTS).items():
-            check_number(name, getattr(self, name), *bounds, integer=name in _COUNTS)
 
     @property
     def trusted_types(self) -> tuple[str, ...]:
@@ -175,7 +167,7 @@ class ModelSite:
         if export is None:
             return pack(model, _NO_LIMIT), tuple(carries_rows(model, x))
         try:
-            body = export(model, x)
+            body = export(model, copy(x))
         except Exception as error:  # the user's code, or a library's
             raise ObjectiveError(f"export: {type(error).__name__}: {error}") from error
         classes = getattr(model, "classes_", None)
@@ -193,7 +185,7 @@ class ModelSite:
                 f"{SETUP}the packed model fails on rows that the model itself predicts"
             )
             raise next(iter(self._refusal_without_rows(payload, rows)), fails_on_rows) from error
-        expected = np.asarray(model.predict(some))
+        expected = np.asarray(model.predict(copy(some)))
         if got.shape != expected.shape:
             differ = len(rows)
         elif expected.dtype.kind == "f" and got.dtype.kind == "f":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-import numbers
+import signal
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -15,11 +16,14 @@ import numpy.typing as npt
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.clients.pruning import Curve
 from fbo_flower.errors import ConfigError, NotInTimeError, ObjectiveError, WrongTypeError, kind_of
+from fbo_flower.space.checks import as_real
+from fbo_flower.space.copies import copies, own
 from fbo_flower.space.space import SearchSpace
 
 MAX_REASON = 300  # characters
 
 
+@copies("node_config", "run_config")
 @dataclass(frozen=True)
 class ObjectiveContext:
     """The second argument of an objective: which trial of which agent it evaluates.
@@ -157,15 +161,17 @@ def evaluate(
     if aims.minimize:
         context.curve.is_loss = True
     try:
-        value = objective(config, context)
+        value = objective(own(config), context)  # calls share one, and the user may change it
     except NotInTimeError:  # nothing was evaluated
         raise
-    except Exception as error:  # the user's code may raise anything: the trial fails, the agent goes on
+    except BaseException as error:  # the user's code may raise anything: the trial fails, the agent goes on
+        if _ends_process(error):
+            raise
         if context.curve.stopped:
             return (context.curve.values[-1],)
         if type(error) is ObjectiveError and error.__cause__ is None:  # a reason, no error to look for
             raise ObjectiveError(str(error)[:MAX_REASON]) from None
-        raise ObjectiveError(f"{type(error).__name__}: {_shown(str, error)}"[:MAX_REASON]) from error
+        raise ObjectiveError(_reason(error)) from error
     if context.curve.stopped:
         return (context.curve.values[-1],)
     if not aims.names:
@@ -186,23 +192,46 @@ def evaluate(
 
 def _number(value: Any, name: str = "", wanted: str = WrongTypeError.NUMBER) -> float:
     """Return a number that an objective has returned, of the output `name`; "" is its only one."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value.item()
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+    number = as_real(value)
+    if number is None:
         kind = f"{_type_of(value)} for {name}" if name else _type_of(value)
         raise WrongTypeError(kind, _shown(repr, value)[:80], wanted)
-    try:
-        number = float(value)
-    except OverflowError:  # an int or a fraction beyond the largest float
-        number = math.inf
     if not math.isfinite(number):
         raise ObjectiveError(f"{f'{name}: ' if name else ''}expected a finite number, got {number}")
-    return number
+    return float(number)
 
 
 def _type_of(value: object) -> str:
     """Return the type of a value, in words that tell nothing else of it."""
-    return "None" if value is None else f"a {type(value).__name__}"
+    if value is None:
+        return "None"
+    try:
+        hint = ", whose item() is a number" if as_real(value.item()) is not None else ""  # type: ignore[attr-defined]
+    except Exception:  # most have no such method, and tensors of several numbers raise
+        hint = ""
+    return f"a {type(value).__name__}{hint}"
+
+
+def _ends_process(error: BaseException) -> bool:
+    """Return whether an exception is to end this process, and so is no failure of the objective.
+
+    That is Ctrl-C, and what a signal's handler raises, which appears within the objective: one that is
+    installed, or that of Flower or Ray, which is no longer installed when it raises SystemExit.
+    """
+    if isinstance(error, Exception):
+        return False
+    if isinstance(error, KeyboardInterrupt | GeneratorExit):
+        return True
+    handlers = {getattr(signal.getsignal(n), "__code__", None) for n in signal.valid_signals()} - {None}
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    owner = str(frames[-1].f_globals.get("__name__")).partition(".")[0]
+    return owner in ("flwr", "ray") or any(frame.f_code in handlers for frame in frames)
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a trial failed that raised an exception."""
+    hint = " (the objective called sys.exit)" if isinstance(error, SystemExit) else ""
+    return f"{type(error).__name__}: {_shown(str, error)}{hint}"[:MAX_REASON]
 
 
 def _shown(write: Callable[[object], str], value: object) -> str:
@@ -236,9 +265,11 @@ def evaluate_repeatedly(
     """
     repeatable: Any = objective  # has the method, see `can_repeat`
     try:
-        returned = repeatable.repeated(config, context, repeats)
-    except Exception as error:  # the user's code may raise anything
-        raise ObjectiveError(f"{type(error).__name__}: {_shown(str, error)}"[:MAX_REASON]) from error
+        returned = repeatable.repeated(own(config), context, repeats)
+    except BaseException as error:  # the user's code may raise anything
+        if _ends_process(error):
+            raise
+        raise ObjectiveError(_reason(error)) from error
     try:
         values = np.asarray(returned, dtype=np.float64)
     except (TypeError, ValueError):

@@ -26,7 +26,7 @@ from flwr.app import Context
 
 from fbo_flower import __version__
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.options import Settings, bounded, choice, flag, integer
 from fbo_flower.algorithms.records import Task
 from fbo_flower.algorithms.registry import APP, DEFAULT, DISCLOSURES, OPERATOR
 from fbo_flower.clients.memory import Memory
@@ -34,6 +34,7 @@ from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError, JournalError, WireError
 from fbo_flower.numerics.privacy import Account
 from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage.paths import path_of, read_text
 
 
 def agent_id(context: Context) -> str:
@@ -84,12 +85,13 @@ def data_file(context: ObjectiveContext) -> Path | None:
     """
     own = str(context.node_config.get("data", ""))
     if own:
-        return Path(own)
+        return path_of(own, "data")
     text = str(context.run_config.get("data", ""))
     if not text:
         return None
     try:
-        return Path({place: file for place, file in enumerate(json.loads(text))}[context.partition])
+        files = dict(enumerate(json.loads(text)))
+        return path_of(files[context.partition], "data")
     except (ValueError, TypeError, LookupError) as error:
         raise ConfigError(
             f"data: expected a JSON list with a file for partition {context.partition}, got {text[:80]!r}; "
@@ -141,9 +143,7 @@ _flower_version = cache(partial(metadata.version, "flwr"))  # it reads a file, o
 
 
 _LIMITS = ("max_trials", "max_studies", "max_epsilon", "secure_sums")
-_COUNTS = ("max_trials", "max_studies", "secure_sums")
-_NUMBERS = {"participation": (1e-3, 1.0), "max_epsilon": (0.0, float("inf")), "delta": (1e-15, 0.5)}
-_SETTINGS = ("disclose", "disclose_curves", "secure_peers", *_COUNTS, *_NUMBERS)
+_SETTINGS = (*_LIMITS, "participation", "delta", "disclose", "disclose_curves", "secure_peers")
 _PRIVACY, _TRIALS = "privacy", "trials"  # notes in the agent's memory
 
 
@@ -151,14 +151,8 @@ class BudgetSpentError(WireError):
     """A task asks for more evaluations than `max_trials` or the search leaves; the agent declines it."""
 
 
-def check_flag(name: str, value: object) -> None:
-    """Raise ConfigError unless a setting is True or False."""
-    if not isinstance(value, bool):
-        raise ConfigError(f"{name}: expected True or False, got {value!r}")
-
-
 @dataclass(frozen=True)
-class Operator:
+class Operator(Settings):
     """The operator's settings.
 
     Parameters
@@ -183,25 +177,19 @@ class Operator:
         If a setting is out of bounds, or two settings contradict each other.
     """
 
-    disclose: str = "none"
-    max_trials: int = 0
-    participation: float = 1.0
-    max_studies: int = 0
-    max_epsilon: float = 0.0
-    delta: float = 1e-5
-    secure_sums: int = 0
+    disclose: str = choice("none", DISCLOSURES)
+    max_trials: int = integer(0, 0)
+    participation: float = bounded(1.0, 1e-3, 1.0)
+    max_studies: int = integer(0, 0)
+    max_epsilon: float = bounded(0.0, 0.0)
+    delta: float = bounded(1e-5, 1e-15, 0.5)
+    secure_sums: int = integer(0, 0)
     chosen_by: str = DEFAULT
     secure_peers: frozenset[str] = frozenset()
-    disclose_curves: bool = False
+    disclose_curves: bool = flag(False)
 
     def __post_init__(self) -> None:
-        if self.disclose not in DISCLOSURES:
-            raise ConfigError(f"disclose: expected one of {', '.join(DISCLOSURES)}, got {self.disclose!r}")
-        for name in _COUNTS:
-            check_number(name, getattr(self, name), 0, integer=True)
-        for name, bounds in _NUMBERS.items():
-            check_number(name, getattr(self, name), *bounds)
-        check_flag("disclose_curves", self.disclose_curves)
+        super().__post_init__()
         if self.max_epsilon and self.disclose != "none":
             raise ConfigError(
                 f"disclose: expected 'none' together with max_epsilon, got {self.disclose!r}; remove one of "
@@ -385,8 +373,8 @@ def _read_peers(setting: str) -> frozenset[str]:
     text = setting
     if not all(map(_is_key, setting.split(","))):
         try:
-            text = ",".join(Path(setting).read_text().split())
-        except (OSError, UnicodeDecodeError) as error:
+            text = ",".join(read_text(path_of(setting)).split())
+        except (OSError, ConfigError) as error:
             raise ConfigError(
                 "secure_peers: expected keys of 64 hexadecimal digits separated by commas, or a file with "
                 f"one per line, got {setting[:100]!r}: {error}"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from fbo_flower.algorithms import Algorithm, Independent, make_algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims, Limit
-from fbo_flower.algorithms.options import canonical_json, check_number
+from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Query, Task
 from fbo_flower.algorithms.registry import check_aims, register
 from fbo_flower.algorithms.requests import Session, alone
@@ -23,9 +22,11 @@ from fbo_flower.clients.own_answer import OwnAnswer, algorithm_of, own_answer
 from fbo_flower.errors import ConfigError, JournalError, ObjectiveError, WrongTypeError, kind_of
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.space.checks import check_flag, check_integer
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.agent_journal import aims_note
+from fbo_flower.storage.paths import path_of
 
 AGENT = "0"  # the name of the first agent of a simulation, on which its draws depend
 STUDY = "optimizer"
@@ -101,7 +102,7 @@ class Optimizer:
     ) -> None:
         if not isinstance(space, SearchSpace):
             raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}")
-        check_number("seed", seed, 0, integer=True)
+        seed = check_integer("seed", seed, 0)
         aims = Aims.of(minimize, objectives, limits, reference)
         if isinstance(algorithm, Algorithm):
             register(type(algorithm))
@@ -157,7 +158,7 @@ class Optimizer:
         ConfigError
             If the configuration is not one of the search space, or the value has another type.
         """
-        told, reason = value_told(value, failed, self.aims)
+        told, reason = value_told(value, check_flag("failed", failed), self.aims)
         point, trial = self.space.encode(config)[np.newaxis], self._state.next_trial
         was_asked = self._asked is not None and dict(config) == self.ask()
         if was_asked and self._asked is not None:
@@ -212,7 +213,7 @@ class Optimizer:
         ConfigError
             If its algorithm is not installed.
         """
-        if not Path(path).is_file():
+        if not path_of(path).is_file():
             raise JournalError(f"path: expected a file that Optimizer.save has written, got {path}")
         with AgentJournal(path, STUDY) as journal:
             state, (seed, algorithm, space, aims) = _stored(journal)
@@ -222,6 +223,15 @@ class Optimizer:
         found._state = replace(agent_state_from_bytes(state, own), aims=found.aims)
         found.ask()  # so that `tell` knows the configuration that was asked for before
         return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy needs: what `save` writes, without the computation under way."""
+        return {**self.__dict__, "_session": None, "_asked": self._asked is not None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _asked=None)
+        if state["_asked"]:  # so that `tell` knows the configuration that was asked for before
+            self.ask()
 
     def _draws(self, purpose: str, *keys: int) -> np.random.Generator:
         return generator(self.seed, "agent", AGENT, purpose, str(Phase.TRAIN), *keys)

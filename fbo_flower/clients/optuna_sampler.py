@@ -11,16 +11,21 @@ from typing import TYPE_CHECKING, Any
 from fbo_flower.algorithms.aims import NUMBER, SIDES
 from fbo_flower.clients.asking import Site
 from fbo_flower.errors import ConfigError
+from fbo_flower.space.checks import check_number
 from fbo_flower.space.optuna import require_optuna
 from fbo_flower.space.space import Config, SearchSpace
-
-require_optuna("FederatedSampler")
-from optuna.samplers import BaseSampler  # noqa: E402  # the line above says what to install
-from optuna.trial import FrozenTrial, TrialState  # noqa: E402
 
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
+    from optuna.trial import FrozenTrial, TrialState
+else:
+    try:
+        from optuna.samplers import BaseSampler
+        from optuna.trial import TrialState
+    except ImportError:  # the name can be imported and looked up; a sampler says what to install
+        BaseSampler = object
 
 OURS = "fbo_flower:trial"  # system attribute of the trials that the agent has asked for
 
@@ -55,7 +60,9 @@ class FederatedSampler(BaseSampler):
     """
 
     def __init__(self, journal: str | os.PathLike[str], timeout: float | None = None) -> None:
-        self._site, self._timeout = Site(journal), timeout
+        require_optuna("FederatedSampler")
+        self._site = Site(journal)
+        self._timeout = None if timeout is None else check_number("timeout", timeout, 0.0)
         self._asked: dict[int, Config] = {}  # number of a trial under way -> what the agent has asked
         self._known = ""  # the federated study whose agent knows the trials from before
         self._aims = NUMBER  # of that study

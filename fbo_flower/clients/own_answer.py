@@ -1,4 +1,4 @@
-"""An agent's own answer: the best configuration that it has evaluated in a study.
+"""An agent's own answer: its best configuration in a study, see `algorithms.records.Best`.
 
 The answer stays at the agent. The agent logs it when the study has ended and passes it to the app's
 `on_finish`. An operator reads it from the journal with `fbo-flower best JOURNAL`, at any time.
@@ -24,6 +24,7 @@ from fbo_flower.algorithms.records import AgentState
 from fbo_flower.clients.memory import Memory, agent_state_from_bytes
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
+from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import StoredStudy, aims_note, read_studies
 
@@ -38,12 +39,10 @@ class OwnAnswer:
     algorithm : name of the study's algorithm
     config : the best configuration; None: no evaluation has succeeded and holds the agent's limits. With
         several objectives it is the best of `front` in the first one
-    value : its value as the objective returned it; NaN without a configuration. A bandit's value is a
-        mean. Where noise is evident, `ei` and `fed-ei` answer with the evaluated configuration that has the
-        best posterior mean, and `value` is this mean
+    value : what the objective returned there, of a bandit the mean of the pulls; NaN without a configuration
     num_evaluations : evaluations that the agent has made in the study, failed ones included
     aims : the agent's objectives and limits
-    observed : the best trial's configuration and value where noise is evident; None: `config` and `value`
+    mean : what the agent's model expects there, if it finds noise; it chose the configuration then. Else NaN
     outputs : name -> number of the configuration, or of `nearest`, with several objectives or limits
     nearest : the configuration that is nearest to holding the limits, if none holds them; else empty
     front : with several objectives, configuration and outputs of each trial that holds the limits and that no
@@ -57,7 +56,7 @@ class OwnAnswer:
     value: float
     num_evaluations: int
     aims: Aims = NUMBER
-    observed: tuple[dict[str, Any], float] | None = None
+    mean: float = math.nan
     outputs: Mapping[str, float] = field(default_factory=dict)
     nearest: Mapping[str, Any] = field(default_factory=dict)
     front: tuple[tuple[dict[str, Any], Mapping[str, float]], ...] = ()
@@ -81,13 +80,9 @@ class OwnAnswer:
             points = "; ".join(f"{_numbers(outputs)}, with {json.dumps(c)}" for c, outputs in self.front)
             number = f"{len(self.front)} configuration{'' if len(self.front) == 1 else 's'}"
             return f"front of {number} after {evaluations}: {points}"
-        found = f"best value {self.value:.6g} after {evaluations}, with {json.dumps(self.config)}"
-        if self.outputs:
-            found += f": {_numbers(self.outputs)}"
-        if self.observed is None:
-            return found
-        config, value = self.observed
-        return f"best mean of noisy values: {found}; best observed {value:.6g}, with {json.dumps(config)}"
+        mean = f", mean {self.mean:.6g} of noisy values," if math.isfinite(self.mean) else ""
+        found = f"best value {self.value:.6g}{mean} after {evaluations}, with {json.dumps(self.config)}"
+        return f"{found}: {_numbers(self.outputs)}" if self.outputs else found
 
 
 OnFinish = Callable[[OwnAnswer, Context], object]
@@ -102,31 +97,25 @@ def own_answer(agent: str, study: str, algorithm: Algorithm[Any], agent_state: A
     def outputs_of(row: int) -> Mapping[str, float]:
         return {} if history.outputs is None else aims.measured(history.outputs[row])
 
-    if not len(history):  # the algorithm keeps statistics
-        point, value = algorithm.recommend(agent_state), algorithm.incumbent(agent_state)
-        return replace(nothing, config=None if point is None else decode(point), value=sign * value + 0.0)
-    values = agent_state.usable_values(own=True)
-    usable = np.isfinite(values)
-    if not usable.any():
-        own = history.trials >= 0
-        if history.outputs is None or not np.isfinite(history.outputs[own]).any():
-            return nothing
-        row = aims.nearest(np.where(own[:, None], history.outputs, np.nan))
-        return replace(nothing, nearest=decode(history.points[row]), outputs=outputs_of(row))
-    row = int(np.nanargmax(values))
-    best = decode(history.points[row]), sign * float(values[row]) + 0.0
-    answer = replace(nothing, config=best[0], value=best[1], outputs=outputs_of(row))
-    if len(aims.objectives) > 1 and history.outputs is not None:
-        rows = np.flatnonzero(usable)
+    best = algorithm.best(agent_state)
+    if best is not None:
+        row = int(np.argmax((history.points == best.point).all(axis=1))) if len(history) else 0
+        value, mean = (sign * number + 0.0 for number in (best.value, best.mean))
+        return replace(nothing, config=decode(best.point), value=value, mean=mean, outputs=outputs_of(row))
+    if history.outputs is None:
+        return nothing
+    own, rows = history.trials >= 0, np.flatnonzero(np.isfinite(agent_state.usable_values(own=True)))
+    if len(rows):  # several objectives
         rows = rows[non_dominated(history.outputs[rows, : len(aims.objectives)])]
-        return replace(answer, front=tuple((decode(history.points[r]), outputs_of(int(r))) for r in rows))
-    believed = algorithm.best_mean(agent_state)
-    if believed is None:
-        return answer
-    point, mean = believed
-    row = int(np.argmax((history.points == point).all(axis=1)))
-    value = sign * mean + 0.0
-    return replace(answer, config=decode(point), value=value, outputs=outputs_of(row), observed=best)
+        first = int(rows[np.argmax(history.values[rows])])
+        front = tuple((decode(history.points[r]), outputs_of(int(r))) for r in rows)
+        value = sign * float(history.values[first]) + 0.0
+        config = decode(history.points[first])
+        return replace(nothing, config=config, value=value, outputs=outputs_of(first), front=front)
+    if not np.isfinite(history.outputs[own]).any():
+        return nothing
+    row = aims.nearest(np.where(own[:, None], history.outputs, np.nan))
+    return replace(nothing, nearest=decode(history.points[row]), outputs=outputs_of(row))
 
 
 def _numbers(outputs: Mapping[str, float]) -> str:
@@ -171,7 +160,8 @@ def call_on_finish(answer: OwnAnswer, on_finish: OnFinish | None, context: Conte
     if on_finish is None:
         return
     try:
-        on_finish(answer, context)
+        theirs = {name: own(getattr(context, name)) for name in ("node_config", "run_config")}
+        on_finish(answer, replace(context, **theirs))
     except Exception:  # the app's code may raise anything; the study has ended and its answer is kept
         log(ERROR, "agent %s: on_finish raised an exception", answer.agent, exc_info=True)
 

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import json
 import math
-import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.options import Settings, bounded, check_choice, checked, choice, integer
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.errors import ConfigError, ObjectiveError, kind_of
 from fbo_flower.numerics import curves
 from fbo_flower.numerics.curves import forecast, limit_of
+from fbo_flower.space.checks import as_real, check_number
+from fbo_flower.space.copies import copies
 from fbo_flower.storage.agent_journal import STOPPED_AT, Evaluation, curve_from_bytes
 from fbo_flower.wire.codec import LEAST_CURVES, MAX_STEPS
 
@@ -32,8 +33,12 @@ MAX_REPORTS = 10_000  # values that one trial may report
 LATEST_STEP = 2**53  # so that a step is exact as a float64
 
 
+def _margin(value: object) -> float | None:
+    return None if value is None else check_number("margin", value, 0)
+
+
 @dataclass(frozen=True)
-class Pruning:
+class Pruning(Settings):
     """When `context.should_stop()` is true.
 
     Parameters
@@ -64,23 +69,12 @@ class Pruning:
         If a setting is out of bounds.
     """
 
-    rule: str = MEDIAN
-    min_trials: int = 5
-    warmup_steps: int = 0
-    max_stopped: float = 0.5
-    learns: str = PREDICTED
-    margin: float | None = 2.5
-
-    def __post_init__(self) -> None:
-        if self.rule not in RULES:
-            raise ConfigError(f"pruning: expected one of {', '.join(RULES)}, got {self.rule!r}")
-        check_number("min_trials", self.min_trials, 1, integer=True)
-        check_number("warmup_steps", self.warmup_steps, 0, integer=True)
-        check_number("max_stopped", self.max_stopped, 0, 1)
-        if self.learns not in (PREDICTED, LAST):
-            raise ConfigError(f"learns: expected {PREDICTED!r} or {LAST!r}, got {self.learns!r}")
-        if self.margin is not None:
-            check_number("margin", self.margin, 0)
+    rule: str = checked(MEDIAN, lambda value: check_choice("pruning", value, RULES))
+    min_trials: int = integer(5, 1)
+    warmup_steps: int = integer(0, 0)
+    max_stopped: float = bounded(0.5, 0, 1)
+    learns: str = choice(PREDICTED, (PREDICTED, LAST))
+    margin: float | None = checked(2.5, _margin)
 
     @staticmethod
     def read(node_config: Mapping[str, Any], app: object) -> Pruning:
@@ -129,6 +123,7 @@ class StopRule:
 _NEVER = StopRule()
 
 
+@copies("steps", "values")
 @dataclass
 class Curve:
     """The values that a trial has reported so far.
@@ -152,35 +147,37 @@ class Curve:
 
         ObjectiveError if the step is not an integer above the last one, or the value not a finite number.
         """
-        if isinstance(step, bool | np.bool_) or not isinstance(step, int | np.integer):
+        number = as_real(step)
+        if not isinstance(number, int):
             raise ObjectiveError(f"report: step: expected an integer, got {kind_of(step)}")
-        least = self.steps[-1] + 1 if self.steps else 0
-        if not least <= step <= LATEST_STEP:
+        steps, values = vars(self)["steps"], vars(self)["values"]  # its own
+        least = steps[-1] + 1 if steps else 0
+        if not least <= number <= LATEST_STEP:
             raise ObjectiveError(
-                f"report: step: expected an integer of at least {least}, got {step}; report each step once, "
-                "in ascending order, beginning at 0 or later"
+                f"report: step: expected an integer of at least {least}, got {number}; report each step "
+                "once, in ascending order, beginning at 0 or later"
             )
-        if isinstance(value, np.ndarray) and value.ndim == 0:
-            value = value.item()
-        if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        measured = as_real(value)
+        if measured is None:
             raise ObjectiveError(f"report: value: expected a finite number, got {kind_of(value)}")
-        if not math.isfinite(value):
+        if not math.isfinite(measured):
             raise ObjectiveError(
-                f"report: value: expected a finite number at step {step}, got {float(value)}; if training "
+                f"report: value: expected a finite number at step {number}, got {measured}; if training "
                 "has diverged, raise an exception or return the worst value of the metric"
             )
-        if len(self.steps) >= MAX_REPORTS:
+        if len(steps) >= MAX_REPORTS:
             raise ObjectiveError(
                 f"report: expected at most {MAX_REPORTS} values of one trial; report every epoch, not every "
                 "batch"
             )
-        self.steps.append(int(step))
-        self.values.append((-float(value) if self.is_loss else float(value)) + 0.0)  # no -0.0
+        steps.append(number)
+        values.append((-float(measured) if self.is_loss else float(measured)) + 0.0)  # no -0.0
 
     def should_stop(self) -> bool:
         """Return whether the trial should stop after the last reported step."""
-        if not self.stopped and self.steps:
-            self.stopped = self.rule.stops(self.steps[-1], max(self.values))
+        steps, values = vars(self)["steps"], vars(self)["values"]
+        if not self.stopped and steps:
+            self.stopped = self.rule.stops(steps[-1], max(values))
         return self.stopped
 
 

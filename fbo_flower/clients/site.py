@@ -18,17 +18,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from fbo_flower.algorithms.options import Settings, choice, integer
 from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.clients.objective import MAX_REASON, ObjectiveContext
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.models.formats import EXPORTED, FORMATS, SKOPS
 from fbo_flower.numerics.seeding import generator
+from fbo_flower.space.copies import own
 
 Rows = npt.NDArray[np.intp]
 T = TypeVar("T")
@@ -94,7 +97,7 @@ SCORERS: dict[str, Scorer] = {
 
 
 @dataclass(frozen=True)
-class SiteObjective:
+class SiteObjective(Settings):
     """Train and judge models on the rows of one site.
 
     Called as an objective, it returns minus the cross-validated loss: so a site can also tune alone.
@@ -121,14 +124,13 @@ class SiteObjective:
     make_model: Callable[[Config], Any]
     load_data: Callable[[ObjectiveContext], SiteData]
     scorer: str | Scorer = "misclassification"
-    folds: int = 10
-    seed: int = 0
-    format: str = SKOPS
+    folds: int = integer(10, 2)
+    seed: int = integer(0, 0)
+    format: str = choice(SKOPS, FORMATS)
     export: Export | None = None
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise ConfigError(f"format: expected one of {', '.join(FORMATS)}, got {self.format!r}")
+        super().__post_init__()
         if self.format == SKOPS and self.export is not None:
             raise ConfigError("export: expected with another format than skops, such as format='onnx'")
         if self.format != SKOPS and self.exporter is None:
@@ -137,8 +139,6 @@ class SiteObjective:
             raise ConfigError(f"scorer: expected one of {', '.join(SCORERS)}, got {self.scorer!r}")
         if not isinstance(self.scorer, str) and not callable(self.scorer):
             raise ConfigError(f"scorer: expected a name or a function, got {self.scorer!r}")
-        if isinstance(self.folds, bool) or not isinstance(self.folds, int) or self.folds < 2:
-            raise ConfigError(f"folds: expected an integer of at least 2, got {self.folds!r}")
 
     @property
     def exporter(self) -> Export | None:
@@ -171,7 +171,7 @@ class SiteObjective:
             If the rows cannot be loaded or used, or a fit or its loss fails; the text says why.
         """
         (bag,) = self._bags("inbag", context)
-        model = self._fit(config, bag.x, bag.y)
+        model = self._fit(config, copy(bag.x), copy(bag.y))  # some estimators work in place
         if approve is not None:
             approve(model, bag.x)
         return Shipment(self.cross_validate(config, bag), len(bag.y), model)
@@ -201,7 +201,8 @@ class SiteObjective:
         """
         bags = self._bags(rows, context)
         y = np.concatenate([bag.y for bag in bags])
-        return Judgement(self._loss(y, [_predicted(predict, bag) for bag in bags]), len(y))
+        predictions = [_predicted(predict, Bag(copy(bag.x), bag.y)) for bag in bags]
+        return Judgement(self._loss(y, predictions), len(y))
 
     def _bags(self, rows: str, context: ObjectiveContext) -> list[Bag]:
         if rows not in BAGS:
@@ -210,7 +211,7 @@ class SiteObjective:
         return [_checked(name, getattr(data, name)) for name in BAGS[rows]]
 
     def _fit(self, config: Config, x: Any, y: Any) -> Any:
-        return _call_user_code("fit", lambda: self.make_model(config).fit(x, y))
+        return _call_user_code("fit", lambda: self.make_model(own(config)).fit(x, y))
 
     def _loss(self, y: Any, predictions: list[Any]) -> float:
         scorer = SCORERS[self.scorer] if isinstance(self.scorer, str) else self.scorer

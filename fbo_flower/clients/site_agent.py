@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from logging import INFO, WARNING
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -40,6 +39,7 @@ from fbo_flower.numerics.discrete_noise import noisy_count
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import SECONDS, Evaluation
 from fbo_flower.storage.files import atomic_file
+from fbo_flower.storage.paths import path_of
 
 _PHASES = {
     OPENBOX: (Phase.TRAIN, Phase.FINISH),
@@ -275,7 +275,7 @@ class SiteEvaluator:
         memory.put_note(_LOCKBOX_NOTE, {"manifests": [*known, f"{self.context.study} {manifest}"]})
 
     def _save(self, model: AnyArray, trial: int) -> None:
-        directory = Path(self.options.models).expanduser()
+        directory = path_of(self.options.models, "models")
         suffix, content = as_file(model)
         path = directory / f"trial-{trial:03d}-{digest(model).tobytes().hex()[:12]}{suffix}"
         with atomic_file(path, private=True) as file:

@@ -41,12 +41,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 
 import numpy as np
 
 from fbo_flower.algorithms.ei.local import KERNEL, PRIORS
-from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.options import Settings, choice, integer
 from fbo_flower.algorithms.records import Array
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.search import searching
@@ -62,7 +62,7 @@ MIN_DISTANCE, NUM_CANDIDATES = 1e-3, 256  # the defaults of `ei`
 
 
 @dataclass(frozen=True)
-class Proposals:
+class Proposals(Settings):
     """Proposes configurations.
 
     Parameters
@@ -74,13 +74,9 @@ class Proposals:
     """
 
     space: SearchSpace
-    kind: str
-    num_initial: int
-    seed: int
-
-    def __post_init__(self) -> None:
-        check_choice("proposals", self.kind, PROPOSALS)
-        check_number("num_initial", self.num_initial, 1, integer=True)
+    kind: str = choice(MISSING, PROPOSALS)
+    num_initial: int = integer(MISSING, 1)
+    seed: int = integer(MISSING, 0)
 
     def propose(self, trials: Sequence[Trial], rungs: Sequence[int]) -> Array:
         """Return the point `(D,)` of the next trial.

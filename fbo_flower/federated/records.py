@@ -18,7 +18,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,11 +26,14 @@ from flwr.app import ArrayRecord
 from fbo_flower.algorithms.records import Array
 from fbo_flower.errors import ConfigError
 from fbo_flower.federated.state import from_record, to_record
+from fbo_flower.space.copies import copies
 from fbo_flower.space.space import Config
 from fbo_flower.storage.files import atomic_file, read_arrays, writable_directory
+from fbo_flower.storage.paths import path_of, read_text
 from fbo_flower.study.table import Kind, Table, require_pandas
 
 
+@copies("metrics", "blocks")
 @dataclass(frozen=True)
 class TrialRound:
     """What one round of a trial brought.
@@ -59,6 +61,7 @@ class TrialRound:
     blocks: Sequence[int] = ()
 
 
+@copies("config", "point")
 @dataclass(frozen=True)
 class Trial:
     """One configuration, and how far its run has come.
@@ -145,6 +148,7 @@ CURVES: dict[str, Kind] = {
 MARK = "federation.json"  # written last, so a directory with it is complete
 
 
+@copies("settings", "best_arrays")
 @dataclass(frozen=True)
 class TunedFederation:
     """The result of `tune_federation`.
@@ -169,7 +173,7 @@ class TunedFederation:
     def best_config(self) -> Config:
         """The configuration of the best trial."""
         config: Config = self._best["config"]
-        return dict(config)
+        return config
 
     @property
     def best_value(self) -> float:
@@ -233,10 +237,9 @@ class TunedFederation:
         ConfigError
             If a file is missing or malformed; the message names it.
         """
-        path = Path(directory)
+        path = path_of(directory, "directory")
         try:
-            with open(path / MARK, encoding="utf-8") as file:
-                settings = json.load(file)
+            settings = json.loads(read_text(path / MARK))
             layouts, best = settings.pop("tables"), settings.pop("best")["trial"]
             tables = {name: Table.read_csv(path / f"{name}.csv", layouts[name]) for name in layouts}
             arrays = read_arrays(path / "best_model.npz")

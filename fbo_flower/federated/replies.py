@@ -33,8 +33,9 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 
-from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.options import Settings, bounded, checked, choice, flag, integer
 from fbo_flower.errors import ConfigError, WireError, printable
+from fbo_flower.space.checks import as_real, show
 
 Bounds = tuple[float, float]  # least and largest value of a metric
 LARGEST = 1e18  # number in a model or a metric; the square of a larger one overflows in single precision
@@ -177,8 +178,16 @@ def _check_arrays(sent: ArrayRecord, received: ArrayRecord) -> None:
                 )
 
 
+def _bounds(value: object) -> Bounds:
+    """Return two numbers in ascending order; ConfigError if the value is anything else."""
+    numbers = [as_real(bound) for bound in value] if isinstance(value, tuple) else []
+    if len(numbers) != 2 or None in numbers or not numbers[0] < numbers[1]:  # type: ignore[operator]  # no None
+        raise ConfigError(f"bounds: expected (least, largest), got {show(value)}")
+    return float(numbers[0]), float(numbers[1])  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
-class Judge:
+class Judge(Settings):
     """How trials are judged by the clients' values of the metric, and which values are believed.
 
     Parameters
@@ -200,27 +209,12 @@ class Judge:
         If the bounds are not two numbers in ascending order, or another setting cannot be used.
     """
 
-    minimize: bool = False
-    evaluate_on: str = SHARE
-    finalists: int = 0
-    bounds: Bounds | None = None
-    max_weight: float | None = None
-    by: str = "mean"
-
-    def __post_init__(self) -> None:
-        check_choice("evaluate_on", self.evaluate_on, (SHARE, ALL))
-        check_number("finalists", self.finalists, 0, integer=True)
-        if self.bounds is not None:
-            try:
-                low, high = (float(bound) for bound in self.bounds)
-            except (TypeError, ValueError):
-                low = high = math.nan
-            if not low < high:
-                raise ConfigError(f"bounds: expected (least, largest), got {self.bounds!r}")
-            object.__setattr__(self, "bounds", (low, high))
-        if self.max_weight is not None:
-            check_number("max_weight", self.max_weight, 1.0)
-        check_choice("by", self.by, JUDGES)
+    minimize: bool = flag(False)
+    evaluate_on: str = choice(SHARE, (SHARE, ALL))
+    finalists: int = integer(0, 0)
+    bounds: Bounds | None = checked(None, _bounds)  # noqa: RUF009  # a field
+    max_weight: float | None = bounded(None, 1.0)
+    by: str = choice("mean", JUDGES)
 
     @property
     def sign(self) -> float:

@@ -49,11 +49,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.options import Settings, bounded, integer
 from fbo_flower.errors import ConfigError, did_you_mean
 from fbo_flower.federated.records import Trial
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
+from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import Categorical, Float, SearchSpace
 
 
@@ -98,9 +99,9 @@ class Halving(Schedule):
     first: int = 1  # `r`, the first rung
 
     def __post_init__(self) -> None:
-        check_number("rounds", self.rounds, 1, integer=True)
-        check_number("eta", self.eta, 2, integer=True)
-        check_number("first_rung", self.first, 1, self.rounds, integer=True)
+        check_integer("rounds", self.rounds, 1)
+        check_integer("eta", self.eta, 2)
+        check_integer("first_rung", self.first, 1, self.rounds)
 
     @property
     def most(self) -> int:
@@ -192,7 +193,7 @@ def ranked(trials: Sequence[Trial], rung: int) -> list[Trial]:
 
 
 @dataclass(frozen=True)
-class Population:
+class Population(Settings):
     """The settings of FedPop-G, for `Search(schedule=...)`.
 
     Parameters
@@ -205,18 +206,11 @@ class Population:
     resample : probability that a new trial's configuration is drawn from the whole space
     """
 
-    size: int = 8
-    every: int = 4
-    quantile: float = 0.3
-    width: float = 0.2
-    resample: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_number("size", self.size, 2, integer=True)
-        check_number("every", self.every, 1, integer=True)
-        check_number("quantile", self.quantile, 0.0, 0.5)
-        check_number("width", self.width, 0.0, 1.0)
-        check_number("resample", self.resample, 0.0, 1.0)
+    size: int = integer(8, 2)
+    every: int = integer(4, 1)
+    quantile: float = bounded(0.3, 0.0, 0.5)
+    width: float = bounded(0.2, 0.0, 1.0)
+    resample: float = bounded(0.1, 0.0, 1.0)
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Strategy
 
-from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.options import Settings, bounded, choice, integer
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.federated.proposals import PROPOSALS
 from fbo_flower.federated.schedules import Population
+from fbo_flower.space.copies import copies
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
+@copies("initial_arrays", "train_config", "evaluate_config")
 @dataclass(frozen=True)
 class Run:
     """A training run: the arguments of Flower's `Strategy.start` for one configuration.
@@ -48,7 +51,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Search:
+class Search(Settings):
     """Which configurations are tried, and for how long.
 
     Parameters
@@ -64,18 +67,16 @@ class Search:
     num_parallel : trials that run side by side, each on its own share of the clients
     """
 
-    num_trials: int | None = None
+    num_trials: int | None = integer(None, 1)
     schedule: str | Population = "asha"
-    eta: int = 4
-    first_rung: int = 1
-    proposals: str = "ei"
-    num_initial: int | None = None
-    num_parallel: int = 1
+    eta: int = integer(4, 2)
+    first_rung: int = integer(1, 1)
+    proposals: str = choice("ei", PROPOSALS)
+    num_initial: int | None = integer(None, 1)
+    num_parallel: int = integer(1, 1)
 
     def __post_init__(self) -> None:
-        check_number("num_parallel", self.num_parallel, 1, integer=True)
-        if self.num_trials is not None:
-            check_number("num_trials", self.num_trials, 1, integer=True)
+        super().__post_init__()
         if isinstance(self.schedule, Population) and self.num_trials is not None:
             raise ConfigError(
                 f"num_trials: expected None with a Population, which has a size, got {self.num_trials}"
@@ -83,7 +84,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Clients:
+class Clients(Settings):
     """How long the server waits for clients.
 
     Parameters
@@ -93,12 +94,6 @@ class Clients:
     timeout : seconds for each half-round; later replies are dropped
     """
 
-    number: int | None = None
-    wait_seconds: float = 120.0
-    timeout: float = 3600.0
-
-    def __post_init__(self) -> None:
-        if self.number is not None:
-            check_number("number", self.number, 1, integer=True)
-        check_number("wait_seconds", self.wait_seconds, 0.0)
-        check_number("timeout", self.timeout, 0.0)
+    number: int | None = integer(None, 1)
+    wait_seconds: float = bounded(120.0, 0.0)
+    timeout: float = bounded(3600.0, 0.0)

@@ -29,7 +29,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.errors import ConfigError, JournalError
-from fbo_flower.storage.files import make_private_directory, read_arrays, sync_directory
+from fbo_flower.storage.files import atomic_file, read_arrays, sync_directory
 
 AnyArray = npt.NDArray[np.generic]
 Arrays = Mapping[str, AnyArray]
@@ -205,18 +205,15 @@ class Checkpoints:
 
     def _write(self, path: Path, arrays: Arrays, form: Mapping[str, Any]) -> None:
         text = np.frombuffer(json.dumps(form).encode(), dtype=np.uint8)
-        temporary = path.with_suffix(".tmp")
         try:
-            make_private_directory(path.parent)
-            with open(temporary, "wb") as file:
+            with atomic_file(path, private=True) as file:
                 entries: dict[str, Any] = {_FORM: text, **{f"a:{name}": a for name, a in arrays.items()}}
                 np.savez(file, **entries)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
             sync_directory(path.parent)
-        except OSError as error:
-            raise JournalError(f"checkpoint: {path} cannot be written ({error.strerror or error})") from error
+        except (OSError, ConfigError) as error:
+            raise JournalError(f"checkpoint: {error}") from error
 
 
 def digest_of(arrays: Arrays, form: Mapping[str, Any]) -> str:

@@ -30,6 +30,7 @@ from fbo_flower.federated.state import Content, decode, encode, from_record, in_
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.curves import weighted_median
 from fbo_flower.numerics.seeding import generator
+from fbo_flower.space.copies import own
 from fbo_flower.space.space import Config
 from fbo_flower.strategies.exchange import ForwardingGrid, send_and_receive
 from fbo_flower.strategies.registration import is_simulated, wait_for_nodes
@@ -135,24 +136,24 @@ class TrialRun:
                 f"config: expected numbers, texts, bools and lists of them, got {dict(values)}"
             ) from error
         with self._drawing(kind, server_round):
-            return list(configure(server_round, self.arrays, config, TrialGrid(grid, nodes)))
+            return list(configure(server_round, own(self.arrays), config, TrialGrid(grid, nodes)))
 
     def train(self, server_round: int, replies: Sequence[Message]) -> bool:
         """Give checked replies to the strategy and take over its model; return whether that is finite."""
         with self._drawing("aggregate", server_round):
             arrays, _ = self.strategy.aggregate_train(server_round, replies)
         if arrays is not None:
-            self.arrays = arrays
+            self.arrays = own(arrays)
         model = from_record(self.arrays).values()
         return all(np.isfinite(array).all() for array in model if array.dtype.kind == "f")
 
     def evaluate(self, server_round: int, replies: Sequence[Message]) -> dict[str, float]:
         """Return the metrics that are single numbers: of checked replies, and those of `evaluate_fn`."""
-        own, found = self._run.evaluate_fn, dict[str, Any]()
+        evaluate, found = self._run.evaluate_fn, dict[str, Any]()
         if replies:
             found.update(self.strategy.aggregate_evaluate(server_round, replies) or {})
-        if own is not None:
-            found.update(own(server_round, self.arrays) or {})
+        if evaluate is not None:
+            found.update(evaluate(server_round, own(self.arrays)) or {})
         return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
 
     @contextmanager
@@ -171,7 +172,7 @@ class TrialRun:
 
 def _built(build: Callable[[Config], Run], config: Config) -> Run:
     """Return the run of a configuration; ConfigError if `build` returns something else."""
-    found = build(dict(config))
+    found = build(own(config))
     if not isinstance(found, Run):
         raise ConfigError(
             f"build: expected a function that returns Run(strategy, initial_arrays), got {kind_of(found)}"

@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 
 from flwr.serverapp import Grid
 
-from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated.proposals import Proposals
 from fbo_flower.federated.records import MARK, TunedFederation, tables_of
@@ -19,9 +18,11 @@ from fbo_flower.federated.state import Checkpoints
 from fbo_flower.federated.step import Step
 from fbo_flower.federated.tuner import Tuner, TunerProgress
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.files import writable_directory
+from fbo_flower.strategies.exchange import ending_with_its_superlink
 from fbo_flower.study.directory import Keep
 
 DEFAULT_TRIALS = 20
@@ -77,9 +78,9 @@ def tune_federation(
         If every trial failed.
     """
     _check(build, space, keep, {"search": search, "judge": judge, "clients": clients})
-    check_number("rounds", rounds, 1, integer=True)
+    rounds, seed = check_integer("rounds", rounds, 1), check_integer("seed", seed, 0)
     if budget is not None:
-        check_number("budget", budget, 1, integer=True)
+        budget = check_integer("budget", budget, 1)
     keep, evolves = keep or Keep(), isinstance(search.schedule, Population)
     if evolves:
         search = replace(search, proposals="random")
@@ -89,7 +90,6 @@ def tune_federation(
         search = replace(search, num_initial=max(4, 2 * space.dimension))
     schedule = make_schedule(search.schedule, rounds, search.eta, search.first_rung, space, seed)
     proposals = Proposals(space, search.proposals, search.num_initial or 0, seed)
-    step = Step(grid, metric, judge, clients)
     settings = {
         **asdict(search), **asdict(judge), "kind": "federation", "space": space.digest, "metric": metric,
         "rounds": rounds, "seed": seed, "bounds": judge.bounds and list(judge.bounds),
@@ -101,10 +101,13 @@ def tune_federation(
         raise ConfigError(
             f"out: expected a directory without a result, got {directory}; pass overwrite=True to replace it"
         )
-    path = None if keep.journals is None else writable_directory(keep.journals) / JOURNAL
+    path = None
+    if keep.journals is not None:
+        path = writable_directory(keep.journals, private=True, name="journals") / JOURNAL
     checkpoints = Checkpoints(None if path is None else path.with_name(f"{path.name}.checkpoints"))
     with ExitStack() as stack:
         stack.enter_context(single_thread())
+        step = Step(stack.enter_context(ending_with_its_superlink(grid)), metric, judge, clients)
         journal = None if path is None else stack.enter_context(StudyJournal(path))
         tuner = Tuner(
             build, seed, step, schedule, proposals, journal, checkpoints, budget, search, callbacks,
@@ -118,7 +121,10 @@ def tune_federation(
                 )
             journal.begin(settings, limits)
             tuner.replay(events)
-        tuner.run()
+        try:
+            tuner.run()
+        except KeyboardInterrupt:  # not with the long traceback of whatever ran just then
+            raise KeyboardInterrupt(f"tune_federation was interrupted; {keep.said()}") from None
         best = tuner.ranking()[0]  # a run without a successful trial raises
         tables = tables_of(tuner.trials, rounds, judge.sign)
         settings |= {**limits, "spent": tuner.spent}

@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib import format as npy
 
-from fbo_flower.errors import ConfigError, ModelError
+from fbo_flower.errors import ModelError
+from fbo_flower.space.checks import check_integer, check_number
 
 AnyArray = npt.NDArray[np.generic]
 
@@ -163,13 +164,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("max_bytes", "max_inflated", "max_entries", "memory_bytes"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise ConfigError(f"{name}: expected a positive integer, got {value!r}")
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), 1))
         for name in ("max_ratio", "seconds"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise ConfigError(f"{name}: expected a positive number, got {value!r}")
+            object.__setattr__(self, name, check_number(name, getattr(self, name), 1e-9, 1e300))
 
     def inflated(self, num_bytes: int) -> int:
         """Return the largest decompressed size allowed for an archive of `num_bytes`."""

@@ -1,4 +1,7 @@
-"""Draw best values so far, and regret where the optimum is known.
+"""Draw the value at each agent's best so far, and regret where the optimum is known.
+
+Where an agent's model finds noise, this is what was measured at the configuration that was best by its mean
+then, see `Study.best`. So the line may fall, and it ends at the value of `best.json`.
 
 With one algorithm there is a line per agent, named if the agents are few, or bands of quantiles of many
 agents, and their mean. With several, there is one line per algorithm, the mean over agents, with a band of
@@ -16,6 +19,7 @@ the line of an agent, and `many NAME` one that is shown only if some agents are 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,10 +29,11 @@ from urllib.parse import quote
 import numpy as np
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics import finite
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports import pictures
 from fbo_flower.reports.pictures import Line, Style
-from fbo_flower.reports.summary import agent_curves, mean_and_stderr, result_rows, target_rows
+from fbo_flower.reports.summary import agent_curves, result_rows, target_rows
 from fbo_flower.study.ranking import natural_order
 
 if TYPE_CHECKING:
@@ -92,6 +97,9 @@ def draw_curves(
     by_time, minimize = x == "time", study.any_minimizes
     num_initial = 0 if x == "rounds" else _initial_design(study)
     start = _end_of_initial_design(study) if by_time else num_initial
+    shown = agents if len(agents) > 1 else lines
+    scale = pictures.zoomed(shown.values(), start, minimize=minimize)
+    lines, agents = ({n: scale.line(line) for n, line in all_.items()} for all_ in (lines, agents))
     named, colours = lines, dict(styles)
     if len(agents) > 1:
         ((name, (grid, mean, _)),) = lines.items()
@@ -101,17 +109,19 @@ def draw_curves(
             named = agents | lines
         pictures.draw_lines(ax, {name: (grid, mean, np.full(len(grid), np.nan))}, colours, steps=by_time)
         _draw_agents(ax, agents, hues, styles[name][0], steps=by_time, detail=detail)
-        pictures.zoom(ax, agents.values(), start, minimize=minimize)
         if detail.lines_of is None:  # a page says it below the picture
             pictures.corner_note(ax, what_is_drawn(len(agents)), at_top=minimize)
     else:
         pictures.draw_lines(ax, lines, styles, steps=by_time)
         for agent in agents:
             ax.lines[0].set_gid(f"agent {quoted(agent)}")
-        pictures.zoom(ax, lines.values(), start, minimize=minimize)
         _explain_bands(ax, lines, at_top=minimize)
-    ax.set_ylabel(f"Best {pictures.shorten(metric_of(study)) or 'value'} so far")
-    ax.yaxis.set_major_formatter("{x:g}")  # no exponent beside the axis, where the next label is
+    what = pictures.shorten(metric_of(study)) or "value"
+    chosen = "best" in study.trials.columns and np.isfinite(study.recommendations["mean"]).any()
+    ax.set_ylabel(
+        f"{what[:1].upper()}{what[1:]} at the best mean so far" if chosen else f"Best {what} so far"
+    )
+    scale.limit(ax.yaxis)
     ax.set_xlabel("Round" if x == "rounds" else "Evaluations per agent")
     if by_time:
         from matplotlib.ticker import MaxNLocator
@@ -136,7 +146,7 @@ def _mean_lines(study: Study, x: str, points: int) -> tuple[dict[str, Line], dic
             names, own = agent_curves(study, algorithm)
             shown = pictures.evenly(own.shape[1], points)
             grid, own = shown.astype(np.float64) + 1, own[:, shown]
-        lines[algorithm] = (grid, *mean_and_stderr(own))
+        lines[algorithm] = (grid, *finite.mean_and_stderr(own))
         if len(study.algorithms) == 1:
             known = np.asarray(np.isfinite(own).any(axis=1)).tolist()
             nothing = np.full(len(grid), np.nan)
@@ -203,18 +213,22 @@ def best_by_time(study: Study, algorithm: str, points: int = 1000) -> tuple[list
     origin = float(times["started"].min(initial=np.inf))
     seconds = {(row["agent"], row["trial"]): row["ended"] - origin for row in times}
     rows = [row for row in result_rows(study, algorithm) if (row["agent"], row["trial"]) in seconds]
-    events = ((row["agent"], seconds[row["agent"], row["trial"]], row["value"]) for row in rows)
+    nothing = math.nan
+    events = (
+        (row["agent"], seconds[row["agent"], row["trial"]], row["value"], row.get("best", nothing))
+        for row in rows
+    )
     return _held(events, points, np.fmin if study.minimizes(algorithm) else np.fmax)
 
 
 def _held(
-    events: Iterable[tuple[str, float, float]], points: int = 1000, better: np.ufunc | None = None
+    events: Iterable[tuple[str, float, float, float]], points: int = 1000, better: np.ufunc | None = None
 ) -> tuple[list[str], Array, Array]:
     """Return agents' values on one grid; a value holds until the agent's next event.
 
     Parameters
     ----------
-    events : agent, position and value
+    events : agent, position, value, and the value at the agent's best if that is another one, else NaN
     better : `np.fmax` or `np.fmin`, which ignore NaN where they can: draw an agent's best value so far, to
         the end of the grid; None: draw its values, and NaN after its last event
 
@@ -224,15 +238,16 @@ def _held(
     grid : `(num_points,)`, ascending positions of events
     curves : `(n, num_points)`; NaN before an agent's first value
     """
-    found: dict[str, list[tuple[float, float]]] = {}
-    for agent, x, value in events:
-        found.setdefault(agent, []).append((x, value))
-    grid = np.unique([x for own in found.values() for x, _ in own])
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for agent, *event in events:
+        found.setdefault(agent, []).append((event[0], event[1], event[2]))
+    grid = np.unique([x for own in found.values() for x, _, _ in own])
     grid = grid[pictures.evenly(len(grid), points)]
     curves = np.empty((len(found), len(grid)))
     for curve, own in zip(curves, found.values(), strict=True):
-        at, values = np.array(sorted(own), dtype=np.float64).T
-        values = np.concatenate([[np.nan], values if better is None else better.accumulate(values)])
+        at, values, chosen = np.array(sorted(own), dtype=np.float64).T
+        values = values if better is None else better.accumulate(values)
+        values = np.concatenate([[np.nan], np.where(np.isfinite(chosen), chosen, values)])
         curve[:] = values[np.searchsorted(at, grid, side="right")]
         if better is None:
             curve[grid > at[-1]] = np.nan
@@ -284,14 +299,19 @@ def draw_regret(axes: Sequence[Axes], study: Study, styles: Mapping[str, Style])
         for algorithm in study.algorithms:
             rows = target_rows(study, study.regret, algorithm)
             if np.isfinite(rows[column]).any():
-                _, x, curves = _held((row["agent"], row["evaluations"], row[column]) for row in rows)
-                lines[algorithm] = (x, *mean_and_stderr(curves))
+                _, x, curves = _held(
+                    (row["agent"], row["evaluations"], row[column], math.nan) for row in rows
+                )
+                lines[algorithm] = (x, *finite.mean_and_stderr(curves))
         if not lines:
             raise ConfigError(f"figure: expected known values of {name.lower()}, got only NaN")
-        if column == "simple":
-            lines = pictures.scale_regret(ax, lines)
+        values = np.concatenate([mean for _, mean, _ in lines.values()])
+        simple = column == "simple"  # on a logarithmic axis, with a regret of zero at its lower edge
+        scale = pictures.Scale.of(values[np.isfinite(values) & ((values > 0) | (not simple))], log=simple)
+        lines = {name: scale.line(line) for name, line in lines.items()}
+        scale.limit(ax.yaxis)
         pictures.draw_lines(ax, lines, styles)
-        _explain_bands(ax, lines, at_top=column == "simple")
+        _explain_bands(ax, lines, at_top=simple)
         ax.set_xlabel("Evaluations per agent")
         ax.set_ylabel(name)
         pictures.mark_initial_design(ax, _initial_design(study))

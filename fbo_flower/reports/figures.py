@@ -29,6 +29,7 @@ from fbo_flower.reports.pictures import (
 )
 from fbo_flower.reports.selection import draw_models
 from fbo_flower.reports.traffic import draw_sent, has_traffic, sent_by_round, traffic_cells
+from fbo_flower.study.ranking import expected_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
@@ -145,7 +146,8 @@ def figure(study: Study, *, title: str | None = None, x: str = "evaluations") ->
         hidden = len(best) - len(first)
         note = f"; the other {hidden} are in best.json" if hidden else ""
         order = "smallest" if study.any_minimizes else "largest"
-        heading = f"Best configuration of each agent, {order} values first{note}"
+        by = "means" if is_noisy(study) else "values"
+        heading = f"Best configuration of each agent, {order} {by} first{note}"
         draw_table(parts[-1].subplots(), cells, heading)
     _write_title(parts[0], title)
     return drawing
@@ -181,13 +183,20 @@ def ranked(study: Study) -> list[tuple[str, dict[str, Any]]]:
     """Return the agents and their entries of `study.best`, the best values first."""
     if len(study.objectives) > 1:
         return []
-    return sorted(study.best.items(), key=lambda item: item[1]["value"], reverse=not study.any_minimizes)
+    return sorted(study.best.items(), key=lambda item: expected_of(item[1]), reverse=not study.any_minimizes)
+
+
+def is_noisy(study: Study) -> bool:
+    """Return whether an agent's best was chosen by its mean, because values are noisy."""
+    return bool(np.isfinite(study.recommendations["mean"]).any())
 
 
 def best_cells(study: Study, limit: int) -> dict[str, Sequence[str]]:
     """Return a table's columns: the agents with the best values, their values, and by which algorithm."""
     best = ranked(study)[:limit]
-    cells = {"agent": [agent for agent, _ in best], "value": [f"{found['value']:.6g}" for _, found in best]}
+    cells = {"agent": [agent for agent, _ in best]}
+    for name in ("value", "mean") if is_noisy(study) else ("value",):
+        cells[name] = [f"{found[name]:.6g}" if name in found else "-" for _, found in best]
     for name in dict.fromkeys(name for _, found in best for name in found.get("outputs", {})):
         cells[name] = [shown_value(found.get("outputs", {}).get(name, "-")) for _, found in best]
     if len(study.algorithms) > 1:

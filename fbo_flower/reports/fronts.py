@@ -13,7 +13,7 @@ import numpy as np
 
 from fbo_flower.numerics.arrays import Array, BoolArray
 from fbo_flower.reports import pictures
-from fbo_flower.reports.pictures import SMALL, Style
+from fbo_flower.reports.pictures import SMALL, Scale, Style
 from fbo_flower.study.ranking import Front, natural_order
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ def front_or_best(study: Study, agent: str, algorithm: str) -> list[dict[str, An
     """Return the configurations to ring: those of the agent's front, or its best one."""
     if len(study.objectives) > 1:
         return study.front(agent, algorithm).configs
-    rows = study.recommendations.where(agent=agent, algorithm=algorithm)
-    return list(rows["config"].tolist())
+    return list(study.recommendations.where(agent=agent, algorithm=algorithm)["config"].tolist())
 
 
 def draw_outputs(
@@ -104,6 +103,8 @@ def draw_outputs(
     x = np.array([row.get(x_name, np.nan) for row in outputs]) if other else trials["trial"].astype(float)
     own = (trials["agent"] == agent) & np.isfinite(x) & np.isfinite(y)
     holds = feasible(trials)
+    scales = _scale_of(x[own], x_way), _scale_of(y[own], y_way)
+    x, y = (scale.places(values) for scale, values in zip(scales, (x, y), strict=True))
     for algorithm in study.algorithms:
         colour, line = colours.get(agent, styles[algorithm][0]), styles[algorithm][1]
         mine = own & (trials["algorithm"] == algorithm)
@@ -117,7 +118,7 @@ def draw_outputs(
                 ax.scatter(x[chosen], y[chosen], s=14, gid=gid, **look)
         ringed = front_or_best(study, agent, algorithm)
         rows = np.flatnonzero(mine & holds)
-        rows = rows[[trials["config"][row] in ringed for row in rows]] if len(rows) else rows
+        rows = rows[[config in ringed for config in trials["config"][rows]]] if len(rows) else rows
         rows = rows[np.argsort(x[rows], kind="stable")]
         ring: dict[str, Any] = {"edgecolors": "k", "linewidths": 0.8, "zorder": 3}
         ax.scatter(x[rows], y[rows], s=24, color=colour, label=pictures.shorten(algorithm, 16), **ring)
@@ -126,19 +127,16 @@ def draw_outputs(
             ax.plot(x[rows], y[rows], color=colour, linestyle=line, linewidth=1.2, drawstyle=steps)
     if legend and len(study.algorithms) > 1:
         ax.legend(fontsize=8, frameon=False)
-    _limit(ax, x[own], x_way, "x")
-    _limit(ax, y[own], y_way, "y")
+    scales[0].limit(ax.xaxis)
+    scales[1].limit(ax.yaxis)
     ax.set_xlabel(pictures.shorten(x_name if x_name == "trial" else f"{x_name} ({x_way})", 30))
     ax.set_ylabel(pictures.shorten(f"{y_name} ({y_way})", 24))
 
 
-def _limit(ax: Axes, values: Array, way: str, which: str) -> None:
-    axis, scale = getattr(ax, f"{which}axis"), getattr(ax, f"set_{which}scale")
-    if len(values) and values.min() > 0 and values.max() > WIDE * values.min():
-        pictures.use_logarithm(scale, axis)
-    elif len(values):
-        getattr(ax, f"set_{which}lim")(*pictures.value_limits(values, minimize=way == "min")[:2])
-        axis.set_major_formatter("{x:g}")
+def _scale_of(values: Array, way: str) -> Scale:
+    if len(values) and values.min() > 0 and values.max() / WIDE > values.min():
+        return Scale.of(values, log=True)
+    return Scale(*pictures.value_limits(values, minimize=way == "min")[:2])
 
 
 def draw_shares(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None:

@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics import finite
 from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 from fbo_flower.numerics.fanova import Boxes, mean_over_others, variance_shares
 from fbo_flower.numerics.surrogates.transforms import mean_ranks
 from fbo_flower.reports.curves import metric_of, named_agents
-from fbo_flower.reports.pictures import SMALL, Style, dress, evenly, shorten, use_logarithm, value_limits
+from fbo_flower.reports.pictures import SMALL, Scale, Style, dress, evenly, shorten, value_limits
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.study.ranking import natural_order
 
@@ -99,7 +100,7 @@ class Axis:
         elif self.log:
             unit = (np.log(positions) - np.log(self.low)) / (np.log(self.high) - np.log(self.low))
         else:
-            unit = (positions - self.low) / (self.high - self.low)
+            unit = finite.difference(positions, self.low) / finite.difference(self.high, self.low)
         return np.clip(np.where(np.isfinite(unit), unit, 0.5), 0.0, 1.0)
 
 
@@ -322,7 +323,15 @@ def draw_slices(
     axes[0].set_title(f"Value against {why}")
     hidden = shown_values(study)[2]
     worse = f"; {hidden} {'higher' if study.any_minimizes else 'lower'} values not shown" if hidden else ""
-    axes[columns - 1].set_title(f"ringed: best of each agent{worse}", loc="right", **SMALL)
+    axes[columns - 1].set_title(f"ringed: best of each agent{by_mean(study)}{worse}", loc="right", **SMALL)
+
+
+def by_mean(study: Study) -> str:
+    """Return how the best was chosen if values are noisy, and how many of them nobody has evaluated."""
+    best = study.recommendations
+    unmeasured = int((~np.isfinite(best["value"])).sum())
+    text = ", chosen by its mean" if np.isfinite(best["mean"]).any() else ""
+    return text + (f"; {unmeasured} not evaluated" if unmeasured else "")
 
 
 def shown_values(study: Study) -> tuple[float, float, int]:
@@ -353,23 +362,30 @@ def draw_slice(
     from matplotlib.ticker import MaxNLocator
 
     dress(ax)
-    if axis.log:
-        use_logarithm(ax.set_xscale, ax.xaxis, whole=axis.whole)
-    elif axis.choices is not None:
+    low, high, _ = shown_values(study)
+    scale = Scale(low, high)
+    tables = study.trials, study.recommendations
+    positions = [axis.positions(table["config"].tolist()) for table in tables]
+    inside = [
+        np.isfinite(place) & (table["value"] >= low) & (table["value"] <= high)
+        for place, table in zip(positions, tables, strict=True)
+    ]
+    if axis.choices is not None:
         _name_choices(ax, axis.choices)
     else:
         ax.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=axis.whole, min_n_ticks=1))
-        ax.xaxis.set_major_formatter("{x:g}")
-    low, high, _ = shown_values(study)
+        drawn = np.concatenate([place[shown] for place, shown in zip(positions, inside, strict=True)])
+        across = Scale.of(drawn, log=axis.log)
+        across.limit(ax.xaxis, whole=axis.whole)
+        positions = [across.places(place) for place in positions]
     hues, count = named_agents(study), len(study.algorithms)
     ring: dict[str, Any] = {"s": 20, "edgecolors": "k", "linewidths": 0.8, "zorder": 3}
     dot: dict[str, Any] = {"s": 12 if hues else 9, "alpha": 0.7 if hues else 0.35, "linewidths": 0}
     dot["rasterized"] = rasterized
-    for kind, table, look in (("trials", study.trials, dot), ("best", study.recommendations, ring)):
-        place = axis.positions(table["config"].tolist())
-        drawn = np.isfinite(place) & (table["value"] >= low) & (table["value"] <= high)
+    looks = ("trials", dot), ("best", ring)
+    for (kind, look), table, place, shown in zip(looks, tables, positions, inside, strict=True):
         for number, name in enumerate(study.algorithms):
-            rows = sampled(drawn & (table["algorithm"] == name), dots)
+            rows = sampled(shown & (table["algorithm"] == name), dots)
             x = place[rows]
             if axis.choices is not None:  # beside those of the other algorithms, and a little apart
                 jitter = (rows + 1) * 0.6180339887498949 % 1.0 - 0.5  # looks random, always the same
@@ -379,12 +395,11 @@ def draw_slice(
                 own = (owners == owner) if hues else np.ones(len(rows), dtype=bool)
                 if own.any():
                     gid = f"{kind} {' '.join(map(str, rows[own].tolist()))}"
-                    ax.scatter(x[own], table["value"][rows[own]], color=colour, gid=gid, **look)
-    ax.yaxis.set_major_formatter("{x:g}")
+                    ax.scatter(x[own], scale.places(table["value"][rows[own]]), color=colour, gid=gid, **look)
     condition = f" (if {axis.condition})" if axis.condition else ""
     ax.set_xlabel(shorten(f"{axis.name}{condition}"))
     ax.set_ylabel((shorten(metric_of(study)) or "value").capitalize())
-    ax.set_ylim(low, high)
+    scale.limit(ax.yaxis)
 
 
 def sampled(mask: BoolArray, most: int) -> IntArray:

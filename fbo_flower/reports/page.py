@@ -41,7 +41,7 @@ from fbo_flower.reports.importance import (
 )
 from fbo_flower.reports.pictures import shorten
 from fbo_flower.reports.summary import SummaryRow, summarise, summary_cells
-from fbo_flower.reports.svg import MAX_AGENTS, Part, Pen, Pictures, shown_config
+from fbo_flower.reports.svg import MAX_AGENTS, Part, Pen, Pictures, shown_best, shown_config
 from fbo_flower.reports.traffic import privacy_page
 from fbo_flower.storage.files import atomic_file
 
@@ -127,17 +127,17 @@ def html_page(study: Study, reference: str | None = None) -> str:
 
 
 def _facts(study: Study, rows: list[SummaryRow]) -> dict[str, str]:
-    values = study.recommendations["value"]
-    if not len(values):
-        values = study.rounds["best"][np.isfinite(study.rounds["best"])]
-    best = (values.min() if study.any_minimizes else values.max()) if len(values) else None
+    best = [shown_best(entry) for _, entry in ranked(study)[:1]]
+    values = study.rounds["best"][np.isfinite(study.rounds["best"])]
+    if not best and len(values):
+        best = [f"{values.min() if study.any_minimizes else values.max():.6g}"]
     rounds = {len(set(study.rounds.where(algorithm=name)["round"].tolist())) for name in study.algorithms}
     if len(study.models):
         sites = {int(run["num_agents"]) for run in study.settings["runs"] if run.get("num_agents")}
         models = f"{len(study.models):,}"
         return {"models": models, "sites": _either(sites) or "unknown", "rounds": _either(rounds)}
     return {
-        f"best {curves.metric_of(study) or 'value'}": "not disclosed" if best is None else f"{best:.5g}",
+        f"best {curves.metric_of(study) or 'value'}": best[0] if best else "not disclosed",
         "agents": _either({row.num_agents for row in rows}),
         "rounds": _either(rounds),
         "evaluations": f"{int(study.trials['pulls'].sum()):,}" if len(study.trials) else "not disclosed",
@@ -354,7 +354,7 @@ def _slices(pen: Pen, found: Importance | None) -> list[Part]:
     pictures: Pictures = {
         ("", f"Values of evaluations against {axis.name}"): partial(draw, axis=axis) for axis in shown
     }
-    note = "Ringed: the best of each agent."
+    note = f"Ringed: best of each agent{importance.by_mean(study)}."
     if hidden := importance.shown_values(study)[2]:
         note += f" {hidden:,} much worse values are not shown."
     fewer = any(len(study.trials.where(algorithm=name)) > dots for name in study.algorithms)

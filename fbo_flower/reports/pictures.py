@@ -8,9 +8,11 @@ Tuning alone is dashed. The colours of agents are dark enough for their names to
 from __future__ import annotations
 
 import io
+import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -20,6 +22,7 @@ import numpy as np
 from fbo_flower.algorithms import PlotStyle
 from fbo_flower.algorithms.registry import lookup
 from fbo_flower.errors import ConfigError, printable
+from fbo_flower.numerics import finite
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.storage.files import atomic_file
 
@@ -141,6 +144,8 @@ Style = tuple[str, Any]  # colour, line style as matplotlib takes it
 
 SMALL: dict[str, Any] = {"fontsize": 8, "color": GREY}
 _LABEL_HEIGHT = 0.075  # height of a line of text, as a fraction of the axes
+_MARGINS = 0.06, 0.05  # beyond the values, as a share of their range; around one value, of its size
+_FAR = 1e6  # ranges of an axis beyond which nothing is drawn
 _CELL = 16  # characters of a table's cell
 _CHARACTER = 0.0085  # width of a character as a fraction of a table's axes
 
@@ -174,13 +179,12 @@ def draw_lines(ax: Axes, lines: dict[str, Line], styles: Mapping[str, Style], *,
     ax.xaxis.set_major_formatter("{x:,.0f}")
 
 
-def use_logarithm(
-    set_scale: Callable[..., None], axis: XAxis | YAxis, *, whole: bool = False, **options: str
-) -> None:
+def use_logarithm(axis: XAxis | YAxis, unit: float = 1.0, *, whole: bool = False) -> None:
     """Make an axis logarithmic; its labels are plain numbers, since texts are not read as formulas.
 
     Parameters
     ----------
+    unit : of the coordinates, see `Scale`
     whole : label whole numbers only
     """
     from matplotlib.ticker import LogFormatter
@@ -188,9 +192,9 @@ def use_logarithm(
     class Plain(LogFormatter):
         def __call__(self, x: float, pos: int | None = None) -> str:
             shown = super().__call__(x, pos) and (not whole or abs(x - round(x)) < 1e-9)
-            return f"{x:g}" if shown else ""
+            return f"{float(x) * unit:g}" if shown else ""
 
-    set_scale("log", **options)
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     axis.set_major_formatter(Plain())
     axis.set_minor_formatter(Plain())
 
@@ -201,8 +205,82 @@ def draw_band(ax: Axes, x: Array, low: Array, high: Array, colour: str, *, steps
     ax.fill_between(x, low, high, step="post" if steps else None, **style)
 
 
-def zoom(ax: Axes, lines: Iterable[Line], start: float, *, minimize: bool = False) -> None:
-    """Limit the axis to the values after the initial design, unless the second half would become too flat.
+@dataclass(frozen=True)
+class Scale:
+    """The limits of an axis, and the unit of its coordinates.
+
+    Matplotlib adds and subtracts coordinates, so it draws neither very large nor very small ones. Numbers
+    near the ends of what a float can hold are drawn in another unit; the marks have the numbers themselves.
+
+    Parameters
+    ----------
+    low, high : the limits, in units of the values
+    log : whether the axis is logarithmic; its limits are positive
+    """
+
+    low: float
+    high: float
+    log: bool = False
+
+    @staticmethod
+    def of(values: Array, *, log: bool = False, margins: tuple[float, float] = (0.05, 0.05)) -> Scale:
+        """Return a scale that shows finite values `(n,)`, those of a logarithmic one are positive.
+
+        Parameters
+        ----------
+        margins : beyond the values, as a share of their range; around one value, of its size
+        """
+        if not len(values):
+            return Scale(1.0, 10.0, log)
+        low, high = float(values.min()), float(values.max())
+        if not log:
+            return Scale(*finite.span(low, high, *margins))
+        low = max(low, high * 1e-300)  # what a picture can show
+        low, high = finite.span(math.log10(low), math.log10(high), *margins)
+        return Scale(10.0**low, 10.0**high if high < 308 else finite.LARGEST, log)
+
+    @property
+    def unit(self) -> float:
+        """Return 1, or a power of ten if the limits are huge or tiny."""
+        size = max(abs(self.low), abs(self.high))
+        return (
+            1.0
+            if size == 0 or 1e-200 < size < 1e200
+            else 10.0 ** min(max(math.floor(math.log10(size)), -300), 300)
+        )
+
+    def places(self, values: Array) -> Array:
+        """Return values as coordinates; those far outside of the limits come nearer."""
+        if self.log:
+            return np.clip(values, self.low, self.high) / self.unit
+        low, high = self.low / self.unit, self.high / self.unit
+        with np.errstate(over="ignore"):
+            return np.clip(values / self.unit, low - _FAR * (high - low), high + _FAR * (high - low))
+
+    def line(self, line: Line) -> Line:
+        """Return a line in coordinates."""
+        x, mean, stderr = line
+        size = (self.high / self.unit - self.low / self.unit) * _FAR
+        with np.errstate(over="ignore"):
+            return x, self.places(mean), np.minimum(stderr / self.unit, size)
+
+    def limit(self, axis: XAxis | YAxis, *, whole: bool = False) -> None:
+        """Set the limits of an axis, and marks with the values' numbers.
+
+        Parameters
+        ----------
+        whole : label whole numbers only
+        """
+        unit = self.unit
+        axis.axes.set(**{f"{axis.axis_name}lim": (self.low / unit, self.high / unit)})
+        if self.log:
+            use_logarithm(axis, unit, whole=whole)
+        else:
+            axis.set_major_formatter("{x:g}" if unit == 1.0 else lambda x, place: f"{float(x) * unit:g}")
+
+
+def zoomed(lines: Iterable[Line], start: float, *, minimize: bool = False) -> Scale:
+    """Return the scale of the values after the initial design, unless the second half would become too flat.
 
     Parameters
     ----------
@@ -218,24 +296,20 @@ def zoom(ax: Axes, lines: Iterable[Line], start: float, *, minimize: bool = Fals
         for x, mean, width in bands:
             known = np.isfinite(mean)
             known &= x >= min(begin, x[known][-1])
-            edges.append((mean - width)[known].min())
+            edges.append(finite.difference(mean, width)[known].min())
         return float(min(edges))
 
-    high = max(float(np.nanmax(mean + width)) for _, mean, width in bands)
+    high = max(float(np.nanmax(finite.difference(mean, -width))) for _, mean, width in bands)
     low, low_half = lowest(max(start, first)), lowest((first + last) / 2)
     if high > low_half:
-        low = max(low, high - 4 * (high - low_half))
-    ax.set_ylim(*sorted(sign * edge for edge in _with_margin(low, high)))
+        low = max(low, float(finite.difference(high, 4 * float(finite.difference(high, low_half)))))
+    low, high = sorted(sign * edge for edge in finite.span(low, high, *_MARGINS))
+    return Scale(low, high)
 
 
 def _span(lines: Iterable[Line]) -> tuple[float, float]:
     ends = [(x[0], x[-1]) for x, _, _ in lines]
     return min(first for first, _ in ends), max(last for _, last in ends)
-
-
-def _with_margin(low: float, high: float) -> tuple[float, float]:
-    margin = 0.06 * (high - low) if high > low else 0.05 * max(abs(high), 1e-12)
-    return low - margin, high + margin
 
 
 def value_limits(values: Array, *, minimize: bool = False) -> tuple[float, float, int]:
@@ -252,21 +326,12 @@ def value_limits(values: Array, *, minimize: bool = False) -> tuple[float, float
     if not len(values):
         return 0.0, 1.0, 0
     high, low = float(values.max()), float(values.min())
-    quarter = float(np.quantile(values, 0.25))
+    same, exponent = finite.scaled(values)
+    quarter = float(finite.unscaled(np.quantile(same, [0.25]), exponent)[0])
     if high > quarter:
-        low = max(low, quarter - 3 * (high - quarter))
-    bottom, top = _with_margin(low, high)
+        low = max(low, float(finite.difference(quarter, 3 * float(finite.difference(high, quarter)))))
+    bottom, top = finite.span(low, high, *_MARGINS)
     return bottom, top, int((values < bottom).sum())
-
-
-def scale_regret(ax: Axes, lines: dict[str, Line]) -> dict[str, Line]:
-    """Make the axis logarithmic, and draw a regret of zero at its lower edge."""
-    values = np.concatenate([mean for _, mean, _ in lines.values()])
-    positive = values[values > 0] if (values > 0).any() else np.ones(1)
-    use_logarithm(ax.set_yscale, ax.yaxis, nonpositive="clip")
-    ax.set_ylim(positive.min() / 1.6, positive.max() * 1.4)
-    lowest = ax.get_ylim()[0]
-    return {name: (x, np.maximum(mean, lowest), stderr) for name, (x, mean, stderr) in lines.items()}
 
 
 def mark_initial_design(ax: Axes, num_initial: int) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fbo_flower.errors import ConfigError, printable
+from fbo_flower.numerics import finite
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.study.ranking import incumbents, with_volumes
 from fbo_flower.study.schema import label
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from fbo_flower.study.study import Study
 
 LOCAL_ONLY = ("ei", "ts", "local-pne")  # the best first
+_LONG = 1e12  # from here on numbers have exponents
 MOST = 0.95  # share of the gain; where top scores tie, chance decides the last thousandth
 
 
@@ -44,6 +46,8 @@ class AgentMean:
     def __str__(self) -> str:
         if math.isnan(self.mean):
             return "-"
+        if abs(self.mean) >= _LONG or self.stderr >= _LONG:
+            return f"{self.mean:.4g} ± {'-' if math.isnan(self.stderr) else format(self.stderr, '.2g')}"
         size = self.stderr if self.stderr > 0 else abs(self.mean) / 100  # of which two digits are shown
         decimals = min(max(1 - math.floor(math.log10(size)), 0), 8) if 0 < size < math.inf else 1
         error = "-" if math.isnan(self.stderr) else f"{self.stderr:.{decimals}f}"
@@ -123,8 +127,8 @@ def agent_curves(study: Study, algorithm: str) -> tuple[list[str], Array]:
     """
     minimize = study.minimizes(algorithm)
     agents, curves = incumbents(result_rows(study, algorithm), minimize=minimize)
-    better = np.fmin if minimize else np.fmax  # they ignore NaN where they can
-    return agents, better.accumulate(curves, axis=1)
+    known = np.where(np.isfinite(curves), np.arange(curves.shape[1]), 0)
+    return agents, np.take_along_axis(curves, np.maximum.accumulate(known, axis=1), axis=1)
 
 
 def result_rows(study: Study, algorithm: str) -> Table:
@@ -152,30 +156,9 @@ def target_rows(study: Study, table: Table, algorithm: str) -> Table:
     return table.take(np.array([agent in names for agent in table["agent"].tolist()], dtype=bool))
 
 
-def mean_and_stderr(curves: Array) -> tuple[Array, Array]:
-    """Return the mean over agents and its standard error `s / sqrt(n)` per column; NaN is left out.
-
-    Parameters
-    ----------
-    curves : `(n, num_points)`
-
-    Returns
-    -------
-    mean : `(num_points,)`, NaN without agents
-    stderr : `(num_points,)`, NaN with fewer than two
-    """
-    known = np.isfinite(curves)
-    count = known.sum(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(known, curves, 0.0).sum(axis=0) / count
-        squares = np.where(known, curves - mean, 0.0) ** 2
-        stderr = np.sqrt(squares.sum(axis=0) / (count - 1.0) / count)  # n = 1: 0 / 0
-    return np.where(count > 0, mean, np.nan), np.where(count > 1, stderr, np.nan)
-
-
 def estimate(values: Array) -> AgentMean:
     """Return the mean over agents `(n,)` with its standard error; agents with NaN are left out."""
-    mean, stderr = mean_and_stderr(np.asarray(values, dtype=np.float64)[:, None])
+    mean, stderr = finite.mean_and_stderr(np.asarray(values, dtype=np.float64)[:, None])
     return AgentMean(float(mean[0]), float(stderr[0]), int(np.isfinite(values).sum()))
 
 
@@ -205,14 +188,14 @@ def _row(
         target = estimate(_final(theirs)).mean
         start = estimate(_after(theirs, int(study.run(reference).get("num_initial") or 1))).mean
         to_reference = _evaluations_to(sign * own, sign * target)
-        to_most = _evaluations_to(sign * own, sign * (start + MOST * (target - start)))
+        to_most = _evaluations_to(sign * own, sign * finite.between(start, target, MOST))
         if algorithm != reference:
             place = {agent: i for i, agent in enumerate(reference_agents)}
             mine = own[[i for i, agent in enumerate(agents) if agent in place]]
             theirs = theirs[[place[agent] for agent in agents if agent in place]]
             length = min(mine.shape[1], theirs.shape[1])
-            gains = sign * (mine[:, :length] - theirs[:, :length])
-            final_gain = sign * (_final(mine) - _final(theirs))
+            gains = sign * finite.difference(mine[:, :length], theirs[:, :length])
+            final_gain = sign * finite.difference(_final(mine), _final(theirs))
             final_gain = final_gain[np.isfinite(final_gain)]
     final = estimate(_final(own))
     seen = rounds["mean_incumbent"][np.isfinite(rounds["mean_incumbent"])]
@@ -285,7 +268,7 @@ def _reasons(rounds: Table) -> dict[str, int]:
 
 def _evaluations_to(curves: Array, level: float) -> int | None:
     """Return the number of evaluations after which the mean incumbent reaches `level`; None: never."""
-    reached = np.flatnonzero(mean_and_stderr(curves)[0] >= level)
+    reached = np.flatnonzero(finite.mean_and_stderr(curves)[0] >= level)
     return int(reached[0]) + 1 if len(reached) else None
 
 

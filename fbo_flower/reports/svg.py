@@ -8,6 +8,7 @@ dark window has its own colours. What the `gid`s say is in a group (see `curves`
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -81,13 +82,13 @@ class Pen:
         for agent in self.agents:
             told = ["", ""]
             if agent in best:
-                told = [f"best {best[agent]['value']:.6g}", shown_config(best[agent]["config"])]
+                told = [f"best {shown_best(best[agent])}", shown_config(best[agent]["config"])]
             agents.append([printable(agent[:60]), *told])
         return {"agents": agents, "notes": [self._note(kind, row) for kind, row in self._notes]}
 
     def _note(self, kind: str, row: int) -> list[Any]:
         table = {"trials": self.shown.trials, "best": self.shown.recommendations}.get(kind, self.study.models)
-        one = {name: table[name][row] for name in table.columns}
+        one = next(iter(table.take(np.array([row]))))
         algorithm = f"{one['algorithm']}, " if len(self.study.algorithms) > 1 else ""
         if kind == "models":
             known = [name for name in LOSSES if np.isfinite(one[name])]
@@ -97,7 +98,10 @@ class Pen:
             which = f"trial {one['trial']}" if kind == "trials" else "best"
             place = self._place[one["agent"]]
             told = ", ".join(f"{name} {number:.6g}" for name, number in one.get("outputs", {}).items())
-            head = f"{one['agent'][:60]}, {algorithm}{which}: {told or format(one['value'], '.6g')}"
+            numbers = {
+                name: one[name] for name in ("value", "mean") if math.isfinite(one.get(name, math.nan))
+            }
+            head = f"{one['agent'][:60]}, {algorithm}{which}: {told or shown_best(numbers)}"
         return [place, printable(head), shown_config(one["config"])]
 
     def _svg(self, draw: Draw, description: str, size: tuple[float, float]) -> Markup:
@@ -150,6 +154,12 @@ class Pen:
             notes = self._notes
             keys = [(kind, int(row)) for row in what.split()]
             group.set("data-n", " ".join(str(notes.setdefault(key, len(notes))) for key in keys))
+
+
+def shown_best(best: Mapping[str, Any]) -> str:
+    """Return the numbers of an entry of `Study.best`: its value and, where values are noisy, its mean."""
+    value = f"{best['value']:.6g}" if "value" in best else "not measured"
+    return f"{value}, mean {best['mean']:.6g}" if "mean" in best else value
 
 
 def shown_config(config: Mapping[str, Any]) -> str:

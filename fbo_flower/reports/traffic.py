@@ -68,7 +68,7 @@ def draw_sent(ax: Axes, study: Study, styles: Mapping[str, Style], unit: str, na
     totals = [float(total[-1]) for _, total, _ in lines.values()]
     logarithmic = max(totals) > _FAR_APART * min(totals)
     if logarithmic:
-        use_logarithm(ax.set_yscale, ax.yaxis)
+        use_logarithm(ax.yaxis)
         lines = {name: (x, np.where(y > 0, y, np.nan), error) for name, (x, y, error) in lines.items()}
     draw_lines(ax, lines, styles)
     for line in ax.lines:
@@ -162,7 +162,7 @@ def _section(study: Study, label: str) -> Iterator[str]:
         yield ""
     record = lookup(algorithm)
     attack = "secure-sums" if least else None if record is None else record.attack_name
-    measured = f" Measured by `python -m studies attack {attack}`." if attack else ""
+    measured = f" Measured by `python -m studies attack {attack}` of the repository." if attack else ""
     yield f"What an honest-but-curious server can infer: {inference(algorithm, least)}{measured}"
     yield ""
     privacy = run.get("privacy")

@@ -16,7 +16,6 @@ from flwr.clientapp import ClientApp
 
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.registry import SIMULATION, check_aims
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.app import agent_app
@@ -30,6 +29,7 @@ from fbo_flower.clients.workers import pickled
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.simulation.problems import Config, Problem, SitesProblem
 from fbo_flower.simulation.settings import Agents
+from fbo_flower.space.checks import check_integer
 from fbo_flower.space.held import held_space
 from fbo_flower.space.space import SearchSpace
 
@@ -66,7 +66,7 @@ class OwnObjective(Problem):
     __hash__ = object.__hash__
 
     def __post_init__(self) -> None:
-        check_number("seed", self.seed, 0, integer=True)
+        object.__setattr__(self, "seed", check_integer("seed", self.seed, 0))
 
     @classmethod
     def options(cls) -> dict[str, object]:
@@ -79,7 +79,7 @@ class OwnObjective(Problem):
 
     def __call__(self, config: Config, context: ObjectiveContext) -> float:
         further = {"context": context} if self._takes_context else {}
-        value: Any = self.objective(dict(config), self.data[context.partition], **further)
+        value: Any = self.objective(config, self.data[context.partition], **further)
         return value  # type: ignore[no-any-return]  # the agent checks it, and changes the signs
 
     @cached_property

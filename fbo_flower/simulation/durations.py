@@ -25,11 +25,13 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord, Message
 
-from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError, did_you_mean, kind_of
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.grids import LocalGrid
 from fbo_flower.simulation.settings import Clock
+from fbo_flower.space.checks import as_real, check_integer, check_number
+from fbo_flower.space.copies import own
+from fbo_flower.storage.paths import open_text, path_of
 from fbo_flower.strategies.exchange import Clocked, ForwardingGrid, SentAt
 from fbo_flower.study.schema import TIMES
 from fbo_flower.study.study import Study
@@ -41,8 +43,8 @@ Durations = float | Mapping[str, float | Sequence[float]] | Duration
 
 def constant(seconds: float) -> Duration:
     """Return a duration that is always the same."""
-    check_number("seconds", seconds, 0.0)
-    return lambda agent, trial, rng: float(seconds)
+    number = float(check_number("seconds", seconds, 0.0))
+    return lambda agent, trial, rng: number
 
 
 def log_normal(median: float = 1.0, sigma: float = 1.0, of_agents: float = 0.0, seed: int = 0) -> Duration:
@@ -55,9 +57,8 @@ def log_normal(median: float = 1.0, sigma: float = 1.0, of_agents: float = 0.0, 
     of_agents : standard deviation of the logarithm of the agents' own medians
     seed : of the agents' medians
     """
-    check_number("median", median, 0.0)
-    check_number("sigma", sigma, 0.0)
-    check_number("of_agents", of_agents, 0.0)
+    median, sigma = check_number("median", median, 0.0), check_number("sigma", sigma, 0.0)
+    of_agents, seed = check_number("of_agents", of_agents, 0.0), check_integer("seed", seed, 0)
 
     def seconds(agent: str, trial: int, rng: np.random.Generator) -> float:
         own = of_agents * generator(seed, "speed", agent).standard_normal() if of_agents else 0.0
@@ -73,13 +74,13 @@ def heavy_tailed(shortest: float = 1.0, exponent: float = 1.5) -> Duration:
     ----------
     exponent : the mean is infinite up to 1, the variance up to 2
     """
-    check_number("shortest", shortest, 0.0)
-    check_number("exponent", exponent, 1e-3)
+    shortest, exponent = check_number("shortest", shortest, 0.0), check_number("exponent", exponent, 1e-3)
     return lambda agent, trial, rng: float(shortest * (1.0 + rng.pareto(exponent)))
 
 
 def slower(duration: Duration, factors: Mapping[str, float]) -> Duration:
     """Return a duration that is `factors[agent]` times as long, once for agents that are not named."""
+    factors = own(factors)
     return lambda agent, trial, rng: factors.get(agent, 1.0) * duration(agent, trial, rng)
 
 
@@ -107,17 +108,18 @@ def durations(given: Durations) -> Duration:
         return listed
     if callable(given):
         return given
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return constant(given)
+    if (number := as_real(given)) is not None:
+        return constant(number)
     raise ConfigError(f"durations: expected seconds, a mapping or a function, got {kind_of(given)}")
 
 
 def _seconds(agent: object, value: Any) -> list[float]:
     listed = list(value) if isinstance(value, Sequence | np.ndarray) else [value]
-    numbers = all(isinstance(v, int | float | np.number) and 0 <= float(v) < math.inf for v in listed)
-    if not listed or not numbers:
+    numbers = [as_real(seconds) for seconds in listed]
+    found = [float(number) for number in numbers if number is not None and 0 <= number < math.inf]
+    if not found or len(found) < len(listed):
         raise ConfigError(f"durations: expected seconds for {agent!r}, not negative, got {value!r}")
-    return [float(v) for v in listed]
+    return found
 
 
 FORMS = "constant:SECONDS, lognormal:MEDIAN,SIGMA, heavy:SHORTEST,EXPONENT or table:FILE"
@@ -144,7 +146,7 @@ def parse_durations(text: str) -> Duration:
     """
     name, _, rest = text.partition(":")
     if name == "table" and rest:
-        return durations(_read_table(Path(rest)))
+        return durations(_read_table(path_of(rest, "durations")))
     if name not in _KINDS:
         known = (*_KINDS, "table")
         raise ConfigError(f"durations: expected {FORMS}, got {text!r}{did_you_mean(name, known)}")
@@ -162,7 +164,7 @@ def _read_table(path: Path) -> dict[str, list[float]]:
     """Return agent -> seconds of its trials, in the order of the rows."""
     found: dict[str, list[float]] = {}
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with open_text(path) as file:
             rows = csv.DictReader(file)
             names = set(rows.fieldnames or ())
             if not {"agent", "seconds"} <= names and not {"agent", "started", "ended"} <= names:

@@ -10,6 +10,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Literal
 
@@ -167,9 +168,14 @@ def identify() -> None:
 
 
 def answer(app: ClientApp, message: Message, context: Context) -> Message:
-    """Return the ClientApp's reply; if the app fails, return an error message, as Flower does."""
+    """Return the ClientApp's reply; if the app fails, return an error message, as Flower does.
+
+    A strategy may send one content to all nodes. Over a network each node gets its own, and so it does here.
+    """
+    received = copy(message)
+    received.content = deepcopy(message.content)
     try:
-        return app(message, context)
+        return app(received, context)
     except Exception as error:
         return _error(error, message)
 
@@ -219,7 +225,7 @@ class InProcessGrid(LocalGrid):
     ) -> None:
         super().__init__(num_nodes, run_config, node_configs)
         self._app = app
-        self._faults = faults or {}
+        self._faults = dict(faults or {})
         self._next_round = 0  # 0: the registration
         self._replies: dict[str, tuple[float, Message]] = {}
 

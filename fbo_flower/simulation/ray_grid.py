@@ -29,7 +29,14 @@ from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 
 from fbo_flower.simulation.grids import LocalGrid, Scalar
-from fbo_flower.simulation.ray_workers import BatchFailed, RayWorkers, WorkerDied, dumps
+from fbo_flower.simulation.ray_workers import (
+    MAX_STARTS,
+    BatchFailed,
+    RayWorkers,
+    WorkerDied,
+    died_text,
+    dumps,
+)
 
 BATCH_SECONDS = 0.25  # expected duration of a batch
 LEAST_SECONDS = 0.02  # of the last batches of a round: agents that compute together need less time
@@ -37,7 +44,7 @@ BATCH_BYTES = 32 * 2**20  # expected bytes of a batch, or of its answers
 MAX_BATCH = 500  # messages
 IN_FLIGHT = 2  # batches per worker: one at work, one waiting
 UNCLAIMED = 8  # replies per node
-MAX_STARTS = 3  # per worker, of workers that die one after the other before they have started
+_ONE_CPU = {"num_cpus": 1.0, "num_gpus": 0.0}
 _LOOK = 0.05  # seconds to wait for a batch before the thread checks its queue
 
 Item = tuple[str, Message]  # a message and its id
@@ -79,10 +86,11 @@ class RayGrid(LocalGrid):
     ----------
     app : the ClientApp; cloudpickle must be able to pickle it, as in Flower's engine
     num_nodes : number of nodes; node `i` gets `partition-id` i and `num-partitions` in its `node_config`
-    num_workers : number of workers; None: one per CPU of the cluster
+    num_workers : number of workers; None: as many as the cluster has room for
     address : address of a Ray cluster to join, "auto" for the one that this machine belongs to; None: that
         of RAY_ADDRESS, else start a cluster here, or use the one that this process has started
     timeout : seconds that one message may take before its worker is ended and replaced; None: no limit
+    client_resources : what one worker takes of the cluster, `num_cpus` (default 1) and `num_gpus` (default 0)
     run_config, node_configs : see `LocalGrid`
 
     Replies that arrive after their round has closed are never pulled. Once there are more than `UNCLAIMED`
@@ -91,7 +99,8 @@ class RayGrid(LocalGrid):
     Raises
     ------
     ConfigError
-        If Ray is not installed or the cluster cannot be reached.
+        If Ray is not installed, the cluster cannot be reached, or this process is connected to another one
+        than `address`.
     """
 
     messages_at_once = MAX_BATCH  # workers begin while the strategy makes the other messages
@@ -104,11 +113,12 @@ class RayGrid(LocalGrid):
         num_workers: int | None = None,
         address: str | None = None,
         timeout: float | None = None,
+        client_resources: Mapping[str, float] | None = None,
         run_config: Mapping[str, Scalar] | None = None,
         node_configs: Mapping[int, Mapping[str, Scalar]] | None = None,
     ) -> None:
         super().__init__(num_nodes, run_config, node_configs)
-        self._workers = RayWorkers(app, num_workers, address)
+        self._workers = RayWorkers(app, num_workers, address, _ONE_CPU | dict(client_resources or {}))
         self._timeout = timeout
         self._memories: dict[int, bytes] = {}  # node -> its context after its last answer
         self._load = [0] * len(self._workers)  # batches in flight
@@ -285,7 +295,7 @@ class RayGrid(LocalGrid):
         self._retry([item for batch in batches for item in batch.items], f"the worker died: {reason}")
         self._num_stillborn += sum(not batch.items for batch in batches)
         if self._num_stillborn > MAX_STARTS * len(self._load):
-            raise RuntimeError(f"{self._num_stillborn} new workers died one after the other: {reason}")
+            raise RuntimeError(died_text(self._num_stillborn, reason))
         self._workers.replace(worker)
         self._load[worker] = 0
         self._send(worker, [], IN_FLIGHT)  # the worker is busy until it has started

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import wraps
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -24,11 +23,11 @@ from flwr.serverapp import Grid
 
 from fbo_flower.algorithms import Algorithm, make_algorithm, with_secure_sums
 from fbo_flower.algorithms.aims import NUMBER, Aims, Limit
-from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.registry import RECOMMENDED, register
 from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
 from fbo_flower.errors import ConfigError, did_you_mean, kind_of
+from fbo_flower.numerics import finite
 from fbo_flower.reports.selection import selections
 from fbo_flower.simulation.agents import (
     AgentData,
@@ -44,11 +43,15 @@ from fbo_flower.simulation.engines import engine_name, run_on_engine
 from fbo_flower.simulation.grids import LocalGrid
 from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.simulation.settings import Agents, Async, RayEngine, Start, Sync, check_groups
+from fbo_flower.space.checks import as_real, check_integer
+from fbo_flower.space.copies import own
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage.files import writable_directory
+from fbo_flower.storage.paths import path_of
 from fbo_flower.strategies import RoundProgress, TuningStrategy
+from fbo_flower.strategies.exchange import uninterrupted
 from fbo_flower.strategies.settings import TuningResult
-from fbo_flower.study.directory import Keep, removed_if_empty, study_directory
+from fbo_flower.study.directory import Directory, Keep, removed_if_empty, study_directory
 from fbo_flower.study.schema import REGRET
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table
@@ -94,9 +97,9 @@ def with_regret(study: Study, problem: Problem) -> Study:
         return study
     optima = {agent: problem.optimum(int(agent)) for agent in {row["agent"] for row in rows}}
     for row in rows:
-        value, optimum = problem.true_value(row["config"], int(row["agent"])), optima[row["agent"]]
+        value, optimum = problem.true_value(own(row["config"]), int(row["agent"])), optima[row["agent"]]
         if value is not None and optimum is not None and not row["failure"]:
-            row["regret"] = optimum - value
+            row["regret"] = float(finite.difference(optimum, value))
     trials = Table.from_rows(rows, study.trials.kinds)  # with optional columns
     return replace(study, trials=trials, regret=regret_table(trials))
 
@@ -114,7 +117,7 @@ def regret_table(trials: Table) -> Table:
         paid = np.where(np.isfinite(regret), regret, np.nanmax(regret)) * pulls
         simple = np.minimum.accumulate(np.where(np.isfinite(regret), regret, np.inf))
         simple = np.where(np.isfinite(simple), simple, np.nan)
-        columns = (np.cumsum(pulls).tolist(), np.cumsum(paid).tolist(), simple.tolist())
+        columns = (np.cumsum(pulls).tolist(), finite.running_sum(paid).tolist(), simple.tolist())
         rows += [
             dict(zip(REGRET, (algorithm, agent, *numbers), strict=True))
             for numbers in zip(*columns, strict=True)
@@ -155,7 +158,12 @@ def _explaining_names(function: Callable[P, R]) -> Callable[P, R]:
             if name not in known:
                 hint = f"; here that is {MEANT[name]}" if name in MEANT else did_you_mean(name, known)
                 raise ConfigError(f"{name}: expected an argument of simulate, got an unknown one{hint}")
-        return function(*args, **given)
+        try:
+            return function(*args, **given)
+        except KeyboardInterrupt:  # not with the long traceback of whatever ran just then
+            keep = given.get("keep")
+            said = (keep if isinstance(keep, Keep) else Keep()).said()
+            raise KeyboardInterrupt(f"simulate was interrupted; {said}") from None
 
     return checked
 
@@ -227,7 +235,8 @@ def simulate(
     JournalError
         If the study in the journals had other settings.
     KeyboardInterrupt
-        After Ctrl-C, once the files of the finished rounds are written.
+        After Ctrl-C, once the files of the finished rounds are written. Its text says where they are, and how
+        to continue.
 
     Examples
     --------
@@ -242,8 +251,8 @@ def simulate(
     check_groups(rounds, start, keep)
     start, keep = start or Start(), keep or Keep()
     owners = agents if isinstance(agents, Agents) else Agents(agents)
-    if num_rounds is not None:
-        check_number("num_rounds", num_rounds, 1, integer=True)
+    num_rounds = None if num_rounds is None else check_integer("num_rounds", num_rounds, 1)
+    seed = check_integer("seed", seed, 0)
     aims = Aims.of(minimize, objectives, limits, reference)
     problem = _problem(objective, space, owners.data, seed, aims, start.initial)
     duration = duration_of(rounds.clock, name)
@@ -262,7 +271,7 @@ def simulate(
         pool_curves=Pruning.read({}, owners.pruning).rule == FEDERATED,
     )
     with ExitStack() as stack:
-        directory = None if keep.out is None else Path(keep.out)
+        directory = None if keep.out is None else path_of(keep.out)
         if directory is not None:
             stack.enter_context(removed_if_empty(directory))
             study_directory(directory, overwrite=keep.overwrite, resume=keep.resume)
@@ -270,7 +279,9 @@ def simulate(
         if made.roles and directory is not None:
             sites = {"models": str(directory / "models"), **(owners.site_options or {})}
             owners = replace(owners, site_options=sites)
-        journals = None if keep.journals is None else writable_directory(keep.journals, private=True)
+        journals = None
+        if keep.journals is not None:
+            journals = writable_directory(keep.journals, private=True, name="journals")
         app = problem_app(
             problem, made, seed, held, replace(owners, data=None), journals and journals / "agents"
         )
@@ -300,15 +311,23 @@ def simulate(
         try:
             run_on_engine(engine, strategy, run, app, problem.num_agents)
         finally:
-            study = strategy.study
-            if study is not None:
-                if directory is not None:
-                    study.save(directory)
-                place, messages = keep.messages or directory, strategy.export_messages()
-                if place is not None and messages is not None:
-                    messages.save(Path(place), keep.label or made.name)
+            with uninterrupted():
+                study = _saved(strategy, directory, keep.messages or directory, keep.label or made.name)
     assert study is not None, "the run has ended without an error"
     return study
+
+
+def _saved(
+    strategy: TuningStrategy, out: Directory | None, place: Directory | None, label: str
+) -> Study | None:
+    """Save a run's study in `out` and its messages in `place`, as far as there are any; return the study."""
+    if strategy.study is not None:
+        if out is not None:
+            strategy.study.save(out)
+        messages = strategy.export_messages()
+        if place is not None and messages is not None:
+            messages.save(path_of(place), label)
+    return strategy.study
 
 
 def _problem(
@@ -325,15 +344,14 @@ def _problem(
             if agents is not None:
                 raise ConfigError("agents: expected None, because the problem is an object that has its own")
             return objective
-        if agents is not None and (not isinstance(agents, int) or isinstance(agents, bool)):
+        if agents is not None and not isinstance(as_real(agents), int):
             raise ConfigError(
                 f"agents: expected the number of the problem's agents, got {kind_of(agents)}; data belong to "
                 "a function of your own"
             )
         return make_problem(objective, agents, seed, {})
-    if isinstance(agents, int) and not isinstance(agents, bool):
-        check_number("agents", agents, 1, integer=True)
-        agents = range(agents)
+    if isinstance(as_real(agents), int):
+        agents = range(check_integer("agents", agents, 1))
     return own_objective(objective, space, agents, seed, aims, initial)
 
 
@@ -398,7 +416,7 @@ def _held_before(
     known = start.observations
     if start.prior_rounds:
         earlier = Keep(
-            journals=None if keep.journals is None else Path(keep.journals) / "prior", resume=keep.resume
+            journals=None if keep.journals is None else path_of(keep.journals) / "prior", resume=keep.resume
         )
         known = prior_study(problem, start.prior_algorithm, start.prior_rounds, seed, engine, earlier)
     if isinstance(known, Study):

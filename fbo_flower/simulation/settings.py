@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.aims import Limit
-from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.options import Settings, bounded, integer
+from fbo_flower.clients.evaluator import MAX_PARALLEL
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.space.checks import as_real, check_number
+from fbo_flower.space.copies import copies
 from fbo_flower.study.directory import Directory, Keep
 
 if TYPE_CHECKING:
@@ -33,8 +36,9 @@ _OWN = {  # what agents may differ in
 }
 
 
+@copies("max_trials", "participation", "fixed", "limits", "private", "site_options")
 @dataclass(frozen=True)
-class Agents:
+class Agents(Settings):
     """The agents of a simulation: their data, and what their operators allow.
 
     Parameters
@@ -68,11 +72,12 @@ class Agents:
     limits: LimitsPerAgent | None = None
     private: NamesPerAgent | None = None
     pruning: Pruning | str | None = None
-    num_parallel: int = 1
-    trial_timeout: float = 0.0
+    num_parallel: int = integer(1, 1, MAX_PARALLEL)
+    trial_timeout: float = bounded(0.0, 0.0)
     site_options: Mapping[str, object] | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         options = self.site_options
         if options is not None and not (
             isinstance(options, Mapping) and all(isinstance(key, str) for key in options)
@@ -85,7 +90,7 @@ class Agents:
     @property
     def are_alike(self) -> bool:
         """Whether no agent has a budget, a share of the rounds, fixed parameters or limits of its own."""
-        return all(getattr(self, name) is None for name in _OWN)
+        return all(vars(self)[name] is None for name in _OWN)
 
     def of_agent(self, names: Sequence[str], partition: int) -> dict[str, Any]:
         """Return the arguments of `TuningAgent` in which agents may differ, for one agent.
@@ -101,7 +106,7 @@ class Agents:
         """
         found = {}
         for name, expected in _OWN.items():
-            value = getattr(self, name)
+            value = vars(self)[name]
             if isinstance(value, Mapping):
                 unknown = [str(agent) for agent in value if agent not in names]
                 if unknown:
@@ -116,19 +121,16 @@ class Agents:
                         f"{name}: expected one item for each of {len(names)} agents, got {len(value)}"
                     )
                 value = value[partition]
-            elif value is not None and (
-                name in ("fixed", "limits", "private")
-                or isinstance(value, bool)
-                or not isinstance(value, int | float)
-            ):
+            elif value is not None and (name in ("fixed", "limits", "private") or as_real(value) is None):
                 raise ConfigError(f"{name}: expected {expected}, got {kind_of(value)}")
             if value is not None:
                 found[name] = value
         return found
 
 
+@copies("durations")
 @dataclass(frozen=True)
-class Clock:
+class Clock(Settings):
     """A simulated clock, which costs no time; the study's times are then simulated seconds.
 
     Parameters
@@ -141,14 +143,11 @@ class Clock:
     """
 
     durations: Durations | str
-    exchange_seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_number("exchange_seconds", self.exchange_seconds, 0.0)
+    exchange_seconds: float = bounded(0.0, 0.0)
 
 
 @dataclass(frozen=True)
-class Sync:
+class Sync(Settings):
     """Synchronous rounds: a round ends when its agents have answered.
 
     Parameters
@@ -158,18 +157,17 @@ class Sync:
     clock : a simulated clock; None: real time
     """
 
-    fraction: float = 1.0
-    quorum: float = 1.0
+    fraction: float = bounded(1.0, 1e-9, 1.0)
+    quorum: float = bounded(1.0, 1e-9, 1.0)
     clock: Clock | None = None
 
     def __post_init__(self) -> None:
-        check_number("fraction", self.fraction, 1e-9, 1.0)
-        check_number("quorum", self.quorum, 1e-9, 1.0)
+        super().__post_init__()
         _check_kind("clock", self.clock, Clock)
 
 
 @dataclass(frozen=True)
-class Async:
+class Async(Settings):
     """Rounds without a barrier: each agent gets its next task as soon as it has answered.
 
     A round is as many answers as there are agents.
@@ -181,17 +179,17 @@ class Async:
     clock : a simulated clock; None: real time
     """
 
-    max_staleness: int | None = None
+    max_staleness: int | None = integer(None, 0)
     clock: Clock | None = None
 
     def __post_init__(self) -> None:
-        if self.max_staleness is not None:
-            check_number("max_staleness", self.max_staleness, 0, integer=True)
+        super().__post_init__()
         _check_kind("clock", self.clock, Clock)
 
 
+@copies("initial", "observations")
 @dataclass(frozen=True)
-class Start:
+class Start(Settings):
     """What the agents and the server know before the study begins.
 
     Parameters
@@ -221,13 +219,13 @@ class Start:
     """
 
     initial: Sequence[Config] = ()
-    prior_rounds: int = 0
+    prior_rounds: int = integer(0, 0)
     prior_algorithm: str = "ts"
     observations: Study | Prior | None = None
     warm_start: Directory | None = None
 
     def __post_init__(self) -> None:
-        check_number("prior_rounds", self.prior_rounds, 0, integer=True)
+        super().__post_init__()
         if self.prior_rounds and self.observations is not None:
             raise ConfigError("start: expected either prior_rounds or observations, got both")
         if self.prior_rounds or self.prior_algorithm != "ts":
@@ -262,20 +260,24 @@ def check_groups(rounds: object, start: object, keep: object) -> None:
 
 
 @dataclass(frozen=True)
-class RayEngine:
+class RayEngine(Settings):
     """The engine "ray" with settings: `simulate(..., engine=RayEngine(num_workers=8))`.
 
     Parameters
     ----------
-    num_workers : worker processes, each with one CPU; None: one per CPU of the cluster
+    num_workers : worker processes; None: as many as the cluster has room for
     address : of a Ray cluster to join, "auto" for the cluster that this machine belongs to. None: that of
-        RAY_ADDRESS, else start a cluster on this machine, or use the one that this process has started
+        RAY_ADDRESS, else start a cluster on this machine, or use the one that this process has started; then
+        another address is refused
     timeout : seconds that one message may take; then its worker is ended and replaced. None: no limit
+    client_resources : what one worker takes of the cluster, under Flower's names: `num_cpus` (default 1),
+        which is also how many threads its libraries may use, and `num_gpus` (default 0)
 
     Raises
     ------
     ConfigError
-        If `num_workers` or `timeout` is not positive.
+        If `num_workers`, `timeout` or `num_cpus` is not positive, `num_gpus` is negative, or
+        `client_resources` has another key.
 
     Examples
     --------
@@ -285,12 +287,20 @@ class RayEngine:
     fbo_flower.errors.ConfigError: num_workers: expected an integer >= 1, got 0
     """
 
-    num_workers: int | None = None
+    num_workers: int | None = integer(None, 1)
     address: str | None = None
-    timeout: float | None = None
+    timeout: float | None = bounded(None, 1e-9)
+    client_resources: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        if self.num_workers is not None:
-            check_number("num_workers", self.num_workers, 1, integer=True)
-        if self.timeout is not None:
-            check_number("timeout", self.timeout, 1e-9)
+        super().__post_init__()
+        resources = {} if self.client_resources is None else self.client_resources
+        if not isinstance(resources, Mapping) or not resources.keys() <= {"num_cpus", "num_gpus"}:
+            got = list(resources) if isinstance(resources, Mapping) else kind_of(resources)
+            raise ConfigError(
+                f'client_resources: expected a dict such as {{"num_cpus": 2, "num_gpus": 0.5}}, got {got}'
+            )
+        for name, value in resources.items():
+            check_number(f"client_resources: {name}", value, 1e-4 if name == "num_cpus" else 0.0)
+        if self.address is not None and not isinstance(self.address, str):
+            raise ConfigError(f"address: expected a text such as 'HOST:6379', got {kind_of(self.address)}")

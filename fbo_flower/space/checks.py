@@ -1,14 +1,19 @@
-"""Checks of what users pass to parameters; an error names the kind, the expectation and what came.
+"""Checks of what users pass, wherever the package takes a number, an integer or a flag.
 
-Values of NumPy are turned into plain ones. Values that are equal in Python (`1`, `1.0`, `True`) are the same
-choice.
+`check_number`, `check_integer` and `check_flag` return the plain Python value of what was passed. Scalars of
+NumPy, arrays and tensors without axes, fractions and decimals are numbers. A bool is a flag and no number, a
+number is no flag, and a float is no integer. Other functions here check the parameters of a search space:
+values that are equal in Python (`1`, `1.0`, `True`) are the same choice. An error names the thing, the
+expectation and what came.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import numbers
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +22,8 @@ from fbo_flower.errors import ConfigError
 
 Choice: TypeAlias = str | int | float | bool | None
 Conditions: TypeAlias = Mapping[str, Choice | Sequence[Choice]]
+
+_PLAIN = frozenset({type(None), bool, int, float, str})
 
 
 def show(value: object) -> str:
@@ -28,72 +35,127 @@ def show(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def plain_item(value: object) -> object:
-    """Return a scalar of NumPy as a plain value; other values stay."""
-    return value.item() if isinstance(value, np.generic) else value
+def plain(value: object) -> object:
+    """Return the Python value of a scalar of NumPy, or of an array or a tensor without axes; others stay.
+
+    >>> plain(np.int64(3)), plain(np.array(0.5)), plain([np.int64(3)])
+    (3, 0.5, [np.int64(3)])
+    """
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, np.generic):  # counts of nanoseconds are no numbers
+        return value if isinstance(value, np.datetime64 | np.timedelta64) else value.item()
+    if getattr(value, "shape", None) == ():
+        for name in ("item", "numpy"):  # tensors of TensorFlow have only the second
+            if callable(method := getattr(value, name, None)):
+                try:
+                    return method() if name == "item" else plain(method())
+                except Exception:  # of another library: a tensor that holds no value
+                    return value
+    return value
+
+
+def as_real(value: object) -> float | None:
+    """Return a real number as a plain int or float; None if the value is none. Flags are none.
+
+    >>> as_real(np.float32(0.5)), as_real("0.5"), as_real(True), as_real(10**400)
+    (0.5, None, None, inf)
+    """
+    value = plain(value)
+    if isinstance(value, bool | np.bool_ | np.timedelta64) or not isinstance(value, numbers.Real | Decimal):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator]  # an int or a fraction
+    except ValueError:  # a Decimal that signals
+        return math.nan
+    return int(value) if isinstance(value, int) else number
+
+
+def check_number(name: str, value: object, low: float, high: float = math.inf) -> float:
+    """Return a number in `[low, high]`; raise ConfigError if it is none."""
+    number = as_real(value)
+    if number is None or not low <= number <= high:
+        raise ConfigError(f"{name}: expected a number {_between(low, high)}, got {show(value)}")
+    return number
+
+
+def check_integer(name: str, value: object, low: float, high: float = math.inf) -> int:
+    """Return an integer in `[low, high]`; raise ConfigError if it is none."""
+    number = as_real(value)
+    if not isinstance(number, int) or not low <= number <= high:
+        raise ConfigError(f"{name}: expected an integer {_between(low, high)}, got {show(value)}")
+    return number
+
+
+def check_flag(name: str, value: object) -> bool:
+    """Return True or False; raise ConfigError if the value is neither."""
+    flag = plain(value)
+    if not isinstance(flag, bool):
+        raise ConfigError(f"{name}: expected True or False, got {show(value)}")
+    return flag
+
+
+def _between(low: float, high: float) -> str:
+    return f">= {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
 
 
 def is_choice(value: object) -> bool:
     """Return whether a value is of a type that choices may have."""
-    return value is None or type(value) in {str, int, float, bool}
+    return type(value) in _PLAIN
 
 
 def finite(kind: str, what: str, value: object) -> float:
     """Return a finite number."""
-    number = plain_item(value)
-    if type(number) in {int, float}:
-        try:
-            number = float(number)  # type: ignore[arg-type] # an int or a float, by the line above
-        except OverflowError:
-            number = math.inf
-        if math.isfinite(number):
-            return number + 0.0  # turns -0.0 into 0.0, which is equal but written differently
+    number = as_real(value)
+    if number is not None and math.isfinite(number):
+        return float(number) + 0.0  # turns -0.0 into 0.0, which is equal but written differently
     raise ConfigError(f"{kind}: expected {what} to be a finite number, got {show(value)}")
 
 
 def integer(kind: str, what: str, value: object) -> int:
     """Return a 64-bit integer."""
-    number = plain_item(value)
-    if type(number) is not int or not -(2**63) <= number < 2**63:
+    number = as_real(value)
+    if not isinstance(number, int) or not -(2**63) <= number < 2**63:
         raise ConfigError(f"{kind}: expected {what} to be a 64-bit int, got {show(value)}")
     return number
 
 
-def check_range(kind: str, low: float, high: float, log: object) -> None:
-    """Raise ConfigError if the bounds form no interval of the scale."""
-    if type(log) is not bool:
-        raise ConfigError(f"{kind}: expected log to be True or False, got {show(log)}")
+def check_range(kind: str, low: float, high: float, log: object) -> bool:
+    """Return whether the scale is a logarithmic one; ConfigError if the bounds form no interval of it."""
+    log = check_flag(f"{kind}: log", log)
     if not low < high:
         raise ConfigError(f"{kind}: expected low < high, got {low=}, {high=}")
     if log and low <= 0:
         raise ConfigError(f"{kind}: expected low > 0 for a log scale, got {low=}")
+    return log
 
 
 def distinct(kind: str, what: str, values: Iterable[object]) -> tuple[Choice, ...]:
     """Return plain values, at least one and all different."""
-    plain = tuple(_choice(kind, what, value) for value in values)
-    if not plain:
+    found = tuple(_choice(kind, what, value) for value in values)
+    if not found:
         raise ConfigError(f"{kind}: expected {what} to hold at least one value, got none")
-    if len(set(plain)) < len(plain):
-        twice = next(value for i, value in enumerate(plain) if value in plain[:i])
+    if len(set(found)) < len(found):
+        twice = next(value for i, value in enumerate(found) if value in found[:i])
         raise ConfigError(
             f"{kind}: expected {what} to be different, got {show(twice)} twice (1 == 1.0 == True)"
         )
-    return plain
+    return found
 
 
 def _choice(kind: str, what: str, value: object) -> Choice:
-    plain = plain_item(value)
-    if isinstance(plain, float) and type(plain) is float:
-        return finite(kind, f"every float of {what}", plain)
-    if isinstance(plain, int) and type(plain) is int:
-        return integer(kind, f"every int of {what}", plain)
-    if isinstance(plain, str) and type(plain) is str:
-        if not plain.isprintable():  # logs and reports show it, and lone surrogates do not survive JSON
-            raise ConfigError(f"{kind}: expected every text of {what} to be printable, got {show(plain)}")
-        return plain
-    if plain is None or isinstance(plain, bool):
-        return plain
+    item = plain(value)
+    if type(item) is float:
+        return finite(kind, f"every float of {what}", item)
+    if type(item) is int:
+        return integer(kind, f"every int of {what}", item)
+    if type(item) is str and not item.isprintable():
+        # logs and reports show it, and lone surrogates do not survive JSON
+        raise ConfigError(f"{kind}: expected every text of {what} to be printable, got {show(item)}")
+    if is_choice(item):
+        return item  # type: ignore[return-value]  # checked by the line above
     raise ConfigError(f"{kind}: expected {what} to be str, int, float, bool or None, got {show(value)}")
 
 

@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.space.copies import copies
 from fbo_flower.space.parameters import Array, Float, Indices
-from fbo_flower.space.space import SearchSpace
+from fbo_flower.space.space import SearchSpace, frozen
 
 
+@copies("fixed")
 class HeldSpace(SearchSpace):
     """A shared search space, some of whose parameters have fixed values.
 
@@ -49,7 +51,7 @@ class HeldSpace(SearchSpace):
         if not isinstance(fixed, Mapping):
             raise ConfigError(f"fixed: expected a dict from parameters to values, got {kind_of(fixed)}")
         super().__init__(whole.parameters)
-        object.__setattr__(self, "fixed", dict(fixed))
+        object.__setattr__(self, "fixed", fixed)
         object.__setattr__(self, "_whole", whole)
         check_names(whole, tuple(fixed))
         object.__setattr__(self, "_held", {whole.names.index(name): self._unit(name) for name in fixed})
@@ -76,7 +78,7 @@ class HeldSpace(SearchSpace):
         """Axes `(c,)` of the Float parameters that are tuned, and their feature columns `(c,)`."""
         axes, columns = self._whole.continuous
         free = ~np.isin(axes, list(self._held))
-        return axes[free], columns[free]
+        return frozen(axes[free]), frozen(columns[free])
 
     def snap(self, points: ArrayLike) -> Array:
         """Return the representatives `(n, D)` of points `(n, D)`, with the agent's own fixed values."""
@@ -93,7 +95,7 @@ class HeldSpace(SearchSpace):
         return hash(self.digest)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HeldSpace, (self._whole, dict(self.fixed))
+        return HeldSpace, (self._whole, self.fixed)
 
     _held: dict[int, float]  # axis -> its coordinate
 
@@ -105,13 +107,15 @@ def held_space(space: SearchSpace, fixed: Mapping[str, object] | str | None) -> 
     ----------
     fixed : name -> value, or the same as text, "depth=3, kernel=rbf"
     """
+    if isinstance(fixed, str):
+        fixed = _of_text(fixed) if fixed else None
+    if not isinstance(fixed, Mapping | None):
+        raise ConfigError(f"fixed: expected a dict of parameters and their values, got {kind_of(fixed)}")
     if not fixed:
         return space
-    if isinstance(fixed, str):
-        fixed = _of_text(fixed)
     try:
         return _kept(space, tuple(fixed.items()), tuple(map(type, fixed.values())))
-    except (TypeError, AttributeError):  # a value that cannot be a key, which no parameter has; or no dict
+    except TypeError:  # a value that cannot be a key, which no parameter has
         return HeldSpace(space, fixed)
 
 

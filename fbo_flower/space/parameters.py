@@ -32,15 +32,17 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.space.checks import (
     Choice,
     Conditions,
+    as_real,
     check_range,
     conditions_of,
     distinct,
     finite,
     integer,
     is_choice,
-    plain_item,
+    plain,
     show,
 )
+from fbo_flower.space.copies import copies
 
 Array: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
@@ -98,6 +100,7 @@ class _Discrete(_Parameter, ABC):
         return (unit * self.num_values).astype(np.int64)
 
 
+@copies("active_when")
 @dataclass(frozen=True)
 class Float(_Parameter):
     """A real number in `[low, high]`.
@@ -122,8 +125,8 @@ class Float(_Parameter):
 
     def __post_init__(self) -> None:
         low, high = finite("Float", "low", self.low), finite("Float", "high", self.high)
-        check_range("Float", low, high, self.log)
-        self._set(low=low, high=high, active_when=conditions_of("Float", self.active_when))
+        log = check_range("Float", low, high, self.log)
+        self._set(low=low, high=high, log=log, active_when=conditions_of("Float", self.active_when))
         if not 0 < self._width < math.inf:
             scale = "the logarithms" if self.log else "the bounds"
             raise ConfigError(f"Float: expected {scale} to differ by a finite float, got {low=}, {high=}")
@@ -138,12 +141,8 @@ class Float(_Parameter):
 
     def unit(self, value: object, name: str) -> float:
         """Return the coordinate of `value`; an error message begins with `name`."""
-        number = plain_item(value)
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int | float)
-            or not self.low <= number <= self.high
-        ):
+        number = as_real(value)
+        if number is None or not self.low <= number <= self.high:
             raise ConfigError(f"{name}: expected a number in [{self.low}, {self.high}], got {show(value)}")
         if number == self.high:
             return 1.0
@@ -155,6 +154,7 @@ class Float(_Parameter):
         return math.log(self.high) - math.log(self.low) if self.log else self.high - self.low
 
 
+@copies("active_when")
 @dataclass(frozen=True)
 class Int(_Discrete):
     """An integer in `[low, high]`, both included.
@@ -178,16 +178,16 @@ class Int(_Discrete):
 
     def __post_init__(self) -> None:
         low, high = integer("Int", "low", self.low), integer("Int", "high", self.high)
-        check_range("Int", low, high, self.log)
+        log = check_range("Int", low, high, self.log)
         if high - low >= MAX_VALUES:
             raise ConfigError(
                 f"Int: expected at most 2**40 values, got {low=}, {high=}; try a Float and round"
             )
-        if self.log and high > MAX_VALUES:
+        if log and high > MAX_VALUES:
             raise ConfigError(
                 f"Int: expected high <= 2**40 for a log scale, got {high=}; try a Float and round"
             )
-        self._set(low=low, high=high, active_when=conditions_of("Int", self.active_when))
+        self._set(low=low, high=high, log=log, active_when=conditions_of("Int", self.active_when))
 
     @property
     def num_values(self) -> int:
@@ -198,11 +198,10 @@ class Int(_Discrete):
 
     def index_of(self, value: object, name: str) -> int:
         """Return the index of the bin of `value`; whole floats are accepted, bools are not."""
-        number = plain_item(value)
-        whole = isinstance(number, int) or (isinstance(number, float) and number.is_integer())
-        if isinstance(number, bool) or not whole or not self.low <= number <= self.high:  # type: ignore[operator] # whole: a number
+        number = as_real(value)
+        if number is None or not self.low <= number <= self.high or number != int(number):
             raise ConfigError(f"{name}: expected an integer in [{self.low}, {self.high}], got {show(value)}")
-        return int(number) - self.low  # type: ignore[call-overload, no-any-return] # whole: a number
+        return int(number) - self.low
 
     def edge_of(self, index: Indices) -> Array:
         if not self.log:
@@ -223,6 +222,7 @@ class Int(_Discrete):
         return float(np.log1p(self.num_values / (self.low - 0.5)))
 
 
+@copies("active_when")
 @dataclass(frozen=True)
 class _Chosen(_Discrete):
     """A parameter that takes one of a list of values."""
@@ -245,9 +245,9 @@ class _Chosen(_Discrete):
         return self.choices[index]
 
     def index_of(self, value: object, name: str) -> int:
-        plain = plain_item(value)
-        index = self._numbering.get(plain) if is_choice(plain) else None
-        if index is None or isinstance(plain, bool) != isinstance(self.choices[index], bool):
+        item = plain(value)
+        index = self._numbering.get(item) if is_choice(item) else None
+        if index is None or isinstance(item, bool) != isinstance(self.choices[index], bool):
             raise ConfigError(f"{name}: expected one of {show(list(self.choices))}, got {show(value)}")
         return index
 

@@ -147,8 +147,8 @@ class SearchSpace:
     @cached_property
     def continuous(self) -> tuple[Indices, Indices]:
         """Axes `(c,)` of the Float parameters, and their feature columns `(c,)`; both read-only."""
-        axes = _frozen([axis for axis, p in enumerate(self.parameters.values()) if isinstance(p, Float)])
-        return axes, _frozen(self._columns[axes])
+        axes = frozen([axis for axis, p in enumerate(self.parameters.values()) if isinstance(p, Float)])
+        return axes, frozen(self._columns[axes])
 
     @property
     def whole(self) -> SearchSpace:
@@ -186,6 +186,8 @@ class SearchSpace:
             If a name is unknown, an active parameter is missing, an inactive one is given, or a value is
             outside its parameter's range or choices.
         """
+        if not isinstance(config, Mapping):
+            raise ConfigError(f"config: expected a dict of {show(list(self.names))}, got {show(config)}")
         for name in config:
             if name not in self.parameters:
                 raise ConfigError(
@@ -337,7 +339,8 @@ def _width(parameter: Parameter) -> int:
     return parameter.num_values if isinstance(parameter, Categorical) else 1
 
 
-def _frozen(numbers: ArrayLike) -> Indices:
+def frozen(numbers: ArrayLike) -> Indices:
+    """Return numbers as an array that nobody can write: the view of one that is read-only itself."""
     array = np.array(numbers, dtype=np.int64)
     array.setflags(write=False)
-    return array
+    return array.view()

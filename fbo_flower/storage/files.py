@@ -1,6 +1,8 @@
 """Files on disk: atomic, private and locked ones, and files of arrays.
 
-A file is written atomically: a reader sees the old file or the whole new one.
+A file is written atomically: a reader sees the old file or the whole new one. Another user of the directory
+may have put a link in its place. A file that is replaced never follows it, and one that is opened to be
+changed is refused, see `open_own`.
 
 `dumps` converts arrays and JSON values to bytes for journals: the length of the header (32 bits, little
 endian), the header as JSON (names, dtypes and shapes of the arrays, and the values), then the arrays one
@@ -21,7 +23,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,6 +32,7 @@ import numpy.typing as npt
 
 from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.errors import ConfigError, JournalError, WireError
+from fbo_flower.storage.paths import path_of
 
 try:
     import fcntl
@@ -58,19 +61,17 @@ def atomic_file(
     ConfigError
         If the file cannot be written; the message names it.
     """
-    path = Path(path)
+    path = path_of(path)
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     try:
         if private:
             make_private_directory(path.parent)
-            create_private_file(temporary)
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         options: dict[str, Any] = (
             {"encoding": "utf-8", "errors": "surrogatepass", "newline": ""} if text else {}
         )
-        mode = ("w" if private else "x") + ("" if text else "b")
-        with open(temporary, mode, **options) as file:
+        opener = partial(os.open, mode=0o600 if private else 0o666)
+        with open(temporary, "x" if text else "xb", opener=opener, **options) as file:
             yield file
         os.replace(temporary, path)
     except OSError as error:
@@ -83,6 +84,8 @@ def atomic_file(
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of an `.npz` file by name; ConfigError if the file cannot be read or is damaged."""
     try:
+        if kind := special_kind(path := path_of(path).resolve()):
+            raise ValueError(f"it is {kind}")
         with np.load(path, allow_pickle=False) as file:
             return {name: np.asarray(file[name]) for name in file.files}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError,
@@ -93,24 +96,25 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
         ) from error
 
 
-def writable_directory(path: str | os.PathLike[str], *, private: bool = False) -> Path:
+def writable_directory(path: str | os.PathLike[str], *, private: bool = False, name: str = "out") -> Path:
     """Create a directory if needed and return it; ConfigError if it cannot be written.
 
     Parameters
     ----------
     private : give directories that are created to their owner only (mode 0700); False: the umask decides
+    name : of the setting, for the error
     """
-    directory = Path(path)
+    directory = path_of(path, name)
     try:
         if private:
             make_private_directory(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        probe = directory / ".probe"
-        probe.touch()
+        probe = directory / f".{secrets.token_hex(8)}.tmp"
+        create_private_file(probe)
         probe.unlink()
     except OSError as error:
         raise ConfigError(
-            f"out: expected a directory that can be written, got {directory} ({error.strerror})"
+            f"{name}: expected a directory that can be written, got {directory} ({error.strerror})"
         ) from error
     return directory
 
@@ -128,6 +132,56 @@ def make_private_directory(path: Path) -> None:
 def create_private_file(path: Path) -> None:
     """Create an empty file that only its owner can read and write; FileExistsError if it exists."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe",
+}  # fmt: skip
+
+
+def special_kind(path: Path) -> str:
+    """Return what stands at a path, such as "a symbolic link"; "" for a regular file, or nothing."""
+    try:
+        kind = stat.S_IFMT(path.lstat().st_mode)
+    except OSError:
+        return ""  # whoever opens it learns the reason
+    return "" if kind == stat.S_IFREG else _KINDS.get(kind, "a device or a socket")
+
+
+def check_own(path: Path) -> None:
+    """Raise JournalError if a file that is to be changed is a link, a pipe or the like."""
+    if kind := special_kind(path):
+        raise JournalError(
+            f"journal: expected a regular file, got {kind} at {path}; pass the path of the file itself, or "
+            "remove what is there: another user may have put it there"
+        )
+
+
+def open_own(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
+    """Open a file that is to be locked or appended to, and return its descriptor: an opener for `open`.
+
+    Parameters
+    ----------
+    flags, mode : as in `os.open`
+
+    Raises
+    ------
+    JournalError
+        If it is a link (also a hard link), a pipe or the like, which another user may have put there.
+    OSError
+        If it cannot be opened.
+    """
+    check_own(Path(path))
+    safely = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    descriptor = os.open(path, flags | safely, mode)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+        return descriptor
+    os.close(descriptor)
+    raise JournalError(
+        f"journal: expected a regular file with one name, got another at {path}, which may be somebody "
+        "else's; remove it"
+    )
 
 
 def warn_if_others_can_read(path: Path) -> None:
@@ -157,9 +211,7 @@ def sync_directory(path: Path) -> None:
 def lock(path: Path, wait_seconds: float) -> IO[str]:
     """Take the lock and return the open lock file; closing it releases the lock."""
     name = path.with_name(path.name + ".lock")
-    stream = os.fdopen(
-        os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+", encoding="utf-8", errors="replace"
-    )
+    stream = open(name, "a+", encoding="utf-8", errors="replace", opener=open_own)  # noqa: SIM115  # held
     if fcntl is None:
         return stream
     deadline = time.monotonic() + wait_seconds

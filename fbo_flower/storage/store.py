@@ -29,12 +29,14 @@ from zlib import crc32
 
 from fbo_flower.errors import JournalError, WireError
 from fbo_flower.storage.files import (
+    check_own,
     create_private_file,
     lock,
     make_private_directory,
     sync_directory,
     warn_if_others_can_read,
 )
+from fbo_flower.storage.paths import path_of
 
 if TYPE_CHECKING:
     import sqlite3  # imported late: agents without a journal do not need it
@@ -44,6 +46,7 @@ _META = {"meta": "key TEXT PRIMARY KEY, value TEXT NOT NULL"}
 _ROWS = "rows"  # key of the numbers of rows in `meta`
 _DISK = {8: "readonly", 10: "I/O error", 13: "full", 14: "cannot open"}  # SQLite's codes for a disk's faults
 _IN_USE, _NOT_A_DATABASE = {5, 6}, 26
+_ENDINGS = ("", "-wal", "-shm", "-journal")  # of the names of the files that SQLite opens
 _TO_SQL: dict[str, Callable[[Any], object]] = {  # what SQLite will return: it keeps no sign of a zero
     "TEXT": str.__str__,  # an enumeration's members are texts, too
     "REAL": lambda value: None if math.isnan(value) else float(value) + 0.0,
@@ -220,6 +223,7 @@ def opened(path: Path, kind: JournalKind, *, check: bool = True) -> Iterator[Row
     JournalError
         If the file does not exist, is damaged, or is not a journal of this kind and version.
     """
+    path = path_of(path, "journal")
     if not path.is_file():
         raise JournalError(
             f"journal: expected the file of an existing {kind.application}, got {path}; pass the path of one"
@@ -253,24 +257,32 @@ class Store(Rows):
     """
 
     def __init__(self, path: str | os.PathLike[str], kind: JournalKind, wait_seconds: float) -> None:
-        super().__init__(Path(path), kind)
+        super().__init__(path_of(path, "journal"), kind)
         self._wait_seconds = wait_seconds
         self._counts: dict[str, int] = {}
-        try:
+        with self._writing():
+            for ending in _ENDINGS:
+                check_own(self.path.with_name(self.path.name + ending))
             make_private_directory(self.path.parent)
             self._lock = lock(self.path, wait_seconds)
-        except JournalError:
-            raise
-        except (OSError, ValueError) as error:
-            raise JournalError(
-                f"journal: expected a file that can be written, got {self.path}: {error}"
-            ) from error
         try:
-            with self.errors():
+            with self._writing(), self.errors():
                 self._open()
         except BaseException:
             Store.close(self)
             raise
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turn the errors of the file system into a JournalError that names the file."""
+        try:
+            yield
+        except JournalError:
+            raise
+        except OSError as error:
+            raise JournalError(
+                f"journal: expected a file that can be written, got {self.path}: {error}"
+            ) from error
 
     def __enter__(self) -> Self:
         return self
@@ -350,8 +362,6 @@ class Store(Rows):
     def _open(self) -> None:
         if not self.path.exists():
             self._create(self.path.resolve())
-        elif not self.path.is_file():
-            raise NotAJournal("it is not a file")
         elif self.path.stat().st_size == 0:
             raise Damaged("the file is empty")
         warn_if_others_can_read(self.path)

@@ -12,12 +12,12 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.errors import JournalError
 from fbo_flower.storage.files import dumps, loads
+from fbo_flower.storage.paths import path_of
 from fbo_flower.storage.store import JournalKind, Store, opened
 
 if TYPE_CHECKING:
@@ -98,13 +98,9 @@ class StudyJournal(Store):
             with self.transaction():
                 self.put_meta("settings", text)
         elif before != now:
-            differences = [
-                f"{name} was {json.dumps(before.get(name))} and is {json.dumps(now.get(name))}"
-                for name in sorted({*before, *now})
-                if before.get(name) != now.get(name)
-            ]
             raise JournalError(
-                f"resume: expected the settings of {self.path}, got others: {'; '.join(differences)}"
+                f"resume: expected the settings of {self.path}, got others: "
+                f"{'; '.join(_differences(before, now))}; use those again, or start a new study"
             )
         former = json.loads(self.meta("limits") or "{}")
         lowered = [
@@ -135,6 +131,9 @@ class StudyJournal(Store):
         return self.count("events")
 
 
+_OF_AN_ALGORITHM = ("options", "label")
+
+
 class StudyJournalReader:
     """Reads a server's journal again and again while the server writes it, without holding it up.
 
@@ -149,8 +148,8 @@ class StudyJournalReader:
         If the file does not exist, is damaged, or is not a server's journal.
     """
 
-    def __init__(self, path: Path, *, check: bool = False) -> None:
-        self.path = path
+    def __init__(self, path: str | os.PathLike[str], *, check: bool = False) -> None:
+        self.path = path = path_of(path, "journal")
         self._last = 0  # id of the last event that was read
         with opened(path, KIND, check=check):
             pass
@@ -166,6 +165,18 @@ class StudyJournalReader:
             for row in journal.select("events", "WHERE id > ? ORDER BY id", (self._last,)):
                 self._last = row["id"]
                 yield _event(row)
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was and is, option by option; another algorithm has other options, which are left out."""
+    if before.get("algorithm") != now.get("algorithm"):
+        before, now = ({k: v for k, v in each.items() if k not in _OF_AN_ALGORITHM} for each in (before, now))
+    for name in sorted({*before, *now}):
+        old, new = before.get(name), now.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new)
+        elif old != new:
+            yield f"{name} was {json.dumps(old)} and is {json.dumps(new)}"
 
 
 def _event(row: sqlite3.Row) -> Event:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage.files import atomic_file, dumps, read_arrays
+from fbo_flower.storage.paths import file_name, path_of
 
 FOLDER = "messages"  # folder in a study's directory
 
@@ -39,7 +40,7 @@ class WarmStart:
 
     def save(self, directory: Path, label: str) -> Path:
         """Write the messages into the folder `messages` of a study's directory and return the file's path."""
-        path = directory / FOLDER / f"{re.sub(r'[^a-z0-9.]+', '-', label.lower()).strip('-.') or 'run'}.npz"
+        path = directory / FOLDER / f"{file_name(label)}.npz"
         header = json.dumps({"algorithm": self.algorithm, "space": self.space})
         content = {**self.arrays, "header": np.frombuffer(header.encode(), dtype=np.uint8)}
         with atomic_file(path, private=True) as stream:
@@ -59,18 +60,18 @@ class WarmStart:
             )
 
     @staticmethod
-    def holds(path: str | Path, algorithm: str) -> bool:
+    def holds(path: str | os.PathLike[str], algorithm: str) -> bool:
         """Return whether a study's directory, or a file, holds messages of an algorithm."""
-        return any(_read(file).algorithm == algorithm for file in _files(Path(path)))
+        return any(_read(file).algorithm == algorithm for file in _files(path_of(path, "warm_start")))
 
     @staticmethod
-    def load(path: str | Path, algorithm: str) -> WarmStart:
+    def load(path: str | os.PathLike[str], algorithm: str) -> WarmStart:
         """Return the messages of an algorithm in a file or in a study's directory.
 
         ConfigError if there are none, or the directory has several such files; then pass the path of one
         file.
         """
-        exports = ((file, _read(file)) for file in _files(Path(path)))
+        exports = ((file, _read(file)) for file in _files(path_of(path, "warm_start")))
         found = [(file, messages) for file, messages in exports if messages.algorithm == algorithm]
         if len(found) != 1:
             names = ", ".join(file.name for file, _ in found) or "none"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from logging import INFO
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from flwr.app import Array as FlowerArray
@@ -28,29 +28,35 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.algorithms import Algorithm, with_secure_sums
-from fbo_flower.algorithms.options import canonical_json, check_number
+from fbo_flower.algorithms.definition import check_options
+from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.algorithms.registry import register
 from fbo_flower.errors import ConfigError, kind_of, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.space.checks import check_flag, check_integer
+from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
-from fbo_flower.strategies.exchange import Stopped, interruptible
+from fbo_flower.strategies.exchange import Stopped, ending_with_its_superlink, interruptible
 from fbo_flower.strategies.loops import AsyncLoop, Exchange, Notifier, RoundLoop, check_callbacks
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.replies import NO_REPLY, read_reply
 from fbo_flower.strategies.settings import (
     ASYNC,
     EVALUATE,
+    LEGACY,
     SYNC,
     TRAIN,
     EvaluateFn,
     StrategySettings,
     TuningResult,
+    check_evaluate_fn,
     check_no_config,
+    check_no_fedavg,
     half_of,
     messages_of,
     study_settings,
@@ -59,6 +65,7 @@ from fbo_flower.strategies.start_and_end import begin_study, check_types, end_st
 from fbo_flower.strategies.study_run import StudyRun
 from fbo_flower.study.study import Study
 from fbo_flower.trackers.callback import Callback
+from fbo_flower.wire.protections import check_unprotected
 
 
 class TuningStrategy(Strategy):
@@ -113,6 +120,7 @@ class TuningStrategy(Strategy):
         **options: object,
     ) -> None:
         self.algorithm = with_secure_sums(self._made(algorithm, options))
+        check_options(self.algorithm.inner)
         check_callbacks(callbacks)
         self._settings = StrategySettings(
             num_agents=num_agents,
@@ -146,6 +154,7 @@ class TuningStrategy(Strategy):
     def _made(cls, algorithm: Algorithm[Any] | None, options: Mapping[str, object]) -> Algorithm[Any]:
         """Return the algorithm that was passed, or the one of this class."""
         kind = getattr(cls, "algorithm_class", None)
+        check_no_fedavg(options if kind is None else options.keys() - kind.option_defaults().keys())
         if algorithm is None and kind is not None:
             made: Algorithm[Any] = kind.from_options(options)
             return made
@@ -172,6 +181,18 @@ class TuningStrategy(Strategy):
                 for name, default in cls.algorithm_class.option_defaults().items()
             ]
             cls.__signature__ = inspect.Signature([*shared, *options])  # type: ignore[attr-defined]  # read by inspect
+
+    if not TYPE_CHECKING:  # type checkers report misspelt names
+
+        def __getattr__(self, name):
+            """Raise ConfigError if Flower's older server or one of its wrappers uses this strategy."""
+            if name in LEGACY:
+                raise ConfigError(
+                    f"{type(self).__name__}.{name}: expected a ServerApp of Flower's message API, got the "
+                    "older ServerApp(server_fn=...) or a strategy of it; write @app.main() and call "
+                    "strategy.start(grid, num_rounds=...), with dp-fts for differential privacy"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # -- our loop ------------------------------------------------------------------------------
 
@@ -229,22 +250,29 @@ class TuningStrategy(Strategy):
             If every evaluation failed, or not one valid reply came. `strategy.study` holds the study.
         """
         if num_rounds is not None:
-            check_number("num_rounds", num_rounds, 1, integer=True)
+            num_rounds = check_integer("num_rounds", num_rounds, 1)
         elif not self.algorithm.finishes:
             num_rounds = DEFAULT_ROUNDS
         self._settings = replace(self._settings, mode=mode, max_staleness=max_staleness)
         self._settings.check_algorithm(self.algorithm)
         for name, config in (("train_config", train_config), ("evaluate_config", evaluate_config)):
             check_no_config(name, config)
+        check_evaluate_fn(evaluate_fn)
+        if not isinstance(grid, Grid):
+            raise ConfigError(
+                f"grid: expected Flower's Grid, got {kind_of(grid)}; call start(grid, ...) in the main "
+                "function of a ServerApp"
+            )
         if timeout is not None:
             self._settings = replace(self._settings, round_timeout=timeout)
-        if resume and journal is None:
+        if check_flag("resume", resume) and journal is None:
             raise ConfigError("resume: expected the journal of a study, got none; pass journal=FILE")
         status = "failed"
         self._forget()
         messages = messages_of(initial_arrays, warm_start, self.algorithm.name)
         with ExitStack() as stack:
             stack.enter_context(interruptible(self._stop))
+            grid = stack.enter_context(ending_with_its_superlink(grid))
             opened = None if journal is None else stack.enter_context(StudyJournal(journal))
             try:
                 with single_thread():
@@ -328,7 +356,12 @@ class TuningStrategy(Strategy):
             return
         found = self._evaluate_fn(server_round, self._arrays())
         if found is not None:
-            self._result.evaluate_metrics_serverapp[server_round] = found
+            if not isinstance(found, MetricRecord):
+                raise ConfigError(
+                    f"evaluate_fn: expected a MetricRecord or None, got {kind_of(found)}; return "
+                    "MetricRecord({'loss': loss})"
+                )
+            self._result.evaluate_metrics_serverapp[server_round] = own(found)
 
     def _round_ended(self, progress: RoundProgress) -> None:
         for callback in self._settings.callbacks:
@@ -344,7 +377,7 @@ class TuningStrategy(Strategy):
         core = self.algorithm.inner
         if self._run is None:
             return None
-        arrays = core.export_messages(self.algorithm.inner_state(self._run.state))
+        arrays = own(core.export_messages(self.algorithm.inner_state(self._run.state)))
         if not arrays:
             return None
         return WarmStart(self.algorithm.name, self._run.recorder.space.digest, arrays)
@@ -420,6 +453,7 @@ class TuningStrategy(Strategy):
         arrays : in the first round, messages of an earlier study, as `initial_arrays` of `start`
         config : empty
         """
+        check_unprotected("a tuning strategy")
         check_no_config("train_config", config)
         with single_thread():
             if self._run is None or server_round <= self._rounds_of_hooks:
@@ -445,7 +479,7 @@ class TuningStrategy(Strategy):
         The messages from which another study can start, and the numbers of the half-round.
         """
         self._receive(TRAIN, replies)
-        return self._arrays(), self._result.train_metrics_clientapp.get(self._last_round())
+        return self._arrays(), own(self._result.train_metrics_clientapp.get(self._last_round()))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -460,7 +494,7 @@ class TuningStrategy(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Give the replies of the round's last exchange to the algorithm; return the half-round's numbers."""
         self._receive(EVALUATE, replies)
-        return self._result.evaluate_metrics_clientapp.get(self._last_round())
+        return own(self._result.evaluate_metrics_clientapp.get(self._last_round()))
 
     def _messages(self, half: str) -> list[Message]:
         """Return the messages of the open exchange, if it belongs to this half of the round."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import threading
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from logging import INFO, WARNING
+from logging import ERROR, INFO, WARNING
 from types import FrameType
 from typing import Generic, TypeVar
 
@@ -62,6 +63,7 @@ class Clocked(ABC):
 
 
 REPORT_SECONDS = 2.0  # between two lines about replies that have come
+_SILENCE = 60.0  # seconds without an answer of the SuperLink, after which a run ends
 _FIRST_WAIT, _LAST_WAIT, _GROWTH = 0.002, 0.2, 1.3  # seconds between two polls
 Key = TypeVar("Key", int, str)
 
@@ -262,6 +264,31 @@ def interruptible(stop: threading.Event) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C, and other signals that Python handles, wait until the block has ended.
+
+    For what takes seconds and must not be left half done: a cluster that starts or ends, files that are
+    saved. Handlers that the block itself installs are removed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to the main thread only
+        return
+    came: list[int] = []
+    names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    before = {n: handler for n in numbers if callable(handler := signal.getsignal(n))}
+    for number in before:
+        signal.signal(number, lambda signum, frame: came.append(signum))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
 class MessageGrid(Grid):
     """A grid whose messages are those of Flower's message API."""
 
@@ -319,3 +346,58 @@ class ForwardingGrid(MessageGrid):
     ) -> Iterable[Message]:
         """Send messages and return their replies."""
         return self._grid.send_and_receive(messages, timeout=timeout)
+
+
+class _TimedGrid(ForwardingGrid):
+    """Notes since when a call of the grid has been under way."""
+
+    since: float | None = None  # `time.monotonic`
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        self.since = time.monotonic()
+        try:
+            yield
+        finally:
+            self.since = None
+
+    def get_node_ids(self) -> Iterable[int]:
+        with self._timed():
+            return super().get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        with self._timed():
+            return super().push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        with self._timed():
+            return super().pull_messages(message_ids)
+
+
+@contextmanager
+def ending_with_its_superlink(grid: Grid) -> Iterator[Grid]:
+    """Yield a grid whose run ends once the SuperLink has not answered for a minute.
+
+    Flower's grid tries for ever. Meanwhile the SuperLink, when it comes back, has marked the run as failed,
+    and the journal, from which a new run would resume, stays locked. The run is ended as Flower itself does
+    it when the SuperLink refuses it: with SIGINT.
+    """
+    if type(grid).__name__ != "HttpGrid" or threading.current_thread() is not threading.main_thread():
+        yield grid
+        return
+    timed, ended = _TimedGrid(grid), threading.Event()
+
+    def look() -> None:
+        while not ended.wait(_SILENCE / 20):
+            since = timed.since
+            if since is not None and time.monotonic() - since > _SILENCE:
+                text = "The SuperLink has not answered for %g s: this run ends; resume it from its journal"
+                log(ERROR, text, _SILENCE)
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    threading.Thread(target=look, name="superlink", daemon=True).start()
+    try:
+        yield timed
+    finally:
+        ended.set()

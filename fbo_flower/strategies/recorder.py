@@ -20,6 +20,8 @@ import numpy as np
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import AnyArray, Array, ServerResults
+from fbo_flower.errors import number_text
+from fbo_flower.numerics import finite
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.ranking import best_rows
 from fbo_flower.study.schema import (
@@ -106,7 +108,7 @@ class RoundProgress:
         elif math.isnan(self.best):
             values = "no value yet" if self.disclosed or not self.replies else "values not disclosed"
         else:
-            values = f"best {self.best:.4f}, mean {self.mean:.4f}"
+            values = f"best {number_text(self.best)}, mean {number_text(self.mean)}"
         text = f"{values}, {self.replies} replies, {self.failures} lost, {self.refused} refused"
         return text + failures_text(self.failed_trials, self.evaluations, self.reason)
 
@@ -148,6 +150,7 @@ class TrialRows:
     stopped : row -> the last step of a trial that was stopped early
     outputs : the outputs of each row as measured; empty if a trial has only its value
     feasible : whether each row holds the limits of its agent; empty without limits
+    bests : row -> value of its agent's best after it, where that is not the best value so far
     """
 
     label: str
@@ -164,6 +167,7 @@ class TrialRows:
     stopped: dict[int, float] = field(default_factory=dict)
     outputs: list[dict[str, float]] = field(default_factory=list)
     feasible: list[bool] = field(default_factory=list)
+    bests: dict[int, float] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.agents)
@@ -220,6 +224,8 @@ class TrialRows:
         }
         if self.stopped:
             columns["stopped_at"] = [self.stopped.get(row, math.nan) for row in rows]
+        if self.bests:
+            columns["best"] = [self.bests.get(row, math.nan) for row in rows]
         if self.outputs:
             columns["outputs"] = self.outputs[first:]
         if self.feasible:
@@ -316,15 +322,19 @@ class Recorder:
         self.disclosed = self.disclosed or disclosure.incumbent is not None or disclosure.trials is not None
         if disclosure.incumbent is not None and not math.isnan(disclosure.incumbent):
             self.incumbents[agent] = self._shown(disclosure.incumbent)
+        before, value = self.recommended.get(agent), self.incumbents.get(agent, math.nan)
         if disclosure.recommendation is not None:
-            value = self.incumbents.get(agent, math.nan)
-            if disclosure.expected is not None:
-                value = self._shown(disclosure.expected)
-            self._recommend(agent, disclosure.recommendation, value)
+            mean = math.nan if disclosure.expected is None else self._shown(disclosure.expected)
+            self._recommend(agent, disclosure.recommendation, value, mean)
         elif disclosure.trials is not None:  # the best trial is the best again
             self.recommended.pop(agent, None)
         if disclosure.trials is not None:
+            first = len(self.trials)
             self.trials.append(agent, server_round, disclosure, self.aims)
+            if before is not None:  # until the task has ended
+                self.trials.bests |= dict.fromkeys(range(first, len(self.trials) - 1), before["value"])
+            if disclosure.recommendation is not None and len(self.trials) > first:
+                self.trials.bests[len(self.trials) - 1] = value
 
     def note_reply(
         self, agent: str, server_round: int, trial: int, windows_old: int, answers_old: int, used: bool
@@ -345,7 +355,7 @@ class Recorder:
         values = list(self.incumbents.values())
         if not values:
             return math.nan, math.nan
-        return (min if self.aims.minimize else max)(values), float(np.mean(values))
+        return (min if self.aims.minimize else max)(values), finite.mean(np.array(values))
 
     def close_round(
         self, server_round: int, num_rounds: int | None, seconds: float | None = None
@@ -378,8 +388,8 @@ class Recorder:
         results : the server's own results, such as recommendations and models
         """
         results = results or ServerResults()
-        for agent, (point, value) in results.recommendations.items():
-            self._recommend(agent, point, self._shown(value))
+        for agent, best in results.recommendations.items():
+            self._recommend(agent, best.point, self._shown(best.value), self._shown(best.mean))
         settings = {
             "schema": SCHEMA,
             "name": self.label,
@@ -414,11 +424,12 @@ class Recorder:
     def _rows(self, rows: Sequence[Mapping[str, object]], columns: Mapping[str, Kind]) -> Table:
         return Table.from_rows([{"algorithm": self.label, **row} for row in rows], columns)
 
-    def _recommend(self, agent: str, point: Array, value: float) -> None:
+    def _recommend(self, agent: str, point: Array, value: float, mean: float) -> None:
         self.recommended[agent] = {
             "algorithm": self.label,
             "agent": agent,
             "value": value,
+            "mean": mean,
             "config": self.space.decode(point),
         }
 

@@ -40,9 +40,11 @@ from fbo_flower.strategies.study_agents import (
     spaces_of,
     too_few,
 )
+from fbo_flower.wire.protections import remedy_for
 
 _STEADY_SECONDS = 2.0  # the number of connected nodes must not change for this time
 _STEADY_SECONDS_SIMULATED = 1.0  # the same in a simulation, whose nodes all connect when it starts
+_AGREE_SECONDS = 5.0  # in which no node connects, after which agents that differ are an error
 _MAX_SKIPPED_ROUNDS = 8
 _END_SECONDS = 60.0  # to wait for the replies to the message that ends a study
 _FIRST_PAUSE, _LAST_PAUSE = 0.5, 8.0  # seconds between two requests to nodes that refused
@@ -118,6 +120,8 @@ class AgentRegistry(StudyAgents):
     ) -> None:
         """Wait until the agents are connected, and register them.
 
+        Once `num_agents` agents have the same search space and objectives, others do not take part.
+
         Parameters
         ----------
         num_agents : to wait for; None: wait until the number of connected nodes stops changing
@@ -126,7 +130,7 @@ class AgentRegistry(StudyAgents):
         ------
         ConfigError
             If fewer than `num_agents` registered in time, every node that is connected refused, a simulation
-            has too few nodes, or the agents' search spaces differ.
+            has too few nodes, or too many agents have other search spaces or objectives.
         """
         deadline = time.monotonic() + wait_seconds
         pause = _FIRST_PAUSE
@@ -137,13 +141,27 @@ class AgentRegistry(StudyAgents):
                 f"agents: expected {num_agents}, the simulation has {len(connected)} nodes; add "
                 f"--federation-config num-supernodes={num_agents}"
             )
+        found: dict[int, Registration] = {}  # of agents that are not admitted yet
+        before, changed = connected, time.monotonic()
         while True:
-            registered = set(self.nodes.values())
-            unregistered = [node for node in connected if node not in registered]
-            registrations = self._query(grid, unregistered, deadline, stop)
-            self._check_space(registrations)
-            self._check_aims(registrations)
-            self._admit_all(registrations, connected)
+            if connected != before:
+                before, changed = connected, time.monotonic()
+            known = found.keys() | set(self.nodes.values())
+            asked = [node for node in connected if node not in known]
+            found |= {said.node: said for said in self._query(grid, asked, deadline, stop)}
+            found = {node: said for node, said in found.items() if node in connected}
+            now = time.monotonic()
+            decide = num_agents is None or is_simulated(grid) or now >= deadline
+            agreeing = self._agreeing(
+                sorted(found.values(), key=lambda said: (natural_key(said.agent), said.node)),
+                num_agents or 1,
+                choose=num_agents is not None,
+                decide=decide or now - changed >= _AGREE_SECONDS,
+                take_few=decide,
+            )
+            if agreeing:
+                found = {}
+            self._admit_all(agreeing, connected)
             number = len(self.nodes)
             if number >= (num_agents or 1):
                 log(INFO, "Registered %d agents, search space %s", number, self._digest()[:12])
@@ -174,14 +192,8 @@ class AgentRegistry(StudyAgents):
                     self.backoff[node] = requests, rounds_to_skip - 1
         valid = []
         for found in self._query(grid, nodes, time.monotonic() + seconds, stop):
-            if found.digest != self._digest():
-                self._refuse(
-                    found.node,
-                    f"space: expected digest {self._digest()}, got {found.digest}; give this agent "
-                    "the study's search space",
-                )
-            elif found.aims != self.aims_text:
-                self._refuse(found.node, f"{self._other_aims([found], found.agent)} here{_SAME_APP}")
+            if reason := self._misfit(found):
+                self._refuse(found.node, reason)
             else:
                 valid.append(found)
         self._admit_all(valid, connected)
@@ -240,7 +252,9 @@ class AgentRegistry(StudyAgents):
             try:
                 if reply.has_error():
                     reason = " ".join(str(reply.error.reason).split())
-                    raise ConfigError(f"registration: expected an answer, got an error: {reason}")
+                    raise ConfigError(
+                        f"registration: expected an answer, got an error: {reason}{remedy_for(reason)}"
+                    )
                 registrations.append(read_registration(nodes[position], reply.content))
                 self._warn(registrations[-1], reply.content["config"], sent, heard)
             except FBOError as error:
@@ -259,17 +273,64 @@ class AgentRegistry(StudyAgents):
             self.warned.add(registration.node)
             log(WARNING, "Agent %s, node %d: %s", registration.agent, registration.node, "; ".join(found))
 
+    def _agreeing(
+        self, registrations: list[Registration], wanted: int, *, choose: bool, decide: bool, take_few: bool
+    ) -> list[Registration]:
+        """Return the agents of the study: those with the same search space and objectives.
+
+        Parameters
+        ----------
+        wanted : number of agents that the study needs
+        choose : whether that many agents are enough; False: all must agree
+        decide : whether agents that differ are an error if too few agree; otherwise more may come, and
+            nobody is returned
+        take_few : whether fewer than `wanted` are returned
+        """
+        groups: dict[tuple[str, str], list[Registration]] = {}
+        for said in registrations:
+            groups.setdefault((said.digest, said.aims), []).append(said)
+        fitting = [
+            group
+            for (digest, aims), group in groups.items()
+            if (self.space is None or digest == self._digest())
+            and (self.aims is None or aims == self.aims_text)
+        ]
+        best = max(fitting, key=len, default=[])
+        others = [said for said in registrations if said not in best]
+        enough = len(self.nodes) + len(best) >= wanted
+        if others and not (choose and enough):
+            if decide:
+                self._check_space(registrations)
+                self._check_aims(registrations)
+            return []
+        if not best or not (enough or take_few):
+            return []
+        self.space = self.space or SearchSpace.from_json(best[0].space)
+        self.aims = self.aims or Aims.from_json(best[0].aims)
+        for said in others:
+            self._refuse(said.node, self._misfit(said))
+        return best
+
+    def _misfit(self, said: Registration) -> str:
+        """Return why an agent cannot take part in this study; "" if its space and objectives fit."""
+        assert self.space is not None
+        if said.digest != self._digest():
+            differing = differing_parameters([self.space, SearchSpace.from_json(said.space)])
+            return (
+                f"space: expected digest {self._digest()[:12]}, got {said.digest[:12]} at agent "
+                f"{said.agent}, which differs in {differing}; give this agent the study's search space"
+            )
+        if said.aims != self.aims_text:
+            return f"{self._other_aims([said], said.agent)} at agent {said.agent}{_SAME_APP}"
+        return ""
+
     def _check_space(self, registrations: list[Registration]) -> None:
-        """Take over the agents' search space; raise ConfigError if an agent has another one."""
-        if not registrations:
-            return
+        """Raise ConfigError if the agents' search spaces differ."""
         groups: dict[str, list[str]] = {}
         for registration in registrations:
             groups.setdefault(registration.digest, []).append(registration.agent)
-        if self.space is None and len(groups) == 1:
-            self.space = SearchSpace.from_json(registrations[0].space)
         expected = self._digest()
-        if not groups.keys() <= {expected}:
+        if len(groups.keys() | ({expected} - {""})) > 1:
             spaces = {r.digest: SearchSpace.from_json(r.space) for r in registrations}
             if self.space is not None:
                 spaces[expected] = self.space
@@ -281,10 +342,17 @@ class AgentRegistry(StudyAgents):
             )
 
     def _check_aims(self, registrations: list[Registration]) -> None:
-        """Note the agents' objectives and limits; raise ConfigError if they differ in them."""
-        if self.aims is None and registrations:
-            self.aims = Aims.from_json(registrations[0].aims)
+        """Raise ConfigError if the agents differ in their objectives and limits."""
+        resumed = self.aims is not None and not self.nodes  # the aims are the journal's
+        self.aims = self.aims or Aims.from_json(registrations[0].aims)
         others = [found.agent for found in registrations if found.aims != self.aims_text]
+        if others and resumed:
+            got = next(Aims.from_json(found.aims) for found in registrations if found.agent == others[0])
+            raise ConfigError(
+                f"objectives: expected {self.aims}, with which the study began, got {got} at "
+                f"{shorten(others)}; resume it with the same minimize, objectives and limits, or start "
+                "a new study"
+            )
         if others:
             raise ConfigError(f"{self._other_aims(registrations, others[0])} at {shorten(others)}{_SAME_APP}")
 

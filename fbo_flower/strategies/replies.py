@@ -18,10 +18,9 @@ from flwr.common.logger import log
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
 from fbo_flower.algorithms.messages import Schema
 from fbo_flower.algorithms.options import answers_in_part
-from fbo_flower.algorithms.records import Array, Phase, Report, Scalar, Task
+from fbo_flower.algorithms.records import NUM_EVALUATIONS, Array, Phase, Report, Scalar, Task
 from fbo_flower.errors import WireError, printable
 from fbo_flower.numerics.curves import pooled
 from fbo_flower.storage import Event
@@ -60,12 +59,12 @@ def read_reply(message: Message) -> Reply:
     if message.has_error():
         reason = printable(str(message.error.reason))
         return Reply(reason=f"error {message.error.code}: {reason}", word="error")
-    num_bytes = 0
     try:
-        num_bytes = count_bytes(message.content)
-        return Reply(from_records(message.content), num_bytes)
-    except WireError as error:
+        packed = from_records(message.content)
+    except WireError as error:  # to count what is too large would cost what its refusal saves
+        num_bytes = 0 if error.reason == "size" else count_bytes(message.content)
         return Reply(None, num_bytes, str(error), refused=True, word=error.reason)
+    return Reply(packed, count_bytes(message.content))
 
 
 def to_event(reply: Reply, agent: str, phase: str, server_round: int) -> Event:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.options import Settings, bounded, choice, flag, integer
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.space import SearchSpace
@@ -26,8 +27,8 @@ from fbo_flower.trackers.callback import Callback
 SYNC, ASYNC = "sync", "async"  # whether agents wait for each other at the end of a round, or not
 
 
-@dataclass(frozen=True)
-class StrategySettings:
+@dataclass(frozen=True, kw_only=True)
+class StrategySettings(Settings):
     """The settings of a strategy; `TuningStrategy` explains each of them.
 
     Parameters
@@ -40,40 +41,27 @@ class StrategySettings:
         If a number is out of bounds.
     """
 
-    num_agents: int | None
-    seed: int | None
-    fraction: float
-    wait_seconds: float
-    round_timeout: float
-    quorum: float
-    space: SearchSpace | None
-    message_suffix: str
+    num_agents: int | None = integer(None, 1)
+    seed: int | None = integer(None, 0)
+    fraction: float = bounded(1.0, 1e-9, 1.0)
+    wait_seconds: float = bounded(0.0, 0.0)
+    round_timeout: float = bounded(0.0, 0.0)
+    quorum: float = bounded(1.0, 1e-9, 1.0)
+    space: SearchSpace | None = None
+    message_suffix: str = ""
     label: str
     callbacks: Sequence[Callback | Callable[[RoundProgress], None]] = ()
-    pool_curves: bool = False
-    mode: str = SYNC
-    max_staleness: int | None = None
+    pool_curves: bool = flag(False)
+    mode: str = choice(SYNC, (SYNC, ASYNC))
+    max_staleness: int | None = integer(None, 0)
 
     def __post_init__(self) -> None:
-        if self.num_agents is not None:
-            check_number("num_agents", self.num_agents, 1, integer=True)
-        if self.seed is not None:
-            check_number("seed", self.seed, 0, integer=True)
-        if not isinstance(self.pool_curves, bool):
-            raise ConfigError(f"pool_curves: expected True or False, got {self.pool_curves!r}")
-        check_number("fraction", self.fraction, 1e-9, 1.0)
-        check_number("quorum", self.quorum, 1e-9, 1.0)
-        check_number("wait_seconds", self.wait_seconds, 0.0)
-        check_number("round_timeout", self.round_timeout, 0.0)
-        if self.mode not in (SYNC, ASYNC):
-            raise ConfigError(f"mode: expected 'sync' or 'async', got {self.mode!r}")
-        if self.max_staleness is not None:
-            check_number("max_staleness", self.max_staleness, 0, integer=True)
-            if self.mode != ASYNC:
-                raise ConfigError(
-                    f"max_staleness: expected the mode 'async', got {self.mode!r}, in which no answer is "
-                    "older than its round; leave max_staleness out"
-                )
+        super().__post_init__()
+        if self.max_staleness is not None and self.mode != ASYNC:
+            raise ConfigError(
+                f"max_staleness: expected the mode 'async', got {self.mode!r}, in which no answer is "
+                "older than its round; leave max_staleness out"
+            )
 
     def check_algorithm(self, algorithm: Algorithm[Any]) -> None:
         """Raise ConfigError unless the algorithm can run in this mode."""
@@ -183,6 +171,38 @@ def half_of(phase: Phase) -> str:
     return TRAIN if phase in (Phase.TRAIN, Phase.FINISH) else EVALUATE
 
 
+# methods of Flower's older strategies
+LEGACY = frozenset({"initialize_parameters", "configure_fit", "aggregate_fit", "evaluate"})
+# parameters of Flower's `FedAvg`, of both generations, and what to write in their place
+_FEDAVG = {
+    r"fraction_(train|fit)": "pass fraction",
+    r"min_(available|train|fit)_\w+": "pass num_agents",
+    r"initial_parameters": "pass initial_arrays to start",
+    r"evaluate_fn": "pass it to start",
+    r"(fraction|min)_evaluate\w*|\w+_key|\w+_fn|accept_failures|inplace": "leave it out",
+}
+
+
+def check_no_fedavg(names: Iterable[str]) -> None:
+    """Raise ConfigError if a name is a parameter of `FedAvg`, which averages models."""
+    for name in names:
+        remedy = next((what for pattern, what in _FEDAVG.items() if re.fullmatch(pattern, name)), None)
+        if remedy is not None:
+            raise ConfigError(f"{name}: expected a setting of a tuning strategy, got one of FedAvg; {remedy}")
+
+
+def check_evaluate_fn(evaluate_fn: object) -> None:
+    """Raise ConfigError unless it is None or takes a round and arrays."""
+    if evaluate_fn is None:
+        return
+    try:
+        inspect.signature(cast(EvaluateFn, evaluate_fn)).bind(0, None)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"evaluate_fn: expected evaluate_fn(server_round, arrays), got {kind_of(evaluate_fn)}: {error}"
+        ) from error
+
+
 def check_no_config(name: str, config: ConfigRecord | None) -> None:
     """Raise ConfigError if a config for clients holds anything: tasks hold only what an algorithm sends."""
     if config:
@@ -204,4 +224,4 @@ def messages_of(
         raise ConfigError("warm_start: expected a file or initial_arrays, got both")
     if arrays:
         return WarmStart(algorithm, "", {name: array.numpy() for name, array in arrays.items()})
-    return None if path is None else WarmStart.load(Path(path), algorithm)
+    return None if path is None else WarmStart.load(path, algorithm)

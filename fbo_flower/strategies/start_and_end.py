@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging import INFO, WARNING
-from pathlib import Path
 from secrets import token_hex
 from typing import Any, cast
 
@@ -27,9 +26,11 @@ from fbo_flower.algorithms.registry import check_aims
 from fbo_flower.errors import (
     ConfigError,
     FBOError,
+    HookError,
     JournalError,
     ObjectiveError,
     WrongTypeError,
+    number_text,
     printable,
 )
 from fbo_flower.numerics.seeding import generator
@@ -135,8 +136,15 @@ def begin_study(
     state = algorithm.init(federation, generator(seed, "server", "init"))
     if warm_start is not None:
         warm_start.check_space(federation.space.digest)
-        inner = algorithm.inner.warm_start(algorithm.inner_state(state), warm_start.arrays)
-        state = algorithm.with_inner_state(state, inner)
+        try:
+            state = algorithm.warm_start(state, warm_start.arrays)
+        except ConfigError as error:
+            if warm_start.space:  # a file; arrays hold none
+                raise
+            raise ConfigError(
+                f"initial_arrays: expected the arrays of an earlier result of {algorithm.name}, got others "
+                f"({error}); leave them out to start from nothing"
+            ) from error
     clock = grid.now if isinstance(grid, Clocked) else time.perf_counter
     run = StudyRun(
         algorithm, seed, study, registry,
@@ -169,7 +177,7 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
     ConfigError
         If the algorithm is not installed here.
     """
-    reader = StudyJournalReader(Path(path), check=True)
+    reader = StudyJournalReader(path, check=True)
     recorded, events = reader.settings(), list(reader.new_events())
     if not recorded or not events:
         raise JournalError(
@@ -199,7 +207,7 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
     run.seconds_before = sum(row["seconds"] for row in run.recorder.rounds)
     num_rounds = next((e.values["num_rounds"] for e in reversed(events) if "num_rounds" in e.values), None)
     status = "finished" if events[-1].kind == "end" else "interrupted"
-    settings = StrategySettings(None, None, float(recorded["fraction"]), 0.0, 0.0, 1.0, None, "", label)
+    settings = StrategySettings(fraction=float(recorded["fraction"]), label=label)
     requested = num_rounds if isinstance(num_rounds, int) else None
     described: dict[str, Any] = study_settings(settings, run, requested, status, 0.0)
     return run.recorder.study(described, run.results())
@@ -241,7 +249,7 @@ def result_lines(run: StudyRun, results: ServerResults) -> list[str]:
         top_of = min if recorder.aims.minimize else max
         best = top_of(recorder.incumbents, key=lambda agent: recorder.incumbents[agent])
         lines.append(
-            f"Best value {recorder.incumbents[best]:.4f}, of agent {best}; "
+            f"Best value {number_text(recorder.incumbents[best])}, of agent {best}; "
             f"{len(recorder.incumbents)} of {len(run.registry.nodes)} agents disclosed a value"
         )
     if totals["replies"] and not recorder.disclosed and not run.algorithm.roles:
@@ -278,13 +286,16 @@ def check_evaluations(label: str, recorder: Recorder) -> None:
 def check_types(
     run: StudyRun, wrong: dict[str, str], asked: Collection[str], failed: Mapping[str, str]
 ) -> None:
-    """Raise ObjectiveError if no agent's objective returns a number.
+    """Raise ObjectiveError if no agent's objective returns a number, HookError if the algorithm is to blame.
 
     Parameters
     ----------
     wrong : agent -> what its objective returned instead, in any round; updated here
     asked, failed : agents of this half-round, and why those of them failed that did
     """
+    hooks = [HookError.text_in(failed.get(agent, "")) for agent in asked]
+    if hooks and all(hooks):
+        raise HookError(hooks[0])
     texts = {agent: WrongTypeError.text_in(reason) for agent, reason in failed.items()}
     wrong |= {agent: text for agent, text in texts.items() if text}
     everybody = not run.recorder.totals["replies"] and wrong.keys() >= run.registry.nodes.keys()

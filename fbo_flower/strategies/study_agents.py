@@ -22,10 +22,11 @@ from fbo_flower import wire
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import Phase, natural_key
 from fbo_flower.algorithms.registry import CHOOSERS, DISCLOSURES
-from fbo_flower.errors import ConfigError, printable
+from fbo_flower.errors import ConfigError, WireError, printable
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.held import check_names
 from fbo_flower.space.space import SearchSpace
+from fbo_flower.wire.checks import check_names as check_entries
 from fbo_flower.wire.checks import show
 
 _KNOWN = {
@@ -72,10 +73,13 @@ class Registration:
 
 
 def _are_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return (
+        isinstance(value, list) and len(value) <= MAX_NAMES and all(isinstance(name, str) for name in value)
+    )
 
 
 MAX_SKEW = 5.0  # seconds; a larger difference between two clocks is reported
+MAX_NAMES = 10_000  # parameters or outputs in a list
 _MAX_NAME = 100  # characters of an agent's id and of the token of its memory
 _OPTIONAL: dict[str, tuple[Any, Callable[[Any], bool], str]] = {  # entry -> default, check, expectation
     "incarnation": (
@@ -111,13 +115,11 @@ def read_registration(node: int, content: RecordDict) -> Registration:
             f"schema: expected version {wire.SCHEMA_VERSION}, got {config.get('schema')!r}; install the same "
             "version of fbo-flower on server and agents"
         )
-    unknown = sorted(set(config) - _KNOWN)
-    if unknown or set(content) != {"config"}:
-        got = show(unknown or sorted(content))
-        raise ConfigError(
-            f"registration: expected only the entries that this version knows, got {got}; install "
-            "the same version of fbo-flower on server and agents"
-        )
+    try:
+        check_entries(content, {"config"}, "registration")
+        check_entries(config, _KNOWN, "registration")
+    except WireError as error:
+        raise ConfigError(f"{error}; install the same version of fbo-flower on server and agents") from error
     texts = {key: config.get(key) for key in ("agent", "digest", "space", "role")}
     malformed = [k for k, text in texts.items() if not isinstance(text, str) or len(text) > wire.MAX_TEXT]
     if malformed:
@@ -178,6 +180,8 @@ def too_few(
         text += "; start more SuperNodes"
         if expected:
             text += f" or set num-supernodes={expected}"
+    if connected > len(refused) or connected < (expected or 1):
+        text += "; devices may start slowly: raise wait_seconds (in a run config wait-seconds)"
     return text
 
 

@@ -20,9 +20,10 @@ from flwr.serverapp import Grid
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
+from fbo_flower.algorithms.definition import returned_state, tasks_of
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AnyArray, Phase, Report, ServerResults, Task, natural_key
-from fbo_flower.errors import JournalError
+from fbo_flower.errors import HookError, JournalError
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
@@ -70,6 +71,7 @@ class StudyRun:
     had_tasks : whether any agent got a task in this round
     unanswered : agent and phase -> the last task that was not answered with a valid report, the round in
         which it was made, and the number of answers then
+    reported : agent -> id of the first trial that no valid report had
     closed : half-round that has ended -> whether it had tasks
     interrupted : the half-round in which the run was interrupted; None: it was between two
     open_round : number of the open round; 0: no round is open
@@ -102,6 +104,7 @@ class StudyRun:
     replies: dict[str, Reply] = field(default_factory=dict)
     had_tasks: bool = False
     unanswered: dict[tuple[str, Phase], tuple[Task, int, int]] = field(default_factory=dict)
+    reported: dict[str, int] = field(default_factory=dict)
     closed: dict[tuple[Phase, int], bool] = field(default_factory=dict)
     interrupted: tuple[Phase, int] | None = None
     open_round: int = 0
@@ -235,10 +238,13 @@ class StudyRun:
             if goes_on:
                 answers = self.num_answers - sent.made_after + len(reports)
                 self.recorder.note_reply(sent.agent, server_round, report.trial, windows, answers, used)
+            ended = report.trial + report.num_trials
+            self.reported[sent.agent] = max(ended, self.reported.get(sent.agent, 0))
             reports[sent.agent] = report if used else replace(report, arrays={}, values={})
             self.unanswered.pop((sent.agent, phase), None)
         self.num_answers += len(reports) if goes_on else 0
-        self.state = self.algorithm.tell(self.state, phase, reports)
+        state = self.algorithm.tell(self.state, phase, reports)
+        self.state = returned_state(self.algorithm, "tell", self.state, state)
         self.closed[phase, server_round] = True
         self.interrupted = None
         values = {"missing": missing.reason, **self._note_time()}
@@ -354,7 +360,7 @@ class StudyRun:
         if self.asynchronous and self.algorithm.sees_tasks_under_way:
             under_way = {agent: sent.task for agent, sent in self.sent.items()}
             self.state = self.algorithm.with_under_way(self.state, under_way)
-        self.state, tasks = self.algorithm.ask(self.state, phase, server_round, present, rng)
+        self.state, tasks = tasks_of(self.algorithm, self.state, phase, server_round, present, rng)
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
         self.num_asked += goes_on
         if not goes_on:
@@ -363,6 +369,12 @@ class StudyRun:
             said_by = self.registry.agents[agent].said
             envelope = wire.Envelope(self.study, said_by.agent, digest, self.algorithm.name, options)
             task = tasks[agent]
+            if task.num_trials and task.trial < self.reported.get(agent, 0):
+                raise HookError(
+                    f"{self.algorithm.name}: ask: expected a task for trial {self.reported[agent]} or "
+                    f"later of agent {agent}, which has reported those before, got trial {task.trial}; count "
+                    "trials in `tell`: progress=state.progress.advance(reports)"
+                )
             earlier, made_in, made_after = self.unanswered.get((agent, phase), (task, 0, 0))
             task = answerable(self.algorithm, earlier, task)
             late = task is not tasks[agent]

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.space.checks import check_flag
 from fbo_flower.storage.files import atomic_file, writable_directory
+from fbo_flower.storage.paths import path_of, read_text
 from fbo_flower.study.schema import RECOMMENDATIONS, TABLES, as_json, check_schema, expect
 from fbo_flower.study.table import Table
 
@@ -27,6 +30,7 @@ _FILES = {name: f"{name}.csv" for name in TABLES if name != "recommendations"}
 _ALWAYS = ("trials", "rounds")  # the other tables have a file only if they have rows
 _OF_THE_RUN = ("messages", "models", "journals", "simulate.json")
 
+LONGEST_LABEL = 200  # characters of a run's name
 Directory = str | os.PathLike[str]
 
 
@@ -49,7 +53,7 @@ class Keep:
     Raises
     ------
     ConfigError
-        If `resume` is set without `journals`.
+        If `resume` is set without `journals`, or the label has characters that cannot be shown.
 
     Examples
     --------
@@ -67,17 +71,41 @@ class Keep:
     label: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("resume", "overwrite"):
+            object.__setattr__(self, name, check_flag(name, getattr(self, name)))
         if self.resume and self.journals is None:
             raise ConfigError("keep: resume=True needs journals, the directory of the run to resume")
         for name in ("out", "journals", "messages"):
             value = getattr(self, name)
-            if value is not None and not isinstance(value, str | os.PathLike):
-                raise ConfigError(f"{name}: expected the path of a directory, got {kind_of(value)}")
+            if value is not None:
+                object.__setattr__(self, name, path_of(value, name))
+        check_label(self.label)
+
+    def said(self) -> str:
+        """Return what an interrupted run has left, and how to continue, as the end of a sentence."""
+        parts = []
+        if self.out is not None and holds_study(self.out):
+            parts.append(f"{self.out} holds the results so far")
+        if self.journals is not None and any(Path(self.journals).rglob("*.db")):
+            journals = os.fspath(self.journals)
+            parts.append(f"continue with the same call and keep=Keep(journals={journals!r}, resume=True)")
+        elif not parts:
+            parts.append("nothing was written; with keep=Keep(out=..., journals=...) it could be continued")
+        return "; ".join(parts)
+
+
+def check_label(label: object) -> None:
+    """Raise ConfigError unless a label is None or a short printable text."""
+    if label is not None and not (
+        isinstance(label, str) and 0 < len(label) <= LONGEST_LABEL and label.isprintable()
+    ):
+        shown = repr(label[:80]) if isinstance(label, str) else kind_of(label)
+        raise ConfigError(f"label: expected 1 to {LONGEST_LABEL} printable characters, got {shown}")
 
 
 def holds_study(directory: Directory) -> bool:
     """Return whether a study was saved into a directory."""
-    return (Path(directory) / MARK).exists()
+    return (path_of(directory) / MARK).is_file()
 
 
 def study_directory(directory: Directory, *, overwrite: bool = False, resume: bool = False) -> Path:
@@ -144,7 +172,8 @@ def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[st
     best: dict[str, Any] = {}
     for row in tables["recommendations"]:
         config = dict(sorted(row["config"].items()))
-        best.setdefault(row["algorithm"], {})[row["agent"]] = {"value": row["value"], "config": config}
+        numbers = {name: row[name] for name in ("value", "mean") if math.isfinite(row[name])}
+        best.setdefault(row["algorithm"], {})[row["agent"]] = {**numbers, "config": config}
     _write_json(directory / _BEST, best)
     _write_json(directory / MARK, {**settings, "tables": layouts})  # last: marks the directory as complete
 
@@ -183,7 +212,7 @@ def read_study(directory: Path) -> tuple[dict[str, Any], dict[str, Table]]:
 def _is_same(path: Path, settings: Mapping[str, Any]) -> bool:
     """Return whether the study at `path` has these settings; a study's time of creation is one of them."""
     try:
-        found = dict(json.loads(path.read_bytes()))
+        found = dict(json.loads(read_text(path)))
     except (OSError, ValueError, TypeError):
         return False
     found.pop("tables", None)
@@ -195,7 +224,8 @@ def _read_best(path: Path) -> Table:
     try:
         for algorithm, agents in expect(_read_json(path), dict, "best").items():
             for agent, best in expect(agents, dict, algorithm).items():
-                rows.append({"algorithm": algorithm, "agent": agent, **expect(best, dict, agent)})
+                numbers = {"value": math.nan, "mean": math.nan}
+                rows.append({"algorithm": algorithm, "agent": agent, **numbers, **expect(best, dict, agent)})
         return Table.from_rows(rows, RECOMMENDATIONS)
     except ConfigError as error:
         raise ConfigError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
@@ -218,7 +248,7 @@ def _write_json(path: Path, value: object) -> None:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
+        return json.loads(read_text(path))
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such file; expected a directory that Study.save wrote") from error
     except OSError as error:

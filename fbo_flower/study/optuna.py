@@ -21,12 +21,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.optuna import from_distributions, require_optuna, to_distributions
 from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage.files import special_kind
+from fbo_flower.storage.paths import path_of
 from fbo_flower.study.ranking import natural_order
 from fbo_flower.study.schema import SCHEMA, TIMES, trial_columns
 from fbo_flower.study.table import Table
@@ -71,7 +72,7 @@ def storage_name(storage: Storage) -> Storage:
     text = os.fspath(storage)
     if "://" in text and not text.startswith(SQLITE):
         return text
-    path = Path(text.removeprefix(SQLITE)).expanduser()
+    path = path_of(text.removeprefix(SQLITE), "optuna")
     if not text.startswith(SQLITE) and path.suffix not in _DATABASES + _JOURNALS:
         raise ConfigError(
             f"optuna: expected a URL such as 'sqlite:///study.db', or a file that ends in .db (SQLite) or "
@@ -79,6 +80,8 @@ def storage_name(storage: Storage) -> Storage:
         )
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"optuna: expected a file in an existing directory, got {text!r}")
+    if kind := special_kind(path):
+        raise ConfigError(f"optuna: expected a regular file, got {kind} at {path}; pass the file itself")
     return f"{path}" if path.suffix in _JOURNALS else f"{SQLITE}{path}"
 
 

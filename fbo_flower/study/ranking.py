@@ -34,7 +34,10 @@ def natural_order(name: str) -> tuple[list[tuple[int, str]], str]:
 
 
 def incumbents(trials: Table, *, minimize: bool = False) -> tuple[list[str], npt.NDArray[np.float64]]:
-    """Return the best value so far (incumbent) of each agent after each of its evaluations.
+    """Return the value at each agent's best after each of its evaluations.
+
+    That is the best value so far. Where an agent's model has found noise, it is what was measured at the
+    configuration that was best by its mean then, so it may become worse.
 
     Parameters
     ----------
@@ -75,9 +78,17 @@ def incumbents(trials: Table, *, minimize: bool = False) -> tuple[list[str], npt
     evaluation = np.cumsum(pulls) - 1 - start[agent]  # a row's mean is known after its last evaluation
     curves = np.full((len(agents), num_evaluations.max(initial=0)), -np.inf)
     curves[agent, evaluation] = np.where(np.isfinite(value), value, -np.inf)
-    curves = np.maximum.accumulate(curves, axis=1)
-    curves[(np.arange(curves.shape[1]) >= num_evaluations[:, None]) | np.isneginf(curves)] = np.nan
-    return agents, sign * curves
+    curves = sign * np.maximum.accumulate(curves, axis=1)
+    if "best" in trials.columns:  # in which an agent's model found noise, until it has another best
+        known = np.zeros(curves.shape, dtype=np.intp)
+        known[agent, evaluation] = evaluation
+        known = np.maximum.accumulate(known, axis=1)
+        chosen = np.full(curves.shape, np.nan)
+        chosen[agent, evaluation] = trials["best"][order]
+        chosen = np.take_along_axis(chosen, known, axis=1)
+        curves = np.where(np.isfinite(chosen), chosen, curves)
+    curves[(np.arange(curves.shape[1]) >= num_evaluations[:, None]) | np.isinf(curves)] = np.nan
+    return agents, curves
 
 
 @dataclass(frozen=True)
@@ -157,7 +168,9 @@ def _gains(trials: Table, objectives: Mapping[str, str]) -> tuple[Array, Array, 
 
 
 def best_rows(table: Table, minimized: Collection[str] = ()) -> Table:
-    """Return each agent's best row per algorithm, the first of equal ones; only rows with finite values.
+    """Return each agent's best row per algorithm, the first of equal ones; only rows with finite numbers.
+
+    Rows are compared by `expected`.
 
     A trial that was stopped early is no agent's best, unless none of its trials has completed. One that broke
     a limit is never the best.
@@ -166,20 +179,34 @@ def best_rows(table: Table, minimized: Collection[str] = ()) -> Table:
     ----------
     minimized : algorithms whose smaller values are better
     """
-    there = np.isfinite(table["value"])
+    if "mean" not in table.columns:
+        columns = {name: table[name] for name in table.columns} | {"mean": np.full(len(table), np.nan)}
+        table = Table(columns, {**table.kinds, "mean": "real"})
+    number = expected(table)
+    there = np.isfinite(number)
     table = table.take(there & table["feasible"] if "feasible" in table.columns else there)
     algorithm, agent = _ranks(table["algorithm"])[1], _ranks(table["agent"])[1]
     losses = np.array([name in minimized for name in table["algorithm"].tolist()], dtype=bool)
     partial = np.zeros(len(table), dtype=bool)
     if "stopped_at" in table.columns:
         partial = np.isfinite(table["stopped_at"])
-    signed = np.where(losses, 1.0, -1.0) * table["value"]
+    signed = np.where(losses, 1.0, -1.0) * expected(table)
     order = np.lexsort((signed, partial, agent, algorithm))  # stable
     key = np.stack([algorithm, agent])[:, order]
     is_first = np.ones(len(table), dtype=bool)
     is_first[1:] = np.any(key[:, 1:] != key[:, :-1], axis=0)
     rows = table.take(order[is_first])
     return Table({name: rows[name] for name in RECOMMENDATIONS}, RECOMMENDATIONS)
+
+
+def expected(table: Table) -> Array:
+    """Return what to expect of each row's configuration: its mean where values are noisy, else its value."""
+    return np.where(np.isfinite(table["mean"]), table["mean"], table["value"])
+
+
+def expected_of(best: Mapping[str, Any]) -> float:
+    """Return what to expect of an entry of `Study.best`, like `expected`."""
+    return float(best["mean"] if "mean" in best else best["value"])
 
 
 def sorted_rows(table: Table, algorithms: Mapping[str, int]) -> Table:

@@ -26,6 +26,7 @@ TRIALS: dict[str, Kind] = {
 }
 OPTIONAL: dict[str, Kind] = {  # last columns of the trials, each only where there is something to hold
     "stopped_at": "real",  # the last step of a trial that was stopped early; NaN: it was not stopped
+    "best": "real",  # value at the agent's best after this trial; NaN: it is the best value so far
     "outputs": "config",  # name -> number as measured, with several objectives or limits; empty: it failed
     "feasible": "boolean",  # whether the trial holds the limits of its agent
 }
@@ -95,7 +96,13 @@ REPLIES: dict[str, Kind] = {  # one row per valid answer of an asynchronous run
     "answers_old": "integer",  # answers of other agents that came in between
     "used": "boolean",  # false: what it holds for others was dropped, because it was too old
 }
-RECOMMENDATIONS: dict[str, Kind] = {"algorithm": "text", "agent": "text", "value": "real", "config": "config"}
+RECOMMENDATIONS: dict[str, Kind] = {  # the best of each agent
+    "algorithm": "text",
+    "agent": "text",
+    "value": "real",  # as measured; NaN: nobody has evaluated the configuration
+    "mean": "real",  # what the model expects, by which it was chosen; NaN: values are not noisy
+    "config": "config",
+}
 
 TABLES = {  # of a study, in the order of its constructor
     "trials": TRIALS,
@@ -133,6 +140,7 @@ def with_columns(trials: Table, names: Iterable[str]) -> Table:
     """Return trials with those columns of `OPTIONAL` that are among `names`, as if they were there before."""
     columns: dict[str, Any] = {
         "stopped_at": np.full(len(trials), np.nan),
+        "best": np.full(len(trials), np.nan),
         "outputs": [{}] * len(trials),
         "feasible": np.isfinite(trials["value"]),  # without limits
     }

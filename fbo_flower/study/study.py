@@ -6,10 +6,12 @@ directory of plain files::
     study.json    settings, and the kinds and lengths of the tables below
     trials.csv    one row per evaluation: algorithm, agent, round, trial, config.*, value, failure, regret;
                   stopped_at, the last step of trials that were stopped early, if there are any;
+                  best, the value at the agent's best, where noise makes another trial the best;
                   outputs.* and feasible, with several objectives or limits
     rounds.csv    one row per round: time, traffic (exchanges after the last round count towards it), numbers
                   of replies and failures, mean of the agents' best values so far
-    best.json     algorithm -> agent -> its best configuration and value
+    best.json     algorithm -> agent -> its best: `config`, `value` as measured and, where values are noisy,
+                  `mean`
     regret.csv    cumulative and simple regret by evaluations, where the optimum is known
     models.csv    one row per model, if one site trains and others judge: losses, whether on the Pareto front
     judgements.csv    one row per model and site that judged it
@@ -24,19 +26,30 @@ pandas DataFrame.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.space.checks import show
+from fbo_flower.space.copies import copies, own
 from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage.paths import path_of
 from fbo_flower.study.directory import read_study, write_study
 from fbo_flower.study.optuna import read_studies, write_study_to_optuna
-from fbo_flower.study.ranking import Front, best_rows, front_of, natural_order, sorted_rows, worst_values
+from fbo_flower.study.ranking import (
+    Front,
+    best_rows,
+    expected_of,
+    front_of,
+    natural_order,
+    sorted_rows,
+    worst_values,
+)
 from fbo_flower.study.schema import (
     RECOMMENDATIONS,
     ROUNDS,
@@ -54,7 +67,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
+@copies("settings")
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class Study:
     """The runs of one or several algorithms on one problem; read-only.
 
@@ -68,8 +82,8 @@ class Study:
     trials : columns as in `study.schema.TRIALS`, and some of `OPTIONAL`
     rounds : columns as in `ROUNDS`
     regret : columns as in `REGRET`; None if the optimum is unknown
-    recommendations : columns as in `RECOMMENDATIONS`, the configuration each agent should use; by default its
-        best trial. An agent without a finite value has no recommendation.
+    recommendations : columns as in `RECOMMENDATIONS`, the best of each agent; by default its best trial. An
+        agent without a finite value has none.
     models, judgements : columns as in `MODELS` and `JUDGEMENTS`; None if no models are exchanged
     times : columns as in `TIMES`; None if the agents did not say when they evaluated their trials
     replies : columns as in `REPLIES`; None if no run is asynchronous
@@ -119,45 +133,43 @@ class Study:
     @property
     def algorithms(self) -> list[str]:
         """Labels of the runs, in order of appearance in the settings, then in the tables."""
-        labels = [label(run) for run in self.settings["runs"]]
+        labels = [label(run) for run in self._runs]
         return list(dict.fromkeys(labels + [name for t in self._tables for name in t["algorithm"].tolist()]))
 
     @property
     def best(self) -> dict[str, dict[str, Any]]:
-        """Agent -> `{"config", "value", "algorithm"}`: its best recommendation; of equal ones the first.
+        """Agent -> `{"config", "value", "algorithm"}`, the configuration that it should use.
+
+        It is the agent's best trial, and `value` is what the objective returned there; of a bandit it is the
+        mean of the pulls. Where an agent's model finds noise, it is the evaluated configuration with the best
+        posterior mean, because the largest of many noisy values is mostly luck: then there is `"mean"` too,
+        which is what to expect. A configuration that the server recommends and nobody has evaluated has a
+        `"mean"` and no `"value"`.
 
         With limits it is the best trial that holds those of its agent, and `"outputs"` has its numbers by
         name. `infeasible` names the agents without such a trial. Several objectives have no best: ConfigError
         says so, and `front` has their Pareto front.
-
-        Where noise is evident, `ei` and `fed-ei` recommend the evaluated configuration with the best
-        posterior mean, because the largest of many noisy values is mostly luck. `value` is then that mean,
-        and `"observed"` has the `config` and `value` of the agent's best trial. An entry without
-        `"observed"` is the best trial itself, or its agent discloses no trials.
         """
         if len(self.objectives) > 1:
             raise ConfigError(
                 f"best: expected one objective, got {' and '.join(self.objectives)}; use study.front(agent)"
             )
-        observed = {(row["algorithm"], row["agent"]): row for row in self._best(self.trials)}
         best: dict[str, dict[str, Any]] = {}
         for row in self.recommendations:
-            agent = row.pop("agent")
-            sign = -1.0 if self.minimizes(row["algorithm"]) else 1.0
-            if agent not in best or sign * (row["value"] - best[agent]["value"]) > 0:
-                entry = {name: row[name] for name in ("config", "value", "algorithm")}
+            agent, minimize = row.pop("agent"), self.minimizes(row["algorithm"])
+            numbers = {name: row[name] for name in ("value", "mean") if math.isfinite(row[name])}
+            entry = {"config": row["config"], **numbers, "algorithm": row["algorithm"]}
+            known = expected_of(best[agent]) if agent in best else -math.inf if not minimize else math.inf
+            if expected_of(entry) < known if minimize else expected_of(entry) > known:
                 if outputs := self._outputs_of(agent, row):
                     entry["outputs"] = outputs
-                trial = observed.get((row["algorithm"], agent))
-                if trial is not None and any(trial[name] != row[name] for name in ("config", "value")):
-                    entry["observed"] = {name: trial[name] for name in ("config", "value")}
                 best[agent] = entry
         return {agent: best[agent] for agent in sorted(best, key=natural_order)}
 
     @property
     def objectives(self) -> dict[str, str]:
         """Name -> "max" or "min" of the objectives; empty if they have no names, or runs have others."""
-        runs = [run.get("objectives", []) for run in self.settings["runs"]]
+        runs = [run.get("objectives", []) for run in self._runs]
         return dict(runs[0]) if runs and all(run == runs[0] for run in runs) else {}
 
     def front(
@@ -187,7 +199,7 @@ class Study:
         if algorithm is not None and algorithm not in self.algorithms:
             raise ConfigError(f"algorithm: expected one of {', '.join(self.algorithms)}, got {algorithm!r}")
         worst = dict(zip(objectives, worst_values(self.trials.where(agent=agent), objectives), strict=True))
-        known = self.settings["runs"][0].get("reference", {})
+        known = self._runs[0].get("reference", {})
         point = np.array([float(known.get(name, worst[name])) for name in objectives])
         if reference is not None:
             if reference.keys() != objectives.keys():
@@ -206,7 +218,7 @@ class Study:
         return sorted(set(agents.tolist()) - set(agents[feasible].tolist()), key=natural_order)
 
     def _outputs_of(self, agent: str, best: Mapping[str, Any]) -> dict[str, float]:
-        """Return the outputs of an agent's first trial with this algorithm and configuration."""
+        """Return the outputs of the trial that is an agent's best."""
         if "outputs" not in self.trials.columns:
             return {}
         found = self.trials.where(agent=agent, algorithm=best["algorithm"])
@@ -215,32 +227,36 @@ class Study:
 
     @property
     def best_config(self) -> dict[str, Any]:
-        """The configuration with the best value of any agent; ConfigError if none has disclosed a value."""
+        """The best configuration of any agent; ConfigError if none has disclosed a value."""
         config: dict[str, Any] = self._best_of_all()["config"]
         return config
 
     @property
     def best_value(self) -> float:
-        """The value of `best_config` at its agent; ConfigError if no agent has disclosed a value."""
-        return float(self._best_of_all()["value"])
+        """What its agent measured at `best_config`, or the mean if nobody has evaluated it.
+
+        Agents are compared by their means where values are noisy. ConfigError if none has disclosed a value.
+        """
+        best = self._best_of_all()
+        return float(best["value"] if "value" in best else best["mean"])
 
     def _best_of_all(self) -> dict[str, Any]:
         if not (best := list(self.best.values())):
             raise ConfigError("best: expected an agent that has disclosed a finite value, found none")
-        return (min if self.any_minimizes else max)(best, key=lambda entry: entry["value"])
+        return (min if self.any_minimizes else max)(best, key=expected_of)
 
     def _best(self, table: Table) -> Table:
         if len(self.objectives) > 1:
             return Table.from_rows([], RECOMMENDATIONS)
-        return best_rows(table, {label(run) for run in self.settings["runs"] if run.get("minimize")})
+        return best_rows(table, {label(run) for run in self._runs if run.get("minimize")})
 
     def run(self, algorithm: str) -> dict[str, Any]:
         """Return the settings of one algorithm's run; an empty dict if they were not recorded."""
-        return next((run for run in self.settings["runs"] if label(run) == algorithm), {})
+        return own(self._run(algorithm))
 
     def minimizes(self, algorithm: str) -> bool:
         """Return whether smaller values of one algorithm's run are better."""
-        return bool(self.run(algorithm).get("minimize"))
+        return bool(self._run(algorithm).get("minimize"))
 
     @property
     def any_minimizes(self) -> bool:
@@ -249,8 +265,9 @@ class Study:
 
     def only(self, algorithm: str) -> Study:
         """Return a study that holds only this algorithm's run."""
-        if algorithm not in self.algorithms:
-            raise ConfigError(f"study: expected one of {', '.join(self.algorithms)}, got {algorithm!r}")
+        if not isinstance(algorithm, str) or algorithm not in self.algorithms:
+            known = ", ".join(self.algorithms)
+            raise ConfigError(f"study: expected one of {known}, got {show(algorithm)}")
         runs = [run for run in self.settings["runs"] if label(run) == algorithm]
         tables = (table.where(algorithm=algorithm) for table in self._tables)
         return Study({**self.settings, "runs": runs}, *tables)
@@ -277,6 +294,8 @@ class Study:
         The result has the first study's settings and the latest creation date. A run whose study was made
         with other versions keeps them in its own settings.
         """
+        if not isinstance(studies, Sequence) or not all(isinstance(study, Study) for study in studies):
+            raise ConfigError(f"merge: expected a list of studies, got {kind_of(studies)}")
         if not studies:
             raise ConfigError("merge: expected at least one study, got none")
         first = studies[0].settings
@@ -338,7 +357,7 @@ class Study:
         """
         from fbo_flower.reports.page import write_html_page
 
-        write_html_page(self, Path(path))
+        write_html_page(self, path_of(path))
 
     def to_optuna(
         self, storage: Any = None, *, one_study: bool = False, space: SearchSpace | None = None
@@ -426,7 +445,8 @@ class Study:
         ConfigError
             If a file cannot be written; the message names it.
         """
-        write_study(Path(directory), self.settings, dict(zip(TABLES, self._tables, strict=True)))
+        tables = dict(zip(TABLES, self._tables, strict=True))
+        write_study(path_of(directory, "directory"), self.settings, tables)
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Study:
@@ -437,13 +457,21 @@ class Study:
         ConfigError
             If a file is missing, malformed, of another schema or of another study; the message names it.
         """
-        directory = Path(directory)
+        directory = path_of(directory, "directory")
         try:
             settings, tables = read_study(directory)
             return cls(settings, **tables)
         except ConfigError as error:
             message, path = str(error), directory / "study.json"
             raise ConfigError(message if str(directory) in message else f"{path}: {message}") from error
+
+    @property
+    def _runs(self) -> list[dict[str, Any]]:
+        runs: list[dict[str, Any]] = vars(self)["settings"]["runs"]
+        return runs
+
+    def _run(self, algorithm: str) -> dict[str, Any]:
+        return next((run for run in self._runs if label(run) == algorithm), {})
 
     @property
     def _tables(self) -> tuple[Table, ...]:

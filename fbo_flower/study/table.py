@@ -32,7 +32,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError, printable
+from fbo_flower.space.copies import own
 from fbo_flower.storage.files import atomic_file
+from fbo_flower.storage.paths import open_text, path_of
 
 Kind = Literal["text", "integer", "real", "boolean", "config"]
 Column = npt.NDArray[Any]
@@ -51,7 +53,7 @@ _SCALARS: dict[type, str] = {bool: "boolean", int: "integer", float: "real", str
 
 
 class Table:
-    """Immutable columns of equal length; `table["value"]` is a read-only 1-D array.
+    """Immutable columns of equal length; `table["value"]` is a read-only 1-D array; a config is a copy.
 
     Parameters
     ----------
@@ -108,7 +110,17 @@ class Table:
         for table in tables:
             if table.kinds != kinds:
                 raise ConfigError(f"concatenate: expected the columns {kinds}, got {table.kinds}")
-        return cls({name: np.concatenate([table[name] for table in tables]) for name in kinds}, kinds)
+        held = [table._columns for table in tables]
+        return cls._made({name: np.concatenate([columns[name] for columns in held]) for name in kinds}, kinds)
+
+    @classmethod
+    def _made(cls, columns: Mapping[str, Column], kinds: Mapping[str, Kind]) -> Table:
+        """Return the table of new columns that were checked, and whose configurations only tables hold."""
+        table = cls.__new__(cls)
+        table._columns, table._kinds = dict(columns), dict(kinds)
+        for column in columns.values():
+            column.flags.writeable = False
+        return table
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -124,14 +136,18 @@ class Table:
         return len(next(iter(self._columns.values()), ()))
 
     def __getitem__(self, name: str) -> Column:
-        try:
-            return self._columns[name]
-        except KeyError:
-            raise ConfigError(f"table: no column {name!r}; there are {', '.join(self._columns)}") from None
+        if name not in self._columns:
+            raise ConfigError(f"table: no column {name!r}; there are {', '.join(self._columns)}")
+        column = self._columns[name]
+        if self._kinds[name] == "config":
+            column = _objects(list(map(own, column)))
+            column.flags.writeable = False
+        return column.view()  # which, unlike the array itself, cannot be made writable
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Iterate over the rows as dicts of Python values."""
-        lists = [column.tolist() for column in self._columns.values()]
+        columns = self._columns.items()
+        lists = [map(own, c) if self._kinds[name] == "config" else c.tolist() for name, c in columns]
         return (dict(zip(self._columns, row, strict=True)) for row in zip(*lists, strict=True))
 
     __hash__ = None  # type: ignore[assignment]  # equal by value, too large to hash
@@ -151,7 +167,7 @@ class Table:
 
     def take(self, rows: Column) -> Table:
         """Return the rows that a boolean mask or an index array selects."""
-        return Table({name: column[rows] for name, column in self._columns.items()}, self._kinds)
+        return Table._made({name: column[rows] for name, column in self._columns.items()}, self._kinds)
 
     def where(self, **equals: object) -> Table:
         """Return the rows in which every named column equals the given value."""
@@ -166,7 +182,7 @@ class Table:
         `Study.to_dataframe` returns the trials with one column per parameter.
         """
         pandas = require_pandas("to_pandas")
-        return pandas.DataFrame({name: column.copy() for name, column in self._columns.items()})
+        return pandas.DataFrame({name: self[name].copy() for name in self._columns})
 
     def write_csv(self, path: str | os.PathLike[str]) -> Layout:
         """Write the table to a CSV file; if writing fails, an existing file stays unchanged.
@@ -197,7 +213,7 @@ class Table:
         """
         limit = csv.field_size_limit(sys.maxsize)  # cells may hold long tracebacks; csv's limit is global
         try:
-            with open(path, encoding="utf-8", errors="surrogatepass", newline="") as file:
+            with open_text(path_of(path)) as file:
                 return cls._read(csv.reader(file, strict=True), layout)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
@@ -261,9 +277,11 @@ class _UnixLines:
 def _column(name: str, values: Any, kind: Kind | None) -> tuple[Kind, Column]:
     array = values if isinstance(values, np.ndarray) else _objects(list(values))
     if kind in _DTYPES and array.dtype == _DTYPES[kind] and array.ndim == 1:
-        column = array.copy() if array.flags.writeable else array  # nothing to check
-        column.flags.writeable = False
-        return kind, column
+        base = array if array.base is None else array.base
+        if array.flags.writeable or not isinstance(base, np.ndarray) or base.flags.writeable:
+            array = array.copy()
+            array.flags.writeable = False
+        return kind, array  # nothing to check
     if array.ndim != 1:
         raise ConfigError(f"column {name!r}: expected 1 dimension, got shape {array.shape}")
     types = set(map(type, array.tolist()))  # Python's, but in an array of objects NumPy's too
@@ -278,7 +296,7 @@ def _column(name: str, values: Any, kind: Kind | None) -> tuple[Kind, Column]:
     if kind == "text":
         column = _objects(array.tolist() if types <= {str} else list(map(str, array.tolist())))
     elif kind == "config":
-        column = _objects(array.tolist() if types <= {dict} else list(map(dict, array.tolist())))
+        column = _objects([own(c if type(c) is dict else dict(c)) for c in array.tolist()])
     else:
         if kind == "integer" and len(array) and not -(2**63) <= int(array.min()) <= int(array.max()) < 2**63:
             raise ConfigError(

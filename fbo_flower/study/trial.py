@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fbo_flower.space.copies import copies
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.table import Column, Table, require_pandas
 
@@ -26,6 +27,7 @@ Observations: TypeAlias = dict[str, tuple[Array, Array | Mapping[str, Array]]]
 RUNNING, SUCCEEDED, FAILED, STOPPED_EARLY = "running", "succeeded", "failed", "stopped early"
 
 
+@copies("config", "intermediate", "outputs")
 @dataclass(frozen=True)
 class Trial:
     """One disclosed trial of an agent.
@@ -46,6 +48,7 @@ class Trial:
     intermediate : step -> value that was reported during the evaluation
     outputs : name -> number as measured, with several objectives or limits; empty if the trial failed
     feasible : whether it holds its agent's limits; None: there are none
+    best : value at the agent's best after this trial, where noise makes another trial the best; else NaN
     """
 
     agent: str
@@ -61,6 +64,7 @@ class Trial:
     intermediate: Mapping[int, float] = field(default_factory=dict)
     outputs: Mapping[str, float] = field(default_factory=dict)
     feasible: bool | None = None
+    best: float = math.nan
 
     @staticmethod
     def of_row(row: Mapping[str, Any], times: tuple[float, float] | None) -> Trial:
@@ -73,6 +77,7 @@ class Trial:
             row["agent"], int(row["trial"]), int(row["round"]), STOPPED_EARLY if stopped else state,
             row["config"], value, row["failure"], int(row["pulls"]), started, ended,
             {int(last): value} if stopped else {}, row.get("outputs", {}), row.get("feasible"),
+            float(row.get("best", math.nan)),
         )  # fmt: skip
 
 
@@ -105,7 +110,7 @@ def trials_frame(trials: Table, times: Table) -> Any:
     The columns `algorithm`, `agent`, `round`, `trial`, `value`, `state` ("succeeded", "failed" or "stopped
     early"), `started` and `ended` (times in UTC by the clock of the agent, NaT if unknown), one `config.NAME`
     for each parameter in order of appearance, one `outputs.NAME` for each of several outputs, then `pulls`,
-    `regret` and `failure`, `stopped_at` if trials were stopped early, and `feasible` if there are limits. The
+    `regret` and `failure`, then `stopped_at`, `best` and `feasible` if `trials.csv` has them. The
     names are those of `trials.csv` and `times.csv`, so a parameter may be called "value".
 
     Numeric parameters have a numeric column, others a column of Python objects. A parameter that is inactive
@@ -135,7 +140,9 @@ def trials_frame(trials: Table, times: Table) -> Any:
         for name in dict.fromkeys(name for row in rows for name in row):
             columns[f"{kind}.{name}"] = _parameter_column([row.get(name) for row in rows])
     last = [
-        name for name in ("pulls", "regret", "failure", "stopped_at", "feasible") if name in trials.columns
+        name
+        for name in ("pulls", "regret", "failure", "stopped_at", "best", "feasible")
+        if name in trials.columns
     ]
     columns |= {name: trials[name].copy() for name in last}
     return pandas.DataFrame(columns)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.errors import FBOError
+from fbo_flower.space.copies import copies
 from fbo_flower.space.optuna import require_optuna
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.optuna import OptunaWriter, storage_name
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fbo_flower.study.study import Study
 
 
+@copies("options", "objectives")
 @dataclass(frozen=True)
 class StudyInfo:
     """What is known about a study from its first event on.
@@ -51,6 +53,7 @@ class StudyInfo:
     objectives: Mapping[str, str] = field(default_factory=dict)
 
 
+@copies("numbers")
 @dataclass(frozen=True)
 class RoundInfo:
     """A finished round.

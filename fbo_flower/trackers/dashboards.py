@@ -15,13 +15,14 @@ import re
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.storage.files import open_own
+from fbo_flower.storage.paths import file_name, path_of
 from fbo_flower.study.trial import RUNNING, SUCCEEDED, Trial
 from fbo_flower.trackers.callback import Callback, RoundInfo, StudyInfo
 
@@ -35,6 +36,7 @@ _AT_ONCE = 1000  # metrics in a request, MLflow's limit
 _MAX_PARAM = 500  # characters, MLflow's limit for some stores
 _MLFLOW_ENDS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 _WANDB_ENDS = {"finished": 0, "interrupted": 255, "failed": 1}  # exit codes by which W&B names the state
+_LONGEST_RUN = 128  # characters of a run's name, W&B's limit
 _COLUMNS = ("agent", "trial", "round", "state", "value", "failure")  # of W&B's table
 
 
@@ -79,9 +81,10 @@ class Tracker(Callback):
         counts = trial.state == SUCCEEDED and trial.feasible is not False
         if counts and (best is None or sign * (trial.value - best.value) > 0):
             best = self._best[trial.agent] = trial
+        value = math.nan if best is None else best.value
         numbers = {
             "value": trial.value,
-            "best": math.nan if best is None else best.value,
+            "best": trial.best if math.isfinite(trial.best) else value,
             "failed": float(math.isnan(trial.value)),
         }
         numbers |= {f"outputs/{name}": value for name, value in trial.outputs.items()}
@@ -141,7 +144,7 @@ class TensorBoardTracker(Tracker):
 
     def __init__(self, logdir: str | PathLike[str]) -> None:
         super().__init__("TensorBoard", "tensorboard")
-        self._logdir = Path(logdir)
+        self._logdir = path_of(logdir, "logdir")
 
     def _begin_study(self) -> None:
         super()._begin_study()
@@ -152,9 +155,8 @@ class TensorBoardTracker(Tracker):
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        label = re.sub(r"[^\w .,=+-]", "_", study.label)
-        folder = f"agent {quote(series, safe=' ~')}" if series else ROUNDS  # a name may hold a slash
-        file = self._logdir / f"{label} {study.study}".lstrip(".") / folder / FILE
+        folder = f"agent {file_name(series)}" if series else ROUNDS
+        file = self._logdir / f"{file_name(study.label.replace(' ', '-'))} {study.study}" / folder / FILE
         events, now = [], time.time()
         if series not in self._begun and file.exists():  # resumed: all earlier steps are discarded
             events.append(Event(wall_time=now, step=0, session_log=SessionLog(status=1)))
@@ -165,7 +167,7 @@ class TensorBoardTracker(Tracker):
             known = now if math.isnan(ended) else ended
             events.append(Event(wall_time=known, step=step, summary=Summary(value=values)))
         file.parent.mkdir(parents=True, exist_ok=True)
-        with open(file, "ab") as stream:
+        with open(file, "ab", opener=partial(open_own, mode=0o666)) as stream:
             writer: Any = RecordWriter(stream)
             for event in events:
                 writer.write(event.SerializeToString())
@@ -193,7 +195,7 @@ class MLflowTracker(Tracker):
     def __init__(self, tracking_uri: str | PathLike[str], experiment: str = "fbo-flower") -> None:
         super().__init__("MLflow", "mlflow")
         text = str(tracking_uri)
-        self._uri = text if "://" in text else Path(text).absolute().as_uri()
+        self._uri = text if "://" in text else path_of(text, "tracking_uri").absolute().as_uri()
         self._experiment = experiment
         self._connected: Any = None  # MLflow has no types where it is missing
 
@@ -226,8 +228,7 @@ class MLflowTracker(Tracker):
             self._client.log_batch(run, metrics[start : start + _AT_ONCE])
 
     def _end(self, study: StudyInfo, result: Study, status: str) -> None:
-        for agent, trial in self._best.items():
-            best = {"value": trial.value, "config": dict(trial.config), "trial": trial.trial}
+        for agent, best in (result.best if len(result.objectives) < 2 else {}).items():
             self._client.log_text(self._run(study, agent), json.dumps(best, indent=2), "best.json")
         for run in self._runs.values():
             self._client.set_terminated(run, _MLFLOW_ENDS.get(status, "FINISHED"))
@@ -260,8 +261,10 @@ class MLflowTracker(Tracker):
 
 
 def _allowed(name: str) -> str:
-    """Return a name with the characters that MLflow allows in names."""
-    return re.sub(r"[^\w\-. :/]", "_", name)
+    """Return a name as MLflow allows it; its file store makes files of the parts between slashes."""
+    group, slash, own = name.partition("/") if "/" in name else ("", "", name)
+    plain = re.fullmatch(r"[\w-][\w. :-]{0,99}", own, re.ASCII) and own == own.rstrip(" .")
+    return f"{group}{slash}{own if plain else file_name(own)}"
 
 
 class WandbTracker(Tracker):
@@ -288,7 +291,7 @@ class WandbTracker(Tracker):
         self, directory: str | PathLike[str] = ".", *, mode: str = "offline", project: str = "fbo-flower"
     ) -> None:
         super().__init__("Weights & Biases", "wandb")
-        self._directory, self._project = str(directory), project
+        self._directory, self._project = str(path_of(directory, "directory")), project
         self._mode: Any = mode  # wandb checks it
         self._run: Any = None  # wandb has no types where it is missing
 
@@ -342,7 +345,7 @@ class WandbTracker(Tracker):
             config = {"algorithm": study.algorithm, "study": study.study, "num_rounds": study.num_rounds}
             self._run = wandb.init(
                 project=self._project,
-                name=study.label,
+                name=study.label[:_LONGEST_RUN],
                 id=study.study,
                 dir=self._directory,
                 mode=self._mode,

@@ -1,6 +1,6 @@
 """Encode tasks and reports as Flower messages, and check every message that arrives."""
 
-from fbo_flower.wire.checks import MAX_TEXT, MAX_TRIALS, show
+from fbo_flower.wire.checks import MAX_TEXT, MAX_TRIALS, checked_arrays, show
 from fbo_flower.wire.codec import (
     MAX_TASK,
     SCHEMA_VERSION,
@@ -27,6 +27,7 @@ __all__ = [
     "Disclosure",
     "Envelope",
     "Packed",
+    "checked_arrays",
     "decline",
     "declines",
     "decode_envelope",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import cast
 
@@ -19,6 +19,8 @@ from fbo_flower.algorithms.records import AnyArray, Scalar
 from fbo_flower.errors import WireError
 
 MAX_TEXT = 2**20  # characters of one text
+MAX_NAME = 256  # characters of a name or an id
+MAX_ENTRIES = 64  # scalars of a message; more are counted, not looked at
 MAX_TRIALS = 2**53
 MAX_KEPT = 2**16  # bytes of an array whose range is kept
 
@@ -118,13 +120,11 @@ def _refuse_constant(text: str) -> object:
     raise ValueError(text)
 
 
-def text_at(config: Mapping[str, Scalar], key: str) -> str:
-    """Return an entry that is a text of at most `MAX_TEXT` characters."""
+def text_at(config: Mapping[str, Scalar], key: str, most: int = MAX_TEXT) -> str:
+    """Return an entry that is a text of at most `most` characters."""
     value = config.get(key)
-    if not isinstance(value, str) or len(value) > MAX_TEXT:
-        raise WireError(
-            f"{key}: expected a text of at most {MAX_TEXT} characters, got {show(value)}", _word(key)
-        )
+    if not isinstance(value, str) or len(value) > most:
+        raise WireError(f"{key}: expected a text of at most {most} characters, got {show(value)}", _word(key))
     return value
 
 
@@ -138,6 +138,28 @@ def count_at(config: Mapping[str, Scalar], key: str) -> int:
 
 def _word(key: str) -> str:
     return "disclosed" if key.startswith("disclosed.") else key
+
+
+def check_names(names: Collection[str], known: Collection[str], what: str) -> None:
+    """Raise WireError if there are other names than the known ones; more than there are known are not read.
+
+    Parameters
+    ----------
+    what : what is named, for the error
+    """
+    if len(names) > len(known):
+        got = f"{len(names)} of them"
+    elif unknown := [name for name in names if name not in known]:
+        got = show(sorted(unknown))
+    else:
+        return
+    raise WireError(f"{what}: expected only {', '.join(sorted(known))}, got {got}", "names")
+
+
+def check_count(config: Collection[str]) -> None:
+    """Raise WireError if a message has more scalars than any message has; they are not read."""
+    if len(config) > MAX_ENTRIES:
+        raise WireError(f"config: expected at most {MAX_ENTRIES} entries, got {len(config)}", "size")
 
 
 def show(value: object) -> str:

@@ -26,7 +26,17 @@ from fbo_flower.algorithms.messages import ArraySpec, Schema
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AnyArray, Array, BoolArray, Outcome, Phase, Report, Scalar, Task
 from fbo_flower.errors import WireError
-from fbo_flower.wire.checks import checked_arrays, checked_values, count_at, json_object, show, text_at
+from fbo_flower.wire.checks import (
+    MAX_NAME,
+    MAX_TEXT,
+    check_names,
+    checked_arrays,
+    checked_values,
+    count_at,
+    json_object,
+    show,
+    text_at,
+)
 
 SCHEMA_VERSION = 1
 MAX_TASK = 10**7  # trials that one task may ask for
@@ -82,14 +92,15 @@ def encode_task(task: Task, envelope: Envelope) -> Packed:
 def decode_envelope(config: Mapping[str, Scalar]) -> Envelope:
     """Return the header of a task; WireError if its version is another one or an entry is not a text."""
     _check_version(config)
-    return Envelope(*(text_at(config, key) for key in ("study", "agent", "space", "algorithm", "options")))
+    most = dict.fromkeys(("study", "agent", "space", "algorithm"), MAX_NAME) | {"options": MAX_TEXT}
+    return Envelope(*(text_at(config, *entry) for entry in most.items()))
 
 
 def decode_task(packed: Packed, schema: Schema) -> Task:
     """Return the task; WireError if its version is another one or it does not fit `schema`."""
     config = packed.config
     decode_envelope(config)
-    _check_names(config, _IN_TASKS)
+    check_names(config, _IN_TASKS, "config")
     phase = _PHASES.get(text_at(config, "phase"))
     if phase is None:
         raise WireError(f"phase: expected one of {', '.join(Phase)}, got {show(config['phase'])}", "phase")
@@ -145,8 +156,10 @@ def declines(packed: Packed, envelope: Envelope) -> bool:
     """Return whether a reply says that the agent's budget does not allow the task."""
     header: dict[str, Scalar] = {"schema": SCHEMA_VERSION, "study": envelope.study, "agent": envelope.agent}
     refusal = decline(Packed({}, header)).config
+    if packed.arrays or len(packed.config) != len(refusal):
+        return False
     got, expected = ({k: (type(v), v) for k, v in config.items()} for config in (packed.config, refusal))
-    return not packed.arrays and got == expected
+    return got == expected
 
 
 def decode_report(
@@ -163,7 +176,7 @@ def decode_report(
     """
     config = packed.config
     _check_version(config)
-    _check_names(config, _IN_REPORTS)
+    check_names(config, _IN_REPORTS, "config")
     for key, expected in _header(envelope, task).items():
         got = config.get(key)
         if type(got) is not type(expected) or got != expected:
@@ -192,13 +205,6 @@ def _header(envelope: Envelope, task: Task) -> dict[str, Scalar]:
     }
 
 
-def _check_names(config: Mapping[str, Scalar], known: frozenset[str]) -> None:
-    """Raise WireError if a message has scalars that it should not have."""
-    if not known.issuperset(config):
-        got = show(sorted(set(config) - known))
-        raise WireError(f"config: expected only {', '.join(sorted(known))}, got {got}", "names")
-
-
 def _check_version(config: Mapping[str, Scalar]) -> None:
     version = config.get("schema")
     if type(version) is not int or version != SCHEMA_VERSION:
@@ -219,9 +225,10 @@ class Disclosure:
     Parameters
     ----------
     trials : the evaluations of this task, with `disclose = "trials"`
-    incumbent : best value so far, with `disclose = "incumbent"` or "trials"; NaN before the first success
-    recommendation : `(D,)`, the point that the agent would use, if that is not its best trial
-    expected : the value that the agent's model expects at the recommendation; None: `incumbent`
+    incumbent : value of the agent's best (`algorithms.records.Best`), with `disclose = "incumbent"` or
+        "trials"; NaN before the first success
+    recommendation : `(D,)`, the point of the agent's best, if it was not chosen by its value alone
+    expected : the mean there, where values are noisy; None: they are not
     times : `(k, 2)`, start and end of the evaluation of every row of `trials`, in seconds since 1970; None:
         unknown
     curves : `(k, 3)`, medians of the agent's learning curves, see `checked_summary`; None: it sends none

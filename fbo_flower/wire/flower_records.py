@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -22,7 +22,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fbo_flower.algorithms.records import AnyArray, Scalar
 from fbo_flower.errors import WireError
-from fbo_flower.wire.checks import show
+from fbo_flower.wire.checks import MAX_ENTRIES, check_count, show
 from fbo_flower.wire.codec import Packed
 
 MAX_BYTES = 64 * 2**20  # bytes of all arrays of one message together
@@ -72,16 +72,15 @@ def from_records(content: RecordDict, seen: dict[int, tuple[FlowerArray, AnyArra
     """
     record, config = content.get("arrays"), content.get("config")
     if len(content) != 2 or not isinstance(record, ArrayRecord) or not isinstance(config, ConfigRecord):
-        found = show(sorted(content))
+        found = show(sorted(content)) if len(content) <= MAX_ENTRIES else f"{len(content)} records"
         raise WireError(f"content: expected only records 'arrays' and 'config', got {found}", "content")
+    check_count(config)
+    if len(record) > MAX_ARRAYS:
+        raise WireError(f"arrays: expected at most {MAX_ARRAYS}, got {len(record)}", "size")
     encoded = dict(record.items())  # without `items`, Flower's records are read entry by entry
     size = sum([len(array.data) for array in encoded.values()])
-    if len(encoded) > MAX_ARRAYS or size > MAX_BYTES:
-        raise WireError(
-            f"arrays: expected at most {MAX_ARRAYS} of {MAX_BYTES} bytes together, "
-            f"got {len(encoded)} of {size} bytes",
-            "size",
-        )
+    if size > MAX_BYTES:
+        raise WireError(f"arrays: expected at most {MAX_BYTES} bytes together, got {size}", "size")
     found_scalars = dict(config.items())
     if not _PLAIN.issuperset(map(type, found_scalars.values())) and not all(
         isinstance(value, _SCALARS) for value in found_scalars.values()
@@ -106,6 +105,7 @@ def to_lists(packed: Packed) -> tuple[list[AnyArray], dict[str, Scalar]]:
 
 def from_lists(arrays: Sequence[AnyArray], config: Mapping[str, Scalar]) -> Packed:
     """Return a message with its arrays by name; WireError if names and arrays differ in number."""
+    check_count(config)
     text = config.get(NAMES, "")
     names = text.split(",") if isinstance(text, str) and text else []
     if not isinstance(text, str) or len(names) != len(arrays) or len(set(names)) != len(names):
@@ -139,26 +139,32 @@ def count_bytes(content: RecordDict) -> int:
 
 def record_of(kind: type[_Record], entries: dict[str, Any]) -> _Record:
     """Return a record of Flower's that holds these valid entries themselves, not a checked copy."""
+    if not can_be_filled(kind):
+        return kind(cast(Any, dict(entries.items())))
     record = kind()
-    if entries_of(record) is None:
-        return kind(dict(entries.items()))
     record.__dict__["_data"] = entries
     return record
 
 
-def entries_of(record: ArrayRecord | ConfigRecord | RecordDict) -> object:
-    """Return what a record keeps its entries in; None if Flower keeps them elsewhere."""
-    return record.__dict__.get("_data")
+@cache
+def can_be_filled(kind: type[ArrayRecord | ConfigRecord | RecordDict]) -> bool:
+    """Return whether a record keeps its entries in a dict `_data`, so that the entries can be set at once.
+
+    That is no promise of Flower's: where it is not so, records are made and checked entry by entry.
+    """
+    value: Any = {ConfigRecord: 1, ArrayRecord: FlowerArray(np.zeros(1)), RecordDict: ConfigRecord()}[kind]
+    made, filled = kind({"a": value}), kind()
+    if made.__dict__.get("_data") != {"a": value} or filled.__dict__.get("_data") != {}:
+        return False
+    filled.__dict__["_data"] = {"a": value}
+    return made == filled and made.object_id == filled.object_id and filled["a"] is value
 
 
 def flower_array(array: AnyArray) -> FlowerArray:
     """Return an array in Flower's form, with the bytes that `numpy.save` writes."""
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
     data = _npy_header(array.dtype, array.shape, fortran) + array.tobytes("F" if fortran else "C")
-    dtype = _dtype_name(array.dtype)
-    encoded = FlowerArray.__new__(FlowerArray)
-    encoded.__dict__.update(dtype=dtype, shape=array.shape, stype="numpy.ndarray", data=data)
-    return encoded
+    return FlowerArray(_dtype_name(array.dtype), array.shape, "numpy.ndarray", data)
 
 
 @lru_cache(maxsize=64)  # NumPy puts the name together anew each time

@@ -365,7 +365,7 @@ def report(directory: Path) -> str:
     """Return the tables of all results in a directory."""
     found: dict[str, dict[str, dict[int, dict[str, Any]]]] = {}
     for path in sorted(directory.glob("*.json")):
-        row = json.loads(path.read_text())
+        row = json.loads(path.read_text(encoding="utf-8"))
         by_method = found.setdefault(row["federation"], {})
         by_method.setdefault(row["method"], {})[row["seed"]] = row
     lines = []
@@ -399,7 +399,7 @@ def main() -> None:
                     continue
                 row = judged(on, seed, name)
                 row |= {"federation": on, "method": name, "seed": seed}
-                path.write_text(json.dumps(row))
+                path.write_text(json.dumps(row), encoding="utf-8")
                 print(path.name, *(f"{v:.3f}" for v in row["curve"]), f"{row['seconds']:.1f} s", flush=True)
 
 

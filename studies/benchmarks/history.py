@@ -87,19 +87,19 @@ def draw(history: list[dict[str, Any]], picture: Path) -> None:
 def main() -> None:
     """Append the night's lines and draw the whole history."""
     given = options(__doc__, "history", picture=None, cells=ROOT / "runs" / "benchmarks" / "cells")
-    cells = [json.loads(path.read_text()) for path in sorted(given.cells.glob("*.json"))]
+    cells = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(given.cells.glob("*.json"))]
     if not cells:
         raise SystemExit(f"--cells: expected results of `make bench`, got none in {given.cells}")
     new = lines(cells, datetime.now(UTC))
     is_new = not given.history.exists()
-    with given.history.open("a", newline="") as file:
+    with given.history.open("a", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         if is_new:
             writer.writeheader()
         writer.writerows(new)
     print(f"{len(new)} lines added to {given.history}")
     if given.picture:
-        with given.history.open(newline="") as file:
+        with given.history.open(encoding="utf-8", newline="") as file:
             draw(list(csv.DictReader(file)), given.picture)
 
 

@@ -29,7 +29,7 @@ def hill(config: dict[str, Any], agent: int) -> float:
 
 def resident() -> float:
     """Return the resident memory of this process in MB."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
+    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * 4096 / 1e6
 
 
 def main() -> None:

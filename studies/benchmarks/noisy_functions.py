@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--functions", default=",".join(FUNCTIONS))
     parser.add_argument("--out", type=Path, default=Path("noisy.jsonl"))
     asked = parser.parse_args()
-    lines = asked.out.read_text().splitlines() if asked.out.exists() else []
+    lines = asked.out.read_text(encoding="utf-8").splitlines() if asked.out.exists() else []
     rows = [json.loads(line) for line in lines]
     if asked.way == "table":
         return table(rows)
@@ -197,7 +197,7 @@ def main() -> None:
                 problem = Noisy(NUM_AGENTS, seed, function=function, shift=asked.shift)
                 found = pooled(problem) if asked.way == "qlognei" else ours(problem, WAYS[asked.way])
                 named = dict(zip(("function", "shift", "way", "seed"), key, strict=True))
-                with asked.out.open("a") as stream:
+                with asked.out.open("a", encoding="utf-8") as stream:
                     stream.write(json.dumps({**named, **found}) + "\n")
     return None
 

@@ -38,7 +38,7 @@ Row = Mapping[str, Any]
 
 def write_page(out: Path, page: Path, tables: Path) -> None:
     """Write the short tables into the page and the long ones into the folder `tables`."""
-    cells = [json.loads(path.read_text()) for path in sorted((out / "cells").glob("*.json"))]
+    cells = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((out / "cells").glob("*.json"))]
     peers = _benchmarks(out / "peers.json")
     steps = [row for path in sorted(out.glob("steps-*.json")) for row in _benchmarks(path)]
     parts = [
@@ -54,21 +54,21 @@ def write_page(out: Path, page: Path, tables: Path) -> None:
         if rows:  # leave the file alone if nothing was measured
             empty = [["" if cell == "-" else cell for cell in row] for row in rows]
             write_csv(tables / f"{name}.csv", header, empty)
-    before, _, rest = page.read_text().partition(BEGIN)
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     body = "\n\n".join(part.rstrip("\n") for part in parts if part)
-    page.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}")
+    page.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}", encoding="utf-8")
 
 
 def _benchmarks(path: Path) -> list[Row]:
-    return list(json.loads(path.read_text())["benchmarks"]) if path.exists() else []
+    return list(json.loads(path.read_text(encoding="utf-8"))["benchmarks"]) if path.exists() else []
 
 
 def machine(out: Path, cells: Iterable[Row]) -> str:
     """Return a description of the machine and the versions of the measurement."""
     cpu = "unknown CPU"
     if (out / "peers.json").exists():
-        found = json.loads((out / "peers.json").read_text())
+        found = json.loads((out / "peers.json").read_text(encoding="utf-8"))
         cpu = f"{found['machine_info']['cpu']['count']} cores of {found['machine_info']['cpu']['brand_raw']}"
         cpu += f", {found['datetime'][:10]}"
     versions = []

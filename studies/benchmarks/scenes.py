@@ -160,7 +160,7 @@ def _processes() -> dict[int, list[str]]:
     found = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended
-            found[int(entry.parent.name)] = entry.read_text().rpartition(")")[2].split()
+            found[int(entry.parent.name)] = entry.read_text(encoding="utf-8").rpartition(")")[2].split()
     return found
 
 
@@ -175,7 +175,7 @@ def family_of(processes: dict[int, list[str]]) -> list[int]:
 
 def _proportional_size(process: int) -> int:
     try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return 0
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)

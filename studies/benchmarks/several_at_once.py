@@ -86,7 +86,7 @@ def report(directory: Path, seeds: range) -> None:
             spent.append([f"`{algorithm}`", q, f"{own:.1f}", f"{one / own:.2f}"])
     head = ["algorithm", "q", *(f"{n} evaluations" for n in SHOWN), "difference at 27"]
     times = table(["algorithm", "q", f"seconds for {BUDGET} evaluations", "speed-up"], spent)
-    print(write_results(directory, [table(head, best), times]).read_text())
+    print(write_results(directory, [table(head, best), times]).read_text(encoding="utf-8"))
 
 
 def main() -> None:

@@ -87,7 +87,7 @@ def measure(cell: dict[str, Any], path: Path, limit: float | None) -> None:
         end(process)
         raise
     row["load"] = load
-    path.write_text(json.dumps(row) + "\n")
+    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
     took = time.perf_counter() - begin
     shown = " ".join(f"{s:.2f}" for s in row.get("seconds", [])) or "no result"
     print(f"{name_of(cell)}: {shown} ({took:.0f} s in all)", flush=True)

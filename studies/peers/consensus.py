@@ -36,7 +36,6 @@ import numpy as np
 
 from fbo_flower.algorithms.ei.local import LocalEI
 from fbo_flower.algorithms.messages import Content, real
-from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.progress import Progress, once_per_trial, uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -53,6 +52,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps
 from fbo_flower.space import Categorical, SearchSpace
+from fbo_flower.space.checks import check_integer
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Consensus(LocalEI[ConsensusState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("transition", self.transition, 0, 10_000, integer=True)
+        check_integer("transition", self.transition, 0, 10_000)
 
     # -- the server's half ---------------------------------------------------------------------
 

@@ -25,13 +25,14 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from fbo_flower.algorithms.messages import Content, summable
-from fbo_flower.algorithms.options import check_number, check_secure_sums
+from fbo_flower.algorithms.options import check_secure_sums
 from fbo_flower.algorithms.progress import MAX_MISSED, Attendance, Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
+    Best,
     Federation,
     History,
     IntArray,
@@ -53,6 +54,7 @@ from fbo_flower.numerics.privacy import sampled_epsilon
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.secure import keys
 from fbo_flower.space import SearchSpace
+from fbo_flower.space.checks import check_integer, check_number
 
 
 def listed_points(space: SearchSpace, num_configs: int, seed: int) -> Array:
@@ -171,11 +173,11 @@ class DPVote(Algorithm[VoteState]):
     secure_sums: int = 3
 
     def __post_init__(self) -> None:
-        check_number("num_configs", self.num_configs, 2, 4096, integer=True)
-        check_number("num_votes", self.num_votes, 1, integer=True)
+        check_integer("num_configs", self.num_configs, 2, 4096)
+        check_integer("num_votes", self.num_votes, 1)
         check_number("noise_multiplier", self.noise_multiplier, 0, 1e6)
         check_number("delta", self.delta, 1e-15, 0.5)
-        check_number("max_evaluations_per_round", self.max_evaluations_per_round, 1, 10_000, integer=True)
+        check_integer("max_evaluations_per_round", self.max_evaluations_per_round, 1, 10_000)
         check_secure_sums(self.secure_sums)
         if self.num_votes >= self.num_configs:
             raise ConfigError(
@@ -364,14 +366,15 @@ class DPVote(Algorithm[VoteState]):
         """Return the noise multiplier of an agent's own noise in the largest group, where it is least."""
         return self.own_noise(keys.largest_group(self.secure_sums) if self.secure_sums else 1)
 
-    def recommend(self, agent_state: AgentState) -> Array | None:
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
         """Return the winner, once the agent knows it and if its evaluation there succeeded."""
         history = agent_state.history
         if "winner" in agent_state.arrays:
             winner = floats(agent_state.arrays["winner"])
-            if np.isfinite(history.values[(history.points == winner).all(axis=1)]).any():
-                return winner
-        return super().recommend(agent_state)
+            values = history.values[(history.points == winner).all(axis=1)]
+            if np.isfinite(values).any():
+                return Best(winner, float(np.nanmax(values)))
+        return super().best(agent_state, own=own)
 
 
 def _seed(task: Task) -> int:

@@ -38,7 +38,7 @@ import numpy as np
 
 from fbo_flower.algorithms.ei.local import LocalEI
 from fbo_flower.algorithms.messages import Content, real, summable
-from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
+from fbo_flower.algorithms.options import check_choice, check_secure_sums
 from fbo_flower.algorithms.progress import MAX_MISSED, Attendance, Progress, once_per_trial
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -61,6 +61,7 @@ from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction
 from fbo_flower.numerics.surrogates.rff import RandomFeatures, draw_features
 from fbo_flower.space import SearchSpace
+from fbo_flower.space.checks import check_integer, check_number
 
 COMBINATIONS = ("single", "uncertainty", "max-min", "average")
 
@@ -289,10 +290,10 @@ class FLoRA(LocalEI[FloraState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("budget", self.budget, 2, 100_000, integer=True)
+        check_integer("budget", self.budget, 2, 100_000)
         check_choice("combine", self.combine, COMBINATIONS)
         check_number("caution", self.caution, 0, 1e3)
-        check_number("num_features", self.num_features, 1, 512, integer=True)
+        check_integer("num_features", self.num_features, 1, 512)
         check_number("lengthscale", self.lengthscale, 1e-3, 1e3)
         check_number("ridge", self.ridge, 1e-6, 1e6)
         check_secure_sums(self.secure_sums)

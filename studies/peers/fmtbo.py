@@ -36,7 +36,6 @@ import numpy as np
 
 from fbo_flower.algorithms.ei.local import KERNEL, PRIORS, LocalEI
 from fbo_flower.algorithms.messages import Content, real, whole
-from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.progress import Progress, once_per_trial
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -68,6 +67,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.gp import Posterior
 from fbo_flower.space import SearchSpace
+from fbo_flower.space.checks import check_integer, check_number
 
 
 def ranks_of(values: Array) -> IntArray:
@@ -212,7 +212,7 @@ class FMTBO(LocalEI[FMTBOState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("num_points", self.num_points, 2, MOST_POINTS, integer=True)
+        check_integer("num_points", self.num_points, 2, MOST_POINTS)
         check_number("global_weight", self.global_weight, 0, 1)
 
     # -- the server's half ---------------------------------------------------------------------

@@ -18,7 +18,6 @@ import numpy as np
 
 from fbo_flower.algorithms.ei.local import LocalEI
 from fbo_flower.algorithms.messages import Content, real
-from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.progress import Progress, once_per_trial
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -35,6 +34,7 @@ from fbo_flower.algorithms.records import (
 from fbo_flower.algorithms.requests import Rng, Steps
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.seeding import generator
+from fbo_flower.space.checks import check_integer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class ShareBest(LocalEI[SharingState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("every", self.every, 1, 10_000, integer=True)
+        check_integer("every", self.every, 1, 10_000)
 
     # -- the server ----------------------------------------------------------------------------
 

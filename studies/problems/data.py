@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.storage import atomic_file, path_of
 
 DATA_VARIABLE = "FBO_FLOWER_DATA"
 LANDMINE_FILE = "landmine_authors_split.npz"
@@ -68,7 +69,7 @@ def data_file(name: str) -> Path:
             f"{name}: expected in the directory named by {DATA_VARIABLE}, which is not set; "
             f"{recipe} and set {DATA_VARIABLE} to its directory"
         )
-    path = Path(directory) / name
+    path = path_of(directory, DATA_VARIABLE) / name
     if not path.is_file():
         raise ConfigError(
             f"{name}: expected in {directory} ({DATA_VARIABLE}), but there is no such file; {recipe}"
@@ -106,9 +107,9 @@ def convert_landmine(mat_path: str | Path, out_dir: str | Path) -> Path:
         for half, halves in (("train", train), ("test", test))
         for index, column in enumerate(("X", "y", "field"))
     }
-    path = Path(out_dir) / LANDMINE_FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, allow_pickle=False, **arrays)
+    path = path_of(out_dir) / LANDMINE_FILE
+    with atomic_file(path) as stream:
+        np.savez_compressed(stream, allow_pickle=False, **arrays)
     return path
 
 

@@ -59,7 +59,7 @@ class Heart(SitesProblem):
 
 @lru_cache(maxsize=2)
 def _hospitals(path: str) -> tuple[Bag, ...]:
-    with open(path, encoding="utf-8", newline="") as lines:
+    with open(path, encoding="utf-8-sig", newline="") as lines:
         patients = list(csv.DictReader(lines))
     missing = {"site", "cp", "num", *NUMBERS} - set(patients[0] if patients else ())
     if missing:

@@ -22,7 +22,7 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.scattered import MAX_DIMENSION, DelaunayInterpolant
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import FORMAT, Problem, TableData, read_table
-from fbo_flower.storage import atomic_file
+from fbo_flower.storage import atomic_file, path_of
 from studies.jobs import Arrays, OnJob, has, job, load, open_directory, run_jobs, save
 
 NUM_STAGES = 6  # after the grid
@@ -74,7 +74,7 @@ def tabulate(
         If the space cannot be tabulated, a noiseless value is unknown, or `OUT.parts` belongs to another
         table.
     """
-    path = Path(out)
+    path = path_of(out)
     check_space(problem)
     problem.check_data()
     header: dict[str, Any] = {

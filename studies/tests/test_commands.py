@@ -10,7 +10,8 @@ import pytest
 
 from fbo_flower.algorithms import ALGORITHMS, AlgorithmRecord, register, registry
 from fbo_flower.algorithms.registry import BUILT_IN, find
-from studies.__main__ import run
+from fbo_flower.cli.main import run
+from studies import commands  # noqa: F401  # adds its commands
 from studies.attacks import ATTACKS
 from studies.attacks import find as find_attack
 from studies.papers import EXPERIMENTS

@@ -23,12 +23,13 @@ import numpy as np
 from flwr.common.logger import log
 from flwr.serverapp.strategy import Strategy
 
-from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.options import check_choice
 from fbo_flower.errors import ConfigError
 from fbo_flower.federated import Bounds
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space import Config, SearchSpace
+from fbo_flower.space.checks import check_integer, check_number
 from studies.tuning.exponentiated_gradient import STEP_SIZES, Distribution
 from studies.tuning.per_client import PerClient
 
@@ -77,7 +78,7 @@ class FedEx(PerClient):
         bounds: Bounds | None = None,
         seed: int = 0,
     ) -> None:
-        check_number("num_configs", num_configs, 1, integer=True)
+        check_integer("num_configs", num_configs, 1)
         check_number("radius", radius, 0.0, 1.0)
         check_number("discount", discount, 0.0, 1.0)
         check_number("cutoff", cutoff, 0.0)

@@ -26,13 +26,13 @@ import numpy as np
 from flwr.common.logger import log
 from flwr.serverapp.strategy import Strategy
 
-from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import natural_key
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated import Bounds, cooled, exploit, perturbed
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space import Config, SearchSpace
+from fbo_flower.space.checks import check_integer, check_number
 from studies.tuning.per_client import PerClient
 
 
@@ -84,13 +84,13 @@ class FedPop(PerClient):
         super().__init__(strategy, loss, maximize, bounds)
         if not isinstance(space, SearchSpace):
             raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}")
-        check_number("num_configs", num_configs, 1, integer=True)
-        check_number("every", every, 1, integer=True)
+        check_integer("num_configs", num_configs, 1)
+        check_integer("every", every, 1)
         check_number("quantile", quantile, 0.0, 0.5)
         for name, value in {"width": width, "resample": resample, "discount": discount}.items():
             check_number(name, value, 0.0, 1.0)
         if num_rounds is not None:
-            check_number("num_rounds", num_rounds, 1, integer=True)
+            check_integer("num_rounds", num_rounds, 1)
         self._space, self.seed = space, seed
         self.width, self.every, self.quantile, self.resample = width, every, quantile, resample
         self.discount, self.num_rounds = discount, num_rounds

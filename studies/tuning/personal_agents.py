@@ -126,9 +126,9 @@ class PersonalAgents:
         for client in clients:
             agent = self._agents[client]
             if agent.point is None:  # its algorithm has nothing for it to try: it repeats its best point
-                best = self._algorithm.recommend(agent.state)
+                best = self._algorithm.best(agent.state, own=False)
                 draw = rng("nothing", client, number).random(self._space.dimension)
-                found[client] = draw if best is None else best
+                found[client] = draw if best is None else best.point
             else:
                 found[client] = agent.point
         return found

@@ -54,6 +54,7 @@ WHOLE: dict[str, tuple[Algorithm[Any], dict[str, Any]]] = {
     "gp": (GPPNE(budget=12), VALUES),
     "fed1-ucb": (Fed1UCB(budget=60, max_evaluations_per_round=9), VALUES),
     "fn-ucb": (FNUCB(budget=60), VALUES),
+    "fed-ei with secure sums": (FedEI(secure_sums=2, **FEW), {**VALUES, "smallest": 2}),
 }
 FTS_VARIANTS: dict[str, dict[str, Any]] = {
     "once in twos": {"trials_per_round": 2, "communication": "once", "schedule": 0.3},
@@ -92,6 +93,8 @@ VARIANTS: dict[str, tuple[Algorithm[Any], dict[str, Any]]] = {
     "local-pne": (LocalPNE(budget=60, max_evaluations_per_round=7), {}),
     "racing in whole batches": (RacingPNE(budget=500, max_evaluations_per_round=50), VALUES),
     "gp in many tasks": (GPPNE(budget=30, max_evaluations_per_round=3), {**VALUES, "num_rounds": 9}),
+    "dp-fts with secure sums": (DPFTS(secure_sums=2, schedule=0.5, **SMALL), {}),
+    "fts with secure sums": (FTS(lengthscale="federated", secure_sums=2, schedule=0.5, **FTS_SMALL), {}),
     "fn-ucb with rare exchanges": (FNUCB(budget=60, threshold=20.0), {**VALUES, "num_rounds": 5}),
 }  # fmt: skip
 

@@ -1,17 +1,20 @@
 """Algorithms with secure sums: the decisions of those without, whoever leaves or lies."""
 
+import inspect
 import json
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, wraps
+from types import FunctionType
+from typing import Annotated
 
 import numpy as np
 import pytest
 from contract import step
 
-from fbo_flower.algorithms import make_algorithm, secure_member
+from fbo_flower.algorithms import Algorithm, Content, make_algorithm, secure_member, summable
 from fbo_flower.algorithms.records import AgentState, Federation, History, Payload, Phase, Report, Task
-from fbo_flower.algorithms.secure_aggregation import PATIENCE, SecureAggregation
-from fbo_flower.algorithms.secure_member import Member, identity_arrays
+from fbo_flower.algorithms.secure_aggregation import PATIENCE, SecureAggregation, SecureState, _Forwarded
+from fbo_flower.algorithms.secure_member import SUM, Member, identity_arrays
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.bandits import elimination, partition
@@ -524,3 +527,78 @@ def test_merged_sums_are_merged_means():
     np.testing.assert_allclose(found.count, expected.count, rtol=1e-12)
     assert found.count[4] == 42
     assert found.num_clients.tolist() == expected.num_clients.tolist()
+
+
+# -- the wrapper has what the wrapped algorithm has ------------------------------------------------------
+
+# what secure sums change; everything else is the wrapped algorithm's
+OWN = {
+    "accept", "ask", "barrier", "check_report", "evaluation_task", "finished", "for_outputs", "init", "inner",
+    "inner_state", "members", "phases", "protect", "register_cards", "report_schema", "results", "session",
+    "sum_content", "summarise", "sums_securely", "task_schema", "tell", "uses_observations",
+    "with_inner_state",
+}  # fmt: skip
+PUBLIC = {"name", *(name for name in dir(Algorithm) if not name.startswith("_"))}
+
+
+def other(name):
+    """Return a member that differs from the one of `Algorithm`."""
+    member = inspect.getattr_static(Algorithm, name, "")
+    if isinstance(member, FunctionType):
+        return wraps(member, updated=())(lambda self, *arguments, **named: (name, arguments, named))
+    if isinstance(member, property):
+        return property(lambda self: (name, "read"))
+    if name.endswith("_content"):
+        return Total
+    kinds = {bool: lambda: not member, int: lambda: member + 2, dict: lambda: {"total": ("trials",)}}
+    return kinds.get(type(member), lambda: type(member)("other"))()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Total(Content):
+    total: Annotated[np.ndarray | None, summable("D", bound=1.0)] = None
+
+
+CLASSMETHODS = {
+    name for name in PUBLIC if isinstance(inspect.getattr_static(Algorithm, name, 0), classmethod)
+}
+members = {name: other(name) for name in PUBLIC - CLASSMETHODS - {"phases", "inner", "sums_securely"}}
+members |= {
+    "__annotations__": {"secure_sums": int},
+    "secure_sums": 3,
+    "options": lambda self: {"secure_sums": 3},
+}
+TOLD = dataclass(frozen=True, kw_only=True)(type("Told", (Algorithm,), members))()
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC - OWN))
+def test_what_secure_sums_do_not_change_is_forwarded(name):
+    wrapper, state = SecureAggregation(wrapped=TOLD, least=3), SecureState(SPACE, "inner", "study")
+    member, got = inspect.getattr_static(Algorithm, name, None), getattr(wrapper, name)
+    if not isinstance(member, FunctionType):
+        assert got == getattr(TOLD, name)
+        return
+    parameters = [p for p in list(inspect.signature(member).parameters.values())[1:] if p.default is p.empty]
+    states = [p.name in ("state", "before") for p in parameters]
+    result = got(*(state if is_state else "other" for is_state in states))
+    if inspect.signature(member).return_annotation == "State":
+        assert replace(result, inner="inner") == state
+        result = result.inner
+    expected = getattr(TOLD, name)(*("inner" if is_state else "other" for is_state in states))
+    assert result == expected
+
+
+def test_what_secure_sums_change_is_known():
+    own = {n for n, member in vars(SecureAggregation).items() if not isinstance(member, _Forwarded)}
+    assert {name for name in own if not name.startswith("_")} == OWN
+    assert PUBLIC >= OWN
+
+
+def test_parts_of_a_task_come_back_as_the_wrapped_algorithm_made_them():
+    wrapper = SecureAggregation(wrapped=TOLD, least=3)
+    task = Task(Phase.TRAIN, 1, 0, 1, {"cells": np.ones(1)}, {"depth": 1})
+    secure = replace(task, arrays={**task.arrays, "secure.members": cards(2)}, values={"depth": 1, SUM: 1})
+    for hook in (wrapper.evaluation_task, wrapper.inner.evaluation_task):
+        name, (got,), _ = hook(secure if hook is wrapper.evaluation_task else task)
+        assert (name, got.values, set(got.arrays)) == ("evaluation_task", {"depth": 1}, {"cells"})
+    wrapper.check_report(replace(task, phase=Phase.REVEAL), Report(0, 0, values={"secure.revealed": ""}))

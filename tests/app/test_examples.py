@@ -10,7 +10,6 @@ import sys
 import tomllib
 
 import pytest
-import yaml
 from flower_runtime import ROOT
 from flwr.app import Context, RecordDict
 
@@ -165,21 +164,6 @@ def python(*words, paths=(), cwd=ROOT):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
-
-
-def test_the_layout_of_a_baseline_is_that_of_flowers():
-    _, head, text = (BASELINE / "README.md").read_text().split("---\n", 2)
-    assert set(yaml.safe_load(head)) == {"title", "url", "labels", "dataset"}
-    titles = re.findall(r"^## (.*)$", text, flags=re.MULTILINE)
-    assert titles == [
-        "About this baseline",
-        "Experimental setup",
-        "Environment setup",
-        "Running the experiments",
-        "Expected results",
-    ]
-    for name in ("client_app", "server_app", "dataset", "model", "strategy"):
-        assert (BASELINE / "fts_baseline" / f"{name}.py").is_file()
 
 
 def test_the_command_of_its_page_prints_its_table():

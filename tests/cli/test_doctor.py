@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 import tomllib
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -238,3 +241,45 @@ def test_the_command_fails_if_something_is_wrong(
     app = str(tmp_path / "my-app")
     assert run(["doctor", "deploy", "--app", app, "--nodes", "2", "--wait", "0.2"]) == exit_status
     assert words in "".join(capsys.readouterr())
+
+
+# -- the clock of a device ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "status", "said"),
+    [
+        (0, 0, "clock: +0 s against the SuperLink's\n"),
+        (280, 0, "clock: -2"),
+        (
+            -3600,
+            1,
+            "clock: +359",
+        ),
+        (3600, 1, "clock: -3"),
+    ],
+)
+def test_a_device_learns_that_its_clock_is_off_before_it_connects(seconds, status, said, monkeypatch, capsys):
+    class SuperLink(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(404)
+            self.end_headers()
+
+        def date_time_string(self, timestamp=None):
+            return super().date_time_string(int(time.time()) + seconds)
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), SuperLink) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        assert run(["doctor", "--superlink", f"127.0.0.1:{server.server_port}", "--insecure"]) == status
+        thread.join()
+    assert capsys.readouterr().out.startswith(said)
+
+
+def test_the_limits_of_the_clock_are_those_of_flower():
+    from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
+
+    assert (cli_doctor.MAX_AHEAD, cli_doctor.MAX_BEHIND) == (SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE)

@@ -125,8 +125,8 @@ class Telling(RandomSearch):
 
     secure_sums: int = 0
 
-    def asks_for_sum(self, task):
-        return True
+    def aggregate_sum(self, state, agents, sums):
+        return state
 
     def summarise(self, task, agent_state, rng):
         points, values = agent_state.history.points, agent_state.history.values

@@ -1,8 +1,10 @@
 """What an objective may return: a finite number, or a failed trial, and what a wrong type costs."""
 
+import asyncio
 import logging
 import math
-from decimal import Decimal
+import os
+import signal
 from fractions import Fraction
 
 import numpy as np
@@ -56,7 +58,7 @@ class Unspeakable(Exception):  # noqa: N818  # it is a value too
     "value",
     [
         None, "0.5", b"1", True, np.True_, np.array(True), [1.0], (1.0,), {"loss": 1.0}, np.ones(1),
-        np.ones((1, 1)), np.empty(0), 1j, np.complex128(1), Decimal(1), object(), float, math.nan,
+        np.ones((1, 1)), np.empty(0), 1j, np.complex128(1), object(), float, math.nan,
         math.inf, -math.inf, np.float32("nan"), np.array(np.inf), 10**400, -(10**400), Fraction(10**400),
         np.array(10**400, dtype=object), Unspeakable(), lambda: 1.0, np.datetime64("2020-01-01"),
         np.array("1"),
@@ -78,17 +80,32 @@ def raising(error):
 @pytest.mark.parametrize(
     "error",
     [ValueError("no"), KeyError("a"), MemoryError(), StopIteration(), AssertionError(), RecursionError(),
-     Unspeakable()],
+     Unspeakable(), SystemExit(1), asyncio.CancelledError(), BaseException()],
 )  # fmt: skip
 def test_anything_raised_is_an_objective_error(error):
     with pytest.raises(ObjectiveError, match=type(error).__name__):
         evaluate(raising(error), {}, CONTEXT)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_an_interruption_is_no_failed_trial(error):
-    with pytest.raises(error):
-        evaluate(raising(error), {}, CONTEXT)
+def test_an_interruption_is_no_failed_trial():
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(raising(KeyboardInterrupt), {}, CONTEXT)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize("resets", [False, True])
+def test_a_signal_that_ends_the_process_is_no_failed_trial(resets):
+    """Flower's handler removes itself before it raises SystemExit."""
+    code = "def handle(*_):\n  if resets: signal(15, before)\n  raise SystemExit"
+    names = {"__name__": "flwr.x" if resets else "own", "resets": resets, "signal": signal.signal}
+    names["before"] = signal.getsignal(signal.SIGTERM)
+    exec(code, names)
+    signal.signal(signal.SIGTERM, names["handle"])
+    try:
+        with pytest.raises(SystemExit):
+            evaluate(lambda config, context: signal.raise_signal(signal.SIGTERM), {}, CONTEXT)
+    finally:
+        signal.signal(signal.SIGTERM, names["before"])
 
 
 def test_reasons_are_short():

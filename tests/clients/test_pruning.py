@@ -367,10 +367,10 @@ def test_a_stopped_trial_is_never_the_best_whatever_is_predicted(name, monkeypat
     history = state.history
     assert set(history.predicted.values()) == {1e6}
     best = float(history.values[completed(history)].max())
-    assert made.incumbent(state) == own_answer("3", "s", made, state).value == best < 1.0
-    recommended = made.recommend(state)
-    assert recommended is not None
-    assert any((recommended == point).all() for point in history.points[completed(history)])
+    found = made.best(state)
+    assert found is not None
+    assert found.value == own_answer("3", "s", made, state).value == best < 1.0
+    assert any((found.point == point).all() for point in history.points[completed(history)])
     np.testing.assert_array_equal(told(reply, "values"), history.values)
 
 

@@ -45,16 +45,13 @@ def test_workflows_and_the_compose_file_follow_their_schemas_and_hadolint_has_no
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_a_workflow_runs_what_exists_and_may_do_little(path):
+def test_a_workflow_runs_what_exists(path):
     workflow = yaml.safe_load(path.read_text())
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     text = "\n".join(step["run"] for step in steps if step.get("run"))
     assert set(re.findall(r"\bmake ([a-z0-9-]+)", text)) <= TARGETS
     for name in re.findall(r"(?:bash|python) (\.?[\w/]+(?:\.py|/run))", text):
         assert (ROOT / name).is_file(), name
-    assert set(workflow["permissions"]) == {"contents"}, "more only in the job that needs it"
-    assert all("@" in step["uses"] for step in steps if "uses" in step)
-    assert all("timeout-minutes" in job for job in workflow["jobs"].values() if len(job["steps"]) > 2)
 
 
 def test_the_tests_run_on_every_python_that_the_package_names():
@@ -115,13 +112,3 @@ def test_a_wrong_option_in_a_command_would_be_noticed(capsys, monkeypatch):
         text = capsys.readouterr().out
         assert text
         assert [option for option in options if not re.search(rf"{option}\b", text)] == [], program
-
-
-def test_nodes_share_nothing_but_the_server():
-    names = ["north", "south", "east"]
-    volumes = [set(SERVICES[name]["volumes"]) for name in names]
-    assert all(not (a & b) for i, a in enumerate(volumes) for b in volumes[:i])
-    for name in names:
-        (config,) = [w for w in SERVICES[name]["command"] if w.startswith("--node-config=")]
-        assert f'agent="{name}"' in config
-        assert 'journal="/app/node/' in config

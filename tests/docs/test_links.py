@@ -22,15 +22,6 @@ _FILE = re.compile(r"(?<![\w/.-])(?:fbo_flower|studies|tests|benchmarks)/[\w./-]
 _MODULE = re.compile(r"\bpython -m (studies[\w.]*\w)")
 _COMMAND = re.compile(r"(?:^    |`|\.\.\. )fbo-flower ([a-z]+)\b", re.MULTILINE)
 COMMANDS = typer.main.get_command(app).commands.keys()
-_WIDTH = 100
-WRAPPED = (
-    *("README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "docs/README.md", "docs/start.md"),
-    *("docs/choose.md", "docs/simulate.md", "docs/troubleshooting.md", "docs/algorithms.md"),
-    "docs/concepts.md",
-    "docs/coming-from-optuna.md",
-    "docs/coming-from-flower.md",
-    "docs/questions.md",
-)
 
 
 @cache
@@ -90,10 +81,3 @@ def test_every_page_is_listed():
             if "://" not in link and target.is_file():
                 ahead.append(target)
     assert set((ROOT / "docs").rglob("*.md")) <= seen
-
-
-@pytest.mark.parametrize("name", WRAPPED)
-def test_prose_is_wrapped(name):
-    text = _FENCED.sub("", (ROOT / name).read_text(encoding="utf-8"))
-    for line in text.splitlines():
-        assert len(line) <= _WIDTH or line.startswith(("|", "![")), line

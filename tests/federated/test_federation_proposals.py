@@ -107,7 +107,7 @@ def test_more_rounds_come_first_and_finalists_before_all():
 
 
 def test_wrong_kinds_are_refused():
-    with pytest.raises(ConfigError, match="proposals"):
+    with pytest.raises(ConfigError, match="kind: expected one of ei, random"):
         Proposals(SPACE, "tpe", 4, 0)
     with pytest.raises(ConfigError, match="num_initial"):
         Proposals(SPACE, "ei", 0, 0)

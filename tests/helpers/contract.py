@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache, partial
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ import pytest
 from flwr.clientapp import ClientApp
 
 from fbo_flower import wire
-from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms import Algorithm, with_secure_sums
 from fbo_flower.algorithms.records import (
     AgentState,
     Federation,
@@ -33,6 +33,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import alone, stepping
 from fbo_flower.algorithms.run_task import run_task
+from fbo_flower.algorithms.secure_member import identity_arrays
 from fbo_flower.clients import client_app
 from fbo_flower.clients.objective import ObjectiveContext, evaluate
 from fbo_flower.errors import ObjectiveError
@@ -40,8 +41,10 @@ from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates.transforms import standardise
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.secure import keys
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
+from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.storage.files import dumps, loads
 from fbo_flower.strategies import STRATEGIES, TuningStrategy
 from fbo_flower.study import Study
@@ -85,18 +88,29 @@ class Agent:
     is_site: bool = False  # trains models where others have an objective; a model is its point
     num_evaluations: int = 0
     log: History | None = None  # all that was evaluated, whatever the algorithm keeps of it
+    sent: dict[str, Report] = field(default_factory=dict)  # a task of a secure sum is answered once
 
     def __post_init__(self) -> None:
         self.log = self.agent_state.history
+
+    def card(self, study: str) -> bytes:
+        """Return the agent's card; its keys and the study are in its state then, and are always the same."""
+        private, identity = (generator(7, "key", self.name, what).bytes(32) for what in ("masks", "signs"))
+        self.agent_state = self.agent_state.write(**identity_arrays(private, identity, study))
+        return keys.make_card(identity, private)
 
     def answer(self, algorithm: Algorithm[Any], task: Task) -> Report:
         def draws(purpose: str, *keys: int) -> np.random.Generator:
             return generator(self.seed, "agent", self.name, purpose, str(task.phase), *keys)
 
         evaluate = partial(self.evaluate, task=task)
+        if algorithm.sums_securely and task_key(task) in self.sent:
+            return self.sent[task_key(task)]
         accepted = algorithm.accept(task, self.agent_state)
         result = alone(run_task(algorithm, task, accepted, evaluate, draws))
         self.agent_state = result.agent_state
+        if algorithm.sums_securely:
+            self.sent = {**self.sent, task_key(task): result.report}
         return result.report
 
     def evaluate(self, query: Query, first: int, task: Task) -> Outcome:
@@ -181,6 +195,7 @@ class Run:
         late: Iterable[str] = (),
         prior: dict[str, History] | None = None,
     ) -> Run:
+        algorithm = with_secure_sums(algorithm)
         names, objective = [str(i) for i in range(num_agents)], objective or hills(space)
         histories = dict.fromkeys(names, History.empty(space.dimension)) | (prior or {})
         agents = {
@@ -206,6 +221,9 @@ class Run:
         rng = generator(self.seed, "server", "ask", str(phase), self.server_round)
         uniform = uniform_from(generator(self.seed, "server", "secret", str(phase), self.server_round))
         with single_thread():
+            if self.algorithm.sums_securely:
+                cards = {name: agent.card("study") for name, agent in self.agents.items()}
+                self.state = self.algorithm.register_cards(self.state, "study", cards)
             drawn = self.algorithm.secret_draws(self.state, phase, self.server_round, names, uniform)
             self.state = self.algorithm.with_draws(self.state, drawn)
             self.state, tasks = self.algorithm.ask(self.state, phase, self.server_round, names, rng)
@@ -235,7 +253,7 @@ class Run:
 
     def thaw(self, algorithm: Algorithm[Any]) -> None:
         """Go on as a server and agents do that were stopped, and have only what was stored."""
-        self.algorithm, self.state = algorithm, pickle.loads(pickle.dumps(self.state))
+        self.algorithm, self.state = with_secure_sums(algorithm), pickle.loads(pickle.dumps(self.state))
         for agent in self.agents.values():
             kept, history = agent.agent_state, pickle.loads(pickle.dumps(agent.agent_state.history))
             agent.agent_state = replace(kept, arrays=loads(dumps(kept.arrays, {}))[0], history=history)
@@ -299,6 +317,22 @@ def assert_same(a: object, b: object, what: str, why: str) -> None:
     assert found is None, f"{found}. {why}"
 
 
+def unmasked(exchanges: Sequence[Exchange]) -> list[Exchange]:
+    """Return exchanges without what a secure sum adds, which is drawn anew each time."""
+
+    def without(message: Any) -> Any:
+        arrays, values = (
+            {name: value for name, value in content.items() if not name.startswith("secure.")}
+            for content in (message.arrays, message.values)
+        )
+        return replace(message, arrays=arrays, values=values)
+
+    return [
+        replace(e, task=without(e.task), report=None if e.report is None else without(e.report))
+        for e in exchanges
+    ]
+
+
 def leaks(report: Report, history: History) -> bool:
     """Whether a report repeats a coordinate or a value of the history, plain or standardised."""
     values = history.values[np.isfinite(history.values)]
@@ -341,12 +375,16 @@ class AlgorithmContract:
     def make(self) -> Algorithm[Any]:
         raise NotImplementedError
 
+    def made(self) -> Algorithm[Any]:
+        """Return the algorithm as a study runs it: with secure sums if its options say so."""
+        return with_secure_sums(self.make())
+
     def app(self, seed: int) -> ClientApp:
         """Return a ClientApp of three agents on the hills."""
         return client_app(hills(SQUARE), SQUARE, seed=seed, disclose="trials", algorithms=[type(self.make())])
 
     def played(self, space: SearchSpace = SQUARE) -> Run:
-        return played(self.make(), self.num_rounds, space)
+        return played(self.made(), self.num_rounds, space)
 
     # -- points and randomness -----------------------------------------------------------------
 
@@ -363,26 +401,28 @@ class AlgorithmContract:
             assert longest > FINITE.num_configs, "it stops once every configuration was tried: repeat one"
 
     def test_the_seed_decides_the_run_also_when_it_is_resumed_and_replies_come_in_another_order(self):
-        whole, run = self.played(), Run.begin(self.make())
+        whole, run = self.played(), Run.begin(self.made())
         for _ in range(self.num_rounds):
-            run.thaw(self.make())
+            run.thaw(self.made())
             run.step(backwards=True)
         why = "The other run was resumed after every round, from what the states hold, and `tell` got its "
         why += "reports backwards: draw from `rng` only, and sort by agent before you sum or merge."
-        assert_same(whole.exchanges, run.exchanges, "exchanges", why)
-        assert_same(whole.state, run.state, "state", why)
-        other = Run.begin(self.make(), seed=2).step()
+        assert_same(unmasked(whole.exchanges), unmasked(run.exchanges), "exchanges", why)
+        assert_same(*(self.made().inner_state(one.state) for one in (whole, run)), "state", why)
+        other = Run.begin(self.made(), seed=2).step()
         first = [e for e in whole.exchanges if e.server_round == 1]
-        assert not same(first, other.exchanges), "seeds 1 and 2 gave the same points: use `rng`"
+        assert not same(unmasked(first), unmasked(other.exchanges)), (
+            "seeds 1 and 2 gave the same points: use `rng`"
+        )
 
     def test_driver_and_grid_agree_to_the_last_bit(self):
-        algorithm, run = self.make(), self.played().fork()
+        algorithm, run = self.made(), self.played().fork()
         run.half(Phase.FINISH)
 
         class Strategy(TuningStrategy):
-            algorithm_class = type(algorithm)
+            algorithm_class = type(algorithm.inner)
 
-        options = {k: getattr(algorithm, k) for k in algorithm.options()}
+        options = {k: getattr(algorithm.inner, k) for k in algorithm.options()}
         strategy = Strategy(num_agents=3, seed=run.seed, **options)
         study = strategy.start(InProcessGrid(self.app(run.seed), 3), num_rounds=self.num_rounds).study
         for name, history in run.histories().items():
@@ -401,7 +441,7 @@ class AlgorithmContract:
     # -- values, not objects with a past -------------------------------------------------------
 
     def test_nothing_that_is_handed_in_is_changed(self):
-        algorithm = self.make()
+        algorithm = self.made()
         run = Run.begin(algorithm)
         for _ in range(self.num_rounds):
             held = run.state, [agent.agent_state for agent in run.agents.values()]
@@ -418,7 +458,7 @@ class AlgorithmContract:
             assert_same(before, handed_in, "(state, task, report)", why)
 
     def test_ask_twice_gives_the_same_tasks(self):
-        algorithm, run = self.make(), self.played()
+        algorithm, run = self.made(), self.played()
         names = list(run.agents)
         uniform = uniform_from(generator(3, "secret"))
         draws = algorithm.secret_draws(run.state, Phase.TRAIN, 9, names, uniform)
@@ -434,16 +474,16 @@ class AlgorithmContract:
     # -- who is there --------------------------------------------------------------------------
 
     def test_smallest_federation_works(self):
-        run = Run.begin(self.make(), num_agents=self.smallest).steps(self.num_rounds)
+        run = Run.begin(self.made(), num_agents=self.smallest).steps(self.num_rounds)
         longest = max(map(len, run.histories().values()))
         assert longest >= self.num_rounds, f"{self.smallest} agents alone made only {longest} trials"
 
     def lossy(self, *, resumed: bool = False) -> Run:
         """Four agents; nobody's report arrives in the first two rounds, later four in ten are lost."""
-        run, chance = Run.begin(self.make(), num_agents=4), np.random.default_rng(0)
+        run, chance = Run.begin(self.made(), num_agents=4), np.random.default_rng(0)
         for number in range(self.num_rounds + 3):
             if resumed:
-                run.thaw(self.make())
+                run.thaw(self.made())
             lost = [name for name in run.agents if number < 2 or chance.random() < 0.4]
             run.step(lost=lost, backwards=resumed)
         return run.step(backwards=resumed)
@@ -466,7 +506,7 @@ class AlgorithmContract:
             assert reported == list(range(len(history))), "every trial is told once, in order"
 
     def test_who_comes_late_takes_part_and_who_is_away_stops_nobody(self):
-        run = Run.begin(self.make(), num_agents=4, late=["3"])
+        run = Run.begin(self.made(), num_agents=4, late=["3"])
         run.steps(2, present=["0", "1", "2"]).step(present=())
         assert {e.server_round for e in run.exchanges} == {1, 2}, (
             "tasks in round 3, in which nobody was there"
@@ -492,7 +532,7 @@ class AlgorithmContract:
 
     @pytest.mark.parametrize("space", [SQUARE, MIXED], ids=["square", "mixed"])
     def test_tasks_and_reports_cross_the_wire_exactly(self, space, run: Run | None = None):
-        algorithm = self.make()
+        algorithm = self.made()
         for exchange in (run or self.played(space)).exchanges:
             if exchange.report is None:
                 continue
@@ -521,7 +561,7 @@ class AlgorithmContract:
         )
 
     def test_task_sent_twice_is_done_once_and_answered_alike(self, run: Run | None = None):
-        algorithm, run = self.make(), run or self.played().fork()
+        algorithm, run = self.made(), run or self.played().fork()
         for name, exchange in {e.agent: e for e in run.exchanges}.items():
             if exchange.report is None:
                 continue
@@ -540,7 +580,7 @@ class AlgorithmContract:
             place = context.trial + int(context.agent)
             return good(config, context) if place % 3 != 1 else FAILURES[place // 3 % len(FAILURES)]()
 
-        run = Run.begin(self.make(), objective=objective).steps(self.num_rounds)
+        run = Run.begin(self.made(), objective=objective).steps(self.num_rounds)
         for name, history in run.histories().items():
             failed = (history.trials + int(name)) % 3 == 1
             np.testing.assert_array_equal(np.isnan(history.values), failed)
@@ -554,11 +594,11 @@ class AlgorithmContract:
         def objective(config, context):
             return hills(SQUARE)(config, context) if context.agent == "1" else None
 
-        algorithm = self.make()
+        algorithm = self.made()
         run = Run.begin(algorithm, objective=objective).steps(self.num_rounds)
         counts = {name: len(history) for name, history in run.histories().items()}
         assert counts["0"] == counts["2"], f"trials: {counts}; 0 and 2 have no success and must be alike"
-        best = algorithm.recommend(run.agents["0"].agent_state)
+        best = algorithm.best(run.agents["0"].agent_state)
         assert best is None, f"an agent without any success recommends {best}; expected None"
         everybody = Run.begin(algorithm, objective=lambda c, x: None).steps(self.num_rounds)
         longest = max(map(len, everybody.histories().values()))
@@ -567,29 +607,30 @@ class AlgorithmContract:
     @pytest.mark.parametrize("scales", [(0.0, 0.0, 0.0), (1e-200, 1e307, 1.0)], ids=["equal", "extreme"])
     def test_values_of_any_scale_work(self, scales):
         good = hills(SQUARE)
-        run = Run.begin(self.make(), objective=lambda c, x: scales[int(x.agent)] * good(c, x))
+        run = Run.begin(self.made(), objective=lambda c, x: scales[int(x.agent)] * good(c, x))
         run.steps(self.num_rounds)
         finite = {name: np.isfinite(h.values).all() for name, h in run.histories().items()}
         assert all(finite.values()), f"values of scale {scales} became NaN or infinite: {finite}"
 
     def test_recommendation_is_the_best_point_of_the_history(self, run: Run | None = None):
-        algorithm = self.make()
-        best = algorithm.recommend(AgentState(SQUARE, History.empty(2)))
+        algorithm = self.made()
+        best = algorithm.best(AgentState(SQUARE, History.empty(2)))
         assert best is None, f"an agent without trials recommends {best}; expected None"
         for agent in (run or self.played()).agents.values():
             history = agent.agent_state.history
             if len(history):
-                believed = algorithm.best_mean(agent.agent_state)
-                best = history.points[int(np.argmax(history.values))] if believed is None else believed[0]
-                assert (best == history.points).all(axis=1).any(), f"{best} was not evaluated"
-                np.testing.assert_array_equal(algorithm.recommend(agent.agent_state), best)
+                best = algorithm.best(agent.agent_state)
+                assert best is not None
+                rows = (best.point == history.points).all(axis=1)
+                assert best.value in history.values[rows], f"{best.value} was not measured at {best.point}"
+                assert best.is_noisy or best.value == np.nanmax(history.values)
 
     # -- observations from before --------------------------------------------------------------
 
     def test_observations_from_before_the_study_are_used_and_keep_their_place(self):
         points = np.random.default_rng(3).random((6, 2))
         prior = {"1": History.prior(points, points.sum(axis=1))}
-        run = Run.begin(self.make(), prior=prior).steps(self.num_rounds)
+        run = Run.begin(self.made(), prior=prior).steps(self.num_rounds)
         history = run.histories()["1"]
         earlier, later = history.trials[:6].tolist(), history.trials[6:].tolist()
         assert earlier == list(range(-6, 0)), f"earlier observations are trials {earlier}, expected -6 to -1"
@@ -608,7 +649,7 @@ def check_variant(
     with single_thread():
         run = case.lossy()
         why = "The other run was resumed after every round, and its replies came backwards."
-        assert_same(run.exchanges, case.lossy(resumed=True).exchanges, "exchanges", why)
+        assert_same(*(unmasked(r.exchanges) for r in (run, case.lossy(resumed=True))), "exchanges", why)
         case.test_options_survive_json()
         case.test_lost_reports_are_asked_for_again_and_nothing_is_done_twice(run)
         case.test_tasks_and_reports_cross_the_wire_exactly(SQUARE, run)

@@ -10,7 +10,16 @@ import numpy as np
 
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
 from fbo_flower.study import Study
-from fbo_flower.study.schema import JUDGEMENTS, MODELS, RECOMMENDATIONS, REGRET, ROUNDS, TIMES, TRIALS
+from fbo_flower.study.schema import (
+    JUDGEMENTS,
+    MODELS,
+    RECOMMENDATIONS,
+    REGRET,
+    ROUNDS,
+    TIMES,
+    TRIALS,
+    trial_columns,
+)
 from fbo_flower.study.table import Table
 
 Rows = Iterable[Mapping[str, Any]]
@@ -21,6 +30,7 @@ COLUMNS = {
 USUAL = {
     "trials": {"round": 1, "trial": 0, "pulls": 1, "config": {}, "failure": "", "regret": math.nan},
     "rounds": {**dict.fromkeys(ROUNDS, 0), "seconds": 1.0, "mean_incumbent": 0.5, "best": 0.9, "reasons": ""},
+    "recommendations": {"mean": math.nan},
     "models": dict.fromkeys(MODELS, math.nan)
     | {"failure": "", "on_front": False, "shipped": False, "model": ""},
 }
@@ -71,4 +81,6 @@ def a_page_study(
 
 
 def _table(name, rows):
-    return Table.from_rows([{**USUAL.get(name, {}), **row} for row in rows], COLUMNS[name])
+    made = [{**USUAL.get(name, {}), **row} for row in rows]
+    columns = trial_columns(made[0]) if name == "trials" and made else COLUMNS[name]
+    return Table.from_rows(made, columns)

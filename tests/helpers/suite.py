@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,12 @@ settings.register_profile("quick", deadline=None, derandomize=True, max_examples
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Repeat less if the slow tests are left out; here, before any test is imported."""
+    """Repeat less if the slow tests are left out; here, before any test is imported.
+
+    A shell lets what runs in its background ignore Ctrl-C, and children inherit that; the tests press it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     amounts.THOROUGH = "not slow" not in config.option.markexpr
     settings.load_profile("fbo-flower" if amounts.THOROUGH else "quick")
 

@@ -7,13 +7,12 @@ import sys
 import numpy as np
 import pytest
 
-from fbo_flower.algorithms.registry import BUILT_IN
 from fbo_flower.cli.main import run
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.curves import best_by_time
 from fbo_flower.reports.figures import draw, figure, study_title, traffic_figure
 from fbo_flower.reports.importance import most_important, study_axes, study_importance
-from fbo_flower.reports.pictures import algorithm_style, spread
+from fbo_flower.reports.pictures import spread
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.study import Study
 
@@ -56,30 +55,17 @@ def a_study(
     return made_study(runs, trials=trials, rounds=rounds, regret=regret if with_regret else [])
 
 
-def test_there_is_one_line_per_algorithm_with_its_own_style_and_it_is_the_mean_of_the_incumbents():
+def test_there_is_one_line_per_algorithm_and_it_is_the_mean_of_the_incumbents():
     study = a_study()
     ax = figure(study).axes[0]
     names = ["ts", "fts", "rgpe"]
     assert [line.get_label() for line in ax.lines] == names
-    assert [line.get_color() for line in ax.lines] == [algorithm_style(name).color for name in names]
-    assert [line.get_linestyle() for line in ax.lines] == ["--", "-", "-"]
-    assert len(ax.collections) == 3  # bands
     assert ax.get_ylabel() == "Best accuracy so far"
     assert {*names, "initial design"} <= {text.get_text() for text in ax.texts}
     values = study.trials.where(algorithm="fts")["value"].reshape(4, 12)
     means = np.maximum.accumulate(values, axis=1).mean(axis=0)
     np.testing.assert_allclose(np.asarray(ax.lines[1].get_ydata()), means)
     np.testing.assert_array_equal(ax.lines[1].get_xdata(), np.arange(1, 13))
-
-
-def test_styles_differ_also_of_an_algorithm_without_one_and_of_labels_of_one_algorithm():
-    assert len({record.style for record in BUILT_IN.values()} - {None}) == len(BUILT_IN)
-    alone = figure(a_study(("new",), num_agents=9)).axes[0].lines[0]
-    again = a_study(("fts",)).relabel("fts", "fts, again")
-    lines = figure(Study.merge([a_study(("fts",)), again, a_study(("new",))])).axes[0].lines
-    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 3
-    assert lines[0].get_color() == algorithm_style("fts").color
-    assert (lines[2].get_color(), lines[2].get_linestyle()) == (alone.get_color(), alone.get_linestyle())
 
 
 def test_awful_first_evaluations_do_not_flatten_the_curves():
@@ -171,19 +157,15 @@ def test_the_title_counts_the_agents_with_a_value():
 
 
 @pytest.mark.parametrize("number", [4, 30])
-def test_one_algorithm_has_a_thin_line_per_agent_with_its_name_if_they_are_few(number):
-    alone = figure(a_study(num_agents=1)).axes[0]
-    assert (len(alone.lines), len(alone.collections)) == (3, 0)
+def test_one_algorithm_has_a_line_per_agent_with_its_name_if_they_are_few(number):
     ax = figure(a_study(("fts",), num_agents=number)).axes[0]
     mean, *agents = ax.lines
-    assert (mean.get_label(), len(agents), len(ax.collections)) == ("fts", number, 0)
-    assert all(line.get_linewidth() < mean.get_linewidth() / 1.5 for line in agents)
+    assert (mean.get_label(), len(agents)) == ("fts", number)
     x = np.arange(1.0, 13.0)
     curves = [np.interp(x, np.asarray(line.get_xdata()), np.asarray(line.get_ydata())) for line in agents]
     np.testing.assert_allclose(np.asarray(mean.get_ydata()), np.mean(curves, axis=0))
     named = {text.get_text() for text in ax.texts} & {str(agent) for agent in range(number)}
     assert len(named) == (4 if number == 4 else 0)
-    assert len({line.get_color() for line in ax.lines}) == (5 if number == 4 else 1)
 
 
 SPACE = SearchSpace(
@@ -379,7 +361,7 @@ def test_only_target_agents_have_curves_but_time_counts_from_the_first_of_all():
     np.testing.assert_array_equal(grid, np.sort(own) - BEGIN)
 
 
-def test_the_drawn_line_is_the_mean_over_agents_that_have_a_value_as_steps():
+def test_the_drawn_line_is_the_mean_over_agents_that_have_a_value():
     study = timed("ts", "fts")
     ax = figure(study, x="time").axes[0]
     assert "Seconds" in ax.get_xlabel()
@@ -388,7 +370,7 @@ def test_the_drawn_line_is_the_mean_over_agents_that_have_a_value_as_steps():
         _, grid, curves = best_by_time(study, name)
         known = [column[np.isfinite(column)] for column in curves.T]
         means = [sum(column) / len(column) if len(column) else NAN for column in known]
-        assert (line.get_label(), line.get_drawstyle()) == (name, "steps-post")
+        assert line.get_label() == name
         np.testing.assert_array_equal(line.get_xdata(), grid)
         np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), means)
     assert len(figure(timed("ts"), x="time").axes[0].lines) == 4, "the mean and an agent each"

@@ -9,11 +9,11 @@ from made_study import made_study
 from rich.console import Console
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.finite import mean_and_stderr
 from fbo_flower.reports.summary import (
     AgentMean,
     agent_curves,
     estimate,
-    mean_and_stderr,
     render_table,
     summarise,
     to_markdown,

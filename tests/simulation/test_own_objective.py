@@ -142,7 +142,7 @@ def test_an_earlier_study_of_a_loss_is_known_with_the_right_sign() -> None:
         ({"agents": CENTRES.values()}, "expected the agents' data, a dict from names to data or a list"),
         ({"agents": "abc"}, "for agents without data pass their number"),
         ({"agents": 0}, "agents: expected an integer >= 1, got 0"),
-        ({"minimize": "yes"}, "minimize: expected True or False, got the text 'yes'"),
+        ({"minimize": "yes"}, "minimize: expected True or False, got 'yes'"),
         ({"initial": KNOWN[0]}, "initial: expected a list of configurations"),
         ({"initial": [3]}, "initial[0]: expected a dict, got 3"),
         ({"initial": KNOWN, "algorithm": "pf-pne"}, "initial: expected an algorithm with an initial design"),

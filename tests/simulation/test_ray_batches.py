@@ -94,7 +94,7 @@ class PlantedWorkers:
 @contextmanager
 def grid_over(workers: PlantedWorkers, num_nodes: int) -> Iterator[RayGrid]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ray_grid, "RayWorkers", lambda app, count, address: workers)
+        patch.setattr(ray_grid, "RayWorkers", lambda *_: workers)
         with RayGrid(ClientApp(), num_nodes) as grid:
             yield grid
 

@@ -7,14 +7,15 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from waiting import wait_until
 
-from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import ray_grid
+from fbo_flower.errors import ConfigError, FBOError
+from fbo_flower.simulation import RayEngine, ray_grid, ray_workers
 from fbo_flower.simulation.ray_grid import RayGrid
 
 pytestmark = pytest.mark.ray
@@ -178,3 +179,89 @@ def test_an_address_where_no_cluster_answers_is_an_error_at_once(monkeypatch: py
     monkeypatch.setattr(ray, "init", no_cluster)
     with pytest.raises(ConfigError, match=r"'auto'.*no cluster"):
         RayGrid(app(), 2, address="auto")
+
+
+def test_a_cluster_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    def late(**_: object) -> None:
+        raise Exception("The current node timed out during startup.")  # as Ray does
+
+    ended: list[object] = []
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", late)
+    monkeypatch.setattr(ray_workers, "_end_ray", ended.append)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(FBOError, match=r"^engine: Ray did not start: .*timed out during startup.*less busy"):
+        RayGrid(app(), 2)
+    assert ended == [ray]
+
+
+def worker(starts: Callable[[], None]) -> type:
+    """Return a class of workers that is pickled as a whole: workers cannot import this file."""
+
+    class Planted:
+        def __init__(self, app: ClientApp) -> None:
+            starts()
+
+        def work(self, data: bytes) -> None: ...
+
+    return Planted
+
+
+def dying() -> type:
+    return worker(lambda: os._exit(1))
+
+
+def refusing() -> type:
+    return worker(lambda: {}["no such data"])
+
+
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize(
+    ("planted", "settings", "said"),
+    [
+        (None, {"address": "127.0.0.1:1"}, "^address: expected .*, the Ray cluster to which this process is"),
+        (
+            None,
+            {"client_resources": {"num_gpus": 999}},
+            "^client_resources: .* num_gpus=0, got num_cpus=1, n",
+        ),
+        (
+            dying,
+            {"num_workers": 1},
+            "^engine: 1 Ray workers died one after the other before they had started: .*",
+        ),
+        (refusing, {"num_workers": 1}, "^engine: a Ray worker could not load the app: .*no such data"),
+    ],
+)
+def test_what_ray_cannot_do_is_an_error_before_the_first_task(
+    planted: Callable[[], type] | None,
+    settings: dict[str, Any],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ray_workers, "MAX_STARTS", 0)
+    if planted is not None:
+        monkeypatch.setattr(ray_workers, "_Worker", planted())
+    with pytest.raises(FBOError, match=said):
+        RayGrid(app(), 2, **settings)
+
+
+def test_the_address_of_the_running_cluster_is_no_other_one() -> None:
+    ray_workers._check_same("127.0.0.1:6379", "192.0.2.7:6379")
+    ray_workers._check_same("192.0.2.7:6379", "192.0.2.7:6379")
+    ray_workers._check_same("auto", "192.0.2.7:6379")
+    for other in ("192.0.2.8:6379", "192.0.2.7:1", "ray://192.0.2.7:10001", "local", "x.invalid:6379"):
+        with pytest.raises(ConfigError, match=f"got '{other}'; leave address out"):
+            ray_workers._check_same(other, "192.0.2.7:6379")
+
+
+def test_workers_take_what_the_settings_say() -> None:
+    cluster = {"CPU": 8.0, "GPU": 2.0, "memory": 1e9}
+    room = {(1.0, 0.0): 8, (4.0, 0.0): 2, (0.5, 0.25): 8, (1.0, 1.0): 2, (0.3, 0.0): 26}
+    for (cpus, gpus), count in room.items():
+        assert ray_workers._room(cluster, {"num_cpus": cpus, "num_gpus": gpus}) == count
+    for wrong in ({"cpus": 1}, {"num_cpus": 0}, {"num_gpus": -1}, {"num_cpus": "2"}, [1]):
+        with pytest.raises(ConfigError, match="client_resources: "):
+            RayEngine(client_resources=wrong)

@@ -23,6 +23,7 @@ from fbo_flower.space import Categorical, Float, SearchSpace
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.study import Study
+from fbo_flower.study.directory import Keep
 
 SMALL = {"num_candidates": 64, "num_path_features": 32}
 FTS = {**SMALL, "num_features": 24, "schedule": 0.3}
@@ -165,12 +166,26 @@ def test_an_interrupted_run_leaves_its_files(tmp_path, error):
         if progress.server_round == 2:
             raise error
 
-    with pytest.raises(error):
+    with pytest.raises(error) as caught:
         run("random", 9, out=tmp_path, on_round=stop)
+    if error is KeyboardInterrupt:
+        assert str(caught.value) == f"simulate was interrupted; {tmp_path} holds the results so far"
+        assert len(caught.traceback) < 5, "not that of whatever ran just then"
     study = Study.load(tmp_path)
     assert study.settings["runs"][0]["status"] == ("failed" if error is RuntimeError else "interrupted")
     assert study.rounds["round"].tolist() == [1, 2]
     assert len(study.regret) == len(study.trials) == 3 * 4
+
+
+def test_what_an_interrupted_run_says_is_true(tmp_path):
+    out, journals = tmp_path / "out", tmp_path / "journals"
+    nothing = "nothing was written; with keep=Keep(out=..., journals=...) it could be continued"
+    assert Keep().said() == Keep(out=out, journals=journals).said() == nothing
+    journals.mkdir()
+    (journals / "study.db").touch()
+    assert Keep(out=out, journals=journals).said() == (
+        f"continue with the same call and keep=Keep(journals={str(journals)!r}, resume=True)"
+    )
 
 
 # -- engines and machines ----------------------------------------------------------------------

@@ -421,7 +421,7 @@ def when(**parents):
     [
         (lambda: Float(10.0, 1.0), "Float: expected low < high, got low=10.0, high=1.0"),
         (lambda: Float(0, 1, log=True), "Float: expected low > 0 for a log scale, got low=0.0"),
-        (lambda: Float(0, 1, log=1), "Float: expected log to be True or False, got 1"),
+        (lambda: Float(0, 1, log=1), "Float: log: expected True or False, got 1"),
         (lambda: Float(math.nan, 1), "Float: expected low to be a finite number, got nan"),
         (lambda: Float(0, math.inf), "Float: expected high to be a finite number, got inf"),
         (lambda: Float(0, 10**400), "Float: expected high to be a finite number, got 1000"),

@@ -178,7 +178,7 @@ def test_racing_waits_in_its_first_stage_only_and_makes_the_same_trials():
 
 
 def test_modes_and_shares_that_do_not_fit_are_refused():
-    with pytest.raises(ConfigError, match="'sync' or 'async'"):
+    with pytest.raises(ConfigError, match="mode: expected one of sync, async"):
         search().start(None, num_rounds=3, mode="later")
     with pytest.raises(ConfigError, match="no fraction and no quorum"):
         search(fraction=0.5).start(None, num_rounds=3, mode="async")

@@ -85,6 +85,7 @@ def test_too_few_agents_is_one_line_with_the_numbers():
         register(grid(3), 5)
     assert str(caught.value) == (
         "agents: expected 5, only 3 registered after 0.2 s; start more SuperNodes or set num-supernodes=5"
+        "; devices may start slowly: raise wait_seconds (in a run config wait-seconds)"
     )
     with pytest.raises(ConfigError, match=r"expected at least 1, only 0 registered after 0.2 s"):
         register(grid(0), None)
@@ -110,6 +111,18 @@ def test_differing_search_spaces_name_agents_and_parameters(num_nodes, spaces, p
         register(grid(num_nodes, spaces=spaces), num_nodes)
     assert all(part in str(caught.value) for part in parts)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_once_enough_agents_agree_one_with_another_space_does_not_take_part(first, caplog):
+    crowd, all_nodes, asked = grid(3, spaces={0: OTHER}), [1001, 1002, 1003], []
+    push = crowd.push_messages
+    crowd.push_messages = lambda messages: asked.append(1) or push(messages)
+    crowd.get_node_ids = lambda: all_nodes[:2] if first and not asked else all_nodes
+    registry = register(crowd, 2, wait=LIMIT)
+    assert (registry.space, registry.nodes) == (SPACE, {"1": 1002, "2": 1003})
+    assert "Node 1001 does not take part: space: expected digest" in caplog.text
+    assert "at agent 0, which differs in x; give this agent the study's search space" in caplog.text
 
 
 def test_a_study_that_is_resumed_with_another_space_says_what_to_do(tmp_path):

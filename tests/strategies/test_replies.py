@@ -256,9 +256,9 @@ def test_tasks_with_something_else_are_refused_and_the_others_go_on() -> None:
 @pytest.mark.parametrize(
     ("change", "towards", "message"),
     [
-        (more_records, False, "expected only the entries that this version knows"),
-        (more_scalars, False, r"expected only the entries that this version knows, got \['loss'\]"),
-        (more_scalars, True, r"expected the entries key or end, got \['loss'\]"),
+        (more_records, False, "registration: expected only config, got"),
+        (more_scalars, False, r"registration: expected only agent, .*, got \['loss'\]"),
+        (more_scalars, True, r"query: expected only end, key, got \['loss'\]"),
     ],
 )
 def test_registrations_and_questions_with_something_else_are_refused(change, towards, message) -> None:

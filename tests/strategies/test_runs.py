@@ -6,19 +6,24 @@ import math
 import os
 import signal
 import threading
+import time
 import weakref
 
 import numpy as np
 import pytest
-from federation import agents, hill, log_lines
+from federation import SPACE, agents, hill, log_lines
 from waiting import LIMIT
 
+from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
+from fbo_flower.algorithms.records import Outcome, ServerResults
 from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.strategies import FTS, RandomSearch, RoundProgress
+from fbo_flower.strategies import FTS, RandomSearch, RoundProgress, exchange
 from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.strategies.recorder import Recorder
+from fbo_flower.wire.codec import Disclosure
 
 SMALL = {"num_candidates": 64, "num_path_features": 32}
 
@@ -117,6 +122,32 @@ def test_the_last_exchange_counts_with_the_last_round():
     (row,) = recorder.rounds
     assert (row["bytes_down"], row["floats_down"]) == (15, 1.5)
     assert (row["tasks"], row["replies"]) == (1, 0)
+
+
+@pytest.mark.parametrize(("aims", "sign"), [(Aims.of(), 1.0), (Aims.of(minimize=True), -1.0)])
+def test_a_loss_is_recorded_with_the_sign_that_its_user_knows(aims, sign):
+    """Agents send numbers of which larger is better: here 2 is the best of 1 and 2."""
+    recorder = Recorder("a", SPACE, aims)
+    recorder.open_round()
+    points = np.array([[0.25, 0.5], [0.5, 0.25]])
+    for agent, best, values in (("0", 2.0, [1.0, 2.0]), ("1", 0.0, [0.0, np.nan])):
+        trials = Outcome(points, np.array(values), np.arange(2), {1: "planted"} if agent == "1" else {})
+        recorder.disclose(agent, 1, Disclosure(trials, best))
+    recorder.disclose("2", 1, Disclosure(None, 1.0, points[0], 0.5))
+    recorder.disclose("3", 1, Disclosure(None, -1.0, points[1]))
+    progress = recorder.close_round(1, 1)
+    assert (progress.best, progress.mean) == (sign * 2.0, sign * 0.5)
+    found = recorder.study({"algorithm": "a", **aims.settings()}, ServerResults(recommendations={
+        "4": (points[0], 3.0)
+    }))  # fmt: skip
+    assert found.trials["value"].tolist()[:3] == [sign * 1.0, sign * 2.0, 0.0]
+    assert not np.signbit(found.trials["value"][2]), "no -0.0"
+    assert found.rounds["best"].tolist() == [sign * 2.0]
+    assert found.rounds["mean_incumbent"].tolist() == [sign * 0.5]
+    values = {agent: best["value"] for agent, best in found.best.items()}
+    assert values == {"0": sign * 2.0, "1": 0.0, "2": sign * 0.5, "3": sign * -1.0, "4": sign * 3.0}
+    assert recorder.numbers_since({})["best"] == sign * 2.0
+    assert found.best_value == sign * 3.0
 
 
 @pytest.mark.parametrize(("disclose", "known"), [("none", False), ("incumbent", True)])
@@ -253,6 +284,25 @@ def test_ctrl_c_ends_a_run_also_if_the_exception_gets_lost(losing, mode, tmp_pat
     again = search()
     study = again.start(agents(), num_rounds=9, journal=tmp_path / "study.db", resume=True, mode=mode).study
     assert len(study.rounds) == 9
+
+
+class HttpGrid(InProcessGrid):
+    """Named as Flower's grid of a ServerApp, which tries for ever to reach its SuperLink."""
+
+    def pull_messages(self, message_ids):
+        if self._num_messages > 3 * 4:  # in round 4
+            time.sleep(LIMIT)
+        return super().pull_messages(message_ids)
+
+
+def test_a_run_whose_superlink_is_gone_ends_and_frees_its_journal(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(exchange, "_SILENCE", 0.2)
+    strategy, journal = search(), tmp_path / "study.db"
+    with pytest.raises(KeyboardInterrupt):
+        strategy.start(HttpGrid(agents(3)._app, 3), num_rounds=9, journal=journal)
+    assert "The SuperLink has not answered for 0.2 s: this run ends; resume it" in caplog.text
+    assert status(strategy) == "interrupted"
+    assert len(search().start(agents(3), num_rounds=9, journal=journal, resume=True).study.rounds) == 9
 
 
 def test_stop_from_another_thread_keeps_what_was_done_and_is_heard_once():

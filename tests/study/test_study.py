@@ -4,7 +4,7 @@ import math
 import os
 import shutil
 from collections import Counter
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import numpy as np
@@ -136,7 +136,8 @@ def test_regret_is_kept_where_it_is_known_and_an_old_file_goes(study, tmp_path):
 
 def test_merged_studies_come_apart_again_and_two_runs_of_one_algorithm_need_two_labels(study, tmp_path):
     other = a_study([trial("2", 0, 0.75, "fts", C=1.0)], algorithm="fts")
-    other.settings.update(created="2026-01-02T00:00:00+00:00", versions={"numpy": "3"})
+    later = {"created": "2026-01-02T00:00:00+00:00", "versions": {"numpy": "3"}}
+    other = replace(other, settings={**other.settings, **later})
     merged = Study.merge([study, other], name="both")
     assert merged.algorithms == ["ts", "fts"]
     told = {"name": "both", "created": "2026-01-02T00:00:00+00:00"}

@@ -232,7 +232,7 @@ def test_a_run_of_wandb_says_what_it_is_and_has_a_table_of_all_trials(tmp_path):
 def test_the_folder_of_tensorboard_is_named_after_the_study(tmp_path):
     with_package("tensorboard")
     study = tune([TensorBoardTracker(tmp_path)], num_rounds=1)
-    assert [path.name for path in tmp_path.iterdir()] == [f"by chance {study.settings['runs'][0]['study']}"]
+    assert [path.name for path in tmp_path.iterdir()] == [f"by-chance {study.settings['runs'][0]['study']}"]
 
 
 def test_a_hostile_name_stays_in_the_log_directory(tmp_path):
@@ -249,7 +249,9 @@ def test_what_cannot_be_written_is_written_with_a_later_round(tmp_path, monkeypa
     tracker, info = TensorBoardTracker(tmp_path / "logs"), StudyInfo("id", "x", "x", {}, SPACE, True)
     tracker.on_trial(info, Trial("a", 0, 1, "succeeded", {"C": 1.0}, 0.5))
     with monkeypatch.context() as patch:
-        patch.setattr("builtins.open", lambda *_: (_ for _ in ()).throw(OSError("No space left on device")))
+        patch.setattr(
+            "builtins.open", lambda *_, **__: (_ for _ in ()).throw(OSError("No space left on device"))
+        )
         with pytest.raises(OSError, match="No space"):
             tracker.on_round(info, RoundInfo(1, {"replies": 1}))
     tracker.on_trial(info, Trial("a", 1, 2, "succeeded", {"C": 1.0}, 0.75))

@@ -21,7 +21,7 @@ from fbo_flower import wire
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.messages import ArraySpec, Schema
 from fbo_flower.algorithms.records import Outcome, Phase, Report, Task
-from fbo_flower.errors import WireError
+from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.wire import flower_records
 from fbo_flower.wire.codec import MAX_STEPS, POOLED, checked_summary, split_pooled
 from fbo_flower.wire.flower_records import (
@@ -446,3 +446,38 @@ def test_no_bytes_give_anything_but_an_array_or_a_wire_error(data):
         except WireError:
             continue
         assert read_array.dtype.kind in "fiub"
+
+
+class Unread(dict):
+    """A mapping of a million entries that says how many it has, and must not be read one by one."""
+
+    def __len__(self):
+        return 10**6
+
+    def __iter__(self):
+        raise AssertionError("the entries were read before they were counted")
+
+    keys = values = items = __iter__
+
+
+def test_too_many_entries_are_counted_and_not_read():
+    from fbo_flower.strategies.study_agents import read_registration
+    from fbo_flower.wire.codec import Packed, decode_task
+    from fbo_flower.wire.flower_records import from_lists, from_records, record_of
+
+    texts = dict.fromkeys(("study", "agent", "space", "algorithm"), "x")
+    many = Unread(schema=1, options="{}", **texts)
+    config, arrays = record_of(ConfigRecord, many), record_of(ArrayRecord, many)
+    none = ArrayRecord(), ConfigRecord()
+    for refused in (
+        lambda: from_lists([], many),
+        lambda: decode_task(Packed({}, many), Schema({}, {})),
+        lambda: from_records(record_of(RecordDict, many)),
+        lambda: from_records(record_of(RecordDict, {"arrays": none[0], "config": config})),
+        lambda: from_records(record_of(RecordDict, {"arrays": arrays, "config": none[1]})),
+    ):
+        with pytest.raises(WireError, match=r"expected .* got 1000000"):
+            refused()
+    for content in (record_of(RecordDict, Unread(config=none[1])), {"config": many}):
+        with pytest.raises(ConfigError, match=r"expected (only|version)"):
+            read_registration(1, content)

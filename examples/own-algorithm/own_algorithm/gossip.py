@@ -22,6 +22,7 @@ from fbo_flower.algorithms import (
     Query,
     Schema,
     Task,
+    check_integer,
     check_number,
 )
 
@@ -51,7 +52,7 @@ class Gossip(Algorithm[GossipState]):
     step: float = 0.1
 
     def __post_init__(self) -> None:
-        check_number("num_initial", self.num_initial, 1, 10_000, integer=True)
+        check_integer("num_initial", self.num_initial, 1, 10_000)
         check_number("epsilon", self.epsilon, 0, 1)
         check_number("step", self.step, 1e-6, 1)
 
@@ -81,15 +82,17 @@ class Gossip(Algorithm[GossipState]):
 
     def propose(self, task, agent_state, rng):
         rng = rng()
-        centres = [p for p in (self.recommend(agent_state), task.arrays.get("neighbour")) if p is not None]
+        best = self.best(agent_state, own=False)
+        own = None if best is None else best.point
+        centres = [p for p in (own, task.arrays.get("neighbour")) if p is not None]
         if agent_state.next_trial < self.num_initial or not centres or rng.random() < self.epsilon:
             return Query(rng.random((1, agent_state.space.dimension)))
         centre = centres[rng.integers(len(centres))]
         return Query(np.clip(centre + self.step * rng.standard_normal((1, len(centre))), 0, 1))
 
     def summarise(self, task, agent_state, rng):
-        best = self.recommend(agent_state)
-        return Payload() if best is None else Payload({"incumbent": best})
+        best = self.best(agent_state, own=False)
+        return Payload() if best is None else Payload({"incumbent": best.point})
 
     # -- what may cross the wire ---------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Base classes of the bandits: all have a budget; those on cells also a partition and a smoothness.
 
-An agent that discloses its best point and its best value asks the algorithm for both after each task. Both
-come from the same search through its statistics, which `once_per_state` does once.
+An agent that discloses its best asks the algorithm for it in every half-round. The search through its
+statistics is done once for each state, see `once_per_state`.
 
 Random arms: the server draws a seed, from which the server and all agents generate the same arms. Arm `k` of
 `K` is a point of the unit cube, see `numerics.bandits.ucb.random_arms`. An agent stores its pulls of each
@@ -20,12 +20,14 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import numpy as np
 
 from fbo_flower.algorithms.messages import Content, Schema, real, whole
-from fbo_flower.algorithms.options import bounded, check_number, choice, flag, integer
+from fbo_flower.algorithms.options import bounded, choice, flag, integer
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
+    NUM_EVALUATIONS,
     AgentState,
     Array,
+    Best,
     IntArray,
     Outcome,
     Payload,
@@ -37,8 +39,10 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Rng
 from fbo_flower.errors import WireError
+from fbo_flower.numerics import finite
 from fbo_flower.numerics.bandits import ucb
 from fbo_flower.numerics.bandits.pulls import Pulls
+from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import SearchSpace
 
 MAX_SEED = 2**53  # largest integer that every JSON reader represents exactly
@@ -47,7 +51,7 @@ MAX_SEED = 2**53  # largest integer that every JSON reader represents exactly
 def check_seed(seed: object) -> None:
     """Raise ConfigError unless `arms_seed` is None or an integer between 0 and `MAX_SEED`."""
     if seed is not None:
-        check_number("arms_seed", seed, 0, MAX_SEED, integer=True)
+        check_integer("arms_seed", seed, 0, MAX_SEED)
 
 
 def drawn_seed(seed: int | None, rng: np.random.Generator) -> int:
@@ -87,7 +91,6 @@ def recommended(agent_state: AgentState, pulls: Pulls, arm: int) -> tuple[Array,
 Value = TypeVar("Value")
 Seen = TypeVar("Seen", bound=Pulls)
 ARITIES = ("binary", "full")
-NUM_EVALUATIONS = "evaluations"  # name of the number of evaluations made, without reused values
 
 
 @dataclass(frozen=True)
@@ -206,16 +209,12 @@ class Bandit(Algorithm[State]):
         return int(np.sum(agent_state.arrays.get(NUM_EVALUATIONS, 0))) if self.deterministic else 0
 
     @abstractmethod
-    def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
-        """Return the point `(D,)` to recommend, and its mean or value; None before the first success."""
+    def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:
+        """Return the point `(D,)` to use, and the mean of its pulls; None before the first success."""
 
-    def recommend(self, agent_state: AgentState) -> Array | None:
-        best = self.best(agent_state)
-        return None if best is None else best[0]
-
-    def incumbent(self, agent_state: AgentState) -> float:
-        best = self.best(agent_state)
-        return float("nan") if best is None else best[1]
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
+        found = self.best_pulled(agent_state)
+        return None if found is None else Best(found[0], float(finite.difference(found[1], 0.0)))
 
     def report_schema(self, space: SearchSpace) -> Schema:
         schema = super().report_schema(space)

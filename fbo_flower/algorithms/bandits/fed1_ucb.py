@@ -202,7 +202,7 @@ class Fed1UCB(BatchedBandit[Fed1State]):
         return replace(sent, means=pulls.means(), counts=pulls.count, owed=owed).payload
 
     @once_per_state
-    def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
+    def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return the arm that the server announced, if the agent pulled it; else its arm of best mean."""
         pulls = base.read_pulls(agent_state)
         if not pulls.count.any():

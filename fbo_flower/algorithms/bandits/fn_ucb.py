@@ -39,7 +39,7 @@ from fbo_flower.algorithms.bandits.base import (
     with_outcome,
 )
 from fbo_flower.algorithms.messages import Content, real
-from fbo_flower.algorithms.options import bounded, check_number, checked, integer
+from fbo_flower.algorithms.options import bounded, checked, integer
 from fbo_flower.algorithms.records import (
     AgentState,
     Array,
@@ -58,6 +58,7 @@ from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
 from fbo_flower.numerics.bandits import ucb
 from fbo_flower.numerics.bandits.pulls import Pulls
+from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import SearchSpace
 
 
@@ -240,7 +241,7 @@ class FNUCB(Bandit[FNState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("mix_until", self.mix_until, self.mix_from + 1, 10**9, integer=True)
+        check_integer("mix_until", self.mix_until, self.mix_from + 1, 10**9)
 
     def neural_options(self) -> ucb.NeuralOptions:
         """Return the constants of the bandit."""
@@ -362,7 +363,7 @@ class FNUCB(Bandit[FNState]):
         return replace(sent, gram=pack_symmetric(gram), response=response, weights=weights).payload
 
     @once_per_state
-    def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
+    def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return point and mean of the arm with the most successful pulls; None before the first success."""
         pulls = base.read_pulls(agent_state)
         if not pulls.count.any():

@@ -85,7 +85,7 @@ class HCT(XArmedBandit[BanditState]):
         return Tree.from_arrays(options, cast(Any, kept)) if kept else Tree(options)
 
     @once_per_state
-    def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
+    def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return centre `(D,)` and mean of the cell with the best lower bound; None before a success."""
         tree = self._tree(agent_state)
         count = np.array(tree.count)

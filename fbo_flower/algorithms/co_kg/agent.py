@@ -81,10 +81,15 @@ def best_of_set(
     added : `(K, D)`, points that the server appended to the point set
     """
     points = options.points(agent_state.space, added)
-    x, y = observations(options, agent_state, setting)
-    mean = gp.posterior(x, y, setting.hyperparameters).mean(agent_state.space.features(points))
+    mean = means_at(options, agent_state, setting, points)
     best = int(np.argmax(mean))
     return best, points[best], float(mean[best])
+
+
+def means_at(options: CoKGOptions, agent_state: AgentState, setting: SharedPrior, points: Array) -> Array:
+    """Return the agent's posterior mean `(n,)` at points `(n, D)`."""
+    x, y = observations(options, agent_state, setting)
+    return gp.posterior(x, y, setting.hyperparameters).mean(agent_state.space.features(points))
 
 
 # -- reports ---------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ barycenters, 2025.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -38,6 +39,7 @@ from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
+    Best,
     Federation,
     History,
     Outcome,
@@ -213,7 +215,7 @@ class CoKG(CoKGOptions):
         if state.recommended and not state.recommended[-1].agent:
             last = state.recommended[-1]
             maximisers = dict.fromkeys(maximisers, (last.point, last.value))
-        found = {a: (x, self.in_units(state.setting, value)) for a, (x, value) in maximisers.items()}
+        found = {a: Best(x, math.nan, self.in_units(state.setting, m)) for a, (x, m) in maximisers.items()}
         return ServerResults(recommendations=found)
 
     def in_units(self, setting: SharedPrior, value: float) -> float:
@@ -295,12 +297,20 @@ class CoKG(CoKGOptions):
     def reports_trials(self) -> bool:
         return self.framework == "data-communication"
 
-    def recommend(self, agent_state: AgentState) -> Array | None:
-        """Return the maximiser of the posterior mean on the point set; before the warm-up the best trial."""
-        setting = SharedPrior.read(agent_state.arrays, self.kernel)
-        if setting is None or agent_state.history.num_succeeded == 0:
-            return super().recommend(agent_state)
-        return agent_half.best_of_set(self, agent_state, setting)[1]
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
+        """Return the evaluated point with the best posterior mean; before the warm-up the best trial.
+
+        The server recommends the maximiser on the whole point set, which nobody may have evaluated.
+        """
+        setting, history = SharedPrior.read(agent_state.arrays, self.kernel), agent_state.history
+        usable = np.isfinite(agent_state.usable_values(own=own))
+        if setting is None or not usable.any():
+            return super().best(agent_state, own=own)
+        means = agent_half.means_at(self, agent_state, setting, history.points)
+        row = int(np.argmax(np.where(usable, means, -np.inf)))
+        return Best(
+            history.points[row], float(history.values[row]), self.in_units(setting, float(means[row]))
+        )
 
     def check_report(self, task: Task, report: Report) -> None:
         """Raise WireError if moments, trials or a posterior in a report are not possible values."""

@@ -19,7 +19,6 @@ from fbo_flower.algorithms.messages import Content, Length, Spec, real, summable
 from fbo_flower.algorithms.options import (
     bounded,
     check_choice,
-    check_number,
     check_secure_sums,
     checked,
     choice,
@@ -37,6 +36,7 @@ from fbo_flower.numerics.surrogates import gp, transforms
 from fbo_flower.numerics.surrogates.gp import KERNELS
 from fbo_flower.numerics.surrogates.pivots import Frame, Increment
 from fbo_flower.numerics.surrogates.shared_hyperparameters import LOWEST, SIZE
+from fbo_flower.space.checks import check_integer, check_number
 from fbo_flower.space.space import SearchSpace
 
 SECURE = "secure_sums"
@@ -134,11 +134,11 @@ class CoKGOptions(Algorithm["CoKGState"]):
         if isinstance(self.beta, str):
             check_choice("beta", self.beta, (*BETAS, "a number"))
         else:
-            check_number("beta", self.beta, 0, 1e6)
+            object.__setattr__(self, "beta", check_number("beta", self.beta, 0, 1e6))
         if isinstance(self.refit, str):
             check_choice("refit", self.refit, ("never", "doubling", "a number of rounds"))
         else:
-            check_number("refit", self.refit, 1, integer=True)
+            object.__setattr__(self, "refit", check_integer("refit", self.refit, 1))
         if self.secure_sums and self.weights != "uniform":
             raise ConfigError(f"weights: expected 'uniform' with secure_sums, got {self.weights!r}")
         if self.noise_variance is not None and self.transform != "none":

@@ -32,7 +32,7 @@ from fbo_flower.algorithms.ei.pool import (
     num_slots,
 )
 from fbo_flower.algorithms.messages import Content
-from fbo_flower.algorithms.options import TrialsPerRound, check_choice, check_number, check_secure_sums
+from fbo_flower.algorithms.options import TrialsPerRound, check_choice, check_secure_sums
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -56,6 +56,7 @@ from fbo_flower.numerics.optim.maximise import keeps_distance
 from fbo_flower.numerics.surrogates import trend
 from fbo_flower.numerics.surrogates.fitting import Known
 from fbo_flower.numerics.surrogates.transforms import winsorise
+from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import SearchSpace
 
 NEVER = 2**62  # no trial
@@ -125,7 +126,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
     def __post_init__(self) -> None:
         super().__post_init__()
         TrialsPerRound.__post_init__(self)
-        check_number("num_initial", self.num_initial, 2, 10_000, integer=True)
+        check_integer("num_initial", self.num_initial, 2, 10_000)
         check_choice("y_transform", self.y_transform, ("winsorise", "standardise"))
         check_secure_sums(self.secure_sums)
         names = self.shared_outputs

@@ -31,13 +31,14 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.options import check_choice
 from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AgentState, Array, BoolArray, Query, Task, floats
+from fbo_flower.algorithms.records import AgentState, Array, Best, Query, Task, floats
 from fbo_flower.algorithms.requests import Condition, Draws, Fit, Session, Steps
 from fbo_flower.algorithms.run_task import believed
 from fbo_flower.algorithms.search import searching
+from fbo_flower.numerics import finite
 from fbo_flower.numerics.acquisition import stopping
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement, Goal, feasible, in_units
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
@@ -45,6 +46,7 @@ from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, transform
+from fbo_flower.space.checks import check_integer, check_number
 
 KERNEL = "matern52"
 PRIORS = fitting.Priors(lengthscale_stddev=0.85, noise_centre=1e-4)  # measured, docs/papers/fed_ei.md
@@ -99,10 +101,10 @@ class EIOptions(Algorithm[State]):
     stop_when: str = ""
 
     def __post_init__(self) -> None:
-        check_number("num_initial", self.num_initial, 1, 10_000, integer=True)
+        check_integer("num_initial", self.num_initial, 1, 10_000)
         check_choice("y_transform", self.y_transform, Y_TRANSFORMS)
         check_number("min_distance", self.min_distance, 0, 1)
-        check_number("num_candidates", self.num_candidates, 2, 2**16, integer=True)
+        check_integer("num_candidates", self.num_candidates, 2, 2**16)
         check_choice("stop_when", self.stop_when, ("", NO_GAIN))
 
 
@@ -292,46 +294,34 @@ class LocalEI(EIOptions[State]):
         means = model.improvement.mean(features)
         return believed(means, model.values, agent_state.history.observed()[1])
 
-    def best_mean(self, agent_state: AgentState, *, own: bool = True) -> tuple[Array, float] | None:
-        """Return the evaluated point with the best posterior mean of the agent's own model.
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
+        """Return the evaluated point with the best posterior mean of the agent's model, if it finds noise.
 
         Noise must be evident in the last step's fit, and in one of all values, without the others' trend.
-        With limits, the means of all outputs must hold them. Several objectives have no best mean.
+        With limits, the trial and the means of all its outputs must hold them.
         """
+        found = super().best(agent_state, own=own)
         history, stored = agent_state.history, agent_state.arrays.get("hyperparameters")
-        usable = np.isfinite(history.final_values(own=own))
+        usable = np.isfinite(agent_state.usable_values(own=own))
         if stored is None or math.exp(floats(stored)[..., -1].max()) < EVIDENT_NOISE or not usable.any():
-            return None
-        if history.outputs is not None:
-            return self._best_of_outputs(agent_state, usable)
-        x, y = self.observations(agent_state)
-        request = fit_of(agent_state, x, y)
-        fitted = request.compute([request])[0]
-        if fitted.noise_variance < EVIDENT_NOISE:
-            return None
-        means = gp.posterior(x, y, fitted).mean(x)
-        row = int(np.argmax(np.where(usable, means, -np.inf)))
-        value = believed(means[row : row + 1], y, history.observed()[1])
-        return history.points[row], float(value[0])
-
-    def _best_of_outputs(self, agent_state: AgentState, usable: BoolArray) -> tuple[Array, float] | None:
-        x, ys, least, _ = self.outputs(agent_state)
+            return found
+        if history.outputs is None:
+            (x, only), values = self.observations(agent_state), history.observed()[1]
+            ys, least = only[None], None
+        else:
+            x, ys, least, _ = self.outputs(agent_state)
+            values = history.observed_outputs()[1][:, 0]
         requests = [fit_of(agent_state, x, y, output=output) for output, y in enumerate(ys)]
         fits = [request.compute([request])[0] for request in requests]
-        noisy = any(fitted.noise_variance >= EVIDENT_NOISE for fitted in fits)
-        if not noisy or len(agent_state.aims.objectives) > 1:
-            return None
+        if max(f.noise_variance for f in fits) < EVIDENT_NOISE or len(agent_state.aims.objectives) > 1:
+            return found
         means = np.array([gp.posterior(x, y, f).mean(x) for y, f in zip(ys, fits, strict=True)])
-        holds = feasible(means, least) & usable
+        holds = usable if least is None else feasible(means, least) & usable
         if not holds.any():
-            return None
+            return found
         row = int(np.argmax(np.where(holds, means[0], -np.inf)))
-        outputs = agent_state.history.observed_outputs()[1]
-        return agent_state.history.points[row], float(believed(means[:1, row], ys[0], outputs[:, 0])[0])
-
-    def recommend(self, agent_state: AgentState) -> Array | None:
-        found = self.best_mean(agent_state, own=False)
-        return super().recommend(agent_state) if found is None else found[0]
+        mean = believed(means[0, row : row + 1], ys[0], values)
+        return Best(history.points[row], float(history.values[row]), float(mean[0]))
 
 
 def _in_units_of(number: float, values: Array, y: Array) -> float:
@@ -346,7 +336,10 @@ def _in_units_of(number: float, values: Array, y: Array) -> float:
     middle, top = order[len(order) // 2], order[-1]
     if values[top] == values[middle]:
         return math.nan
-    return float(y[top] + (number - values[top]) * (y[top] - y[middle]) / (values[top] - values[middle]))
+    (high, low), exponent = finite.scaled(values[[top, middle]])
+    beyond = float(finite.difference(finite.unscaled(np.array(number), -exponent)[0], high))
+    with np.errstate(over="ignore"):
+        return float(finite.difference(y[top], -beyond * (y[top] - y[middle]) / (high - low)))
 
 
 def fit_of(

@@ -152,7 +152,6 @@ class FTS(senders.MessageOptions[State]):
     name: ClassVar[str] = "fts"
     task_content: ClassVar[type[Content]] = Advice
     report_content: ClassVar[type[Content]] = Message
-    repeats_observations: ClassVar[bool] = True  # a sum that failed is asked for again
     barrier: ClassVar[str] = ""
     needs_all_parameters: ClassVar[str] = ""
 
@@ -166,7 +165,7 @@ class FTS(senders.MessageOptions[State]):
         if isinstance(self.lengthscale, str):
             check_choice("lengthscale", self.lengthscale, ("federated", senders.BY_DIMENSION))
         else:
-            senders.check_lengthscale(self.lengthscale)
+            object.__setattr__(self, "lengthscale", senders.check_lengthscale(self.lengthscale))
 
     def check(self, space: SearchSpace) -> None:
         senders.check_features(self.lengthscale, space)

@@ -387,7 +387,7 @@ class GPPNE(BatchedBandit[GPState]):
         return "evidence" if "setting" in task.arrays else "likelihoods"
 
     @once_per_state
-    def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
+    def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return the point with the largest posterior mean, and its mean value; None without a success."""
         seen = Observations.read(agent_state)
         succeeded = np.flatnonzero(seen.pulls.count > 0)

@@ -444,7 +444,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
         return f"depth {Cells.of(task).depth}" if "cells" in task.arrays else None
 
     @once_per_state
-    def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
+    def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return centre `(D,)` and mean of the cell with the best lower bound; None before a success.
 
         For cells that survived stage 1 the server's statistics are used.

@@ -315,7 +315,7 @@ class RacingPNE(BatchedBandit[RacingState]):
         return PullMeans(evaluations=made, means=seen.means(), counts=seen.count, owed=owed).payload
 
     @once_per_state
-    def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
+    def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return centre `(D,)` and mean of the cell to recommend; None before the first success.
 
         In stage 2 it has the best lower bound; in stage 1, where all cells have equally many pulls, the best

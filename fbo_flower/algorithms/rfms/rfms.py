@@ -35,7 +35,7 @@ from numpy.random import Generator
 from fbo_flower.algorithms.options import bounded, choice, integer
 from fbo_flower.algorithms.records import (
     AnyArray,
-    Array,
+    Best,
     Federation,
     Phase,
     Report,
@@ -325,7 +325,7 @@ class RFMS(Sites[RFMSState]):
         return ServerResults(models, judgements, {} if best is None else _recommendations(state, best))
 
 
-def _recommendations(state: RFMSState, shipped: int) -> dict[str, tuple[Array, float]]:
+def _recommendations(state: RFMSState, shipped: int) -> dict[str, Best]:
     """Return the shipped configuration for every site that judged it, with minus its loss as the value.
 
     The loss is the one of the search, or of the end if there is none.
@@ -334,7 +334,7 @@ def _recommendations(state: RFMSState, shipped: int) -> dict[str, tuple[Array, f
     answers = {**state.final_answers.get(shipped, {}), **state.answers.get(shipped, {})}
     answers[state.openbox] = trial.local
     known = {agent: answer.loss for agent, answer in answers.items() if math.isfinite(answer.loss)}
-    return {agent: (trial.point, -loss) for agent, loss in known.items()}
+    return {agent: Best(trial.point, -loss) for agent, loss in known.items()}
 
 
 def _row(trial: int, agent: str, role: str, split: str, answer: SiteReply) -> dict[str, object]:

@@ -251,7 +251,6 @@ class FeasibleStack(Stack):
 
     processes: Sequence[Processes]
     goals: Sequence[Goal]
-    exact_scores: ClassVar[bool] = False
     value_tolerance: ClassVar[float] = LEAST_GAIN
 
     def scores(self, z: Array, /) -> Array:

@@ -43,6 +43,7 @@ from __future__ import annotations
 import numpy as np
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics import finite
 from fbo_flower.numerics.acquisition.expected_improvement import excess_ratios
 from fbo_flower.numerics.arrays import Array, BoolArray
 
@@ -74,6 +75,8 @@ def non_dominated(values: Array) -> BoolArray:
 def hypervolume(values: Array, reference: Array) -> float:
     """Return the volume between `values (n, K)` and `reference (K,)`; points beyond it add nothing.
 
+    A volume beyond the largest float is the largest float.
+
     Examples
     --------
     >>> hypervolume(np.array([[1.0, 0.5], [0.5, 1.0], [2.0, -1.0]]), np.zeros(2))
@@ -84,7 +87,9 @@ def hypervolume(values: Array, reference: Array) -> float:
         return 0.0
     import moocore
 
-    return float(moocore.hypervolume(inside, ref=reference, maximise=True))
+    sides, exponents = finite.scaled(np.concatenate([inside, reference[None]]), axis=0)
+    volume = np.asarray(moocore.hypervolume(sides[:-1], ref=sides[-1], maximise=True))
+    return float(finite.unscaled(volume, exponents.sum()))
 
 
 def reference_point(front: Array) -> Array:

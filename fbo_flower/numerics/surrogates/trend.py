@@ -25,6 +25,7 @@ from functools import cached_property
 import numpy as np
 
 from fbo_flower.errors import NumericalError
+from fbo_flower.numerics import finite
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.surrogates import fitting, gp
@@ -231,8 +232,8 @@ class Level:
         known = tau < OWN_LEVEL
         if not len(y):
             return Units(tau, self.mean, math.sqrt(self.variance)) if known else Units(tau, largest=np.inf)
-        mean = self.mean if known else float(y.mean())
-        centred = y - mean
+        mean = self.mean if known else finite.mean(y)
+        centred = finite.difference(y, mean)
         largest = float(np.abs(centred).max())
         if not 0.0 < largest < np.inf:  # all are equal, or nothing is known of them
             return Units(tau, mean, 1.0 if largest == 0.0 else np.inf)
@@ -268,7 +269,9 @@ class Units:
         """Return values, or a limit, in common units; they may be larger than `LARGEST`."""
         if self.largest == np.inf:
             return np.zeros_like(values)
-        return np.asarray(((values - self.mean) / self.largest - self.level) / self.scale, dtype=np.float64)
+        return np.asarray(
+            (finite.difference(values, self.mean) / self.largest - self.level) / self.scale, dtype=np.float64
+        )
 
     def clipped(self, values: Array) -> Array:
         """Return values in common units, within `LARGEST`."""

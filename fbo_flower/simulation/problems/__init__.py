@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fbo_flower.errors import ConfigError, did_you_mean
+from fbo_flower.errors import ConfigError, did_you_mean, kind_of
 from fbo_flower.simulation.problems.base import Config, Problem, number
 from fbo_flower.simulation.problems.digits import DigitsSVM, DigitsTrees
 from fbo_flower.simulation.problems.functions import (
@@ -36,6 +36,7 @@ from fbo_flower.simulation.problems.table import (
     read_table,
     table_problem,
 )
+from fbo_flower.space.checks import check_integer
 
 __all__ = [
     "F1",
@@ -90,7 +91,8 @@ def make_problem(
 
     Parameters
     ----------
-    name : a key of `PROBLEMS`, or "table:FILE" with a file made by `python -m studies tabulate`
+    name : a key of `PROBLEMS`, or "table:FILE" with a file made by `python -m studies tabulate` of
+        the repository
     num_agents : None: the problem's default; with fewer agents than the data has, the first ones take part
     seed : seed of what the problem draws once (splits, functions)
     options : see `PROBLEMS[name].options()`
@@ -100,6 +102,9 @@ def make_problem(
     ConfigError
         If the problem or an option is unknown, or the value of an option is out of bounds.
     """
+    num_agents = None if num_agents is None else check_integer("agents", num_agents, 1)
+    if not isinstance(name, str):
+        raise ConfigError(f"problem: expected a name such as 'digits-svm', got {kind_of(name)}")
     if name.startswith(PREFIX):
         return table_problem(name.removeprefix(PREFIX), num_agents, seed, options or {})
     problem = PROBLEMS.get(name)

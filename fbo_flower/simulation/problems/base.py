@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-import numpy as np
-
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError, ObjectiveError
+from fbo_flower.space.checks import as_real, plain
 from fbo_flower.space.space import SearchSpace
 
 Config = Mapping[str, object]
@@ -46,7 +45,8 @@ class Problem(ABC):
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
         for field in fields(self):
-            value = getattr(self, field.name)
+            value = plain(getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
             if not _is_instance(value, hints[field.name]):
                 raise ConfigError(
                     f"{self.name}: {field.name}: expected {_describe(hints[field.name])}, got {value!r}"
@@ -123,9 +123,9 @@ class Problem(ABC):
 
 def number(config: Config, name: str) -> float:
     """Return parameter `name` of `config` as a float."""
-    value = config.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise ObjectiveError(f"{name}: expected a number in the configuration, got {value!r}")
+    value = as_real(config.get(name))
+    if value is None:
+        raise ObjectiveError(f"{name}: expected a number in the configuration, got {config.get(name)!r}")
     return float(value)
 
 

@@ -1,8 +1,8 @@
 """A problem read from a file of values: hundreds of studies on it take as long as one on the real objective.
 
-`python -m studies tabulate` makes such files; `docs/results/README.md` describes the format. Values
-between the tabulated points are interpolated, so a table is only close to the problem from which it was made;
-the file holds held-out points that measure how close.
+`python -m studies tabulate` of the repository makes such files; `docs/results/README.md` there describes the
+format. Values between the tabulated points are interpolated, so a table is only close to the problem from
+which it was made; the file holds held-out points that measure how close.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 from fbo_flower.clients.objective import ObjectiveContext
@@ -21,9 +20,11 @@ from fbo_flower.numerics.optim.scattered import DelaunayInterpolant
 from fbo_flower.simulation.problems.base import Config, Problem
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.files import read_arrays
+from fbo_flower.storage.paths import path_of
 
 PREFIX = "table:"
 FORMAT = "fbo-flower table 1"
+MADE = "a file made by `python -m studies tabulate` of the repository"
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class TableProblem(Problem):
 
     Attributes
     ----------
-    file : path of a file made by `python -m studies tabulate`
+    file : path of a file made by `python -m studies tabulate` of the repository
     """
 
     file: str = field(default="")
@@ -103,13 +104,11 @@ def table_problem(
 
 def read_table(file: str) -> TableData:
     """Return the content of a file; ConfigError if it is no table. A file that has changed is read again."""
-    path = Path(file)
+    path = path_of(file, "table")
     try:
         return _read(str(path.resolve()), path.stat().st_mtime_ns)
     except OSError as error:
-        raise ConfigError(
-            f"table: expected a file made by python -m studies tabulate, got {file} ({error.strerror})"
-        ) from error
+        raise ConfigError(f"table: expected {MADE}, got {file} ({error.strerror})") from error
 
 
 @lru_cache(maxsize=8)
@@ -126,7 +125,7 @@ def _read(path: str, modified: int) -> TableData:
         surfaces = tuple(DelaunayInterpolant(points[agent == a], values[agent == a]) for a in range(count))
         checks = tuple((check_points[check_agent == a], check_values[check_agent == a]) for a in range(count))
     except (FBOError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{path}: expected a file made by python -m studies tabulate ({error})") from error
+        raise ConfigError(f"{path}: expected {MADE} ({error})") from error
     if points.shape[1] != space.dimension:
         raise ConfigError(f"{path}: expected {space.dimension} columns of points, got {points.shape[1]}")
     return TableData(header, space, surfaces, checks)

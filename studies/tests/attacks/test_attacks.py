@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms.registry import BUILT_IN
+from fbo_flower.cli import main as cli
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.surrogates import rff
-from studies import __main__ as cli
+from studies import commands  # noqa: F401  # adds its commands
 from studies.attacks import ATTACKS, AttackResult, co_kg, equivocation, find
 from studies.attacks.noise import central_noise
 from studies.attacks.posterior import observed_points, observed_values

@@ -125,7 +125,7 @@ def test_without_noise_the_configuration_with_most_votes_wins_and_all_agents_kno
     np.testing.assert_array_equal(run.state.tally, np.sum(ballots, axis=0))
     assert run.state.winner == int(np.argmax(run.state.tally))
     for agent in run.agents.values():
-        np.testing.assert_array_equal(run.algorithm.recommend(agent.agent_state), points[run.state.winner])
+        np.testing.assert_array_equal(run.algorithm.best(agent.agent_state).point, points[run.state.winner])
         assert len(agent.log) == 8
 
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from every_problem import Context
 
-import studies.__main__  # noqa: F401  # adds its commands
-from fbo_flower.cli.main import main
+import studies.commands  # noqa: F401  # adds its commands
+from fbo_flower.cli.main import run as command
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.scattered import DelaunayInterpolant
 from fbo_flower.simulation import make_problem, simulate
@@ -128,10 +128,7 @@ def test_options_and_too_many_agents_are_refused(table):
 
 def test_command_line_writes_a_table_and_a_study_on_it(tmp_path, capsys, monkeypatch):
     def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["fbo-flower", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return stop.value.code
+        return command([*map(str, arguments)])
 
     monkeypatch.chdir(tmp_path)
     size = ("--agents", 1, "--points", 16, "--held-out", 4, "--workers", 1)

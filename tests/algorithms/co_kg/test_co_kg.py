@@ -15,7 +15,7 @@ from fbo_flower.algorithms.co_kg.central import fitted as shared_hyperparameters
 from fbo_flower.algorithms.co_kg.co_kg import check_posterior, check_warm_up
 from fbo_flower.algorithms.co_kg.state import SharedPrior, WarmUp, WhitenedPosterior, Work
 from fbo_flower.algorithms.messages import Summand
-from fbo_flower.algorithms.records import AgentState, History, Phase, Report, Task
+from fbo_flower.algorithms.records import Phase, Report, Task
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric as pack_lower
 from fbo_flower.numerics.aggregation.agreement import bounded_moments, moments, pooled_units
@@ -28,25 +28,12 @@ from fbo_flower.space import Categorical, Float, SearchSpace
 SMALL = {"num_points": 49, "num_draws": 16, "num_starts": 1}
 
 
-class CoKGContract(AlgorithmContract):
-    def test_recommendation_is_the_best_point_of_the_history(self, run=None):
-        """It is not, here: the agent recommends the maximiser of its posterior mean on the point set."""
-        algorithm = self.make()
-        assert algorithm.recommend(AgentState(SQUARE, History.empty(2))) is None
-        points = algorithm.points(SQUARE)
-        for agent in (run or self.played()).agents.values():
-            setting = SharedPrior.read(agent.agent_state.arrays, algorithm.kernel)
-            y = (algorithm.transformed(agent.log.values) - setting.shift) / setting.scale
-            mean = gp.posterior(agent.log.points, y, setting.hyperparameters).predict(points)[0]
-            np.testing.assert_array_equal(algorithm.recommend(agent.agent_state), points[np.argmax(mean)])
-
-
-class TestBarycenter(CoKGContract):
+class TestBarycenter(AlgorithmContract):
     def make(self):
         return CoKG(**SMALL)
 
 
-class TestAuto(CoKGContract):
+class TestAuto(AlgorithmContract):
     def make(self):
         return CoKG(**SMALL, central="auto", refit="doubling", refine_every=2)
 
@@ -63,7 +50,7 @@ class TestAuto(CoKGContract):
 )
 def test_options_break_nothing_that_every_algorithm_keeps(options):
     discloses = options.get("framework") == "data-communication"
-    check_variant(CoKG(**SMALL, **options), CoKGContract, reports_values=discloses)
+    check_variant(CoKG(**SMALL, **options), AlgorithmContract, reports_values=discloses)
 
 
 # -- options -----------------------------------------------------------------------------------

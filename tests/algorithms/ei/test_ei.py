@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 from contract import SQUARE, Run
+from matplotlib.axes import Axes
 from scipy.stats import ttest_1samp, ttest_rel
+from typer.testing import CliRunner
 
 from fbo_flower.algorithms import ExpectedImprovement, RandomSearch, make_algorithm
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.ei import local
 from fbo_flower.algorithms.records import AgentState, History
+from fbo_flower.cli.main import app
 from fbo_flower.clients.own_answer import own_answer
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.transforms import standardise
+from fbo_flower.reports.curves import best_by_time
+from fbo_flower.reports.page import html_page
+from fbo_flower.reports.summary import agent_curves
 from fbo_flower.simulation import simulate
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.study import Study
@@ -161,7 +168,7 @@ def test_trials_and_best_of_an_exact_objective_are_those_without_priors_for_nois
     algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = run(exact, algorithm, num_rounds=10)
-    assert all("observed" not in best for best in study.best.values())
+    assert all("mean" not in best for best in study.best.values())
     monkeypatch.setattr(local, "NOISY_PRIORS", None)
     assert run(exact, algorithm, num_rounds=10).trials == study.trials
 
@@ -170,31 +177,52 @@ def test_trials_and_best_of_an_exact_objective_are_those_without_priors_for_nois
 def test_the_recommended_value_does_not_overstate_and_is_no_worse(algorithm: str) -> None:
     means, largest, chosen, lucky = [], [], [], []
     for seed in range(4):
-        for best in run(algorithm=algorithm, seed=seed).best.values():
-            observed = best.get("observed", best)
-            means.append(best["value"] - truth(best["config"]))
-            largest.append(observed["value"] - truth(observed["config"]))
+        study = run(algorithm=algorithm, seed=seed)
+        for agent, best in study.best.items():
+            mine = study.trials.where(agent=agent)
+            top = int(np.argmax(mine["value"]))
+            means.append(best.get("mean", best["value"]) - truth(best["config"]))
+            largest.append(mine["value"][top] - truth(mine["config"][top]))
             chosen.append(truth(best["config"]))
-            lucky.append(truth(observed["config"]))
+            lucky.append(truth(mine["config"][top]))
     assert ttest_1samp(largest, 0.0).statistic > 10  # control: the largest value overstates
     # a pool concentrates the points, so an agent's own values show their noise later
     assert np.mean(means) < (0.4 if algorithm == "ei" else 0.45) * np.mean(largest)
     assert ttest_rel(chosen, lucky).statistic > -3  # level .003
 
 
-def test_a_study_says_which_value_is_observed_and_keeps_both(tmp_path: Path) -> None:
+def test_there_is_one_best_in_every_file_and_picture(tmp_path: Path) -> None:
     study = run(loss, minimize=True)
-    assert any("observed" in best for best in study.best.values())
+    assert any("mean" in best for best in study.best.values())
+    figure = study.plot()
     for agent, best in study.best.items():
         mine = study.trials.where(agent=agent)
-        lowest = int(np.argmin(mine["value"]))
-        observed = best.get("observed", best)
-        assert observed["value"] == mine["value"][lowest]
-        assert observed["config"] == mine["config"][lowest]
-        assert best["value"] >= observed["value"]
-        assert best["config"] in mine["config"].tolist()
+        assert mine["value"][mine["config"].tolist().index(best["config"])] == best["value"], "not measured"
+        assert "mean" in best or best["value"] == mine["value"].min()
+        names, curves = agent_curves(study, "ei")
+        assert curves[names.index(agent), -1] == best["value"], "the curve ends elsewhere"
+        times, _, by_time = best_by_time(study, "ei")
+        assert by_time[times.index(agent), -1] == best["value"]
+    values = sorted(best["value"] for best in study.best.values())
+    ringed = [
+        sorted(marks.get_offsets()[0, 1] for marks in ax.collections if (marks.get_gid() or "")[:4] == "best")
+        for ax in figure.findobj(Axes)
+    ]
+    assert [found for found in ringed if found] == [values] * 2, "rings of both parameters are at the values"
+    assert study.rounds["best"][-1] == min(values)
+    assert study.rounds["mean_incumbent"][-1] == pytest.approx(np.mean(values))
+    page = html_page(study)
+    assert all(f"{number:.6g}" in page for best in study.best.values() for number in numbers(best))
     study.save(tmp_path)
     assert Study.load(tmp_path).best == study.best
+    shown = CliRunner().invoke(app, ["best", str(tmp_path), "--json"]).stdout
+    for entry in json.loads(shown):
+        best = study.best[entry["agent"]]
+        assert (entry["value"], entry["mean"]) == (best["value"], best.get("mean"))
+
+
+def numbers(best):
+    return [best[name] for name in ("value", "mean") if name in best]
 
 
 def test_the_agents_own_answer_has_both() -> None:
@@ -203,12 +231,12 @@ def test_the_agents_own_answer_has_both() -> None:
     state = AgentState(SQUARE, History(points, values, np.arange(40)))
     algorithm = make_algorithm("ei", {})
     answer = own_answer("1", "s", algorithm, state)
-    assert answer.observed is None
+    assert np.isnan(answer.mean)
     assert answer.value == values.max()
     theta = gp.Hyperparameters(local.KERNEL, np.array([0.5, 0.5]), 1.0, 0.3).to_array()
     answer = own_answer("1", "s", algorithm, state.write(hyperparameters=theta))
-    assert answer.observed is not None
-    assert answer.observed[1] == values.max() > answer.value
-    assert f"best observed {values.max():.6g}" in str(answer)
+    assert values.max() > answer.mean
+    assert answer.value == values[(points == SQUARE.encode(answer.config)).all(axis=1)][0]
+    assert f"best value {answer.value:.6g}, mean {answer.mean:.6g} of noisy values" in str(answer)
     as_loss = own_answer("1", "s", algorithm, replace(state, aims=Aims.of(True)))
     assert as_loss.value == -values.max()

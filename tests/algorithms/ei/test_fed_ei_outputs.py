@@ -52,10 +52,7 @@ OTHERS = generator(1, "points").random((24, 2))
 GROUPS = outputs_at(OTHERS).reshape(4, 6, 2)  # of four other agents
 NOISE = generator(2, "level")
 LEVEL = np.concatenate(
-    [
-        np.sum([trend.level_sums(group[:, place], NOISE) for group in GROUPS], axis=0)
-        for place in range(2)
-    ]
+    [np.sum([trend.level_sums(group[:, place], NOISE) for group in GROUPS], axis=0) for place in range(2)]
 )
 UNITS = [trend.Level.of(part, 6) for part in LEVEL.reshape(2, -1)]
 SCORES = np.column_stack(

@@ -71,7 +71,7 @@ class SitesContract(AlgorithmContract):
 
         algorithm = self.make()
         run = Run.begin(algorithm, objective=objective).steps(self.num_rounds)
-        assert algorithm.recommend(run.agents["0"].agent_state) is None
+        assert algorithm.best(run.agents["0"].agent_state) is None
         assert len(run.histories()["1"]) == 0, "nothing to judge"
         assert run.state.front() == []
 

@@ -1,0 +1,322 @@
+"""What a class of algorithms must be, and what its hooks must return.
+
+Python takes a misspelt method, an option without a type or a message without `@dataclass` for something else,
+and says nothing. `check_definition` refuses them when an algorithm of the class is made for the first time.
+The other functions check what hooks such as `ask`, `tell` and `propose` return, where they are called.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
+from functools import cache
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+
+import numpy as np
+
+from fbo_flower.algorithms.messages import AXES, Content, Spec, arrays_of, length_of, value_of
+from fbo_flower.algorithms.records import AgentState, Payload, Phase, Query, Task
+from fbo_flower.errors import ConfigError, HookError, kind_of
+
+if TYPE_CHECKING:
+    from fbo_flower.algorithms.protocol import Algorithm
+
+T = TypeVar("T")
+
+DATACLASS = "@dataclass(frozen=True, kw_only=True)"
+_LIKE = 0.85  # how alike two names are of which one is probably meant to be the other
+
+
+@cache
+def check_definition(kind: type[Any], base: type[Any]) -> None:
+    """Raise ConfigError if a subclass of `base`, which is `Algorithm`, loses something that it defines.
+
+    The error names the class and the member, and what to write instead.
+    """
+    if kind.sums_securely:  # it has the members of the algorithm that it wraps
+        return
+    own = [one for one in kind.__mro__ if issubclass(one, base) and one is not base]
+    members = {name: inspect.getattr_static(base, name, None) for name in {"name", *dir(base)}}
+    members = {name: member for name, member in members.items() if not name.startswith("_")}
+    for one in own:
+        for problem in _problems(one, base, members):
+            raise ConfigError(f"{one.__name__}.{problem}")
+    for name in sorted(kind.__abstractmethods__):
+        raise ConfigError(
+            f"{kind.__name__}: expected a method `{name}{_names(members[name])}`, got none; "
+            "`Independent` has one for agents that tune alone"
+        )
+    options = {option.name: option for option in fields(kind)}
+    for name in sorted(options.keys() & members.keys()):
+        if not isinstance(members[name], property):
+            raise ConfigError(
+                f"{kind.__name__}.{name}: expected a class variable, got an option; write "
+                f"`{name}: ClassVar[{type(options[name].default).__name__}] = {options[name].default!r}`"
+            )
+    for option in options.values():
+        if option.default is MISSING:
+            raise ConfigError(
+                f"{kind.__name__}.{option.name}: expected an option with a default, got none; write "
+                f"`{option.name}: {_text(option.type)} = ...`"
+            )
+    for which in ("task_content", "report_content"):
+        content = getattr(kind, which)
+        if not (isinstance(content, type) and issubclass(content, Content)):
+            raise ConfigError(f"{kind.__name__}.{which}: expected a subclass of Content, got {content!r}")
+        for problem in _content_problems(kind, content):
+            raise ConfigError(f"{content.__name__}.{problem}")
+    for name in kind.consent.keys() - arrays_of(kind.report_content).keys():
+        raise ConfigError(
+            f"{kind.__name__}.consent: expected arrays of {kind.report_content.__name__}, got {name!r}"
+        )
+    _check_sums(kind, base)
+
+
+def _problems(kind: type[Any], base: type[Any], members: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the members that a class defines itself."""
+    annotated = inspect.get_annotations(kind)
+    known = {option.name for option in fields(kind)}
+    for name in annotated:
+        if "ClassVar" not in _text(annotated[name]) and name not in vars(kind).get(
+            "__dataclass_fields__", {}
+        ):
+            yield f"{name}: expected an option of a dataclass; write {DATACLASS} above the class"
+    for name in {**annotated, **vars(kind)}:
+        member = vars(kind).get(name)
+        if name.startswith("_") or name in known:
+            if name in known and name in vars(kind) and name not in annotated:
+                option = kind.__dataclass_fields__[name]
+                yield (
+                    f"{name}: expected an option with its type; write `{name}: {_text(option.type)} = "
+                    f"{member!r}` and {DATACLASS} above the class"
+                )
+            continue
+        if name in members:
+            yield from _overridden(name, member, members[name])
+            continue
+        close = get_close_matches(name, members, n=1, cutoff=_LIKE)
+        if close and inspect.getattr_static(kind, close[0], None) is members[close[0]]:
+            yield (
+                f"{name}: expected a member of Algorithm, which has none of this name; did you mean "
+                f"{close[0]}? begin the name of a helper with an underscore"
+            )
+
+
+def _overridden(name: str, member: Any, original: Any) -> Iterator[str]:
+    """Yield what is wrong with a member that replaces one of `Algorithm`."""
+    if not isinstance(original, FunctionType):
+        if isinstance(member, FunctionType):
+            what = "@property above the method" if isinstance(original, property) else "a class variable"
+            yield f"{name}: expected {what}, got a method"
+        return
+    if not isinstance(member, FunctionType):
+        yield f"{name}: expected a method {_names(original)}, got {member!r}"
+        return
+    expected, got = inspect.signature(original), inspect.signature(member)
+    wanted = expected.parameters.values()
+    places = [p.name for p in wanted if p.kind is not p.KEYWORD_ONLY]
+    named = {p.name: None for p in wanted if p.kind is p.KEYWORD_ONLY}
+    try:
+        got.bind(*places, **named)
+    except TypeError as error:
+        yield f"{name}: expected ({', '.join([*places, *named])}), got {_names(member)}: {error}"
+
+
+def _names(method: Any) -> str:
+    return f"({', '.join(inspect.signature(method).parameters)})"
+
+
+def _text(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", repr(annotation))
+
+
+def check_options(algorithm: Algorithm[Any]) -> None:
+    """Raise ConfigError if an option is another value after its way through JSON, as agents get it."""
+    for option in fields(algorithm):
+        value = getattr(algorithm, option.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            finite = isinstance(part, float) and np.isfinite(part)
+            if part is not None and type(part) not in (bool, int, str) and not finite:
+                raise ConfigError(
+                    f"{option.name}: expected an option of {algorithm.name} to be None, a bool, a finite "
+                    f"number, a text or a tuple of these, which agents get as JSON, got {kind_of(part)}"
+                )
+
+
+# -- messages ------------------------------------------------------------------------------------------
+
+
+def _content_problems(kind: type[Any], content: type[Content]) -> Iterator[str]:
+    """Yield what is wrong with the fields of a message."""
+    known = {field.name: field for field in fields(content)} if is_dataclass(content) else {}
+    try:
+        hints, arrays = get_type_hints(content, include_extras=True), arrays_of(content)
+    except NameError as error:
+        yield f"{error.name}: expected a name of {content.__module__}, where types are looked up"
+        return
+    for name, hint in hints.items():
+        if "ClassVar" in str(hint):
+            continue
+        if name not in known:
+            yield f"{name}: expected a field of a dataclass; write {DATACLASS} above the class"
+        elif name in arrays:
+            if known[name].default is not None:
+                yield f"{name}: expected the default None of an array, got {known[name].default!r}"
+            yield from _spec_problems(kind, name, arrays[name])
+        elif hint not in (bool, int, float, str):
+            yield (
+                f"{name}: expected bool, int, float or str, or an array as "
+                f'`{name}: Annotated[np.ndarray | None, real("D")] = None`, got {_text(hint)}'
+            )
+        elif type(known[name].default) is not hint:
+            yield f"{name}: expected a default of the type {hint.__name__}, got {known[name].default!r}"
+
+
+def _spec_problems(kind: type[Any], name: str, spec: Spec) -> Iterator[str]:
+    """Yield what is wrong with the specification of an array."""
+    task_arrays, task_scalars = arrays_of(kind.task_content), get_type_hints(kind.task_content)
+    tasks = kind.task_content.__name__
+    for length in (*spec.shape, spec.most, spec.bound, spec.only_if):
+        if not isinstance(length, str) or (length in AXES and length != spec.bound):
+            continue
+        if array := length_of(length):
+            if array not in task_arrays:
+                yield f"{name}: expected an array of {tasks} in {length!r}, got {array!r}"
+        elif scalar := value_of(length):
+            if scalar not in task_scalars:
+                yield f"{name}: expected a scalar of {tasks} in {length!r}, got {scalar!r}"
+        elif not hasattr(kind, length):
+            yield f"{name}: expected an option or property of {kind.__name__}, got {length!r}"
+    if spec.bound is not None and None in spec.shape:
+        yield (
+            f'{name}: expected a summable array whose lengths are known, got None; write a number, "D", '
+            '"F", an option\'s name, "len(ARRAY)" or "value(SCALAR)" of the task'
+        )
+
+
+def _check_sums(kind: type[Any], base: type[Any]) -> None:
+    """Raise ConfigError if reports have arrays to be summed that nobody sums."""
+    summed = [name for name, spec in arrays_of(kind.report_content).items() if spec.bound is not None]
+    if not summed:
+        return
+    content, names = kind.report_content.__name__, ", ".join(summed)
+    if all(getattr(kind, hook) is getattr(base, hook) for hook in ("aggregate_sum", "aggregate_groups")):
+        raise ConfigError(
+            f"{kind.__name__}: expected a method `aggregate_sum(self, state, agents, sums)`, because {names} "
+            f"of {content} is summable, got none; it returns the state after `sums[{summed[0]!r}]`, or mark "
+            f"{summed[0]} `real`"
+        )
+    if "secure_sums" not in {option.name for option in fields(kind)}:
+        raise ConfigError(
+            f"{kind.__name__}: expected an option secure_sums, because {names} of {content} is summable, got "
+            f"none; write `secure_sums: int = checked(0, check_secure_sums)`, or mark {summed[0]} `real`"
+        )
+
+
+# -- what hooks return ---------------------------------------------------------------------------------
+
+
+def returned_state(algorithm: Algorithm[Any], hook: str, before: T, after: T) -> T:
+    """Return the server's state that a hook returned; HookError if it is of another type than before."""
+    was, now = before, after
+    if type(now) is type(was):
+        was, now = algorithm.inner_state(was), algorithm.inner_state(now)
+    if type(now) is not type(was):
+        raise HookError(
+            f"{algorithm.name}: {hook}: expected to get the new {type(was).__name__} back, got "
+            f"{kind_of(now)}; return replace(state, ...)"
+        )
+    return after
+
+
+def tasks_of(
+    algorithm: Algorithm[Any],
+    state: T,
+    phase: Phase,
+    server_round: int,
+    present: Sequence[str],
+    rng: np.random.Generator,
+) -> tuple[T, dict[str, Task]]:
+    """Return what `ask` returns; HookError if it is not a state and tasks for agents that are present."""
+    asked, where = algorithm.ask(state, phase, server_round, present, rng), f"{algorithm.name}: ask"
+    if not (isinstance(asked, tuple) and len(asked) == 2 and isinstance(asked[1], Mapping)):
+        raise HookError(
+            f"{where}: expected the state and the tasks of agents, got {kind_of(asked)}; return state, tasks"
+        )
+    state, tasks = returned_state(algorithm, "ask", state, asked[0]), dict(asked[1])
+    if strangers := tasks.keys() - set(present):
+        raise HookError(f"{where}: expected tasks for agents in `present`, got one for {min(strangers)!r}")
+    for agent, task in tasks.items():
+        if not isinstance(task, Task) or task.phase is not phase:
+            got = f"one of {task.phase}" if isinstance(task, Task) else kind_of(task)
+            raise HookError(
+                f"{where}: expected a task of {phase} for agent {agent}, got {got}; return "
+                "content.task(phase, server_round, trial, num_trials)"
+            )
+    return state, tasks
+
+
+def check_query(algorithm: Algorithm[Any], query: object, dimension: int) -> None:
+    """Raise HookError unless an agent's session asks for points of the unit cube."""
+    where = f"{algorithm.name}: propose"
+    if not isinstance(query, Query):
+        raise HookError(f"{where}: expected a Query, got {kind_of(query)}; return Query(points)")
+    points, expected = query.points, f"{where}: expected points (q, {dimension}) of float64 between 0 and 1"
+    if not isinstance(points, np.ndarray) or points.dtype != np.float64:
+        got = points.dtype if isinstance(points, np.ndarray) else kind_of(points)
+        raise HookError(f"{expected}, got {got}; return Query(np.array(points, dtype=np.float64))")
+    if points.ndim != 2 or points.shape[1] != dimension or not len(points):
+        raise HookError(f"{expected}, got {points.shape}; of one point return Query(point[None])")
+    outside = points[~((points >= 0.0) & (points <= 1.0))]
+    if outside.size:
+        raise HookError(f"{expected}, got {outside[0]:g}; return Query(np.clip(points, 0, 1))")
+    if query.repeats is not None and (query.repeats.shape != points.shape[:1] or (query.repeats < 1).any()):
+        raise HookError(f"{where}: expected repeats ({len(points)},) from 1 on, got {query.repeats}")
+
+
+def check_begun(algorithm: Algorithm[Any], task: Task, trial: int) -> None:
+    """Raise HookError if a task's first proposal, for `trial`, is None."""
+    if trial == task.trial < task.end and not algorithm.roles:
+        raise HookError(
+            f"{algorithm.name}: propose: expected a Query for trial {trial}, got None; return Query(points)"
+        )
+
+
+def check_learnt(algorithm: Algorithm[Any], agent_state: object, before: int) -> None:
+    """Raise HookError unless the agent's state has outcomes of trial `before` and perhaps later ones."""
+    if not isinstance(agent_state, AgentState) or agent_state.next_trial <= before:
+        got = f"trial {before} again" if isinstance(agent_state, AgentState) else kind_of(agent_state)
+        raise HookError(
+            f"{algorithm.name}: learn: expected the agent's state with the outcome, got {got}; return "
+            "agent_state.learn(outcome).write(...)"
+        )
+
+
+def check_answer(algorithm: Algorithm[Any], agent_state: object, payload: object) -> None:
+    """Raise HookError unless a session's state can be stored, and what `summarise` returned can be sent."""
+    if not isinstance(agent_state, AgentState):
+        raise HookError(
+            f"{algorithm.name}: session: expected an AgentState, got {kind_of(agent_state)}; "
+            "return agent_state"
+        )
+    if not isinstance(payload, Payload):
+        raise HookError(
+            f"{algorithm.name}: summarise: expected a Payload, got {kind_of(payload)}; return content.payload"
+        )
+    for hook, arrays in (("write", agent_state.arrays), ("summarise", payload.arrays)):
+        for name, array in arrays.items():
+            if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+                got = array.dtype if isinstance(array, np.ndarray) else kind_of(array)
+                raise HookError(
+                    f"{algorithm.name}: {hook}: expected an array of numbers as {name}, got {got}; give "
+                    "np.array(..., dtype=np.float64)"
+                )
+    for name, value in payload.values.items():
+        if type(value) not in (bool, int, float, str):
+            raise HookError(
+                f"{algorithm.name}: summarise: expected bool, int, float or str as {name}, got "
+                f"{type(value).__name__}; NumPy's scalars have .item()"
+            )

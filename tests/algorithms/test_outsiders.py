@@ -1,0 +1,220 @@
+"""An algorithm as an outsider writes it from docs/add-an-algorithm.md alone: a federated TPE.
+
+It has several summable arrays, scalars in tasks and reports, a barrier and final exchanges of its own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
+
+import numpy as np
+import pytest
+from contract import AlgorithmContract
+
+from fbo_flower import simulate
+from fbo_flower.algorithms import (
+    Algorithm,
+    Content,
+    Payload,
+    Phase,
+    Progress,
+    Query,
+    Task,
+    TrialsPerRound,
+    check_secure_sums,
+    checked,
+    real,
+    summable,
+    summed,
+    uniform_point,
+)
+from fbo_flower.algorithms.options import bounded, integer
+from fbo_flower.errors import ConfigError, HookError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Densities(Content):
+    """Histograms of good and other points, an axis a row."""
+
+    good: Annotated[np.ndarray | None, real("D", "bins", low=0.0)] = None
+    other: Annotated[np.ndarray | None, real("D", "bins", low=0.0)] = None
+    stage: int = 0  # of the final exchanges
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts(Content):
+    good: Annotated[np.ndarray | None, summable("D", "bins", bound=1e4)] = None
+    other: Annotated[np.ndarray | None, summable("D", "bins", bound=1e4)] = None
+    agents: Annotated[np.ndarray | None, summable(1, bound=1.0)] = None
+    heard: int = 0  # the stage that the agent was told
+
+
+@dataclass(frozen=True)
+class State:
+    progress: Progress = field(default_factory=Progress)
+    densities: Densities = field(default_factory=Densities)
+    heard: Mapping[str, int] = field(default_factory=dict)
+    num_sums: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedTPE(TrialsPerRound, Algorithm[State]):
+    bins: int = integer(8, 2, 64)
+    share: float = bounded(0.3, 0.0, 1.0)
+    num_initial: int = integer(4, 1)
+    secure_sums: int = checked(0, check_secure_sums)
+
+    name: ClassVar[str] = "fed-tpe"
+    task_content: ClassVar[type[Content]] = Densities
+    report_content: ClassVar[type[Content]] = Counts
+    max_final_exchanges: ClassVar[int] = 3
+    barrier: ClassVar[str] = "the histograms are sums over all agents"
+
+    def init(self, federation, rng):
+        return State()
+
+    def ask(self, state, phase, server_round, present, rng):
+        if phase is Phase.FINISH:
+            stage = 1 + max(state.heard.values(), default=0)
+            last = replace(state.densities, stage=stage, text=f"stage {stage}")
+            return state, {agent: last.task(phase, server_round, 0, 0) for agent in present}
+        if phase is not Phase.TRAIN:
+            return state, {}
+        trials = {agent: state.progress.of(agent) for agent in present}
+        return state, {
+            agent: state.densities.task(phase, server_round, trial, self.trials_from(trial))
+            for agent, trial in trials.items()
+        }
+
+    def tell(self, state, phase, reports):
+        heard = {agent: Counts.of(report).heard for agent, report in reports.items()}
+        state = replace(state, progress=state.progress.advance(reports), heard={**state.heard, **heard})
+        agents, sums = summed(Counts, reports)
+        return self.aggregate_sum(state, agents, sums) if agents else state
+
+    def aggregate_sum(self, state, agents, sums):
+        assert sums["agents"][0] == pytest.approx(len(agents))
+        parts = {name: sums[name] / sums[name].sum(axis=1, keepdims=True) for name in ("good", "other")}
+        return replace(state, densities=Densities(**parts), num_sums=state.num_sums + 1)
+
+    def description(self, state):
+        return {"heard": dict(state.heard), "num_sums": state.num_sums}
+
+    def report_kind(self, task):
+        return f"stage {Densities.of(task).stage}"
+
+    def propose(self, task, agent_state, rng):
+        told, draws = Densities.of(task), rng()
+        if told.good is None:
+            return uniform_point(agent_state, draws)
+        axes = np.arange(agent_state.space.dimension)
+        cells = np.array([draws.choice(self.bins, 24, p=row) for row in told.good])  # (D, 24)
+        ratios = np.log(told.good + 1e-3) - np.log(told.other + 1e-3)
+        best = int(np.argmax(ratios[axes[:, None], cells].sum(axis=0)))
+        return Query(((cells[:, best] + draws.random(len(axes))) / self.bins)[None])
+
+    def summarise(self, task, agent_state, rng):
+        told = Densities.of(task)
+        if told.stage:
+            assert told.text == f"stage {told.stage}"
+            return Counts(heard=told.stage).payload
+        points, values = agent_state.history.observed()
+        if len(values) < 4:
+            return Payload()
+        order, number = np.argsort(-values), max(1, round(self.share * len(values)))
+        return Counts(
+            good=self._histogram(points[order[:number]]),
+            other=self._histogram(points[order[number:]]),
+            agents=np.ones(1),
+        ).payload
+
+    def _histogram(self, points):
+        cells = np.minimum((points * self.bins).astype(int), self.bins - 1)
+        return np.array([np.bincount(column, minlength=self.bins) + 0.5 for column in cells.T])
+
+
+class TestFedTPE(AlgorithmContract):
+    num_rounds = 4
+
+    def make(self):
+        return FedTPE()
+
+
+class TestFedTPEWithSecureSums(TestFedTPE):
+    smallest = 2
+
+    def make(self):
+        return FedTPE(secure_sums=2)
+
+
+def test_sums_final_exchanges_and_scalars_arrive_with_secure_sums_too():
+    plain, secure = (
+        simulate("double-sine", agents=5, algorithm=FedTPE(secure_sums=least), num_rounds=6, engine="inline")
+        for least in (0, 3)
+    )
+    for study in (plain, secure):
+        found = study.settings["runs"][0]["found"]
+        assert found == {"heard": dict.fromkeys("01234", 3), "num_sums": 6}
+    np.testing.assert_allclose(plain.trials["value"], secure.trials["value"], rtol=0, atol=1e-9)
+
+
+def proposing(points):
+    return {"propose": lambda self, task, agent_state, rng: Query(points)}
+
+
+def learning(**arrays):
+    return {"learn": lambda self, task, state, outcome, rng: state.learn(outcome).write(**arrays)}
+
+
+def sending(payload):
+    return {"summarise": lambda self, task, agent_state, rng: payload}
+
+
+def asking(make):
+    return {"ask": lambda self, state, phase, r, present, rng: (state, {a: make(phase, r) for a in present})}
+
+
+WRONG = {
+    "no state": ({"tell": lambda self, state, phase, reports: None}, "tell: .*State back, got None"),
+    "no new state": ({"tell": lambda self, state, phase, reports: state}, "count trials in `tell`"),
+    "no summed state": ({"aggregate_sum": lambda self, state, agents, sums: None}, "State back, got None"),
+    "tasks alone": ({"ask": lambda self, state, phase, r, present, rng: {}}, "ask: .*return state, tasks"),
+    "content for a task": (asking(lambda phase, r: Densities()), "return content.task"),
+    "task of another phase": (asking(lambda phase, r: Task(Phase.EVALUATE, r, 0, 1)), "got one of evaluate"),
+    "no proposal": ({"propose": lambda self, task, agent_state, rng: None}, "propose: .*trial 0, got None"),
+    "points alone": ({"propose": lambda self, task, agent_state, rng: np.ones((1, 1))}, "return Query"),
+    "outside the cube": (proposing(np.full((1, 1), 1.2)), "got 1.2; return Query.np.clip"),
+    "no number": (proposing(np.full((1, 1), np.nan)), "got nan"),
+    "integers": (proposing(np.ones((1, 1), dtype=int)), "got int64; .*dtype=np.float64"),
+    "one point": (proposing(np.ones(1)), r"got \(1,\); .*point.None"),
+    "an outcome dropped": ({"learn": lambda self, task, state, outcome, rng: state}, "trial 0 again"),
+    "a text kept": (learning(x="a"), "write: expected an array of numbers as x, got the text 'a'"),
+    "nothing to send": (sending(None), "summarise: .*a Payload, got None"),
+    "content to send": (sending(Counts()), "summarise: .*got a Counts; return content.payload"),
+    "another shape": (sending(Payload({"good": np.ones(3)})), r"summarise: good: .*got \(3,\)"),
+    "another name": (sending(Payload({"new": np.ones(1)})), "summarise: arrays: .*got 'new'"),
+    "NumPy's scalar": (sending(Payload(values={"heard": np.int64(1)})), r"got int64; .*\.item\(\)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("least", [0, 2])
+@pytest.mark.parametrize("case", WRONG)
+def test_a_hook_that_returns_something_else_ends_the_study_with_what_to_write(case, least):
+    members, match = WRONG[case]
+    algorithm = type("Wrong", (FedTPE,), members)(secure_sums=least)
+    with pytest.raises(HookError, match=match) as caught:
+        simulate("double-sine", agents=3, algorithm=algorithm, num_rounds=3, engine="inline")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_sum_of_different_tasks_is_refused():
+    def ask(self, state, phase, server_round, present, rng):
+        tasks = {a: replace(state.densities, text=a).task(phase, server_round, 0, 1) for a in present}
+        return state, tasks
+
+    with pytest.raises(ConfigError, match="task of agent 1 than of 0; override `sum_content`"):
+        simulate(
+            "double-sine", agents=3, num_rounds=3, engine="inline",
+            algorithm=type("Wrong", (FedTPE,), {"ask": ask})(secure_sums=2),
+        )  # fmt: skip

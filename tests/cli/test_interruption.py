@@ -1,0 +1,119 @@
+"""Ctrl-C, `kill` and a closed terminal: the status, one line that is true, and what can be resumed."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from fbo_flower.cli.main import run
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+ROOT = Path(__file__).parents[2]
+STUDY = ["simulate", "--problem", "double-sine", "--algorithm", "random", "--agents", "2", "--rounds", "4"]
+STUDY += ["--engine", "inline", "--journal", "--out", "x y", "-q"]
+NOTHING = "nothing was written"
+RESUME = "; continue with --resume 'x y'"
+PRESS = """
+import signal, sys
+from fbo_flower.cli.main import main
+press = lambda *_: signal.raise_signal({number})
+"""
+# where the signal comes -> code that lets it come there, what the line says, the arguments
+IMPORT = """
+    class Finder:
+        def find_spec(self, name, *_):
+            if name == "{name}":
+                try:
+                    press()
+                except BaseException:
+                    pass  # as a library may do
+    sys.meta_path.insert(0, Finder())
+"""
+AT = """
+    import {module}
+    calls = []
+    def pressed(*arguments, before={module}.{name}, **given):
+        calls.append(1)
+        {lines}
+        return before(*arguments, **given)
+    {module}.{name} = pressed
+"""
+REGISTERING = AT.format(
+    module="fbo_flower.strategies.registration", name="AgentRegistry.wait_for_agents", lines="press()"
+)
+CASES = {
+    "the first import": (IMPORT.format(name="click"), NOTHING, STUDY),
+    "an import that swallows it": (IMPORT.format(name="numpy"), NOTHING, STUDY),
+    "the imports of a command": (IMPORT.format(name="fbo_flower.simulation.runner"), NOTHING, STUDY),
+    "registration": (REGISTERING, f"x y holds the settings and journals of the run{RESUME}", STUDY),
+    "a round": (
+        AT.format(
+            module="fbo_flower.cli.progress",
+            name="Display.advance",
+            lines="len(calls) == 2 and (press(), press())",
+        ),
+        f"x y holds the results so far: random 2 rounds{RESUME}",
+        STUDY,
+    ),
+    "a picture": (
+        AT.format(module="fbo_flower.reports.figures", name="draw", lines="press()"),
+        f"x y holds the results so far: random 4 rounds{RESUME}",
+        STUDY,
+    ),
+    "a new app": (
+        AT.format(module="fbo_flower.cli.new", name="new_app", lines="press()"),
+        "every file is whole or as it was before; run the same command again",
+        ["new", "my-app"],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [(place, signal.SIGINT) for place in CASES]
+    + [("an import that swallows it", signal.SIGTERM), ("a round", signal.SIGTERM)]
+    + ([("a round", signal.SIGHUP)] if hasattr(signal, "SIGHUP") else []),
+)
+def test_a_signal_ends_a_command_with_one_true_line(place, number, tmp_path, monkeypatch):
+    code, said, arguments = CASES[place]
+    script = PRESS.format(number=int(number)) + textwrap.dedent(code) + "\nmain()\n"
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        # a shell lets what runs in its background ignore the signal, and children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert (done.stderr, done.returncode) == (f"interrupted; {said}\n", 128 + number)
+    assert done.stdout == ""
+    monkeypatch.chdir(tmp_path)
+    if said.endswith(RESUME):
+        assert run(["simulate", "--resume", "x y", "-q"]) == 0
+    else:
+        assert not list(tmp_path.iterdir())
+
+
+def test_what_takes_too_long_to_end_is_ended():
+    script = PRESS.format(number=int(signal.SIGTERM)) + textwrap.dedent("""
+        import time
+        from fbo_flower.cli import interruption
+        interruption._PATIENCE = 0.2
+        interruption.guard()
+        with interruption.in_order(lambda: "it is slow"):
+            try:
+                press()
+            finally:
+                time.sleep(100)
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.stderr, done.returncode) == ("interrupted; it is slow\n", 128 + signal.SIGTERM)

@@ -1,0 +1,147 @@
+"""Every report shows every finite value: no error, no warning, no inf or NaN."""
+
+import json
+import re
+import sys
+import warnings
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from made_study import made_study
+
+from fbo_flower import Float, SearchSpace, simulate
+from fbo_flower.cli.watch import state_of_study
+from fbo_flower.reports.page import html_page
+from fbo_flower.reports.summary import summarise, to_markdown
+from fbo_flower.reports.traffic import privacy_page
+from fbo_flower.simulation.runner import regret_table
+from fbo_flower.study import Study
+
+MAX, TINY = sys.float_info.max, 5e-324
+VALUES = {
+    "penalty": [MAX, 0.1, 0.3, 0.2],
+    "both ends": [MAX, -MAX, 0.0, MAX],
+    "one value": [-MAX] * 4,
+    "nearly one value": [1.0, 1.0 + 2e-16, 1.0 - 1e-16, 1.0],
+    "subnormal": [TINY, 2 * TINY, 0.0, -TINY],
+    "huge and tiny": [1e308, TINY, 1.0, -1e308],
+    "failures only": [np.nan] * 4,
+    "one trial": [MAX],
+}
+SPACE = SearchSpace({"x": Float(TINY, MAX, log=True), "z": Float(0.0, MAX), "k": Float(-1e-320, 1e-320)})
+
+
+def a_study(values, *, minimize=False, regret=False, **run):
+    """Return a study of two algorithms and two agents; every second agent has the values reversed."""
+    trials = []
+    for algorithm in ("ei", "random"):
+        for agent, own in (("0", values), ("1", values[::-1])):
+            for trial, value in enumerate(own):
+                config = SPACE.decode(np.full(3, (trial + 0.5) / len(own)))
+                row = {"algorithm": algorithm, "agent": agent, "trial": trial, "config": config}
+                outputs = {"a": value, "b": -value}
+                failed = bool(np.isnan(value))
+                row |= {"value": value, "failure": "diverged" if failed else ""}
+                row |= {"regret": abs(value)} if regret else {}
+                trials.append(
+                    row
+                    | (
+                        {"outputs": {} if failed else outputs, "feasible": not failed}
+                        if "objectives" in run
+                        else {}
+                    )
+                )
+    bests = [row["value"] for row in trials]
+    rounds = [
+        {"algorithm": algorithm, "round": 1, "bytes_down": 9, "best": max(bests), "mean_incumbent": bests[0]}
+        for algorithm in ("ei", "random")
+    ]
+    settings = {"num_agents": 2, "space": SPACE.to_json(), "minimize": minimize, **run}
+    runs = [{"algorithm": name, **settings} for name in ("ei", "random")]
+    times = [
+        {"algorithm": row["algorithm"], "agent": row["agent"], "trial": row["trial"]}
+        | {"started": float(row["trial"]), "ended": row["trial"] + 1.0}
+        for row in trials
+    ]
+    return made_study(runs, trials=trials, rounds=rounds, times=times)
+
+
+def drawn(figure):
+    """Draw a figure and return its texts."""
+    from matplotlib.text import Text
+
+    figure.set_dpi(30)
+    figure.canvas.draw()
+    return "\n".join(text.get_text() for text in figure.findobj(Text) if text.get_visible())
+
+
+def page(study):
+    return re.sub(r"<(style|script)>.*?</\1>", "", html_page(study), flags=re.S)
+
+
+def saved(study, directory):
+    study.save(directory)
+    assert Study.load(directory) == study
+    return (directory / "best.json").read_text()
+
+
+OUTPUTS = {
+    "picture": lambda study, _: drawn(study.plot()),
+    "picture by time": lambda study, _: drawn(study.plot("time")),
+    "page": lambda study, _: page(study),
+    "table": lambda study, _: to_markdown(summarise(study)),
+    "privacy": lambda study, _: privacy_page(study),
+    "watch": lambda study, _: "\n".join(state_of_study(study, "ei").lines("ended", datetime.now(UTC))),
+    "best.json": saved,
+}
+
+
+def check_outputs(study, directory):
+    """Check that all outputs are made without a warning, and hold only finite numbers."""
+    found = {}
+    for name, output in OUTPUTS.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found[name] = output(study, directory)
+        wrong = re.findall(r"(?i)(?<![\w-])(?:inf|nan|infinity)(?![\w-])", found[name])
+        assert not wrong, f"{name}: {wrong}"
+        assert not re.search(r"\d{40}", found[name]), f"{name}: a number without an exponent"
+    return found
+
+
+@pytest.mark.parametrize("minimize", [False, True])
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+def test_every_finite_value_is_shown(values, minimize, tmp_path):
+    found = check_outputs(a_study(values, minimize=minimize), tmp_path)
+    best = json.loads(found["best.json"])
+    if np.isfinite(values).any():
+        assert best["ei"]["0"]["value"] == (min if minimize else max)(values)
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+def test_fronts_volumes_and_regret_of_every_finite_value(values, tmp_path):
+    study = a_study(values, objectives={"a": "max", "b": "max"}, limits={"a": MAX})
+    check_outputs(study, tmp_path)
+    assert np.isfinite(study.front("0").hypervolume)
+    trials = a_study(values, regret=True).trials
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table = regret_table(trials)
+    runs = [{"algorithm": name, "num_agents": 2} for name in ("ei", "random")]
+    check_outputs(made_study(runs, trials=trials, regret=table, times=study.times), tmp_path)
+
+
+@pytest.mark.parametrize("values", [VALUES["penalty"], VALUES["both ends"]], ids=["penalty", "both ends"])
+@pytest.mark.parametrize("algorithm", ["ei", "fed-ei", "fts", "rgpe", "hct"])
+def test_algorithms_work_with_every_finite_value(values, algorithm):
+    def objective(config, _data):
+        return values[int(config["x"] * 1000) % len(values)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        study = simulate(
+            objective, SearchSpace({"x": Float(0, 1)}), 2, algorithm, 6, engine="inline", minimize=True
+        )
+    assert any(study.best_value == pytest.approx(value) for value in values)
+    assert not np.isinf([study.rounds["best"], study.rounds["mean_incumbent"]]).any()

@@ -1,0 +1,266 @@
+"""What users pass: numbers of any library, copies of what they hold, clumsy values at public edges."""
+
+import copy
+import dataclasses
+import importlib
+import inspect
+import math
+import pickle
+import pkgutil
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import pytest
+
+import fbo_flower
+from fbo_flower import (
+    Categorical,
+    Float,
+    Int,
+    Optimizer,
+    SearchSpace,
+    Site,
+    Study,
+    client_app,
+    errors,
+    simulate,
+)
+from fbo_flower.algorithms import ALGORITHMS
+from fbo_flower.algorithms.options import Configurable, Settings
+from fbo_flower.errors import ConfigError, FBOError, ObjectiveError, WrongTypeError
+from fbo_flower.federated import Judge
+from fbo_flower.models import Limits
+from fbo_flower.simulation import Agents, Keep, RayEngine, Sync, log_normal, make_problem
+from fbo_flower.simulation.problems import PROBLEMS
+from fbo_flower.space.checks import check_flag, check_integer, check_number
+from fbo_flower.strategies import STRATEGIES
+
+SPACE = SearchSpace({"x": Float(0, 1), "n": Int(1, 3), "kind": Categorical(["a", "b"])})
+
+
+class Tensor:
+    """A scalar of a library like torch (`item`) or TensorFlow (`numpy`)."""
+
+    def __init__(self, value, method="item", shape=()):
+        self.value, self.shape = value, shape
+        setattr(self, method, lambda: np.asarray(self.value).reshape(()) if method == "numpy" else self.value)
+
+
+def forms(value):
+    """Yield a Python value as the libraries hold it, all equal to it."""
+    yield from (np.asarray(value)[()], np.array(value), Tensor(value), Tensor(value, "numpy"))
+    if isinstance(value, int) and not isinstance(value, bool):
+        yield from (np.int8(value), np.uint64(value)) if 0 <= value < 128 else ()
+    if isinstance(value, float):
+        yield from (np.float64(value), Fraction(value), Decimal(value), np.longdouble(value))
+
+
+def test_a_value_of_any_library_is_the_plain_one_and_kinds_are_not_mixed():
+    for check, value, wrong in (
+        (check_integer, 3, [True, 3.0, np.float64(3), "3", None, np.timedelta64(3, "ns"), np.array([3])]),
+        (check_number, 0.5, [True, np.bool_(1), "0.5", None, 1j, math.nan, Decimal("sNaN"), [0.5]]),
+        (check_flag, True, [1, 0.0, "yes", None, np.int64(1), np.array([True])]),
+    ):  # fmt: skip
+        bounds = () if check is check_flag else (0,)
+        for form in forms(value):
+            found = check("it", form, *bounds)
+            assert (found, type(found)) == (value, type(value))
+        for form in wrong:
+            with pytest.raises(ConfigError, match=r"^it: expected .*, got .*$"):
+                check("it", form, *bounds)
+
+
+def kinds():
+    """Every class whose fields say what they may be, in the whole package."""
+    for module in pkgutil.walk_packages(fbo_flower.__path__, "fbo_flower."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    found, left = [], [Settings]
+    while left:
+        left += (below := left.pop().__subclasses__())
+        found += [kind for kind in below if dataclasses.is_dataclass(kind) and not inspect.isabstract(kind)]
+    named = [k for k in found if not issubclass(k, Configurable) or hasattr(k, "name")]
+    return [k for k in dict.fromkeys(named) if k.__module__.startswith("fbo_flower.")]
+
+
+def test_every_setting_of_every_class_takes_the_numbers_of_any_library():
+    tried = 0
+    for kind in kinds():
+        required = [f.name for f in dataclasses.fields(kind) if f.default is f.default_factory]
+        if set(required) - {"label"}:
+            continue  # internal ones, whose callers are settings themselves
+        for field in dataclasses.fields(kind):
+            if "check" not in field.metadata or not isinstance(field.default, bool | int | float):
+                continue
+            for form in forms(field.default):
+                made = kind(**dict.fromkeys(required, "label"), **{field.name: form})
+                value = getattr(made, field.name)
+                assert value == field.default, (kind, field.name)
+                assert type(value) in {type(field.default), int, float}, (kind, field.name)
+                tried += 1
+            with pytest.raises(ConfigError, match=field.name):
+                kind(**dict.fromkeys(required, "label"), **{field.name: "clumsy"})
+    assert tried > 500
+
+
+def run(**given):
+    return simulate(lambda config, data: config["x"], SPACE, algorithm="random", engine="inline", **given)
+
+
+def test_arguments_of_functions_take_them_too():
+    plain = run(agents=2, num_rounds=2, seed=3, minimize=True)
+    for n in (np.int64, lambda v: Tensor(int(v))):
+        assert run(agents=n(2), num_rounds=n(2), seed=n(3), minimize=np.bool_(True)).trials == plain.trials
+    assert (
+        run(agents=Agents(2, max_trials=np.int64(3)), num_rounds=2).trials
+        == run(agents=Agents(2, max_trials=3), num_rounds=2).trials
+    )
+    assert SearchSpace({"x": Float(np.float32(0), Decimal(1), np.bool_(False))}) == SearchSpace(
+        {"x": Float(0, 1)}
+    )
+    assert Int(np.array(1), Tensor(3), log=np.bool_(True)) == Int(1, 3, log=True)
+    assert Optimizer(SPACE, seed=np.int64(1)).ask() == Optimizer(SPACE, seed=1).ask()
+    client_app(lambda c, x: 1.0, SPACE, seed=np.int64(1), num_parallel=np.int64(1), max_trials=np.int64(0))
+    assert make_problem("garland", np.int64(3), np.int64(1), {"noise": np.float32(0.5)}).noise == 0.5
+    assert Keep("out", "journals", np.bool_(True)).resume is True
+    assert Limits(seconds=np.float32(2)).seconds == 2.0
+    assert Judge(bounds=np.array([0, 1])).bounds == (0.0, 1.0)
+    assert log_normal(np.float64(2), np.int64(0))("a", 0, np.random.default_rng(0)) == 2.0
+
+
+@pytest.mark.parametrize(
+    "value", [np.float32(0.5), np.array(0.5), Tensor(0.5), Tensor(0.5, "numpy"), Fraction(1, 2)]
+)
+def test_an_objective_returns_and_a_loop_tells_them_too(value):
+    study = simulate(lambda config, data: value, SPACE, 1, "random", 1, engine="inline")
+    assert study.best["0"]["value"] == 0.5
+    optimizer = Optimizer(SPACE, "random")
+    optimizer.tell(optimizer.ask(), value)
+    assert optimizer.best.value == 0.5
+
+
+def test_a_tensor_with_an_axis_is_refused_with_its_remedy():
+    with pytest.raises(ObjectiveError, match=r"a Tensor, whose item\(\) is a number") as caught:
+        simulate(lambda config, data: Tensor(0.5, shape=(1,)), SPACE, 1, "random", 1, engine="inline")
+    assert "\n" not in str(caught.value)
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+def copies(thing):
+    yield copy.deepcopy(thing)
+    yield pickle.loads(pickle.dumps(thing))
+
+
+@pytest.mark.parametrize("told", [0, 1, 5])
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("algorithm", ["ei", "ts", "random"])
+def test_a_copy_of_an_optimizer_goes_on_as_the_optimizer(algorithm, told, asked):
+    optimizer = Optimizer(SPACE, algorithm, seed=1, minimize=True)
+    for _ in range(told):
+        config = optimizer.ask()
+        optimizer.tell(config, config["x"])
+    if asked:
+        optimizer.ask()
+    found = list(copies(optimizer))
+    for each in [optimizer, *found]:
+        for _ in range(2):
+            config = each.ask()
+            each.tell(config, config["x"])
+    assert {str(each.best) for each in found} == {str(optimizer.best)}
+    assert [each.ask() for each in found] == [optimizer.ask()] * 2
+
+
+def test_what_users_hold_can_be_copied_and_pickled():
+    study = run(agents=2, num_rounds=1)
+    things = [
+        SPACE, Keep(), Agents(), Sync(), RayEngine(), Limits(), Site("north.db"),
+        *(kind() for kind in ALGORITHMS.values()),
+        *(kind(kind.default_agents, 0) for name, kind in PROBLEMS.items()),
+    ]  # fmt: skip
+    for thing in things:
+        for other in copies(thing):
+            assert str(other) == str(thing) or isinstance(thing, Site)
+    for other in copies(study):
+        assert isinstance(other, Study)
+        assert other.trials == study.trials
+        assert other.settings == study.settings
+    for name in ("fts", "ei"):
+        assert STRATEGIES[name](num_agents=2).algorithm == copy.deepcopy(ALGORITHMS[name]())
+
+
+def test_errors_survive_a_pickle_with_all_they_say():
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, FBOError):
+            error = kind("a dict", "{}", "one finite number") if kind is WrongTypeError else kind("a: b\n")
+            for other in copies(error):
+                assert (type(other), str(other)) == (kind, str(error))
+                assert vars(other) == vars(error)
+
+
+# -- clumsy values ---------------------------------------------------------------------------------
+
+CLUMSY = [None, "", "x", [], {}, object(), math.nan, math.inf, -1, 10**400, b"", True, np.array([1, 2])]
+
+
+def edges(tmp_path):
+    """Return name -> function of one argument, for public arguments; paths have tests of their own."""
+    optimizer, study = Optimizer(SPACE, "random"), run(agents=1, num_rounds=1)
+    site, point = Site(tmp_path / "north.db"), {"x": 0.5, "n": 1, "kind": "a"}
+    two = {"a": "max", "b": "min"}
+    calls = {
+        "Float": lambda v: Float(v, 1),
+        "Float log": lambda v: Float(0, 1, v),
+        "Int": lambda v: Int(0, v),
+        "Categorical": Categorical,
+        "active_when": lambda v: Float(0, 1, active_when=v),
+        "SearchSpace": SearchSpace,
+        "encode": SPACE.encode,
+        "encode x": lambda v: SPACE.encode({**point, "x": v}),
+        "decode": SPACE.decode,
+        "from_json": SearchSpace.from_json,
+        "tell": lambda v: optimizer.tell(v, 1.0),
+        "tell value": lambda v: optimizer.tell(point, v),
+        "tell failed": lambda v: optimizer.tell(point, 1.0, failed=v),
+        "Optimizer": Optimizer,
+        "Optimizer algorithm": lambda v: Optimizer(SPACE, v),
+        "Optimizer objectives": lambda v: Optimizer(SPACE, objectives=v),
+        "Optimizer limits": lambda v: Optimizer(SPACE, objectives={"a": "max"}, limits=v),
+        "Optimizer reference": lambda v: Optimizer(SPACE, objectives=two, reference=v),
+        "Site tell": lambda v: site.tell(v, 1.0),
+        "Site value": lambda v: site.tell(point, v),
+        "Site know": site.know,
+        "client_app": lambda v: client_app(v, SPACE),
+        "merge": Study.merge,
+        "only": study.only,
+        "make_problem": lambda v: make_problem(v, 2, 0),
+        "make_problem agents": lambda v: make_problem("garland", v, 0),
+    }
+    for name in set(inspect.signature(simulate).parameters) - {"objective", "space", "engine", "algorithm"}:
+        calls[f"simulate {name}"] = lambda v, name=name: run(**{"agents": 1, "num_rounds": 1, name: v})
+    for name in set(inspect.signature(client_app).parameters) - {"objective", "space"}:
+        calls[f"client_app {name}"] = lambda v, name=name: client_app(lambda c, x: 1.0, SPACE, **{name: v})
+    for kind in [*ALGORITHMS.values(), *kinds()]:
+        for field in dataclasses.fields(kind):
+            call = partial(lambda v, kind, name: kind(**{name: v}), kind=kind, name=field.name)
+            if all(f.default is not f.default_factory for f in dataclasses.fields(kind)):
+                calls[f"{kind.__name__} {field.name}"] = call
+    return calls
+
+
+def test_a_clumsy_value_is_taken_or_refused_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    raw = []
+    for name, call in edges(tmp_path).items():
+        for value in CLUMSY:
+            try:
+                call(value)
+            except FBOError as error:
+                if "\n" in str(error):
+                    raw.append(f"{name}({value!r:.40}): {error}")
+            except Exception as error:
+                raw.append(f"{name}({value!r:.40}): {type(error).__name__}: {error!s:.100}")
+    assert raw == []
