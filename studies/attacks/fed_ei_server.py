@@ -1,14 +1,20 @@
 """A server of `fed-ei` that tells each agent what it likes, in well-formed messages, and reads all totals.
 
 The agents are those of the package, with their checks, their memory and their keys; only the server lies. It
-wants to know whose a row is, in three ways:
+wants to know whose a row is:
 
 - Nested sums. If a row stands in two totals, its owner is in both groups.
 - Marks. An agent that was told something else than the others makes rows that look different.
 - Company. The server chooses whom it asks for what, so that the others' parts do not hide the victim's.
-- Repeats. Trials that repeat rows show who has not seen a row yet, if their rows enter a sum.
+- Repeats. Trials that repeat rows show who has not seen a row yet, if their rows enter a sum (`asked_alone`,
+  `same_lie`, `late`).
+- Reactions. Expected improvement follows a made-up pool, less where an agent knows better (`invented`).
 
-An honest server attacks as well: it pairs the first rows with the moments of the first values (`pairs`).
+An honest server attacks as well: it pairs rows by the moments of the first values (`pairs`).
+
+When rows of repeats entered sums, and late agents withheld theirs, earlier attacks missed this: `late` told
+the true number of agents, from which an agent concluded that it was late, and `most_asked` asked for trials
+before there was a pool, when nobody repeats a row.
 
 Where the rule that prevents an attack can be switched off, a control does that.
 """
@@ -18,6 +24,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from math import sqrt
 from typing import Any, ClassVar
 
@@ -26,8 +33,9 @@ from flwr.app import Context, RecordDict
 
 from fbo_flower import wire
 from fbo_flower.algorithms import FedEI, secure_member
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.ei.fed_ei import NUM_ADVISED
-from fbo_flower.algorithms.ei.pool import Pool
+from fbo_flower.algorithms.ei.pool import Pool, bounds_of_rows
 from fbo_flower.algorithms.open_sum import OpenSum
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Phase, Report, Task
@@ -46,7 +54,7 @@ from studies.papers.ei.problems import PROBLEMS
 LEAST, NUM_AGENTS, SIZE = 3, 8, 256  # smallest sum, agents, slots
 VICTIM = "0"
 SAME = 1e-9  # distance of two points that are one
-NEAR = 0.02  # of a marked point
+NEAR, FAR = 0.1, 0.3  # of a marked point, and from it
 NOBODYS = np.zeros(trend.NUM_SUMS)  # a level from no agent: each has units of its own
 WIDE = 1e6 * np.array([1.0, 0.0, 0.0, 40.0, 1600.0])  # a level with which values are nearly 0
 SHARING = Pool(level=NOBODYS, slots=SIZE)
@@ -56,12 +64,13 @@ SCHEMES = (
     "abandons every second sum after the signatures", "asks for a trial between masks and signatures",
 )  # fmt: skip
 ABANDONED = {SCHEMES[1]: Phase.TRAIN, SCHEMES[2]: Phase.EVALUATE}  # the last exchange of such a sum
+PAIRED = ("", "both initial rows", "both initial rows, exact moments")
 MARKS = ("level", "rows", "table size", "rows in a sum that is abandoned", "rows before the sum")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Again(FedEI):
-    """Agents without the rule that a row enters the sum of its own task or none: a control."""
+    """Agents whose rows enter each of their sums: a control."""
 
     name: ClassVar[str] = "fed-ei-again"
 
@@ -70,7 +79,7 @@ class Again(FedEI):
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         agent_state = yield from super().session(task, agent_state, draws)
-        return agent_state.write(**{"rows.new": self._own_rows(agent_state)[-self.trials_per_round :]})
+        return agent_state.write(**{"rows.new": np.unique(self._own_rows(agent_state), axis=0)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,18 +110,17 @@ class Credulous(FedEI):
 
 @dataclass(frozen=True)
 class Total:
-    """A sum that was revealed: its members, and the sums by name."""
+    """A sum that was revealed: its members, the sums by name, and how many values a row has."""
 
     agents: tuple[str, ...]
     sums: Mapping[str, Array]
+    num_values: int = 1
 
     @property
     def rows(self) -> Array:
-        """The rows `(m, D + 1)` in it."""
-        high = np.ones(self.sums["table"].shape[1])
-        high[-1] = trend.LARGEST
-        low = np.append(np.zeros(len(high) - 1), -trend.LARGEST)
-        return slots.read(self.sums["table"], low, high)[0]
+        """The rows `(m, D + S)` in it."""
+        table = self.sums["table"]
+        return slots.read(table, *bounds_of_rows(table.shape[1], self.num_values))[0]
 
 
 @dataclass
@@ -126,6 +134,8 @@ class HostileServer:
     honest : the algorithm that agents run
     others : agent -> another algorithm that it runs
     begins : whether the agents make their initial trials at once
+    aims : what the agents' objectives return
+    settings : of the operator of each agent, by its number
     """
 
     problem: Problem
@@ -133,6 +143,8 @@ class HostileServer:
     honest: FedEI = HONEST
     others: Mapping[str, FedEI] = field(default_factory=dict)
     begins: bool = True
+    aims: Aims = NUMBER
+    settings: Sequence[Mapping[str, str]] = ()
 
     def __post_init__(self) -> None:
         names = [str(partition) for partition in range(self.problem.num_agents)]
@@ -142,16 +154,17 @@ class HostileServer:
         self._num_sums = 0
         known: Any = [type(a) for a in (self.honest, *self.others.values()) if type(a) is not FedEI]
         for i, agent in enumerate(names):
-            context = Context(1, i, {"agent": agent, "partition-id": i}, RecordDict(), {})
+            config = {"agent": agent, "partition-id": i, **(self.settings[i] if self.settings else {})}
             self._agents[agent] = TuningAgent(
-                self._objective, self.problem.space, context, seed=self.seed, algorithms=known
-            )
+                self._objective, self.problem.space, Context(1, i, config, RecordDict(), {}),
+                seed=self.seed, aims=self.aims, algorithms=known,
+            )  # fmt: skip
         keys = {agent: made.get_properties({"key": True})["key"] for agent, made in self._agents.items()}
         self._cards = {agent: bytes.fromhex(key) for agent, key in keys.items()}
         for agent in names if self.begins else ():
             self.send(agent, self.task(agent, Pool(), 2))
 
-    def _objective(self, config: Config, context: ObjectiveContext) -> float:
+    def _objective(self, config: Config, context: ObjectiveContext) -> Any:
         self.points[context.agent].append(self.problem.space.encode(config))
         self.values[context.agent].append(self.problem(config, context))
         return self.values[context.agent][-1]
@@ -175,11 +188,11 @@ class HostileServer:
 
     def pool(self, rows: Array, level: Array | None = None) -> Pool:
         """Return a search task with rows."""
-        dimension = self.problem.space.num_features
+        num_values = self.honest.num_values
         return Pool(
             rows=rows,
-            lengthscales=np.full(dimension, 0.7),
-            evidence=np.zeros(len(trend.SHARES)),
+            lengthscales=np.full(num_values * self.problem.space.num_features, 0.7),
+            evidence=np.zeros(num_values * len(trend.SHARES)),
             level=self.level() if level is None else level,
             slots=SIZE,
         )
@@ -232,7 +245,7 @@ class HostileServer:
         books = replace(books, signatures=books.valid_signatures(signing))
         revealed = self._exchange(Phase.REVEAL, {agent: books.shares(group, agent) for agent in sent})
         total = books.sum_of(group, revealed)
-        return None if total is None else Total(tuple(sent), books.named(total))
+        return None if total is None else Total(tuple(sent), books.named(total), self.honest.num_values)
 
     def _exchange(self, phase: Phase, arrays: Mapping[str, Mapping[str, AnyArray]]) -> dict[str, Report]:
         """Return the reports of those agents that do not refuse."""
@@ -247,7 +260,7 @@ class HostileServer:
 
     def has_made(self, agent: str, row: Array) -> bool:
         """Return whether an agent has evaluated a row's point."""
-        return any(np.abs(point - row[:-1]).max() < SAME for point in self.points[agent])
+        return any(np.abs(point - row[: len(point)]).max() < SAME for point in self.points[agent])
 
 
 def attack(seed: int) -> Iterator[AttackResult]:
@@ -267,7 +280,10 @@ def attack(seed: int) -> Iterator[AttackResult]:
         yield asked_alone(problem, seed, honest)
         yield same_lie(problem, seed, honest)
         yield late(problem, seed, honest)
-        yield pairs(few, seed, exact=honest is not HONEST)
+        if honest is HONEST:
+            yield invented(problem, seed)
+    for control in PAIRED:
+        yield pairs(few, seed, control)
 
 
 # -- nested sums ---------------------------------------------------------------------------------------
@@ -389,13 +405,13 @@ def asked_alone(problem: Problem, seed: int, honest: FedEI = HONEST) -> AttackRe
     right = [server.has_made(VICTIM, row) for row in fresh]
     return AttackResult(
         f"fed-ei, an agent with two trials outside of sums{_control(honest)}: it, as "
-        "the owner of each row that repeats none", float(np.mean(right)) if right else 0.0, 1.0 / problem.num_agents,
-        "share of right owners", len(fresh), "any member of the sum",
+        "the owner of each row that repeats none", float(np.mean(right)) if right else 0.0,
+        1.0 / problem.num_agents, "share of right owners", len(fresh), "any member of the sum",
     )  # fmt: skip
 
 
 def same_lie(problem: Problem, seed: int, honest: FedEI = HONEST) -> AttackResult:
-    """Tell everybody the same pool, a row and a decoy, and ask of whose sums a copy of the row is missing.
+    """Tell everybody the same pool, a row and decoys, and ask of whose sums a copy of the row is missing.
 
     Of a row the server knows that three agents summed it. Its owner cannot repeat it. The server asks for a
     sum of each of the first two with two others, who can.
@@ -406,14 +422,12 @@ def same_lie(problem: Problem, seed: int, honest: FedEI = HONEST) -> AttackResul
     first = server.add_up(server.tasks(opening, agents=suspects, num_trials=0))
     assert first is not None
     row = first.rows[rng.integers(len(first.rows))]
-    decoys = np.column_stack([rng.random((3, len(row) - 1)), np.array([2.9, -3.0, -3.0])])
+    decoys = np.column_stack([rng.random((3, len(row) - 1)), np.full(3, -3.0)])
     told = server.pool(np.vstack([np.append(row[:-1], 3.0), decoys]))
-    missing = np.full(
-        LEAST, 0.5
-    )  # copies that are missing in the sum of each suspect; of the last one unknown
+    missing = np.full(LEAST, 0.5)  # copies that are missing in each suspect's sum; of the last one unknown
     for place, suspect in enumerate(suspects[:-1]):
         group = [suspect, *helpers[2 * place : 2 * place + 2]]
-        for agent in group:  # repeats outside of sums change what all search next
+        for agent in group if type(honest) is FedEI else ():  # repeats outside of sums, before the search
             server.send(agent, server.task(agent, replace(told, slots=0)))
         total = server.add_up(server.tasks(told, agents=group))
         copies = 0 if total is None else int((np.abs(total.rows[:, :-1] - row[:-1]).max(axis=1) < SAME).sum())
@@ -421,8 +435,35 @@ def same_lie(problem: Problem, seed: int, honest: FedEI = HONEST) -> AttackResul
     named = suspects[int(rng.choice(np.flatnonzero(missing == missing.max())))]
     right = server.has_made(named, row) and server.first_owner(row) == named
     return AttackResult(
-        f"fed-ei, all are told the same row and a decoy{_control(honest)}: whose the row is", float(right),
+        f"fed-ei, all are told the same row and decoys{_control(honest)}: whose the row is", float(right),
         1.0 / LEAST, "share of right owners", 1, "any member of its sum",
+    )  # fmt: skip
+
+
+def invented(problem: Problem, seed: int) -> AttackResult:
+    """Tell everybody that one row is the best, and ask of whose sum most rows are far from it.
+
+    Its owner knows better. The pool is the same for all members and search trials follow it, so no rule of
+    the sums prevents this; an agent learns that the pool lies with its first trial there.
+    """
+    server, rng = HostileServer(problem, seed), np.random.default_rng(seed)
+    suspects, helpers = [str(i) for i in range(LEAST)], [str(i) for i in range(LEAST, problem.num_agents)]
+    opening = replace(SHARING, level=server.level())
+    first = server.add_up(server.tasks(opening, agents=suspects, num_trials=0))
+    assert first is not None
+    row = first.rows[rng.integers(len(first.rows))]
+    decoys = np.column_stack([rng.random((3, len(row) - 1)), np.full(3, -3.0)])
+    told, far = server.pool(np.vstack([np.append(row[:-1], 3.0), decoys])), np.zeros(LEAST)
+    for place, suspect in enumerate(suspects):
+        group = [suspect, *(helpers[(2 * place + i) % len(helpers)] for i in range(LEAST - 1))]
+        total = server.add_up(server.tasks(told, agents=group))
+        if total is not None:
+            far[place] = (np.linalg.norm(total.rows[:, :-1] - row[:-1], axis=1) > FAR).sum()
+    named = np.flatnonzero(far == far.max())
+    right = int(server.first_owner(row)) in named
+    return AttackResult(
+        "fed-ei, all are told that one row is the best, and search near it: whose the row is",
+        right / len(named), 1.0 / LEAST, "share of right owners", 1, "any member of its sum",
     )  # fmt: skip
 
 
@@ -455,35 +496,53 @@ def _distance(rows: Array, row: Array) -> float:
 # -- pairs: an honest server ---------------------------------------------------------------------------
 
 
-def pairs(problem: Problem, seed: int, exact: bool = False) -> AttackResult:
-    """Find the two first rows of each agent: those whose values explain the sums of moments best.
+def pairs(problem: Problem, seed: int, control: str = "") -> AttackResult:
+    """Find which two rows are of one agent: those whose values explain the sums of moments best.
 
-    Units turn two rows of one agent into its raw values. All pairings of the rows are tried.
+    Units turn two rows of one agent into its raw values, if its initial trials are both in the pool. All
+    pairings of the rows are tried. The opening holds one row of each agent, which is paired with one of the
+    first search.
 
     Parameters
     ----------
-    exact : whether agents tell their moments without noise: a control
+    control : of `PAIRED`: whether the opening holds both rows, and whether moments have no noise
     """
     server, rng = HostileServer(problem, seed), np.random.default_rng(seed)
-    noise = (1e-4, 1e-4) if exact else (trend.MEAN_NOISE, trend.LOG_NOISE)
+    noise = (1e-4, 1e-4) if control == PAIRED[-1] else (trend.MEAN_NOISE, trend.LOG_NOISE)
     firsts = [np.array(values[:2]) for values in server.values.values()]
     told = np.sum([_told(values, noise, rng) for values in firsts], axis=0)
-    level, x = trend.Level.of(told, 2), [np.array(points[:2]) for points in server.points.values()]
-    features = np.concatenate([problem.space.features(points) for points in x])
-    z = np.concatenate(
-        [level.standardise(problem.space.features(p), y, None)[0] for p, y in zip(x, firsts, strict=True)]
-    )
-    order = rng.permutation(len(z))
-    features, z, owners = features[order], z[order], np.repeat(np.arange(len(firsts)), 2)[order]
-    table = np.full(
-        (len(z), len(z), 2), np.nan
-    )  # mean and log variance of the values of two rows of one agent
-    for i in range(len(z)):
+    level = trend.Level.of(told, 2)
+    if control:
+        points = [np.array(points[:2]) for points in server.points.values()]
+        rows = np.concatenate([
+            np.column_stack([x, level.standardise(problem.space.features(x), y, None)[0]])
+            for x, y in zip(points, firsts, strict=True)
+        ])  # fmt: skip
+        order = rng.permutation(len(rows))
+        rows, owners = rows[order], [str(owner) for owner in np.repeat(np.arange(len(firsts)), 2)[order]]
+        matchings, chance = _matchings(tuple(range(len(rows)))), 1.0 / (len(rows) - 1)
+    else:
+        first = server.add_up(server.tasks(replace(SHARING, level=told), num_trials=0))
+        assert first is not None
+        pool = server.pool(first.rows, told)
+        for _ in range(NUM_ADVISED):
+            for agent in server.points:
+                server.send(agent, server.task(agent, replace(pool, slots=0)))
+        later = server.add_up(server.tasks(pool))
+        assert later is not None
+        rows, size = np.concatenate([first.rows, later.rows]), len(first.rows)
+        owners = [next(agent for agent in server.points if server.has_made(agent, row)) for row in rows]
+        places, most = range(size, len(rows)), min(size, len(later.rows))
+        matchings = (tuple(zip(range(most), p, strict=True)) for p in permutations(places, most))
+        chance = 1.0 / max(len(places), 1)
+    features = problem.space.features(rows[:, :-1])
+    table = np.full((len(rows), len(rows), 2), np.nan)  # mean and log variance of the values of two rows
+    for i in range(len(rows)):
         for j in range(i):
-            table[i, j] = table[j, i] = _raw_moments(level, features[[i, j]], z[[i, j]])
+            table[i, j] = table[j, i] = _raw_moments(level, features[[i, j]], rows[[i, j], -1])
     best: tuple[tuple[int, int], ...] = ()
     misfit = np.inf
-    for matching in _matchings(tuple(range(len(z)))) if level.nu else ():  # without common units nothing fits
+    for matching in matchings if level.nu else ():  # without common units nothing fits
         mean, logs = np.array([table[pair] for pair in matching]).T
         spread = np.exp(logs + _BIAS) * noise[0] ** 2
         expected = (mean.sum(), (mean**2 + spread).sum(), logs.sum(), (logs**2 + noise[1] ** 2).sum())
@@ -496,9 +555,8 @@ def pairs(problem: Problem, seed: int, exact: bool = False) -> AttackResult:
             best, misfit = matching, one
     right = [owners[i] == owners[j] for i, j in best]
     return AttackResult(
-        f"fed-ei, first rows and moments{' (control: without noise)' if exact else ''}: which two rows are "
-        "of one agent", float(np.mean(right)) if right else 0.0, 1.0 / (len(z) - 1), "share of right pairs", len(right),
-        "any two rows",
+        f"fed-ei, rows and moments{control and f' (control: {control})'}: which two rows are of one agent",
+        float(np.mean(right)) if right else 0.0, chance, "share of right pairs", len(right), "any two rows",
     )  # fmt: skip
 
 
