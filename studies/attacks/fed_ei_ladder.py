@@ -103,7 +103,8 @@ def seen(seed: int, secret: str, honest: FedEI, lies: bool) -> float:
     if secret == SECRETS[0]:
         secrets = rng.uniform(10.0, 30.0, NUM_AGENTS)
         settings: list[Mapping[str, str]] = [{"limits": f"time <= {bound:.9f}"} for bound in secrets]
-        names, slowness = NAMES, np.ones(NUM_AGENTS)
+        names: tuple[str, ...] = NAMES
+        slowness = np.ones(NUM_AGENTS)
     else:
         secrets = rng.uniform(-0.6, 0.6, NUM_AGENTS)
         settings = [{"private": "time"}] * NUM_AGENTS

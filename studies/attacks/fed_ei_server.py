@@ -75,7 +75,7 @@ class Again(FedEI):
     name: ClassVar[str] = "fed-ei-again"
 
     def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        return f"sum {task.values.get(SUM)}"
+        return f"sum {task.values[SUM]!r}"
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         agent_state = yield from super().session(task, agent_state, draws)
@@ -154,7 +154,8 @@ class HostileServer:
         self._num_sums = 0
         known: Any = [type(a) for a in (self.honest, *self.others.values()) if type(a) is not FedEI]
         for i, agent in enumerate(names):
-            config = {"agent": agent, "partition-id": i, **(self.settings[i] if self.settings else {})}
+            config: dict[str, Any] = {"agent": agent, "partition-id": i}
+            config |= self.settings[i] if self.settings else {}
             self._agents[agent] = TuningAgent(
                 self._objective, self.problem.space, Context(1, i, config, RecordDict(), {}),
                 seed=self.seed, aims=self.aims, algorithms=known,

@@ -1,11 +1,12 @@
 """`fed-ei`: expected improvement with an anonymous pool of all agents' observations.
 
-Each observation enters, once and without a name, a table of slots that is summed securely: everybody learns
-the rows (a point and a standardised value), nobody learns whose they are. The rows are the data of a Gaussian
-process of what agents have in common, and an agent adds a process of its own (`numerics.surrogates.trend`).
+Observations enter, once and without a name, a table of slots that is summed securely: everybody learns the
+rows (a point and a standardised value), and of each only that it is of a member of its sum, if the server
+follows the protocol. The rows are the data of a Gaussian process of what agents have in common, and an agent
+adds a process of its own (`numerics.surrogates.trend`).
 
 A study begins with `num_initial` random trials of each agent. Their report brings moments of the values, so
-that all can use common units; one exchange without a trial brings the first rows. The next two trials repeat
+that all can use common units; one exchange without a trial brings a row of each. The next two trials repeat
 the rows that the agent's model expects most of, all later ones maximise expected improvement. A late agent
 has the pool before its first trial. A row enters the sum of the task that asked for its trial, or none;
 trials that repeat rows enter none. `docs/papers/fed_ei.md` has the equations, and what others learn.

@@ -5,7 +5,7 @@ A row is a point of the cube and one standardised value of each shared output. T
 | kind | it has | the report adds to a sum |
 |---|---|---|
 | initial | trials, no level | moments of the values of these trials |
-| opening | level, slots, no trials | a row of each initial trial |
+| opening | level, slots, no trials | a row of the best initial trial |
 | advice | level, trials, no slots | nothing: these trials repeat rows of the pool |
 | search | level, slots, trials | a row of each of these trials |
 """
