@@ -15,6 +15,7 @@ from fbo_flower.lazy import lazily
 if TYPE_CHECKING:
     from fbo_flower import algorithms, strategies
     from fbo_flower.clients import Asked, Optimizer, Site, client_app
+    from fbo_flower.clients.ei_sampler import EISampler
     from fbo_flower.clients.optuna_sampler import FederatedSampler
     from fbo_flower.federated import tune_federation
     from fbo_flower.simulation import simulate
@@ -25,12 +26,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "Categorical": "space", "Float": "space", "Int": "space", "Ordinal": "space", "SearchSpace": "space",
     "Asked": "clients", "Optimizer": "clients", "Site": "clients", "client_app": "clients",
-    "FederatedSampler": "clients.optuna_sampler", "Study": "study", "simulate": "simulation",
-    "tune_federation": "federated", "algorithms": "", "strategies": "",
+    "EISampler": "clients.ei_sampler", "FederatedSampler": "clients.optuna_sampler", "Study": "study",
+    "simulate": "simulation", "tune_federation": "federated", "algorithms": "", "strategies": "",
 }  # fmt: skip
 __all__ = [
     "Asked",
     "Categorical",
+    "EISampler",
     "FederatedSampler",
     "Float",
     "Int",

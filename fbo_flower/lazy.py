@@ -8,13 +8,16 @@ from importlib import import_module
 from typing import Any
 
 
-def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the functions `__getattr__` and `__dir__` of a package.
+def lazily(
+    package: str, homes: Mapping[str, str], module: str = ""
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the functions `__getattr__` and `__dir__` of a package, or of a module in it.
 
     Parameters
     ----------
     package : the package's full name
     homes : name -> the module in the package that has it; "": the name is a module itself
+    module : full name of the module that gets the functions; "": the package
     """
 
     def import_name(name: str) -> Any:
@@ -25,6 +28,6 @@ def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any]
         return getattr(import_module(f"{package}.{homes[name]}"), name)
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *homes})
+        return sorted({*vars(sys.modules[module or package]), *homes})
 
     return import_name, names

@@ -23,8 +23,8 @@ ROOMS: dict[str, tuple[str, str]] = {
     "__init__": ("lazy", ""),  # its names are imported when they are used
     "errors": ("", ""),
     "lazy": ("", ""),
-    "space": ("errors", "numpy ConfigSpace optuna"),
     "numerics": ("errors", "numpy scipy threadpoolctl dp_accounting moocore"),
+    "space": ("errors numerics", "numpy ConfigSpace optuna"),
     "secure": ("errors", "numpy cryptography flwr"),
     "models": ("errors space", "numpy sklearn skops onnx onnxruntime xgboost lightgbm"),
     "algorithms": ("errors space numerics secure", "numpy"),
@@ -46,9 +46,9 @@ ROOMS: dict[str, tuple[str, str]] = {
         "errors lazy space numerics algorithms storage study trackers reports strategies clients",
         "numpy scipy flwr sklearn ray",
     ),
-    "app": ("errors algorithms strategies clients simulation reports storage study trackers", "flwr"),
+    "app": ("errors space algorithms strategies clients simulation reports storage study trackers", "flwr"),
     "cli": (
-        "__init__ errors lazy algorithms storage study trackers reports strategies clients simulation",
+        "__init__ errors lazy space algorithms storage study trackers reports strategies clients simulation",
         "numpy flwr click typer rich packaging tomli_w",
     ),
 }
@@ -277,6 +277,7 @@ def loaded_by(code: str) -> set[str]:
 FAMILIES = {path.name for path in (PACKAGE / "algorithms").iterdir() if (path / "__init__.py").is_file()}
 # what belongs to one family, outside its folder: the sites of RFMS, and proposals by expected improvement
 BELONG = {
+    "fbo_flower.clients.ei_sampler": "ei",
     "fbo_flower.clients.model_site": "rfms",
     "fbo_flower.clients.site_agent": "rfms",
     "fbo_flower.reports.selection": "rfms",

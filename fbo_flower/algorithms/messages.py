@@ -6,7 +6,7 @@
         message: bool = False
 
 A field with an annotation is an array, any other one a scalar. What has its default does not travel. A length
-is a number; the name of an option of the algorithm; "D" or "F", the axes and the features of the space; a
+is a number; the name of an option of the algorithm; "D", the axes of the space; a
 function of algorithm and space; "len(cells)", the length of the task's array `cells`, up to `most`;
 "value(slots)", the task's scalar `slots`; or None, any up to `most`.
 
@@ -328,6 +328,5 @@ def _length(
     if scalar := value_of(length):
         return int(task.values.get(scalar, 0)) if task is not None else None
     if isinstance(length, str):
-        known = {"D": space.dimension, "F": space.num_features}
-        return known[length] if length in known else int(getattr(algorithm, length))
+        return space.dimension if length == "D" else int(getattr(algorithm, length))
     return length(algorithm, space) if callable(length) else length

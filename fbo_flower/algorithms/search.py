@@ -4,7 +4,7 @@ Candidates are scored, the best ones climb in the continuous coordinates, and th
 of the winner change as long as that improves it. `maximising` takes Sobol points as candidates. `searching`,
 for acquisition functions whose maxima are narrow and near good points, takes points that are spread over the
 space (half of them with coordinates on the bounds, where good hyperparameters often are) and variations of a
-few centres, such as the incumbent.
+few centres, such as the incumbent. `farthest` is for an agent whose values tell nothing yet.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ import numpy as np
 from fbo_flower.algorithms.records import Array
 from fbo_flower.algorithms.requests import Evaluate, Maximise, Steps
 from fbo_flower.numerics.optim.functions import Differentiable
-from fbo_flower.numerics.optim.maximise import Maximum
+from fbo_flower.numerics.optim.maximise import Maximum, keeps_distance
 from fbo_flower.numerics.optim.sobol import cube_points, sobol
-from fbo_flower.space.parameters import Categorical, Float
+from fbo_flower.numerics.surrogates import gp
+from fbo_flower.space.parameters import Categorical, is_continuous
 from fbo_flower.space.space import SearchSpace
 
 MAX_MOVES = 50  # of integers, in `maximising`
 MAX_STEPS = 20  # of climbing in `searching`
 MAX_EXCHANGES = 4  # of one discrete parameter, in `searching`
+MOST_CHOICES = 256  # of a category, from which on such an exchange tries only some
 FARTHEST = 8  # values by which such an exchange moves an integer
 NEAR, FAR = 0.02, 0.1  # standard deviations of variations, in the unit cube
 NUM_VARIATIONS = 64
+NUM_UNIFORM = 512  # points of which `farthest` takes one
 LEAST_CHANGED = 0.2  # least probability that a variation changes a coordinate
 
 
@@ -47,7 +50,7 @@ def maximising(
     num_candidates : Sobol points from which the maximisation starts
     min_distance : smallest distance to a point seen, in the unit cube of features; 0 allows repeats
     integer_moves : whether Int and Ordinal parameters are improved step by step from the best candidate.
-        Floats follow the gradient anyway, and a category keeps the candidate's value
+        Continuous ones follow the gradient anyway, and a category keeps the candidate's value
 
     Returns
     -------
@@ -96,15 +99,14 @@ def searching(
     point, found, apart = yield from climbed(function, space, candidates, avoid, min_distance, MAX_STEPS)
     value = found if apart else -np.inf
     exchanged, best = point, value
+    tried = np.concatenate([seen, candidates])
     for _ in range(MAX_EXCHANGES):
-        near = neighbours(space, exchanged, FARTHEST, categories=True)
+        near = neighbours(space, exchanged, FARTHEST, tried)
         if len(near) == 0:
             break
         features = space.features(near)
-        squares = ((features[:, None, :] - avoid[None, :, :]) ** 2).sum(axis=2)
-        close = squares.min(axis=1, initial=np.inf) < min_distance**2
         values = yield Evaluate(function, features)
-        values = np.where(close, -np.inf, values)
+        values = np.where(keeps_distance(features[None], avoid[None], min_distance)[0], values, -np.inf)
         if values.max() <= best:
             break
         exchanged, best = near[int(np.argmax(values))], float(values.max())
@@ -112,6 +114,26 @@ def searching(
         start = exchanged[None, :]
         point, _, _ = yield from climbed(function, space, start, avoid, min_distance, MAX_STEPS)
     return point[None, :]
+
+
+def farthest(space: SearchSpace, seen: Array, rng: np.random.Generator) -> Array:
+    """Return the uniform point `(1, D)` of many that is farthest from all points seen, and from the surface.
+
+    This is where an agent learns most of a function of which it knows nothing. The distance to the surface of
+    the cube counts twice; categories and fixed parameters have no surface.
+
+    Parameters
+    ----------
+    seen : `(n, D)`, evaluated points
+    """
+    points = space.snap(rng.random((NUM_UNIFORM, space.dimension)))
+    ones = np.ones(space.dimension)
+    squares = gp.squared_distances(space.features(points), space.features(seen), ones)
+    free = np.ptp(points, axis=0) > 0.0
+    free[space.categorical] = False
+    depth = np.minimum(points, 1.0 - points)[:, free].min(axis=1, initial=np.inf)
+    scores = np.minimum(np.sqrt(squares.min(axis=1, initial=np.inf)), 2.0 * depth)
+    return points[[int(np.argmax(scores))]]
 
 
 def climbed(
@@ -128,20 +150,20 @@ def climbed(
     -------
     The point, snapped; its value; whether it keeps its distance from `avoid`, which no candidate may.
     """
-    axes, columns = space.continuous
+    axes = space.continuous
     # Inactive parameters do not move: snapping would undo their moves and change the value.
     active = space.active(candidates)[:, axes]
     movable = None if active.all() else active
     best: Maximum = yield Maximise(
-        function, space.features(candidates), columns, avoid, min_distance, movable, max_steps
+        function, space.features(candidates), axes, avoid, min_distance, movable, max_steps
     )
     point = candidates[best.start].copy()
-    point[axes] = best.x[columns]
+    point[axes] = best.x[axes]
     return space.snap(point[None, :])[0], best.value, best.avoided
 
 
 def neighbours(
-    space: SearchSpace, point: Array, farthest: int | None = None, *, categories: bool = False
+    space: SearchSpace, point: Array, farthest: int | None = None, tried: Array | None = None
 ) -> Array:
     """Return the points `(v, D)` that differ from `point (D,)` in one active discrete parameter.
 
@@ -150,16 +172,21 @@ def neighbours(
     Parameters
     ----------
     farthest : most values by which it moves; None: all
-    categories : whether categories change, to each other one
+    tried : `(k, D)`, points from which a category with more than `MOST_CHOICES` takes its other choices;
+        with fewer it changes to each. None: categories do not change
     """
     active = space.active(point[None, :])[0]
     found = []
     for axis, parameter in enumerate(space.parameters.values()):
-        if isinstance(parameter, Float) or not active[axis]:
+        if is_continuous(parameter) or not active[axis]:
             continue
         index, count = int(parameter.bin_of(point[axis : axis + 1])[0]), parameter.num_values
         if isinstance(parameter, Categorical):
-            others = np.delete(np.arange(count), index) if categories else np.empty(0, dtype=np.int64)
+            if tried is None:
+                continue
+            few = count <= MOST_CHOICES
+            others = np.arange(count) if few else np.unique(parameter.bin_of(tried[:, axis]))
+            others = others[others != index]
         else:
             steps = 2 ** np.arange(max(1, (count - 1).bit_length()))
             steps = steps[: None if farthest is None else farthest.bit_length()]
@@ -186,7 +213,7 @@ def variations(space: SearchSpace, centres: Array, rng: np.random.Generator) -> 
     step = np.broadcast_to(width, around.shape).copy()
     anew = np.zeros(around.shape, dtype=np.bool_)
     for axis, parameter in enumerate(space.parameters.values()):
-        if not isinstance(parameter, Float):
+        if not is_continuous(parameter):
             step[:, axis] = 1.0 / parameter.num_values
             anew[:, axis] = rng.random(count) < 0.5
     moved = np.where(anew, rng.random(around.shape), around + step * rng.standard_normal(around.shape))

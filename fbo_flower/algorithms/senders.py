@@ -17,6 +17,7 @@ from fbo_flower.algorithms.options import check_choice, choice, integer
 from fbo_flower.algorithms.records import Array, Federation, IntArray
 from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.surrogates import rff
 from fbo_flower.space.checks import as_real, check_number
 from fbo_flower.space.space import SearchSpace
 
@@ -63,7 +64,7 @@ State = TypeVar("State")
 COMMUNICATION = ("every-round", "once")
 BY_DIMENSION = "dimension"
 GAPS = 5  # an agent that misses this many mean gaps has left; of those present 1 in 150 is taken for one
-PER_ROOT = 0.35  # lengthscale per root of the number of features; about .5 for two
+PER_ROOT = 0.35  # lengthscale per root of the number of parameters; about .5 for two
 Lengthscale = float | tuple[float, ...]
 
 
@@ -118,14 +119,17 @@ class MessageOptions(LocalSurrogate[State]):
         return (server_round - 1) % self.refresh_every == 0
 
 
-def shared_lengthscales(value: Lengthscale | str, space: SearchSpace) -> Array:
-    """Return the lengthscales `(F,)` of the shared features.
+def drawn_features(
+    num_features: int, lengthscale: Lengthscale | str, space: SearchSpace, rng: np.random.Generator
+) -> rff.RandomFeatures:
+    """Draw the features that all agents share.
 
     Distances in a cube grow with the square root of its dimension, and "dimension" grows with them: with a
     constant lengthscale almost all points of a large cube are unrelated to each other.
     """
-    scale = PER_ROOT * space.num_features**0.5 if value == BY_DIMENSION else value
-    return np.array(np.broadcast_to(np.asarray(scale, dtype=np.float64), (space.num_features,)))
+    scale = PER_ROOT * space.breadth**0.5 if lengthscale == BY_DIMENSION else lengthscale
+    scales = np.asarray(scale, dtype=np.float64)
+    return rff.draw_features(num_features, scales, space.dimension, rng, categories=space.categorical)
 
 
 def check_lengthscale(value: object) -> Lengthscale | str:
@@ -139,10 +143,10 @@ def check_lengthscale(value: object) -> Lengthscale | str:
 
 
 def check_features(lengthscale: Lengthscale | str, space: SearchSpace) -> None:
-    """Raise ConfigError unless there is one lengthscale, or one per feature of the search space."""
-    if isinstance(lengthscale, tuple) and len(lengthscale) != space.num_features:
+    """Raise ConfigError unless there is one lengthscale, or one per parameter of the search space."""
+    if isinstance(lengthscale, tuple) and len(lengthscale) != space.dimension:
         raise ConfigError(
-            f"lengthscale: expected {space.num_features} numbers, one per feature of the search "
+            f"lengthscale: expected {space.dimension} numbers, one per parameter of the search "
             f"space, got {len(lengthscale)}"
         )
 

@@ -34,7 +34,7 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
     ----------
     kernel : "rbf" or "matern52"
     min_distance : smallest distance to an earlier point, in the unit cube of features; 0 allows repeats.
-        None: 0.025, or 0.001 with a single feature, where points 0.025 apart would soon fill the interval
+        None: 0.025, or 0.001 with a single parameter, where points 0.025 apart would soon fill the interval
     y_transform : how values are transformed before modelling: "standardise"; "winsorise": the same with low
         outliers raised, for objectives that can diverge; "rank"; "clip"
     integer_moves : whether a maximisation also moves Int and Ordinal parameters from its best candidate;
@@ -119,7 +119,7 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
         """Return the smallest distance between two evaluated points."""
         if self.min_distance is not None:
             return self.min_distance
-        return 0.001 if agent_state.space.num_features == 1 else 0.025
+        return 0.001 if agent_state.space.dimension == 1 else 0.025
 
     def maximising(
         self, function: Differentiable, agent_state: AgentState, rng: np.random.Generator

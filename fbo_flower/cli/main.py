@@ -103,4 +103,5 @@ if not TYPE_CHECKING:  # imported when they are used
     __getattr__, __dir__ = lazily(
         "fbo_flower.cli",
         {"app": "commands", "Debug": "common", "Quiet": "common", "parse_options": "plan"},
+        __name__,
     )

@@ -27,7 +27,7 @@ from fbo_flower.algorithms.registry import APP, SIMULATION, check_aims, register
 from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, run_task, seen_by
 from fbo_flower.clients import guards
-from fbo_flower.clients.asking import Asked, with_known
+from fbo_flower.clients.asking import Asked, note_end, with_known
 from fbo_flower.clients.evaluator import EvaluationCache, Evaluator, ObjectiveEvaluator, Parallel
 from fbo_flower.clients.memory import (
     Memory,
@@ -202,6 +202,8 @@ class TuningAgent(NumPyClient):
         check_unprotected("a tuning ClientApp")
         check_names(config, ("end", "key"), "query")
         if isinstance(study := config.get("end"), str):
+            if self._is_asked and (path := self._context.node_config.get("journal")):
+                note_end(str(path), study)
             with closing(self._open_memory()) as memory:
                 answer = answer_at_end(memory, self._agent, study, self._space, self._judged, self._aims)
             if answer is not None:  # the journal is closed: `on_finish` may read it, and may take long
@@ -435,7 +437,7 @@ class TuningAgent(NumPyClient):
     @property
     def _wants_end(self) -> bool:
         """Whether the server should say when the study has ended; a simulated agent logs nothing then."""
-        return self._seed is None or self._on_finish is not None
+        return self._is_asked or self._seed is None or self._on_finish is not None
 
     def _judged(self, agent_state: AgentState) -> int:
         """Return the number of evaluations without a trial, as of a site that judges models at the end."""

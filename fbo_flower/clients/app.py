@@ -96,7 +96,7 @@ def client_app(
     """
     check_objective(objective, space, "context")
     aims = Aims.of(minimize, objectives, limits, reference)
-    points, prior, fixed, algorithms = points_of(initial, space), own(prior), own(fixed), tuple(algorithms)
+    points, prior, fixed, algorithms = points_of(initial, space), own(prior), own(fixed), own(algorithms)
     if Parallel(num_parallel, trial_timeout).needs_workers:
         pickled(objective)
 

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,6 +50,7 @@ MAIL = JournalKind(
     "stop the SuperNode, remove the file and start again: the agent asks once more for what was not told",
 )
 _UNTOLD = "WHERE told = 0"
+_ENDED = "ended"  # the study that has ended, and after which nothing was asked
 T = TypeVar("T")
 Told = float | dict[str, float]  # as measured; outputs are in the order of `Aims.names`
 
@@ -76,6 +77,11 @@ class Question:
     told: bool = False
     value: Told = math.nan
     failure: str = ""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What names the trial."""
+        return self.study, self.trial
 
     def is_free(self) -> bool:
         """Return whether this process may evaluate it: no other living process does."""
@@ -125,7 +131,7 @@ def _read(path: Path, where: str, arguments: Sequence[object] = ()) -> list[Ques
         return list(_questions(mail, where, arguments))
 
 
-def _waiting(look: Callable[[], T | None], seconds: float) -> T | None:
+def waiting(look: Callable[[], T | None], seconds: float) -> T | None:
     """Return what `look()` returns as soon as it is not None; None after `seconds`."""
     end = time.monotonic() + seconds
     while (found := look()) is None and (left := end - time.monotonic()) > 0:
@@ -192,11 +198,12 @@ class Asked(Settings):
                 known = Question(study, trial, config, until)
             if not known.told:
                 _put(mail, replace(known, until=until))
+                mail.put_meta(_ENDED, "")
 
         def answer() -> Question | None:
             return next((question for question in _read(path, *own) if question.told), None)
 
-        return _waiting(answer, self.timeout)
+        return waiting(answer, self.timeout)
 
 
 class Site:
@@ -234,13 +241,17 @@ class Site:
     def question(self, timeout: float | None = None) -> Question:
         """Return the trial whose configuration `ask` returns."""
         timeout = math.inf if timeout is None else check_number("timeout", timeout, 0.0)
-        question = _waiting(self._take, timeout)
+        question = waiting(self.take, timeout)
         if question is None:
-            raise NotInTimeError(
-                f"ask: expected the agent of {self.journal} to ask within {timeout:g} s, it did not; check "
-                "that a study runs, that node_config has this journal, and that its app tunes Asked()"
-            )
+            raise NotInTimeError(self.not_asked(timeout or 0.0))
         return question
+
+    def not_asked(self, timeout: float) -> str:
+        """Return what to say if the agent has not asked in time."""
+        return (
+            f"ask: expected the agent of {self.journal} to ask within {timeout:g} s, it did not; check "
+            "that a study runs, that node_config has this journal, and that its app tunes Asked()"
+        )
 
     def about(self, study: str = "") -> tuple[SearchSpace, Aims]:
         """Return the search space of a study of the agent, and its aims; "": of the latest study.
@@ -259,6 +270,14 @@ class Site:
             raise JournalError(f"journal: expected study {study} in {self.journal}, found others only")
         aims = NUMBER if note is None else Aims.from_json(json.loads(note)["aims"])
         return SearchSpace.from_json(space), aims
+
+    def ended(self) -> str:
+        """Return the study that has ended, if the agent has asked for nothing since; else ""."""
+        path = mail_of(self.journal)
+        if not path.exists():
+            return ""
+        with opened(path, MAIL, check=False) as mail:
+            return mail.meta(_ENDED) or ""
 
     def tell(
         self,
@@ -302,6 +321,13 @@ class Site:
                     f"{question.failure or question.value}, got {reason or told}; a value is told once"
                 )
 
+    def answer(self, study: str, trial: int, value: float | Mapping[str, float] | None) -> None:
+        """Tell the value of a trial by its number; what was told before stays. Errors are those of `tell`."""
+        told, reason = self._measured(value, study=study)
+        with _changing(mail_of(self.journal)) as mail:
+            for question in _questions(mail, "WHERE study = ? AND trial = ? AND told = 0", (study, trial)):
+                _put(mail, replace(question, told=True, value=told, failure=reason))
+
     def know(self, trials: Iterable[tuple[Mapping[str, Any], float | Mapping[str, float]]]) -> None:
         """Give the agent configurations and values that were measured before the study, or beside it.
 
@@ -339,17 +365,26 @@ class Site:
     @property
     def pending(self) -> list[Config]:
         """The configurations that were asked for and not told yet; the newest last."""
-        return [question.config for question in _read(mail_of(self.journal), _UNTOLD)]
+        return [question.config for question in self.untold()]
 
-    def _take(self) -> Question | None:
-        """Return a question that the agent waits for, and note that this process evaluates it."""
+    def untold(self) -> list[Question]:
+        """Return the trials that were asked for and not told yet; the newest last."""
+        return _read(mail_of(self.journal), _UNTOLD)
+
+    def take(self, held: Collection[tuple[str, int]] = ()) -> Question | None:
+        """Return a question that the agent waits for, and note that this process evaluates it.
+
+        Parameters
+        ----------
+        held : study and trial of questions that this process evaluates already
+        """
 
         def first(questions: Iterable[Question]) -> Question | None:
-            own = sorted(questions, key=lambda q: (q.owner != os.getpid(), q.until, q.trial))
-            return next((q for q in own if q.until > time.time() and q.is_free()), None)
+            free = [q for q in questions if q.until > time.time() and q.is_free() and q.key not in held]
+            return min(free, key=lambda q: (q.owner != os.getpid(), q.until, q.trial), default=None)
 
         path = mail_of(self.journal)
-        found = first(_read(path, _UNTOLD))
+        found = first(self.untold())
         if found is None or found.owner == os.getpid():
             return found
         with _changing(path) as mail:  # another process may have taken it meanwhile
@@ -357,6 +392,12 @@ class Site:
             if found is not None:
                 _put(mail, replace(found, owner=os.getpid()))
         return found
+
+
+def note_end(journal: str, study: str) -> None:
+    """Let the site's process know that a study has ended."""
+    with _changing(mail_of(journal)) as mail:
+        mail.put_meta(_ENDED, study)
 
 
 def with_known(

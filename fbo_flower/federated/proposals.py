@@ -49,12 +49,12 @@ from fbo_flower.algorithms.ei.local import KERNEL, PRIORS
 from fbo_flower.algorithms.options import Settings, choice, integer
 from fbo_flower.algorithms.records import Array
 from fbo_flower.algorithms.requests import alone
-from fbo_flower.algorithms.search import searching
+from fbo_flower.algorithms.search import farthest, searching
 from fbo_flower.federated.records import Trial
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import fitting, gp
-from fbo_flower.numerics.surrogates.transforms import standardise, winsorise
+from fbo_flower.numerics.surrogates.transforms import all_equal, standardise, winsorise
 from fbo_flower.space.space import SearchSpace
 
 PROPOSALS = ("ei", "random")
@@ -93,9 +93,11 @@ class Proposals(Settings):
         if observed is None:
             return random
         x, y, variances = observed
+        own = self.space.snap(np.array([trial.point for trial in trials]))
+        if all_equal(y[np.isfinite(y)]):
+            return np.asarray(farthest(self.space, own, rng)[0], dtype=np.float64)
         process = self.process(x, y, variances)
         incumbent = int(np.argmax(process.means))
-        own = self.space.snap(np.array([trial.point for trial in trials]))
         steps = searching(
             GuidedImprovement(process, float(process.means[incumbent])),
             self.space,

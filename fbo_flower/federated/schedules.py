@@ -55,7 +55,8 @@ from fbo_flower.federated.records import Trial
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.checks import check_integer
-from fbo_flower.space.space import Categorical, Float, SearchSpace
+from fbo_flower.space.parameters import Categorical, is_continuous
+from fbo_flower.space.space import SearchSpace
 
 
 @dataclass(frozen=True)
@@ -269,7 +270,7 @@ def perturbed(space: SearchSpace, point: Array, width: float, rng: np.random.Gen
     moved = np.clip(point + rng.uniform(-width, width, len(point)), 0.0, 1.0)
     choices = rng.random(len(point))
     for axis, parameter in enumerate(space.parameters.values()):
-        if isinstance(parameter, Float) or parameter.num_values * width > 1.0:
+        if is_continuous(parameter) or parameter.num_values * width > 1.0:
             continue
         if isinstance(parameter, Categorical):
             moved[axis] = rng.random() if choices[axis] < 1.0 / 3.0 else point[axis]

@@ -128,8 +128,8 @@ def _axis_of(name: str, parameters: Sequence[Parameter]) -> Axis:
         return Axis(name, 0.0, len(first.choices), choices=tuple(first.choices), condition=condition)
     numbers = [parameter for parameter in parameters if isinstance(parameter, Float | Int)]
     low, high = min(float(one.low) for one in numbers), max(float(one.high) for one in numbers)
-    # an integer with different ranges in its runs is drawn as a number
-    integer = first if isinstance(first, Int) and len(set(numbers)) == 1 else None
+    # an integer with steps, or with different ranges in its runs, is drawn as a number
+    integer = first if isinstance(first, Int) and first.step == 1 and len(set(numbers)) == 1 else None
     whole = all(isinstance(parameter, Int) for parameter in numbers)
     return Axis(name, low, high, first.log, integer=integer, whole=whole, condition=condition)
 
@@ -418,7 +418,7 @@ def _name_choices(ax: Axes, choices: Sequence[object]) -> None:
 
 def num_cells(axis: Axis) -> int:
     if axis.choices is not None:
-        return len(axis.choices)
+        return min(len(axis.choices), _GRID)
     return min(axis.integer.num_values, _GRID) if axis.integer and not axis.log else _GRID
 
 

@@ -21,6 +21,8 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 
 Choice: TypeAlias = str | int | float | bool | None
+MAX_VALUES = 2**40  # of a parameter: above it, float64 cannot resolve the bins of a log-scaled Int reliably
+STEP_TOLERANCE = 1e-8  # of a step, as in Optuna
 Conditions: TypeAlias = Mapping[str, Choice | Sequence[Choice]]
 
 _PLAIN = frozenset({type(None), bool, int, float, str})
@@ -130,6 +132,17 @@ def check_range(kind: str, low: float, high: float, log: object) -> bool:
     if log and low <= 0:
         raise ConfigError(f"{kind}: expected low > 0 for a log scale, got {low=}")
     return log
+
+
+def check_step(kind: str, low: float, high: float, log: bool, step: float, resolution: float = 0.0) -> None:
+    """Raise ConfigError if a step does not divide the interval into values that float64 tells apart."""
+    if log:
+        raise ConfigError(f"{kind}: expected no step for a log scale, got {step=}; leave one of them out")
+    if not (4 * resolution < step and 1 - STEP_TOLERANCE <= (high - low) / step < MAX_VALUES):
+        raise ConfigError(
+            f"{kind}: expected 0 < step <= high - low, and at most 2**40 different values, got {low=}, "
+            f"{high=}, {step=}"
+        )
 
 
 def distinct(kind: str, what: str, values: Iterable[object]) -> tuple[Choice, ...]:

@@ -2,7 +2,7 @@
 
 Supported in both directions: uniform floats and integers, unweighted categories, ordinals, and conditions of
 equality and membership, also joined by "and". Features that only ConfigSpace has (priors, weights, forbidden
-clauses, other conditions) raise ConfigError. Default values are dropped.
+clauses, other conditions) raise ConfigError. Default values are dropped. Steps become ordinals.
 
 ConfigSpace sorts its parameters by name. So a space that is converted there and back keeps its order, and
 with it its digest, only if its parameters were sorted. Agents that must agree on a space should all build it
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     AnyHyperparameter = Hyperparameter[Any, Any]
 
 Conditions = dict[str, tuple[Choice, ...]]
+MAX_STEPS = 10_000  # values of a parameter with a step, which becomes an ordinal
 
 
 def from_configspace(cs: ConfigurationSpace) -> SearchSpace:
@@ -90,6 +91,14 @@ def _hyperparameter(name: str, parameter: Parameter) -> AnyHyperparameter:
     from ConfigSpace import hyperparameters as hp
 
     match parameter:
+        case Float(step=float()) | Int() if parameter.step != 1:  # ConfigSpace has no steps
+            if parameter.num_values > MAX_STEPS:
+                raise ConfigError(
+                    f"{name}: expected at most {MAX_STEPS} steps, got {parameter.num_values}; ConfigSpace "
+                    "lists them"
+                )
+            values = [parameter.value_at(index) for index in range(parameter.num_values)]
+            return hp.OrdinalHyperparameter(name, values)
         case Float():
             return hp.UniformFloatHyperparameter(name, parameter.low, parameter.high, log=parameter.log)
         case Int():

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.copies import copies
-from fbo_flower.space.parameters import Array, Float, Indices
+from fbo_flower.space.parameters import Array, Indices, is_continuous
 from fbo_flower.space.space import SearchSpace, frozen
 
 
@@ -58,7 +58,7 @@ class HeldSpace(SearchSpace):
 
     def _unit(self, name: str) -> float:
         parameter, value = self.parameters[name], self.fixed[name]
-        if isinstance(parameter, Float):
+        if is_continuous(parameter):
             return float(parameter.unit(value, f"fixed: {name}"))
         return float(parameter.centre_of(np.array([parameter.index_of(value, f"fixed: {name}")]))[0])
 
@@ -74,11 +74,10 @@ class HeldSpace(SearchSpace):
         return hashlib.sha256(f"{self.to_json()} {held}".encode("ascii")).hexdigest()
 
     @cached_property
-    def continuous(self) -> tuple[Indices, Indices]:
-        """Axes `(c,)` of the Float parameters that are tuned, and their feature columns `(c,)`."""
-        axes, columns = self._whole.continuous
-        free = ~np.isin(axes, list(self._held))
-        return frozen(axes[free]), frozen(columns[free])
+    def continuous(self) -> Indices:
+        """Axes `(c,)` of the continuous parameters that are tuned."""
+        axes = self._whole.continuous
+        return frozen(axes[~np.isin(axes, list(self._held))])
 
     def snap(self, points: ArrayLike) -> Array:
         """Return the representatives `(n, D)` of points `(n, D)`, with the agent's own fixed values."""

@@ -5,7 +5,8 @@
     {"parameters": [{"high": 1000.0, "kind": "float", "log": true, "low": 0.001, "name": "C"}, ...]}
 
 The canonical form is ASCII with sorted keys, no spaces, floats in Python's shortest repr, parameters in the
-order of the axes, and `active_when` only for conditional parameters, always with lists. Equal spaces have
+order of the axes, `step` only where there is one, and `active_when` only for conditional parameters, always
+with lists. Equal spaces have
 equal texts.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.space.checks import Conditions, show
@@ -23,9 +24,10 @@ from fbo_flower.space.parameters import Categorical, Float, Int, Ordinal, Parame
 MAX_JSON_LENGTH = 2**20  # 1 MiB: the canonical JSON is ASCII
 
 KEYS: dict[type[Parameter], tuple[str, ...]] = {
-    **dict.fromkeys((Float, Int), ("low", "high", "log")),
+    **dict.fromkeys((Float, Int), ("low", "high", "log", "step")),
     **dict.fromkeys((Categorical, Ordinal), ("choices",)),
 }
+NO_STEP: dict[type[Parameter], int | None] = {Float: None, Int: 1}  # not written
 KINDS: dict[str, type[Parameter]] = {kind.__name__.lower(): kind for kind in KEYS}
 
 T = TypeVar("T")
@@ -36,6 +38,8 @@ def write(parameters: Mapping[str, Parameter]) -> str:
     entries = []
     for name, parameter in parameters.items():
         own = {key: getattr(parameter, key) for key in KEYS[type(parameter)]}
+        if own.get("step") == NO_STEP.get(type(parameter)):
+            own.pop("step", None)
         entry = {"name": name, "kind": type(parameter).__name__.lower(), **own}
         entries.append(entry | ({"active_when": parameter.conditions} if parameter.conditions else {}))
     return json.dumps({"parameters": entries}, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -72,9 +76,10 @@ def _parameter(where: str, entry: object) -> tuple[str, Parameter]:
     kind = KINDS.get(_field(where, entry, "kind", str))
     if kind is None:
         raise WireError(f"{where}: expected kind to be one of {', '.join(KINDS)}, got {show(entry)}")
-    conditional = isinstance(entry, dict) and "active_when" in entry
-    _check_keys(where, entry, ["name", "kind", *KEYS[kind], *(["active_when"] if conditional else [])])
-    conditions = _field(where, entry, "active_when", dict) if conditional else None
+    given = entry if isinstance(entry, dict) else {}
+    optional = [key for key in ("step", "active_when") if key in given]
+    _check_keys(where, entry, ["name", "kind", *(key for key in KEYS[kind] if key != "step"), *optional])
+    conditions = _field(where, entry, "active_when", dict) if "active_when" in given else None
     for values in (conditions or {}).values():
         _check_plain(where, values)
     try:
@@ -88,11 +93,9 @@ def _parameter(where: str, entry: object) -> tuple[str, Parameter]:
 def _build(where: str, entry: object, kind: type[Parameter], conditions: Conditions | None) -> Parameter:
     if issubclass(kind, Float | Int):
         number: type[float] = float if issubclass(kind, Float) else int
-        low, high = _field(where, entry, "low", number), _field(where, entry, "high", number)
-        log = _field(where, entry, "log", bool)
-        return (
-            Float(low, high, log, conditions) if kind is Float else Int(int(low), int(high), log, conditions)
-        )
+        given = [key for key in ("low", "high", "step") if isinstance(entry, dict) and key in entry]
+        own: dict[str, Any] = {key: _field(where, entry, key, number) for key in given}
+        return kind(**own, log=_field(where, entry, "log", bool), active_when=conditions)
     choices = _field(where, entry, "choices", list)
     _check_plain(where, choices)
     return kind(choices, conditions)

@@ -1,7 +1,7 @@
 """Convert search spaces to and from Optuna's distributions (extra `fbo-flower[optuna]`).
 
 Optuna has no ordered choices and no conditions: an `Ordinal` becomes categorical, and a parameter that is
-inactive in a configuration is missing from the trial. Bounds, log scales and choices are the same in both.
+inactive in a configuration is missing from the trial. Bounds, log scales, steps and choices are the same.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.space.space import Categorical, Float, Int, Ordinal, Parameter, SearchSpace
+from fbo_flower.space.space import Categorical, Float, Int, Parameter, SearchSpace
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-MAX_STEPS = 10_000  # values of a distribution with a step, which becomes an Ordinal
 _EXACT = 2**53  # Optuna stores integers as floats, which are exact up to here
 
 
@@ -51,15 +50,19 @@ def to_distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
 def from_distributions(distributions: Mapping[str, BaseDistribution]) -> SearchSpace:
     """Return the search space of distributions, with their parameters in the same order.
 
-    A distribution with a step becomes an `Ordinal` of its values, unless its step is 1.
-
     Raises
     ------
     ConfigError
-        If Optuna is not installed, a step makes too many values, or there is no parameter.
+        If Optuna is not installed, there is no parameter, or a parameter cannot have such a range or choices.
     """
     require_optuna("space")
-    return SearchSpace({name: _parameter(name, found) for name, found in distributions.items()})
+    parameters: dict[str, Parameter] = {}
+    for name, distribution in distributions.items():
+        try:
+            parameters[name] = _parameter(distribution)
+        except ConfigError as error:  # it begins with the kind ("Float: ...")
+            raise ConfigError(f"{name}: {str(error).partition(': ')[2]}") from None
+    return SearchSpace(parameters)
 
 
 def _distribution(name: str, parameter: Parameter) -> BaseDistribution:
@@ -67,18 +70,18 @@ def _distribution(name: str, parameter: Parameter) -> BaseDistribution:
 
     match parameter:
         case Float():
-            return FloatDistribution(parameter.low, parameter.high, log=parameter.log)
+            return FloatDistribution(parameter.low, parameter.high, parameter.log, parameter.step)
         case Int():
             if max(abs(parameter.low), abs(parameter.high)) > _EXACT:
                 raise ConfigError(
                     f"{name}: expected integers up to 2**53, which Optuna stores exactly, got {parameter}"
                 )
-            return IntDistribution(parameter.low, parameter.high, log=parameter.log)
-        case Categorical() | Ordinal():
+            return IntDistribution(parameter.low, parameter.high, parameter.log, parameter.step)
+        case _:
             return CategoricalDistribution(tuple(parameter.choices))
 
 
-def _parameter(name: str, distribution: BaseDistribution) -> Parameter:
+def _parameter(distribution: BaseDistribution) -> Parameter:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     match distribution:
@@ -86,13 +89,8 @@ def _parameter(name: str, distribution: BaseDistribution) -> Parameter:
             return Categorical(list(distribution.choices))
         case FloatDistribution() | IntDistribution() if distribution.low == distribution.high:
             return Categorical([distribution.low])
-        case FloatDistribution(step=None):
-            return Float(distribution.low, distribution.high, log=distribution.log)
-        case IntDistribution(step=1):
-            return Int(distribution.low, distribution.high, log=distribution.log)
-        case FloatDistribution(step=float(step)) | IntDistribution(step=int(step)):
-            number = round((distribution.high - distribution.low) / step) + 1
-            if number > MAX_STEPS:
-                raise ConfigError(f"{name}: expected at most {MAX_STEPS} steps, got {number}")
-            return Ordinal([distribution.low + i * step for i in range(number)])
-    raise ConfigError(f"{name}: expected a float, integer or categorical, got {type(distribution).__name__}")
+        case FloatDistribution():
+            return Float(distribution.low, distribution.high, distribution.log, step=distribution.step)
+        case IntDistribution():
+            return Int(distribution.low, distribution.high, distribution.log, step=distribution.step)
+    raise ConfigError(f"Optuna: expected a float, integer or categorical, got {type(distribution).__name__}")

@@ -1,8 +1,8 @@
 """The four kinds of parameter, how each maps its values to the unit interval, and when it is active.
 
-A `Float` covers the interval continuously. The discrete kinds divide it into `k` bins, one per value: bin `i`
-covers `[i/k, (i+1)/k)`, the last one also 1. A log-scaled `Int` divides `[low - 1/2, high + 1/2]` at the
-half-integers and takes the logarithm, so that every integer has a bin and small integers have wide bins.
+A `Float` without a step covers the interval continuously. All others divide it into `k` bins, one per value:
+bin `i` covers `[i/k, (i+1)/k)`, the last one also 1. A log-scaled `Int` divides `[low - 1/2, high + 1/2]` at
+the half-integers and takes the logarithm, so that every integer has a bin and small integers have wide bins.
 
 Values that are equal in Python (`1`, `1.0`, `True`) are the same choice: a list with two of them is refused.
 A value matches a choice if both are equal and either both or neither are bool: `1.0` matches `1`, `True` does
@@ -21,19 +21,23 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Context, Decimal
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.checks import (
+    MAX_VALUES,
+    STEP_TOLERANCE,
     Choice,
     Conditions,
     as_real,
     check_range,
+    check_step,
     conditions_of,
     distinct,
     finite,
@@ -47,7 +51,7 @@ from fbo_flower.space.copies import copies
 Array: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
-MAX_VALUES = 2**40  # above it, float64 cannot resolve the bins of a log-scaled Int reliably
+_DECIMAL = Context(prec=60)  # the user may have changed the precision of the default one
 
 
 class _Parameter:
@@ -102,13 +106,15 @@ class _Discrete(_Parameter, ABC):
 
 @copies("active_when")
 @dataclass(frozen=True)
-class Float(_Parameter):
+class Float(_Discrete):
     """A real number in `[low, high]`.
 
     Parameters
     ----------
     low, high : finite, `low < high`
     log : uniform in the logarithm; requires `low > 0`
+    step : the values are `low`, `low + step`, ..., in decimal arithmetic; `high` becomes the last one. None:
+        all numbers; a log scale has no step
     active_when : `{parent: value or values}`: the parameter exists only for these values of its parents; None
         if it always exists
 
@@ -122,14 +128,41 @@ class Float(_Parameter):
     high: float
     log: bool = False
     active_when: Conditions | None = field(default=None, hash=False)
+    step: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         low, high = finite("Float", "low", self.low), finite("Float", "high", self.high)
         log = check_range("Float", low, high, self.log)
         self._set(low=low, high=high, log=log, active_when=conditions_of("Float", self.active_when))
+        if self.step is not None:
+            step = finite("Float", "step", self.step)
+            check_step("Float", low, high, log, step, math.ulp(max(abs(low), abs(high))))
+            self._set(step=step)
+            self._set(high=self.value_at(self.num_values - 1))
         if not 0 < self._width < math.inf:
             scale = "the logarithms" if self.log else "the bounds"
             raise ConfigError(f"Float: expected {scale} to differ by a finite float, got {low=}, {high=}")
+
+    @cached_property
+    def num_values(self) -> int:
+        low, high, step = (Decimal(repr(number)) for number in (self.low, self.high, self.step))
+        steps = _DECIMAL.divide(_DECIMAL.subtract(high, low), step)
+        return int(_DECIMAL.add(steps, Decimal(STEP_TOLERANCE))) + 1
+
+    def value_at(self, index: int) -> float:
+        return float(_DECIMAL.fma(Decimal(repr(self.step)), int(index), Decimal(repr(self.low))))
+
+    def index_of(self, value: object, name: str) -> int:
+        """Return the index of the bin of `value`, which may differ from it by 1e-8 of a step."""
+        number, step = as_real(value), self.step or 0.0
+        if number is not None and self.low - step <= number <= self.high + step:
+            index = min(max(round((number - self.low) / step), 0), self.num_values - 1)
+            rounding = 2 * math.ulp(max(abs(self.low), abs(self.high)))
+            if abs(number - self.value_at(index)) <= STEP_TOLERANCE * step + rounding:
+                return index
+        raise ConfigError(
+            f"{name}: expected a number in [{self.low}, {self.high}] in steps of {step}, got {show(value)}"
+        )
 
     def value(self, unit: float) -> float:
         """Return the value at coordinate `unit`; exactly `low` at 0 and exactly `high` at 1."""
@@ -163,6 +196,7 @@ class Int(_Discrete):
     ----------
     low, high : `low < high`, 64-bit, at most 2**40 values
     log : bins of equal ratio instead of equal width; requires `low > 0` and `high <= 2**40`
+    step : as of `Float`; a log scale has steps of 1
     active_when : as of `Float`
 
     Raises
@@ -175,6 +209,7 @@ class Int(_Discrete):
     high: int
     log: bool = False
     active_when: Conditions | None = field(default=None, hash=False)
+    step: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
         low, high = integer("Int", "low", self.low), integer("Int", "high", self.high)
@@ -187,21 +222,32 @@ class Int(_Discrete):
             raise ConfigError(
                 f"Int: expected high <= 2**40 for a log scale, got {high=}; try a Float and round"
             )
-        self._set(low=low, high=high, log=log, active_when=conditions_of("Int", self.active_when))
+        step = integer("Int", "step", self.step)
+        if step != 1:
+            check_step("Int", low, high, log, step)
+        high = low + (high - low) // step * step
+        self._set(low=low, high=high, log=log, step=step, active_when=conditions_of("Int", self.active_when))
 
     @property
     def num_values(self) -> int:
-        return self.high - self.low + 1
+        return (self.high - self.low) // self.step + 1
 
     def value_at(self, index: int) -> int:
-        return self.low + int(index)
+        return self.low + int(index) * self.step
 
     def index_of(self, value: object, name: str) -> int:
         """Return the index of the bin of `value`; whole floats are accepted, bools are not."""
         number = as_real(value)
         if number is None or not self.low <= number <= self.high or number != int(number):
-            raise ConfigError(f"{name}: expected an integer in [{self.low}, {self.high}], got {show(value)}")
-        return int(number) - self.low
+            raise ConfigError(f"{name}: expected an integer in {self._range}, got {show(value)}")
+        index = (int(number) - self.low) // self.step
+        if self.value_at(index) != number:
+            raise ConfigError(f"{name}: expected an integer in {self._range}, got {show(value)}")
+        return index
+
+    @property
+    def _range(self) -> str:
+        return f"[{self.low}, {self.high}]" + (f" in steps of {self.step}" if self.step != 1 else "")
 
     def edge_of(self, index: Indices) -> Array:
         if not self.log:
@@ -280,6 +326,11 @@ class Ordinal(_Chosen):
 Parameter: TypeAlias = Float | Int | Categorical | Ordinal
 
 
+def is_continuous(parameter: Parameter) -> TypeGuard[Float]:
+    """Return whether a parameter takes all numbers of an interval: a `Float` without a step."""
+    return isinstance(parameter, Float) and parameter.step is None
+
+
 # conditional axis -> pairs (axis of a parent, indices of the parent's values that activate it)
 Rules: TypeAlias = dict[int, tuple[tuple[int, frozenset[int]], ...]]
 
@@ -291,7 +342,7 @@ def check_parents(parameters: Mapping[str, Parameter]) -> None:
             other = parameters.get(parent)
             if other is None:
                 raise ConfigError(f"{name}: expected active_when to name parameters, got {show(parent)}")
-            if isinstance(other, Float):
+            if is_continuous(other):
                 raise ConfigError(
                     f"{name}: expected active_when to name discrete parameters, got Float {parent}"
                 )
@@ -333,7 +384,7 @@ def rules_of(parameters: Mapping[str, Parameter], order: Sequence[int]) -> Rules
             rules[axis] = tuple(
                 (axis_of[name], frozenset(parent.index_of(value, name) for value in values))
                 for name, values in conditions.items()
-                if not isinstance(parent := parameters[name], Float)
+                if not is_continuous(parent := parameters[name])
             )
     return rules
 
@@ -356,7 +407,7 @@ def count_configs(parameters: Sequence[Parameter], order: Sequence[int], rules: 
     counts: Counter[frozenset[tuple[int, int]]] = Counter({frozenset(): 1})
     for axis in order:
         parameter = parameters[axis]
-        assert not isinstance(parameter, Float), "a Float has infinitely many values"
+        assert not is_continuous(parameter), "it has infinitely many values"
         opened = Counter(frozenset(conditions) for conditions in opens.get(axis, {}).values())
         opened[frozenset()] += parameter.num_values - opened.total()
         needed = frozenset((parent, axis) for parent, _ in rules.get(axis, ()))

@@ -6,18 +6,18 @@ dicts from names to plain Python values. The space converts between three repres
 - `decode` and `encode` convert a point to its configuration and back;
 - `snap` moves points to one representative per configuration (bin centres for discrete parameters, 0.5 for
   inactive ones); meshes, partitions and histories store such points;
-- `features` returns the inputs of the kernels, in which unordered categories are at equal distances.
+- `features` returns the inputs of the kernels, in which unordered categories are codes, see
+  `numerics.categories`.
 
 A parameter with `active_when` is active if each of its parents is active and has one of the listed values.
 Inactive parameters are missing from configurations.
 
-Notation: D parameters, F features, n points.
+Notation: D parameters, n points.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.numerics.categories import FIRST_CATEGORY, breadth
 from fbo_flower.space.checks import Choice, Conditions, show
 from fbo_flower.space.json import MAX_JSON_LENGTH, read, write
 from fbo_flower.space.parameters import (
@@ -41,6 +42,7 @@ from fbo_flower.space.parameters import (
     Rules,
     check_parents,
     count_configs,
+    is_continuous,
     order_of,
     rules_of,
 )
@@ -128,14 +130,9 @@ class SearchSpace:
         return len(self.parameters)
 
     @cached_property
-    def num_features(self) -> int:
-        """Number of features F."""
-        return sum(_width(parameter) for parameter in self.parameters.values())
-
-    @cached_property
     def num_configs(self) -> int | None:
-        """Number of different configurations; None if a Float makes it infinite."""
-        if any(isinstance(parameter, Float) for parameter in self.parameters.values()):
+        """Number of different configurations; None if a continuous one makes it infinite."""
+        if any(is_continuous(parameter) for parameter in self.parameters.values()):
             return None
         return count_configs(tuple(self.parameters.values()), self._order, self._rules)
 
@@ -145,10 +142,19 @@ class SearchSpace:
         return hashlib.sha256(self.to_json().encode("ascii")).hexdigest()
 
     @cached_property
-    def continuous(self) -> tuple[Indices, Indices]:
-        """Axes `(c,)` of the Float parameters, and their feature columns `(c,)`; both read-only."""
-        axes = frozen([axis for axis, p in enumerate(self.parameters.values()) if isinstance(p, Float)])
-        return axes, frozen(self._columns[axes])
+    def continuous(self) -> Indices:
+        """Axes `(c,)` of the continuous parameters; read-only."""
+        return frozen([axis for axis, p in enumerate(self.parameters.values()) if is_continuous(p)])
+
+    @cached_property
+    def categorical(self) -> Indices:
+        """Axes `(c,)` of the Categorical parameters; read-only."""
+        return frozen([a for a, p in enumerate(self.parameters.values()) if isinstance(p, Categorical)])
+
+    @property
+    def breadth(self) -> int:
+        """How many parameters that are numbers are as broad as these, see `numerics.categories`."""
+        return breadth(self.dimension, len(self.categorical))
 
     @property
     def whole(self) -> SearchSpace:
@@ -167,12 +173,10 @@ class SearchSpace:
         if self._is_cube:
             coordinates = (checked + 0.0).tolist()
             floats = zip(self.parameters.items(), coordinates, strict=True)
-            return {name: p.value(x) for (name, p), x in floats if isinstance(p, Float)}
+            return {name: p.value(x) for (name, p), x in floats if is_continuous(p)}
         snapped, index, active = self._resolve(checked[np.newaxis])
         return {
-            name: p.value(float(snapped[0, axis]))
-            if isinstance(p, Float)
-            else p.value_at(int(index[0, axis]))
+            name: p.value(float(snapped[0, axis])) if is_continuous(p) else p.value_at(int(index[0, axis]))
             for axis, (name, p) in enumerate(self.parameters.items())
             if active[0, axis]
         }
@@ -205,7 +209,7 @@ class SearchSpace:
                     )
             elif name not in config:
                 raise ConfigError(f"{name}: expected a value because it is active, got none")
-            elif isinstance(parameter, Float):
+            elif is_continuous(parameter):
                 point[axis] = parameter.unit(config[name], name)
             else:
                 chosen[axis] = parameter.index_of(config[name], name)
@@ -222,24 +226,18 @@ class SearchSpace:
         return checked + 0.0 if self._is_cube else self._resolve(checked)[0]
 
     def features(self, points: ArrayLike) -> Array:
-        """Return the kernel inputs `(n, F)` of points `(n, D)`.
+        """Return the kernel inputs `(n, D)` of points `(n, D)`.
 
-        Float, Int and Ordinal have one column, their snapped coordinate. A Categorical of k choices has k
-        columns, `1/sqrt(2)` for its choice and 0 elsewhere, so that different choices are at distance 1. The
-        columns of an inactive parameter are 0.5 or k zeros.
+        Float, Int and Ordinal have their snapped coordinate, 0.5 if they are inactive. A Categorical has the
+        code of its choice, or of being inactive, as a further category. Different codes are at distance 1.
         """
         checked = self._checked(points, ndim=2)
         if self._is_cube:
             return checked + 0.0
         snapped, index, active = self._resolve(checked)
-        features = np.zeros((len(checked), self.num_features))
-        for axis, (parameter, column) in enumerate(zip(self.parameters.values(), self._columns, strict=True)):
-            if isinstance(parameter, Categorical):
-                rows = np.flatnonzero(active[:, axis])
-                features[rows, column + index[rows, axis]] = math.sqrt(0.5)
-            else:
-                features[:, column] = snapped[:, axis]
-        return features
+        axes = self.categorical
+        snapped[:, axes] = FIRST_CATEGORY + np.where(active[:, axes], 1 + index[:, axes], 0)
+        return snapped
 
     def active(self, points: ArrayLike) -> NDArray[np.bool_]:
         """Return whether each parameter is active at points `(n, D)`: `(n, D)`."""
@@ -290,14 +288,8 @@ class SearchSpace:
         return rules_of(self.parameters, self._order)
 
     @cached_property
-    def _columns(self) -> Indices:
-        """First feature column of each axis: `(D,)`."""
-        widths = [_width(parameter) for parameter in self.parameters.values()]
-        return np.cumsum([0, *widths[:-1]], dtype=np.int64)
-
-    @cached_property
     def _is_cube(self) -> bool:
-        return not self._rules and all(isinstance(p, Float) for p in self.parameters.values())
+        return not self._rules and all(is_continuous(p) for p in self.parameters.values())
 
     def _checked(self, points: ArrayLike, ndim: int) -> Array:
         try:
@@ -318,12 +310,12 @@ class SearchSpace:
         return f"(n, {self.dimension})" if ndim == 2 else f"({self.dimension},)"
 
     def _resolve(self, points: Array) -> tuple[Array, Indices, NDArray[np.bool_]]:
-        """Return snapped points, bin indices (0 for Float) and which parameters are active, all `(n, D)`."""
+        """Return snapped points, indices (0 if continuous) and which parameters are active, all `(n, D)`."""
         snapped = points + 0.0  # a copy without negative zeros
         index = np.zeros(points.shape, dtype=np.int64)
         active = np.ones(points.shape, dtype=np.bool_)
         for axis, parameter in enumerate(self.parameters.values()):
-            if not isinstance(parameter, Float):
+            if not is_continuous(parameter):
                 # Contiguous, so that NumPy computes one point and a thousand by the same code.
                 column = parameter.bin_of(np.ascontiguousarray(points[:, axis]))
                 index[:, axis] = column
@@ -333,10 +325,6 @@ class SearchSpace:
                 active[:, axis] &= active[:, parent] & np.isin(index[:, parent], list(allowed))
         snapped[~active] = 0.5
         return snapped, index, active
-
-
-def _width(parameter: Parameter) -> int:
-    return parameter.num_values if isinstance(parameter, Categorical) else 1
 
 
 def frozen(numbers: ArrayLike) -> Indices:

@@ -24,6 +24,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.space.checks import is_choice, plain, show
 from fbo_flower.space.optuna import from_distributions, require_optuna, to_distributions
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.files import special_kind
@@ -346,6 +347,9 @@ def read_studies(
             if trial.state.name == "PRUNED" and not _is_stopped(trial):
                 continue
             try:
+                for own, value in trial.params.items():
+                    if not is_choice(plain(value)):
+                        raise ConfigError(f"{own}: expected str, int, float, bool or None, got {show(value)}")
                 if space is not None:
                     space.encode(trial.params)
             except ConfigError as error:
@@ -457,7 +461,7 @@ def _row(trial: Any, label: str, agent: str, names: Sequence[str]) -> dict[str, 
         "round": _attribute(attributes, "round", 0),
         "trial": _attribute(attributes, "trial", trial.number),
         "pulls": _attribute(attributes, "pulls", 1),
-        "config": dict(trial.params),
+        "config": {name: plain(value) for name, value in trial.params.items()},
         "value": value if complete or stopped else math.nan,
         "failure": "" if complete or stopped else _attribute(attributes, "failure", _FAILED),
         "regret": math.nan,

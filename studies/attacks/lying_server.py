@@ -51,7 +51,7 @@ def attack(seed: int) -> Iterator[AttackResult]:
 def _average(folder: Path, agent: str, forgets: bool, seed: int) -> Iterator[AttackResult]:
     """Ask for the message of one trial under changing values, and average the answers."""
     path = folder / "average.db"
-    features = rff.draw_features(ALGORITHM.num_features, 0.5, SPACE.num_features, generator(seed, "features"))
+    features = rff.draw_features(ALGORITHM.num_features, 0.5, SPACE.dimension, generator(seed, "features"))
     arrays = {"frequencies": features.frequencies, "phases": features.phases}
     _device(path).answer(_message(ALGORITHM, Task(Phase.TRAIN, 1, 0, 3)))
     answers: list[Array] = []

@@ -42,9 +42,9 @@ def suggested(space: SearchSpace, trial: Any) -> dict[str, Any]:
         if any(config.get(parent) not in allowed for parent, allowed in p.conditions.items()):
             continue
         if isinstance(p, Float):
-            config[name] = trial.suggest_float(name, p.low, p.high, log=p.log)
+            config[name] = trial.suggest_float(name, p.low, p.high, log=p.log, step=p.step)
         elif isinstance(p, Int):
-            config[name] = trial.suggest_int(name, p.low, p.high, log=p.log)
+            config[name] = trial.suggest_int(name, p.low, p.high, log=p.log, step=p.step)
         else:
             config[name] = trial.suggest_categorical(name, list(p.choices))
     return config

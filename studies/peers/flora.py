@@ -55,11 +55,12 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session, alone
 from fbo_flower.algorithms.search import searching
+from fbo_flower.algorithms.senders import drawn_features
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction
-from fbo_flower.numerics.surrogates.rff import RandomFeatures, draw_features
+from fbo_flower.numerics.surrogates.rff import RandomFeatures
 from fbo_flower.space import SearchSpace
 from fbo_flower.space.checks import check_integer, check_number
 
@@ -240,7 +241,7 @@ class Work(Content):
     """A task: share a surface in these features, or evaluate the configuration for all agents."""
 
     share: bool = False
-    frequencies: Annotated[Array | None, real("num_features", "F")] = None
+    frequencies: Annotated[Array | None, real("num_features", "D")] = None
     phases: Annotated[Array | None, real("num_features", low=0.0, high=2 * np.pi)] = None
     design: Annotated[Array | None, real("D", low=0.0, high=1.0)] = None
 
@@ -311,9 +312,9 @@ class FLoRA(LocalEI[FloraState]):
     # -- the server's half ---------------------------------------------------------------------
 
     def init(self, federation: Federation, rng: np.random.Generator) -> FloraState:
-        columns = federation.space.num_features
-        features = draw_features(self.num_features, self.lengthscale * columns**0.5, columns, rng)
-        return FloraState(federation.space, federation.agents, features)
+        space = federation.space
+        features = drawn_features(self.num_features, self.lengthscale * space.breadth**0.5, space, rng)
+        return FloraState(space, federation.agents, features)
 
     def ask(
         self,

@@ -156,7 +156,7 @@ BOUND = 20.0  # of the logarithm of a hyperparameter in a message
 
 
 def _theta(algorithm: object, space: SearchSpace) -> int:
-    return space.num_features + 2
+    return space.dimension + 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +277,7 @@ class FMTBO(LocalEI[FMTBOState]):
             else gp.Hyperparameters.from_array(KERNEL, floats(stored))
         )
         if "theta" in task.arrays and self.global_weight:
-            low, high = fitting.bounds(space.num_features).T
+            low, high = fitting.bounds(space.dimension).T
             theta = np.clip(floats(task.arrays["theta"]), low, high)
             shared = gp.Hyperparameters.from_array(KERNEL, theta)
             posteriors = [gp.posterior(x, y, local), gp.posterior(x, y, shared)]

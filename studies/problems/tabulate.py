@@ -107,7 +107,7 @@ def stage_sizes(num_points: int, dimension: int) -> list[int]:
 def check_space(problem: Problem) -> None:
     """Raise ConfigError if the space has too many parameters or one that is not Float."""
     dimension = problem.space.dimension
-    axes, _ = problem.space.continuous
+    axes = problem.space.continuous
     if dimension > MAX_DIMENSION or len(axes) < dimension:
         names = ", ".join(f"{name}: {type(p).__name__}" for name, p in problem.space.parameters.items())
         raise ConfigError(

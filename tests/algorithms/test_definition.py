@@ -128,7 +128,7 @@ def test_what_nobody_could_mistake_is_allowed():
     assert Mine(num_initial=2).num_initial == 2
 
 
-@pytest.mark.parametrize("value", [np.ones(1), {"a": 1}, [1], ((1,),), {1}, float("inf"), print], ids=str)
+@pytest.mark.parametrize("value", [{"a": 1}, [[1]], ((1,),), {1}, float("inf"), print], ids=str)
 def test_an_option_that_agents_would_get_as_another_value_is_refused(value):
     @option
     class Mine(RandomSearch):

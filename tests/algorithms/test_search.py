@@ -101,7 +101,7 @@ def test_discrete_parameters_change_one_at_a_time_until_nothing_improves():
 
 def test_neighbours_differ_in_one_active_discrete_parameter():
     point = MIXED.encode({"C": 1.0, "kernel": "rbf", "gamma": 0.1, "size": "small"})
-    found = [MIXED.decode(p) for p in neighbours(MIXED, point, categories=True)]
+    found = [MIXED.decode(p) for p in neighbours(MIXED, point, tried=point[None, :])]
     assert sorted(c["kernel"] for c in found) == ["linear", "poly", "rbf", "rbf"]
     assert sorted(c["size"] for c in found if c["kernel"] == "rbf") == ["large", "medium"]
     assert sorted(MIXED.decode(p)["size"] for p in neighbours(MIXED, point)) == ["large", "medium"]
@@ -162,7 +162,8 @@ def test_no_point_comes_close_to_an_earlier_one(space):
 
 def test_an_inactive_parameter_does_not_move_the_maximiser():
     # flat in everything active, steep in `g`: where `g` is inactive the climb must not leave through it
-    features = draw_features(40, np.array([1e3, 1e3, 0.3, 1e3, 1e3]), 5, np.random.default_rng(0))
+    scales, draws = np.array([1e3, 0.3, 1e3, 1e3]), np.random.default_rng(0)
+    features = draw_features(40, scales, 4, draws, categories=CONDITIONAL.categorical)
     function = LinearFunction(features, np.random.default_rng(1).standard_normal(40))
     algorithm = ThompsonSampling()
     agent_state = AgentState(CONDITIONAL, History.empty(4))

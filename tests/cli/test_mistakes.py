@@ -40,7 +40,7 @@ COMMANDS = [
     (SIMULATE + "--compare ''", "--compare: expected the name of an algorithm and its options, got an empty"),
     (SIMULATE + "--rounds 0", "rounds: expected an integer >= 1, got 0"),
     (SIMULATE + "--rounds ten", "'ten' is not a valid integer"),
-    (SIMULATE + "--agents 0", "expected at least 1 agent, got 0"),
+    (SIMULATE + "--agents 0", "agents: expected an integer >= 1, got 0"),
     (SIMULATE + "--agents 1000", "num_agents: expected at most 44"),
     (SIMULATE + "--prior-rounds -1", "prior_rounds: expected an integer >= 0, got -1"),
     (SIMULATE + "--trial-timeout -1", "trial_timeout: expected"),

@@ -1,7 +1,9 @@
 """`FederatedSampler`: Optuna scripts of sites whose trials the sites' agents choose."""
 
 import json
+import logging
 import threading
+import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -11,11 +13,13 @@ from federation import agents
 from fbo_flower import Asked, Categorical, Float, Int, SearchSpace, Site
 from fbo_flower.clients import asking
 from fbo_flower.errors import ConfigError, NotInTimeError
+from fbo_flower.space.optuna import from_distributions
 from fbo_flower.storage.store import opened
 from fbo_flower.strategies import ExpectedImprovement, FedEI
 
 optuna = pytest.importorskip("optuna")
 from fbo_flower import FederatedSampler  # noqa: E402  # it needs Optuna
+from fbo_flower.clients import optuna_sampler  # noqa: E402
 
 SPACE = SearchSpace({"rate": Float(1e-4, 1.0, log=True), "depth": Int(1, 8), "kind": Categorical(["a", "b"])})
 
@@ -44,6 +48,7 @@ def objective(trial):
 
 
 def made(journal, timeout=60.0, **given):
+    """Create or load the study of a script, with a sampler as of a new process."""
     sampler = FederatedSampler(journal, timeout)
     return optuna.create_study(sampler=sampler, **{"direction": "minimize", **given})
 
@@ -64,7 +69,7 @@ def known(place):
 @contextmanager
 def federation(place, strategy, num_rounds, num_agents=1, **wanted):
     """Run a federated study of agents that are asked beside the block; yield a list that will hold it."""
-    grid = agents(num_agents, Asked(), journals=place, space=SPACE, **(wanted or {"minimize": True}))
+    grid = agents(num_agents, Asked(), journals=place, **{"space": SPACE, **(wanted or {"minimize": True})})
     found = []
     thread = threading.Thread(
         target=lambda: found.append(strategy.start(grid, num_rounds=num_rounds)), daemon=True
@@ -162,7 +167,9 @@ def test_directions_and_constraints_of_a_script_are_objectives_and_limits(tmp_pa
     given = {"direction": None, "directions": ["minimize"] * 2, "storage": f"sqlite:///{tmp_path / 'o.db'}"}
     study = made(tmp_path / "agent-0.db", **given)
     with federation(tmp_path, ei(), 3, **wanted) as found:
-        with pytest.raises(ConfigError, match=r"grams: expected a user attribute, .* trial.set_user_attr"):
+        with pytest.raises(
+            ConfigError, match=r"grams: expected a number as a user attribute, .* trial.set_user_attr"
+        ):
             script(tmp_path / "agent-0.db", 1, lambda trial: (objective(trial), 1.0), **given)
         study.enqueue_trial({"rate": 0.01, "depth": 2, "kind": "a"})
         study.optimize(two, n_trials=5)
@@ -200,7 +207,7 @@ def test_a_script_that_does_not_fit_the_app_is_refused_and_loses_no_trial(tmp_pa
             assert [trial.state.name for trial in study.trials] == ["FAIL"]
         script(journal, 2)
     assert found[0].study.trials["failure"].tolist() == ["", ""]
-    study = made(journal, timeout=0.01)
+    study = made(tmp_path / "no-agent.db", timeout=0.01)
     with pytest.raises(NotInTimeError):
         study.optimize(objective, n_trials=1)
     assert [trial.state.name for trial in study.trials] == ["FAIL"]
@@ -213,3 +220,200 @@ def test_earlier_trials_of_another_search_space_are_left_out_with_a_warning(tmp_
     with federation(tmp_path, ei(), 1), pytest.warns(UserWarning, match="2 of 2 earlier trials"):
         script(tmp_path / "agent-0.db", 2, storage=storage, study_name="a", load_if_exists=True)
     assert Site(tmp_path / "agent-0.db").pending == []
+
+
+def test_each_thread_has_a_trial_of_its_own(tmp_path):
+    seen = []
+
+    def slow(trial):
+        value = objective(trial)
+        seen.append(trial.params)
+        time.sleep(0.05)
+        return value
+
+    strategy = ExpectedImprovement(num_agents=1, seed=1, num_candidates=32, trials_per_round=3)
+    with federation(tmp_path, strategy, 3, minimize=True, num_parallel=2) as found:
+        study = made(tmp_path / "agent-0.db")
+        study.optimize(slow, n_trials=9, n_jobs=2)
+    own = found[0].study.trials
+    assert sorted(map(str, seen)) == sorted(map(str, own["config"]))
+    assert len(set(map(str, seen))) == len(seen) == 9
+    assert {trial.state.name for trial in study.trials} == {"COMPLETE"}
+
+
+def test_a_trial_is_asked_in_one_process_and_told_in_another(tmp_path):
+    given = {"storage": f"sqlite:///{tmp_path / 'o.db'}", "study_name": "mine", "load_if_exists": True}
+    with federation(tmp_path, ei(), 2) as found:
+        for sampler in (FederatedSampler(tmp_path / "agent-0.db"), None, None):
+            trial = made(tmp_path / "agent-0.db", **given).ask()
+            value = objective(trial)
+            optuna_sampler._UNDER_WAY.clear()  # as in another process
+            other = optuna.load_study(study_name="mine", storage=given["storage"], sampler=sampler)
+            other.tell(trial.number, value)  # without the sampler the agent learns it at the next `ask`
+        with pytest.raises(NotInTimeError, match="has ended; for its next one start the script again"):
+            made(tmp_path / "agent-0.db", 60, **given).ask()
+    study = optuna.load_study(study_name="mine", storage=given["storage"])
+    assert list(found[0].study.trials["config"]) == [t.params for t in study.trials[:3]]
+    assert found[0].study.trials["value"].tolist() == [t.value for t in study.trials[:3]]
+    assert [t.state.name for t in study.trials] == ["COMPLETE"] * 3 + ["FAIL"]
+
+
+def test_what_was_interrupted_is_asked_again(tmp_path):
+    """A dropped `ask`, Ctrl-C, and a process that died, whose trial Optuna retries."""
+
+    def interrupted(trial):
+        objective(trial)
+        raise KeyboardInterrupt
+
+    with federation(tmp_path, ei(), 1) as found:
+        study = made(tmp_path / "agent-0.db")
+        dropped = [objective(study.ask()) for _ in range(2)]
+        with pytest.raises(KeyboardInterrupt):
+            study.optimize(interrupted, n_trials=1)
+        died = study.ask()
+        objective(died)
+        frozen = study.trials[died.number]
+        study._storage.set_trial_state_values(frozen._trial_id, optuna.trial.TrialState.FAIL)
+        retried = {name: getattr(frozen, name) for name in ("params", "distributions", "system_attrs")}
+        study.add_trial(optuna.create_trial(state=optuna.trial.TrialState.WAITING, **retried))
+        study.optimize(objective, n_trials=2)
+    assert len(dropped) == 2
+    trials, params = found[0].study.trials, [trial.params for trial in study.trials]
+    assert trials["failure"].tolist() == ["", ""]
+    assert params[:5] == [trials["config"][0]] * 5
+    assert params[5] == trials["config"][1]
+
+
+def test_an_enqueued_trial_is_completed_with_the_agents_values(tmp_path):
+    with federation(tmp_path, ei(), 1) as found:
+        study = made(tmp_path / "agent-0.db")
+        study.enqueue_trial({"rate": 0.01})
+        study.optimize(objective, n_trials=3)
+    first, second, third = (trial.params for trial in study.trials)
+    assert first == {**second, "rate": 0.01}
+    assert list(found[0].study.trials["config"]) == [second, third]
+    assert known(tmp_path) == [first]
+
+
+def test_a_parameter_that_is_fixed_in_the_script_is_refused(tmp_path):
+    with federation(tmp_path, ei(), 1):
+        study = made(tmp_path / "agent-0.db")
+        own, study.sampler = study.sampler, optuna.samplers.PartialFixedSampler({"depth": 9}, study.sampler)
+        with pytest.raises(ConfigError, match='give the agent fixed = "depth=9" in node_config'):
+            study.optimize(lambda trial: trial.suggest_int("depth", 1, 9), n_trials=1)
+        study.sampler = own
+        study.optimize(objective, n_trials=2)
+
+
+def test_constraints_func_says_the_limits_and_the_storage_only_whether_they_hold(tmp_path):
+    wanted = {"objectives": {"loss": "min"}, "limits": {"grams": 45.678}}
+    with federation(tmp_path, ei(), 1, **wanted) as found:
+        journal = tmp_path / "agent-0.db"
+        wrong = FederatedSampler(journal, 60, constraints_func=lambda trial: [1.0, 2.0])
+        with pytest.raises(ConfigError, match=r"constraints_func: expected 1 numbers, .* got 2"):
+            optuna.create_study(sampler=wrong).optimize(objective, n_trials=1)
+        study = optuna.create_study(
+            sampler=FederatedSampler(journal, 60, constraints_func=lambda trial: [-3.0])
+        )
+        study.optimize(objective, n_trials=2)
+    assert [row["grams"] for row in found[0].study.trials["outputs"]] == pytest.approx([42.678] * 2)
+    assert [trial.system_attrs["constraints"] for trial in study.trials] == [[-1.0]] * 2
+    assert "45.6" not in str([trial.system_attrs for trial in study.trials])
+
+
+def test_odd_attributes_and_choices_of_earlier_trials_are_left_out(tmp_path):
+    def odd(trial):
+        value = objective(trial)
+        trial.set_user_attr("grams", ["light", None, {"a": 1}][trial.number % 3])
+        return value
+
+    given = {"storage": f"sqlite:///{tmp_path / 'o.db'}", "study_name": "mine", "load_if_exists": True}
+    study = optuna.create_study(**given)
+    study.optimize(odd, n_trials=3)
+    with pytest.warns(UserWarning, match="Choices"):
+        study.optimize(lambda trial: len(trial.suggest_categorical("kinds", [(1, 2), (3,)])), n_trials=1)
+    wanted = {"objectives": {"loss": "min"}, "limits": {"grams": 45.0}}
+
+    def one(trial):
+        trial.set_user_attr("grams", 1)
+        return objective(trial)
+
+    study = made(tmp_path / "agent-0.db", **given)
+    with federation(tmp_path, ei(), 1, **wanted), pytest.warns(UserWarning, match="4 of 4 earlier trials"):
+        study.optimize(one, n_trials=2)
+    assert {trial.state.name for trial in study.trials} == {"COMPLETE"}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_script_ends_when_the_federated_study_has_ended(tmp_path, restarted, monkeypatch):
+    monkeypatch.setattr(optuna_sampler, "NEXT_STUDY_SECONDS", 0.1)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    lines = []
+    monkeypatch.setattr(logging.getLogger("optuna.fbo_flower"), "handle", lines.append)
+    with federation(tmp_path, ei(), 2):
+        study = script(tmp_path / "agent-0.db", 3 if restarted else 100)
+    if restarted:
+        study.sampler = FederatedSampler(tmp_path / "agent-0.db")
+        study.optimize(objective, n_trials=100)
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 3 + ["PRUNED"]
+    assert len(lines) == 1
+    assert "has ended; for its next one start the script again" in lines[0].getMessage()
+
+
+# -- Optuna's own tests of samplers --------------------------------------------------------------------
+
+_ALONE = "it asks for the values of a parameter without a trial of the agent"
+_SPACE = "it passes a space; the agent has the app's"
+LEFT_OUT = {
+    "test_float": _ALONE,
+    "test_int": _ALONE,
+    "test_categorical": _ALONE,
+    "test_conditional_sample_independent": _ALONE,
+    "test_multi_objective_sample_independent": _ALONE,
+    "test_sample_relative_numerical": _SPACE,
+    "test_sample_relative_categorical": _SPACE,
+    "test_sample_relative_mixed": _SPACE,
+    "test_dynamic_range_objective": "the ranges of an app do not change within a study",
+    "test_partial_fixed_sampling": "the agent fixes parameters, see the refusal above",
+    "test_raise_error_for_samplers_during_multi_objectives": "it takes several objectives",
+}
+APPS = {  # test -> number of trials, and what is tuned; by default what its objective suggests
+    "test_nan_objective_value": (11, {"x": Float(0.1, 0.2)}),
+    "test_sample_single_distribution": (2, {"a": Categorical([1]), "other": Float(0, 1)}),
+    "test_single_parameter_objective": (10, {}),
+    "test_combination_of_different_distributions_objective": (3, {}),
+    "test_conditional_parameter_objective": (
+        10,
+        {
+            "x": Categorical([True, False]),
+            "y": Float(0, 1, active_when={"x": True}),
+            "z": Float(0, 1, active_when={"x": False}),
+        },
+    ),
+    "test_trial_relative_params": (10, {"x": Float(-10, 10), "y": Float(-10, 10)}),
+}
+suite = pytest.importorskip("optuna.testing.pytest_samplers", reason="Optuna 5 has tests of samplers")
+
+
+@pytest.mark.filterwarnings("ignore")
+class TestSuiteOfOptuna(
+    suite.BasicSamplerTestCase,
+    suite.RelativeSamplerTestCase,
+    suite.MultiObjectiveSamplerTestCase,
+    suite.SingleOnlySamplerTestCase,
+):
+    locals().update(dict.fromkeys(LEFT_OUT))
+
+    @pytest.fixture
+    def sampler(self, request, tmp_path):
+        number, parameters = APPS[request.function.__name__]
+        trial = optuna.create_study().ask()
+        for name, suggest in (
+            request.node.callspec.params.items() if hasattr(request.node, "callspec") else ()
+        ):
+            if name.startswith("suggest_method"):
+                suggest(trial)
+        space = SearchSpace(parameters) if parameters else from_distributions(trial.distributions)
+        quick = ExpectedImprovement(num_agents=1, seed=1, num_initial=1, num_candidates=16)
+        with federation(tmp_path, quick, number, minimize=True, space=space):
+            yield lambda: FederatedSampler(tmp_path / "agent-0.db", 60)

@@ -40,7 +40,7 @@ ALGORITHMS = {
 }
 
 
-class Killed(BaseException):
+class Killed(KeyboardInterrupt):
     """Stands for SIGKILL."""
 
 

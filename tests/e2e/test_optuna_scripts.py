@@ -113,3 +113,13 @@ def test_three_scripts_of_which_one_is_killed_have_the_trials_of_one_study(deplo
         assert [trial.params for trial in complete] == list(own["config"])
         assert [trial.value for trial in complete] == own["value"].tolist()
         assert len((deployment.home / f"traces-{site}").read_text().splitlines()) == number + (site == 1)
+
+
+def test_scripts_of_all_kinds_run_with_one_changed_line():
+    """Branches, pruning, constraints, ask and tell, processes, steps and more: `tests/apps/optuna`."""
+    measure = Path(__file__).parents[1] / "apps" / "optuna" / "measure.py"
+    command = [sys.executable, "-W", "ignore", str(measure), "--trials", "6", "--seeds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20 * LIMIT, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = [line for line in done.stdout.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(list(measure.parent.glob("*.py"))) - 1

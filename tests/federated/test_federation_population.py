@@ -142,7 +142,7 @@ def test_a_population_is_resumed_with_the_same_settings_only(tmp_path):
     part = tune(budget=40, **journal)
     assert part.client_rounds < whole.client_rounds
     assert tune(**journal).trials == whole.trials
-    with pytest.raises(Exception, match="schedule"):
+    with pytest.raises(Exception, match="size was"):
         tune(schedule=Population(size=5, every=2), **journal)
 
 

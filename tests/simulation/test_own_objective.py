@@ -79,7 +79,8 @@ def test_a_loss_is_minimised_and_shown_as_it_is(algorithm: str | None, tmp_path:
     np.testing.assert_array_equal(study.trials["value"], -maximised.trials["value"])
     for agent, best in study.best.items():
         assert best["config"] == maximised.best[agent]["config"]
-        assert best["value"] == -maximised.best[agent]["value"]
+        for name in best.keys() & {"value", "mean"}:
+            assert best[name] == -maximised.best[agent][name]
     assert (progress[-1].best, progress[-1].mean) == (-gains[-1].best, pytest.approx(-gains[-1].mean))
     assert study.rounds["best"][-1] == progress[-1].best
     loaded = Study.load(tmp_path / "study")
@@ -152,7 +153,7 @@ def test_an_earlier_study_of_a_loss_is_known_with_the_right_sign() -> None:
         ({"engine": "rey"}, "did you mean ray?"),
         ({"start": "ts"}, "start: expected Start(...), got the text 'ts'"),
         ({"keep": "here"}, "keep: expected Keep(...), got the text 'here'"),
-        ({"out": 5}, "out: expected the path of a directory, got 5"),
+        ({"out": 5}, "out: expected the path of a file or directory, got 5"),
         ({"callbacks": [5]}, "callbacks: expected functions, or objects of a class"),
         ({"rounds": 5}, "got 5; pass the number of rounds as num_rounds"),
         ({"seed": -1}, "seed: expected an integer >= 0, got -1"),
@@ -168,7 +169,7 @@ def test_an_earlier_study_of_a_loss_is_known_with_the_right_sign() -> None:
             "expected the number of the problem's agents, got a dict",
         ),
         ({"quux": 3}, "quux: expected an argument of simulate, got an unknown one"),
-        ({"agents": 0, "objective": "gp-samples", "space": None}, "at least 1 agent"),
+        ({"agents": 0, "objective": "gp-samples", "space": None}, "agents: expected an integer >= 1, got 0"),
     ],
 )
 def test_a_wrong_argument_is_one_line_with_the_remedy(changes: dict[str, Any], words: str) -> None:

@@ -45,6 +45,14 @@ def test_a_space_goes_to_configspace_and_back():
     assert again.digest == back.digest
 
 
+def test_steps_become_ordinals():
+    space = SearchSpace({"x": Float(0, 0.3, step=0.1), "n": Int(1, 8, step=3)})
+    back = from_configspace(to_configspace(space)).parameters
+    assert dict(back) == {"x": Ordinal([0.0, 0.1, 0.2, 0.3]), "n": Ordinal([1, 4, 7])}
+    with pytest.raises(ConfigError, match="x: expected at most 10000 steps, got 1000001"):
+        to_configspace(SearchSpace({"x": Float(0, 1, step=1e-6)}))
+
+
 def test_configurations_of_either_side_are_legal_on_the_other():
     cs = to_configspace(SPACE)
     cs.seed(0)

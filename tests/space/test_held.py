@@ -45,7 +45,7 @@ def test_snapping_puts_fixed_parameters_to_their_values():
     assert all("gamma" not in c for c in configs)
     assert len({c["x"] for c in configs}) == 50
     np.testing.assert_array_equal(space.snap(points), points)
-    assert [SPACE.names[axis] for axis in space.continuous[0]] == ["x", "gamma"]
+    assert [SPACE.names[axis] for axis in space.continuous] == ["x", "gamma"]
 
 
 @pytest.mark.parametrize("search", ["sobol", "climb"])

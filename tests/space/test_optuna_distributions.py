@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
 
 from fbo_flower import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.errors import ConfigError
@@ -35,7 +38,7 @@ def test_each_kind_becomes_its_distribution() -> None:
     }
 
 
-def test_distributions_become_parameters_and_steps_become_ordered_choices() -> None:
+def test_distributions_become_parameters_and_keep_their_steps() -> None:
     space = from_distributions(
         {
             "lr": FloatDistribution(1e-5, 1e-1, log=True),
@@ -49,9 +52,9 @@ def test_distributions_become_parameters_and_steps_become_ordered_choices() -> N
     assert space == SearchSpace(
         {
             "lr": Float(1e-5, 1e-1, log=True),
-            "dropout": Ordinal([0.0, 0.25, 0.5]),
+            "dropout": Float(0.0, 0.5, step=0.25),
             "layers": Int(1, 4),
-            "units": Ordinal([32, 64, 96]),
+            "units": Int(32, 96, step=32),
             "act": Categorical(["relu", "tanh"]),
             "fixed": Categorical([7]),
         }
@@ -63,11 +66,59 @@ def test_a_space_without_ordinals_and_conditions_comes_back() -> None:
     assert from_distributions(to_distributions(space)) == space
 
 
+NUMBERS = st.integers(-(10**6), 10**6).map(lambda n: n / 1000) | st.floats(-1e6, 1e6)
+STEPS = st.sampled_from([0.1, 0.3, 0.05, 0.7, 1e-3, 2.5, 1 / 3]) | st.floats(1e-3, 1e3)
+
+
+@given(low=NUMBERS, width=st.floats(0, 100), step=STEPS)
+@example(low=0.0, width=3.0, step=0.1)
+def test_every_value_of_a_step_survives_both_ways(low: float, width: float, step: float) -> None:
+    """What Optuna samples can be encoded, and what a space decodes is a value for Optuna."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Optuna lowers `high` to the last step
+        distribution = FloatDistribution(low, low + width * step, step=step)
+        assume(FloatDistribution(low, distribution.high, step=step) == distribution)  # it may lower it again
+        assume(not distribution.single())
+        space = from_distributions({"x": distribution})
+        assert to_distributions(space) == {"x": distribution}
+    number = space.num_configs
+    assert number is not None
+    for index in {0, 1, number // 2, number - 1}:
+        value = min(low + index * step, distribution.high)  # as Optuna computes it
+        point = space.encode({"x": value})
+        decoded = float(str(space.decode(point)["x"]))
+        assert abs(decoded - value) <= 1e-8 * step + 1e-9
+        assert distribution.low <= decoded <= distribution.high
+        if distribution._contains(value):  # far from 0 Optuna does not know its own values again
+            assert distribution._contains(decoded)
+        assert (space.snap([point]) == point).all()
+    with pytest.raises(ConfigError, match="in steps of"):
+        space.encode({"x": low + step / 2})
+
+
+@given(low=st.integers(-1000, 1000), width=st.integers(1, 1000), step=st.integers(1, 50))
+def test_steps_of_integers_survive_both_ways(low: int, width: int, step: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        distribution = IntDistribution(low, low + width, step=step)
+    assume(not distribution.single())
+    space = from_distributions({"n": distribution})
+    assert to_distributions(space) == {"n": distribution}
+    values = range(low, low + width + 1, step)
+    assert space.num_configs == len(values)
+    assert [space.decode(space.encode({"n": value}))["n"] for value in values] == list(values)
+
+
 def test_what_the_other_side_would_round_or_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"big: expected integers up to 2\*\*53"):
         to_distributions(SearchSpace({"big": Int(2**60, 2**60 + 9)}))
-    with pytest.raises(ConfigError, match="x: expected at most 10000 steps"):
-        from_distributions({"x": FloatDistribution(0, 1, step=1e-6)})
+    with pytest.raises(ConfigError, match=r"x: expected 0 < step .*at most 2\*\*40 different values"):
+        from_distributions({"x": FloatDistribution(0, 1, step=1e-15)})
+    with (
+        pytest.warns(UserWarning, match="Choices"),
+        pytest.raises(ConfigError, match="k: expected choices to be str, int"),
+    ):
+        from_distributions({"k": CategoricalDistribution(((1, 2), (3,)))})
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ConfigError, match=r"pip install 'fbo-flower\[optuna\]'"):
         to_distributions(SearchSpace({"x": Float(0, 1)}))

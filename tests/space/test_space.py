@@ -18,7 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics.categories import FIRST_CATEGORY
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
+from fbo_flower.space.parameters import is_continuous
 
 SVM = {
     "C": Float(1e-3, 1e3, log=True),
@@ -52,16 +54,20 @@ def parameters(draw, kinds, most, active_when):
     if kind is Int:
         low = draw(st.integers(1 if log else -50, 2**39))
         width = st.integers(1, 40) | st.integers(1, 2**39) if most is None else st.integers(1, most - 1)
-        return Int(low, low + draw(width), log, active_when)
+        width = draw(width)
+        step = 1 if log or most is not None else draw(st.integers(1, min(width, 9)))
+        return Int(low, low + width, log, active_when, step=step)
     low = draw(st.floats(1e-300 if log else -1e6, 1e6))
-    return Float(low, low + (abs(low) + 1e-9) * draw(st.floats(1e-6, 1e6)), log, active_when)
+    width = (abs(low) + 1e-9) * draw(st.floats(1e-6, 1e6))
+    step = None if log else draw(st.none() | st.integers(1, 9).map(lambda number: width / number))
+    return Float(low, low + width, log, active_when, step=step)
 
 
 @st.composite
 def spaces(draw, kinds=(Float, Int, Categorical, Ordinal), most=None, size=6):
     declared: dict[str, object] = {}
     for i in range(draw(st.integers(1, size))):
-        parents = [name for name, p in declared.items() if not isinstance(p, Float)]
+        parents = [name for name, p in declared.items() if not is_continuous(p)]
         conditions = {}
         for parent in draw(st.lists(st.sampled_from(parents), unique=True, max_size=2)) if parents else []:
             k = declared[parent].num_values
@@ -105,12 +111,12 @@ def plain_resolve(space, point):
 
     for name, parameter in space.parameters.items():
         coordinate = units[name]
-        if not isinstance(parameter, Float):
+        if not is_continuous(parameter):
             coordinate = sum(edges(parameter)[index(name) : index(name) + 2]) / 2
         snapped.append(coordinate if active(name) else 0.5)
         if isinstance(parameter, Categorical):
             chosen = index(name) if active(name) else None
-            features += [math.sqrt(0.5) if i == chosen else 0.0 for i in range(parameter.num_values)]
+            features.append(FIRST_CATEGORY + (0 if chosen is None else 1 + chosen))
         else:
             features.append(snapped[-1])
     return snapped, features, [active(name) for name in space.names]
@@ -137,7 +143,7 @@ def test_points_configurations_and_their_representatives_belong_together(data):
         assert again.keys() == config.keys()
         for name, value in config.items():
             parameter = space.parameters[name]
-            if isinstance(parameter, Float):
+            if is_continuous(parameter):
                 scale = abs(value) if parameter.log else max(abs(parameter.low), abs(parameter.high))
                 assert abs(again[name] - value) <= 1e-12 * scale
             else:
@@ -245,15 +251,14 @@ def test_many_and_long_chains_of_conditions_are_counted_at_once():
 
 def test_properties_of_a_space_with_every_kind():
     space = SearchSpace(SVM)
-    assert (space.names, space.dimension, space.num_features) == (tuple(SVM), 7, 9)
+    assert (space.names, space.dimension, space.breadth) == (tuple(SVM), 7, 9)
     assert space.num_configs is None
-    axes, columns = space.continuous
-    assert axes.tolist() == [0, 2, 4]
-    assert columns.tolist() == [0, 4, 6]
+    assert space.continuous.tolist() == [0, 2, 4]
+    assert [type(SVM[space.names[axis]]) for axis in space.categorical] == [Categorical]
     assert space.parameters["C"] == SVM["C"]
     nothing = np.empty((0, 7))
     assert space.snap(nothing).shape == space.active(nothing).shape == (0, 7)
-    assert space.features(nothing).shape == (0, 9)
+    assert space.features(nothing).shape == (0, 7)
 
 
 def test_a_space_of_floats_passes_points_through_as_a_copy():
@@ -285,7 +290,7 @@ def test_spaces_are_values():
     with pytest.raises(TypeError):
         space.parameters["C"] = Float(0, 1)
     with pytest.raises(ValueError, match="read-only"):
-        space.continuous[0][0] = 1
+        space.continuous[0] = 1
 
 
 # -- JSON ------------------------------------------------------------------------------------------

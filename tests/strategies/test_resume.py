@@ -193,7 +193,7 @@ def test_other_settings_are_refused_with_the_differences(tmp_path: Path) -> None
     with pytest.raises(JournalError, match="num_rounds was 4 and is 2"):
         federation.start(path, resume=True)
     federation.options = {"num_features": 30}
-    with pytest.raises(JournalError, match="options was"):
+    with pytest.raises(JournalError, match="num_features was"):
         federation.start(path, resume=True)
 
 

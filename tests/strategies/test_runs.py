@@ -16,7 +16,7 @@ from waiting import LIMIT
 
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
-from fbo_flower.algorithms.records import Outcome, ServerResults
+from fbo_flower.algorithms.records import Best, Outcome, ServerResults
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
@@ -150,14 +150,14 @@ def test_a_loss_is_recorded_with_the_sign_that_its_user_knows(aims, sign):
     progress = recorder.close_round(1, 1)
     assert (progress.best, progress.mean) == (sign * 2.0, sign * 0.5)
     found = recorder.study({"algorithm": "a", **aims.settings()}, ServerResults(recommendations={
-        "4": (points[0], 3.0)
+        "4": Best(points[0], np.nan, 3.0)
     }))  # fmt: skip
     assert found.trials["value"].tolist()[:3] == [sign * 1.0, sign * 2.0, 0.0]
     assert not np.signbit(found.trials["value"][2]), "no -0.0"
     assert found.rounds["best"].tolist() == [sign * 2.0]
     assert found.rounds["mean_incumbent"].tolist() == [sign * 0.5]
-    values = {agent: best["value"] for agent, best in found.best.items()}
-    assert values == {"0": sign * 2.0, "1": 0.0, "2": sign * 0.5, "3": sign * -1.0, "4": sign * 3.0}
+    values = {agent: best.get("value", best.get("mean")) for agent, best in found.best.items()}
+    assert values == {"0": sign * 2.0, "1": 0.0, "2": sign * 1.0, "3": sign * -1.0, "4": sign * 3.0}
     assert recorder.numbers_since({})["best"] == sign * 2.0
     assert found.best_value == sign * 3.0
 

@@ -296,3 +296,26 @@ def test_several_objectives_and_limits_are_directions_and_constraints(objectives
         for name in ("outputs", "feasible", "value"):
             assert back.trials[name].tolist() == study.trials[name].tolist()
         assert back.front("a").hypervolume == study.front("a").hypervolume
+
+
+def test_steps_are_kept_and_choices_that_no_space_has_are_left_out(tmp_path):
+    def objective(trial):
+        if trial.number >= 20:
+            trial.suggest_categorical("odd", [(1, 2), {"a": 1}])
+        trial.set_user_attr("round", ["no", "number"])
+        return -trial.suggest_float("x", 0, 0.3, step=0.1)
+
+    own = optuna.create_study(study_name="mine")
+    own.enqueue_trial({"x": 0.3})
+    own.optimize(objective, n_trials=20)
+    assert len(Study.from_optuna(own._storage).trials) == 20
+    own.enqueue_trial({"odd": (1, 2)})
+    own.enqueue_trial({"odd": {"a": 1}})
+    with pytest.warns(UserWarning, match="Choices"):
+        own.optimize(objective, n_trials=2)
+    with pytest.warns(
+        UserWarning, match=r"2 of 22 trials are not in .*odd: expected str, int, float, bool or None, got"
+    ):
+        found = Study.from_optuna(own._storage)
+    found.save(tmp_path / "out")
+    assert Study.load(tmp_path / "out").best["mine"]["config"] == {"x": 0.3}

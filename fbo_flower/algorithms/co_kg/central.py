@@ -73,7 +73,7 @@ def settle(
         shift, scale, version = *pooled_units(bounded_moments(moments) if robust else moments), 1
     else:
         shift, scale, version = before.shift, before.scale, before.version + 1
-    hyperparameters = fitted(options, [warm_ups[a] for a in agents], scale, space.num_features)
+    hyperparameters = fitted(options, [warm_ups[a] for a in agents], scale, space.dimension)
     return with_pivots(options, space, SharedPrior(version, hyperparameters, shift, scale), added)
 
 

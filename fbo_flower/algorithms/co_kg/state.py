@@ -235,7 +235,7 @@ def distinct(space: SearchSpace, points: Array) -> Array:
 
 def _theta(algorithm: object, space: SearchSpace) -> int:
     """Return the number of hyperparameters."""
-    return space.num_features + 2
+    return space.dimension + 2
 
 
 def _sent(kind: str, *shape: Length, **more: Any) -> Spec:

@@ -410,7 +410,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         share = trend.share_of(rows, evidence[place], x, y, tau, max(noise, PRIORS.noise_centre), least)
         guide = Shared(rows, share, tau)
         mean, covariance = guide.prior(x)
-        own = np.log(PRIORS.lengthscale_centre * np.sqrt(x.shape[1]))
+        own = np.log(PRIORS.lengthscale_centre * np.sqrt(agent_state.space.breadth))
         centre = np.exp(own + share * (np.log(rows.lengthscales) - own))
         known = Known(covariance, centre, OWN_STDDEV + share * (COMMON_STDDEV - OWN_STDDEV), 1.0 - share)
         fitted = yield fit_of(agent_state, x, y - mean, known, output)

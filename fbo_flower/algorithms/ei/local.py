@@ -2,10 +2,12 @@
 
 An agent's step: model its own values, maximise `log EI`, evaluate.
 
-The model is a Matern-5/2 process with a lengthscale per feature, at the mode of its hyperparameters'
-posterior; the prior of the lengthscales grows with the square root of the number of features [Hvarfner2024].
+The model is a Matern-5/2 process with a lengthscale per parameter, at the mode of its hyperparameters'
+posterior; the prior of the lengthscales grows with the square root of their number [Hvarfner2024].
 All values are transformed and standardised first, so steps do not depend on the objective's scale or offset.
 The value to improve on is the largest posterior mean at the agent's points, which noise does not exaggerate.
+While all values are equal, expected improvement would walk from corner to corner, where the deviation is
+largest, so a step takes the `farthest` point.
 
 Values are taken as exact (`PRIORS`) unless noise explains them clearly better (`NOISY_PRIORS`), see
 `fitting.fit`. If noise is evident, the point to use is the evaluated one with the best
@@ -37,7 +39,7 @@ from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Array, Best, Query, Task, floats
 from fbo_flower.algorithms.requests import Condition, Draws, Fit, Session, Steps
 from fbo_flower.algorithms.run_task import believed
-from fbo_flower.algorithms.search import searching
+from fbo_flower.algorithms.search import farthest, searching
 from fbo_flower.numerics import finite
 from fbo_flower.numerics.acquisition import stopping
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement, Goal, feasible, in_units
@@ -45,7 +47,7 @@ from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import fitting, gp
-from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, transform
+from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, all_equal, transform
 from fbo_flower.space.checks import check_integer, check_number
 
 KERNEL = "matern52"
@@ -126,6 +128,14 @@ class Model:
     means: Array
     fitted: Array
     centres: Array
+
+    @property
+    def knows_others(self) -> bool:
+        """Whether the rows of others say something about the agent's values."""
+        one = self.improvement
+        processes = one.processes if isinstance(one, FeasibleImprovement) else (one,)
+        shared = [p.shared for p in processes if isinstance(p, GuidedImprovement) and p.shared is not None]
+        return any(each.share > 0.0 for each in shared)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +276,11 @@ class LocalEI(EIOptions[State]):
         return (yield from self.climb(model, agent_state, rng)), model.fitted
 
     def climb(self, model: Model, agent_state: AgentState, rng: np.random.Generator) -> Steps[Query]:
-        """Return the point of the largest improvement that is found."""
+        """Return the point of the largest improvement found, or `farthest` while all values are equal."""
+        history = agent_state.history
+        values = history.observed()[1] if history.outputs is None else history.observed_outputs()[1]
+        if not model.knows_others and all_equal(values):
+            return Query(farthest(agent_state.space, history.points, rng))
         best = int(np.argmax(model.means)) if len(model.means) else 0
         own = agent_state.history.observed()[0][best : best + 1]
         point = yield from searching(

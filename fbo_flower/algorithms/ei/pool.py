@@ -44,7 +44,7 @@ def num_sums(algorithm: _Shares, space: SearchSpace) -> int:
 
 def num_scales(algorithm: _Shares, space: SearchSpace) -> int:
     """Return the number of lengthscales."""
-    return algorithm.num_values * space.num_features
+    return algorithm.num_values * space.dimension
 
 
 def num_shares(algorithm: _Shares, space: SearchSpace) -> int:
@@ -62,7 +62,7 @@ _SLOTS = whole(None, high=slots.MOST - 1, most=MOST_ROWS, only_if=_SENT.only_if)
 class Pool(Content):
     """A task, the same for all members of a sum.
 
-    Of `S` values of a row, `lengthscales (S F,)`, `evidence` and `level` hold those of one after the other.
+    Of `S` values of a row, `lengthscales (S D,)`, `evidence` and `level` hold those of one after the other.
     """
 
     rows: Annotated[Array | None, _ROWS] = None

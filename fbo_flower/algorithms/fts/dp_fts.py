@@ -60,8 +60,8 @@ from fbo_flower.algorithms.senders import (
     check_features,
     check_lengthscale,
     check_schedule,
+    drawn_features,
     own_probability,
-    shared_lengthscales,
 )
 from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
@@ -105,8 +105,8 @@ class DPFTS(LocalSurrogate[DPFTSState]):
     schedule : `p_t`, the probability that iteration `t` uses the agent's own surrogate: "1-1/t^2",
         "1-1/sqrt(t)", "1-1/t", a number, or "first-K": the first K iterations use releases, later ones not
     num_features : `M`; the norm of the noise grows with its square root
-    lengthscale : lengthscale of the shared features: one number, one per feature of the search space, or
-        "dimension": .35 times the square root of the number of features
+    lengthscale : lengthscale of the shared features: one number, one per parameter of the search space, or
+        "dimension": .35 times the square root of their number, a category counted as three
     message_noise_variance : `sigma^2` of the weight posterior, for standardised values. The default is large
         because smooth messages of small norm lose least by clipping and noise
     secure_sums : smallest number of sampled agents in a secure sum: the server sees the sum of their messages
@@ -181,8 +181,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
     def init(self, federation: Federation, rng: Generator) -> DPFTSState:
         self.check_cost()
         space = federation.space
-        scales = shared_lengthscales(self.lengthscale, space)
-        features = rff.draw_features(self.num_features, scales, space.num_features, rng)
+        features = drawn_features(self.num_features, self.lengthscale, space, rng)
         return DPFTSState(space, features).with_agents(federation.agents, regions_of(self, space))
 
     def secret_draws(
@@ -287,7 +286,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
 
     def warm_start(self, state: DPFTSState, messages: Mapping[str, AnyArray]) -> DPFTSState:
         """Return a state with the last release of an earlier study; using it again costs no privacy."""
-        features, weights = rff.kept_features(messages, self.num_features, state.space.num_features)
+        features, weights = rff.kept_features(messages, self.num_features, state.space.dimension)
         if len(weights) != regions_of(self, state.space):
             raise ConfigError(
                 f"warm_start: expected sums of {regions_of(self, state.space)} regions, got {len(weights)}; "
@@ -375,7 +374,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
 
     def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query]:
         trial = agent_state.next_trial
-        axes, columns = agent_state.space.whole.continuous
+        axes = agent_state.space.whole.continuous
         boxes = Boxes.halve(regions_of(self, agent_state.space), len(axes))
         if trial < self.num_initial:
             points = uniform_point(agent_state, rng()).points
@@ -385,7 +384,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             return (yield from self.thompson_steps(agent_state, rng()))
         features = rff.shared_features(task.arrays)
         assert features is not None
-        sums = BoxwiseLinearFunction(features, floats(task.arrays["weights"]), boxes, columns)
+        sums = BoxwiseLinearFunction(features, floats(task.arrays["weights"]), boxes, axes)
         return (yield from self.maximising(sums, agent_state, rng()))
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:

@@ -43,6 +43,7 @@ from fbo_flower.algorithms.senders import check_schedule, own_probability
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation import portfolio
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction, Sum
+from fbo_flower.numerics.optim.maximise import keeps_distance
 from fbo_flower.numerics.optim.sobol import cube_points, sobol
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp, rff
@@ -57,7 +58,7 @@ MAX_POOL = 256  # largest number of messages in one portfolio
 class Advice(Content):
     """A task: the shared features, advice for its steps, and what the server asks for."""
 
-    frequencies: Annotated[Array | None, real("num_features", "F")] = None
+    frequencies: Annotated[Array | None, real("num_features", "D")] = None
     phases: Annotated[Array | None, real("num_features", low=0.0, high=2 * np.pi)] = None
     weights: Annotated[Array | None, real("num_features", per_step=True)] = None  # omega_n
     point: Annotated[Array | None, real("D", low=0.0, high=1.0, per_step=True)] = None
@@ -129,9 +130,9 @@ class FTS(senders.MessageOptions[State]):
         rankings of two agents' messages agree
     learning_rate : with `preferences = "learned"`, agents have weight `exp(rate * observations * agreement)`
     num_features : `M`, the number of random Fourier features and of numbers in a message
-    lengthscale : lengthscale of the shared features: one number, one per feature of the search space;
-        "dimension": .35 times the square root of the number of features; "federated": agents report log
-        marginal likelihoods of a small grid, the largest sum is chosen
+    lengthscale : lengthscale of the shared features: one number, one per parameter of the search space;
+        "dimension": .35 times the square root of their number, a category counted as three; "federated":
+        agents report log marginal likelihoods of a small grid, the largest sum is chosen
     message_noise_variance : `sigma^2` of the weight posterior (Eqs. 2-3), for standardised values
     mixture_messages : largest number of messages sent to a target with `advice = "mixture"`
     secure_sums : with `lengthscale = "federated"`, the smallest number of agents in a secure sum of log
@@ -256,15 +257,14 @@ class FTS(senders.MessageOptions[State]):
 
     def warm_start(self, state: State, messages: Mapping[str, AnyArray]) -> State:
         """Return a state with an earlier study's features, and its agents as absent senders of messages."""
-        features, weights = rff.kept_features(messages, self.num_features, state.space.num_features)
+        features, weights = rff.kept_features(messages, self.num_features, state.space.dimension)
         earlier = {f"earlier.{i}": row for i, row in enumerate(weights)}
         return replace(state, features=features, messages=earlier)
 
     def _draw_features(
         self, state: State, lengthscale: senders.Lengthscale | str, rng: np.random.Generator
     ) -> State:
-        scales = senders.shared_lengthscales(lengthscale, state.space)
-        features = rff.draw_features(self.num_features, scales, state.space.num_features, rng)
+        features = senders.drawn_features(self.num_features, lengthscale, state.space, rng)
         return replace(state, features=features)
 
     # -- the agent's half ----------------------------------------------------------------------
@@ -331,8 +331,8 @@ class FTS(senders.MessageOptions[State]):
         """Return an advised point `(D,)`, None if it is closer than `min_distance` to an evaluated one."""
         point = agent_state.space.snap(point[None, :])
         seen = agent_state.space.features(agent_state.history.points)
-        distance = np.linalg.norm(seen - agent_state.space.features(point), axis=1)
-        return Query(point) if len(seen) == 0 or distance.min() >= self.distance(agent_state) else None
+        new = keeps_distance(agent_state.space.features(point)[None], seen[None], self.distance(agent_state))
+        return Query(point) if new.all() else None
 
 
 class Adviser:

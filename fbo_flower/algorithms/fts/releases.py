@@ -17,14 +17,14 @@ from fbo_flower.space.space import SearchSpace
 
 def regions_of(algorithm: Any, space: SearchSpace) -> int:
     """Return `P`, the number of regions; without a continuous axis there is one."""
-    return int(algorithm.num_regions) if len(space.whole.continuous[0]) else 1
+    return int(algorithm.num_regions) if len(space.whole.continuous) else 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice(Content):
     """A task: the shared features, the last release for some of its steps, and what the server asks for."""
 
-    frequencies: Annotated[Array | None, real("num_features", "F")] = None
+    frequencies: Annotated[Array | None, real("num_features", "D")] = None
     phases: Annotated[Array | None, real("num_features", low=0.0, high=2 * np.pi)] = None
     weights: Annotated[Array | None, real(regions_of, "num_features")] = None  # omega^i, Eq. (R)
     steps: Annotated[IntArray | None, step_numbers()] = None  # those that follow the release

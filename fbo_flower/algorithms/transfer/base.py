@@ -47,7 +47,7 @@ from fbo_flower.algorithms.senders import (
     MessageOptions,
     check_features,
     check_lengthscale,
-    shared_lengthscales,
+    drawn_features,
 )
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric
@@ -207,7 +207,7 @@ def most_rows(algorithm: Transfer, space: SearchSpace) -> int:
 class Posteriors(Content):
     """A task: the shared features, posteriors that are new to the agent, and which ones it is to use."""
 
-    frequencies: Annotated[Array | None, real("num_features", "F")] = None
+    frequencies: Annotated[Array | None, real("num_features", "D")] = None
     phases: Annotated[Array | None, real("num_features", low=0.0, high=2 * np.pi)] = None
     members: Annotated[IntArray | None, whole(None, high=2**63 - 1, most="max_members")] = None
     means: Annotated[Array | None, real(None, "num_features", most=most_rows)] = None
@@ -234,8 +234,8 @@ class Transfer(MessageOptions[TransferState]):
     ----------
     refresh_every : rounds between two posteriors of an agent
     num_features : `M`, number of random Fourier features; a posterior has `M (M + 3) / 2` numbers
-    lengthscale : lengthscale of the shared features: one number, one per feature of the search space, or
-        "dimension": .35 times the square root of the number of features
+    lengthscale : lengthscale of the shared features: one number, one per parameter of the search space, or
+        "dimension": .35 times the square root of their number, a category counted as three
     message_noise_variance : `sigma^2` of the weight posterior, for standardised values
     max_members : largest number of other agents' posteriors that a target uses; if there are more, a random
         sample, fixed for each group of targets
@@ -268,9 +268,8 @@ class Transfer(MessageOptions[TransferState]):
 
     def init(self, federation: Federation, rng: Generator) -> TransferState:
         self.check_targets(federation)
-        columns = federation.space.num_features
-        scales = shared_lengthscales(self.lengthscale, federation.space)
-        return TransferState(federation.space, rff.draw_features(self.num_features, scales, columns, rng))
+        features = drawn_features(self.num_features, self.lengthscale, federation.space, rng)
+        return TransferState(federation.space, features)
 
     def ask(
         self, state: TransferState, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
@@ -337,10 +336,8 @@ class Transfer(MessageOptions[TransferState]):
 
     def warm_start(self, state: TransferState, messages: Mapping[str, AnyArray]) -> TransferState:
         """Return a state with the features and the posteriors of an earlier study."""
-        columns = state.space.num_features
-        features, means = rff.kept_features(
-            {**messages, "weights": messages.get("means", np.empty(0))}, self.num_features, columns
-        )
+        kept = {**messages, "weights": messages.get("means", np.empty(0))}
+        features, means = rff.kept_features(kept, self.num_features, state.space.dimension)
         packed = triangle(self, state.space)
         inverses, best = (floats(messages.get(name, np.empty(0))) for name in ("inverses", "incumbents"))
         for name, array, size in (
@@ -405,7 +402,7 @@ class Transfer(MessageOptions[TransferState]):
         """Return the stored posteriors that the task lists, or without a list all of them."""
         features = rff.shared_features(agent_state.arrays)
         if features is None or "means" not in agent_state.arrays:
-            shape = self.num_features, agent_state.space.num_features
+            shape = self.num_features, agent_state.space.dimension
             empty = np.empty((0, self.num_features)), np.empty((0, 0)), np.empty(0)
             return Members(rff.RandomFeatures(np.zeros(shape), np.zeros(self.num_features)), *empty)
         means, inverses, incumbents = (floats(agent_state.arrays[name]) for name in STORED)

@@ -25,6 +25,7 @@ import numpy as np
 from fbo_flower.numerics.acquisition.expected_improvement import excess_ratios
 from fbo_flower.numerics.acquisition.feasible import Pull
 from fbo_flower.numerics.arrays import Array, IntArray
+from fbo_flower.numerics.categories import add_squared_distances, category_columns, without
 from fbo_flower.numerics.optim.functions import Stack, Stackable
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.gp import Posterior
@@ -109,7 +110,7 @@ class GuidedImprovement(Stackable):
         inverse_scales = 1.0 / np.array([p.hyperparameters.lengthscales for p in processes])
         outputscale = np.array([p.hyperparameters.outputscale for p in processes])
         x, best = np.array([p.x for p in processes]), np.array([f.best for f in functions])
-        own = Scaled(processes[0].hyperparameters.kernel, x * inverse_scales[:, None, :], inverse_scales)
+        own = Scaled.of(processes[0].hyperparameters.kernel, x, inverse_scales)
         shared = [function.shared for function in functions if function.shared is not None]
         if not shared:
             alpha = outputscale[:, None] * np.array([p.alpha for p in processes])
@@ -119,7 +120,7 @@ class GuidedImprovement(Stackable):
         alpha, inverses = (np.array(parts) for parts in zip(*joint, strict=True))
         scales = 1.0 / np.array([one.rows.lengthscales for one in shared])
         points = np.concatenate([np.array([one.rows.x for one in shared]), x], axis=1)
-        common = Scaled(KERNEL, points * scales[:, None, :], scales)
+        common = Scaled.of(KERNEL, points, scales)
         share, tau = np.array([one.share for one in shared]), np.array([one.tau for one in shared])
         return GuidedStack(own, alpha, inverses, outputscale, best, common, share, tau)
 
@@ -130,21 +131,31 @@ class Scaled:
 
     Parameters
     ----------
-    x : `(B, n, F)`
+    points : `(B, n, F)`
+    x : the same divided, with 0 for categories
     inverse_scales : `(B, F)`
     """
 
     kernel: str
+    points: Array
     x: Array
     inverse_scales: Array
 
+    @staticmethod
+    def of(kernel: str, points: Array, inverse_scales: Array) -> Scaled:
+        numbers = without(points, category_columns(points))
+        return Scaled(kernel, points, numbers * inverse_scales[:, None, :], inverse_scales)
+
     def squared_distances(self, z: Array) -> tuple[Array, Array]:
         """Return `z / l`, and `r^2 (B, m, n)` by one matrix product."""
-        scaled = z * self.inverse_scales[:, None, :]
+        categories = category_columns(self.points)
+        scaled = without(z, categories) * self.inverse_scales[:, None, :]
         r2 = scaled @ (-2.0 * self.x).transpose(0, 2, 1)
         r2 += np.square(scaled).sum(axis=2)[:, :, None]
         r2 += np.square(self.x).sum(axis=2)[:, None, :]
-        return scaled, np.maximum(r2, 0.0, out=r2)  # the product may leave -1e-16 for equal rows
+        np.maximum(r2, 0.0, out=r2)  # the product may leave -1e-16 for equal rows
+        add_squared_distances(r2, z, self.points, categories, self.inverse_scales**2)
+        return scaled, r2
 
     def pull(self, scaled: Array, weights: Array) -> Array:
         """Return `sum_i w_i slope_i (x_i - z) / l^2`, `(B, m, F)`, given `w_i slope_i (B, m, n)`."""
@@ -154,7 +165,7 @@ class Scaled:
         return np.asarray(gradient, dtype=np.float64)
 
     def take(self, rows: IntArray) -> Scaled:
-        return Scaled(self.kernel, self.x[rows], self.inverse_scales[rows])
+        return Scaled(self.kernel, self.points[rows], self.x[rows], self.inverse_scales[rows])
 
 
 @dataclass(frozen=True)

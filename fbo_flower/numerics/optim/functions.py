@@ -26,9 +26,21 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.numerics.arrays import Array, IntArray
+from fbo_flower.numerics.categories import (
+    add_squared_distances,
+    category_columns,
+    unit_differences,
+    without,
+)
 from fbo_flower.numerics.linalg import solve
 from fbo_flower.numerics.surrogates import gp
-from fbo_flower.numerics.surrogates.rff import RandomFeatures, cosines_of, draw_features, stack_features
+from fbo_flower.numerics.surrogates.rff import (
+    RandomFeatures,
+    add_categories,
+    cosines_of,
+    draw_features,
+    stack_features,
+)
 
 Single = npt.NDArray[np.float32]
 
@@ -154,14 +166,17 @@ class Cosines:
         both = np.concatenate([frequencies.transpose(0, 2, 1), phases[:, None, :]], axis=1)
         return Cosines(frequencies, phases, weights, (both.astype(np.float32), weights.astype(np.float32)))
 
-    def rough_cosines(self, row: int, z: Single) -> Single:
-        """Return the cosines `(m, M)` of one function at `z (m, F + 1)`, whose last column is 1."""
-        angles: Single = z @ self.rough[0][row]
+    def rough_cosines(self, row: int, z: Array) -> Single:
+        """Return the cosines `(m, M)` of one function at `z (m, F)`."""
+        angles: Single = with_one(z) @ self.rough[0][row]
+        one = slice(row, row + 1)
+        add_categories(angles[None], self.frequencies[one], self.phases[one], z[None])
         return np.cos(angles, out=angles)
 
     def rough_angles(self, z: Array) -> Single:
         """Return `S z + b`, `(B, m, M)`, at `z (B, m, F)`."""
         angles: Single = with_one(z) @ self.rough[0]
+        add_categories(angles, self.frequencies, self.phases, z)
         return angles
 
     @property
@@ -235,8 +250,9 @@ def sample_paths(
     rngs : one generator per process
     deviation_scale : `beta`; a path has the law of `mean + beta (f - mean)` [Dai2020, Alg. 1]
     """
+    categories = category_columns(x)
     drawn = [
-        draw_features(num_features, h.lengthscales, len(h.lengthscales), rng, h.kernel)
+        draw_features(num_features, h.lengthscales, len(h.lengthscales), rng, h.kernel, categories)
         for h, rng in zip(hyperparameters, rngs, strict=True)
     ]
     normals = np.array([rng.standard_normal(num_features + y.shape[1]) for rng in rngs])
@@ -273,18 +289,20 @@ class PathStack(Stack):
     inverse_squares: Array
 
     def scores(self, z: Array, /) -> Array:
-        found = np.empty(z.shape[:2])
-        for row, points in enumerate(with_one(z)):
+        found, categories = np.empty(z.shape[:2]), category_columns(self.x)
+        for row, points in enumerate(z):
             score = self.prior.rough_cosines(row, points) @ self.prior.rough[1][row]
             if self.x.shape[1]:
                 scales = np.sqrt(self.inverse_squares[row]).astype(np.float32)
-                scaled, own = points[:, :-1] * scales, self.x[row].astype(np.float32) * scales
+                scaled, own = (p.astype(np.float32) * scales for p in (points, self.x[row]))
                 r2 = np.zeros((len(points), len(own)), dtype=np.float32)
-                for column in range(len(scales)):
+                for column in sorted({*range(len(scales))} - {*categories.tolist()}):
                     difference = np.subtract.outer(scaled[:, column], own[:, column])
                     difference *= difference
                     r2 += difference
-                k = gp.profile(self.kernel, cast(Array, r2))
+                squares = cast(Array, r2)
+                add_squared_distances(squares, points, self.x[row], categories, self.inverse_squares[row])
+                k = gp.profile(self.kernel, squares)
                 score += k @ self.coefficients[row].astype(np.float32)
             found[row] = score
         return found
@@ -319,7 +337,7 @@ class PathStack(Stack):
 
     def _squared_distances(self, z: Array) -> tuple[Array, Array]:
         """Return `r^2 (B, m, n)` and the differences `(B, m, n, F)`."""
-        differences = z[:, :, None, :] - self.x[:, None, :, :]
+        differences = unit_differences(z[:, :, None, :] - self.x[:, None, :, :], category_columns(self.x))
         return (np.square(differences) * self.inverse_squares[:, None, None, :]).sum(axis=3), differences
 
 
@@ -358,7 +376,7 @@ class LinearStack(Stack):
 
     def scores(self, z: Array, /) -> Array:
         found = np.empty(z.shape[:2])
-        for row, points in enumerate(with_one(z)):
+        for row, points in enumerate(z):
             u = self.features.rough_cosines(row, points)
             found[row] = u @ self.features.rough[1][row]
             u *= u
@@ -389,8 +407,9 @@ class LinearStack(Stack):
 
 
 def with_one(z: Array) -> Single:
-    """Return `z (B, m, F)` in float32 with a last column of ones, which a matrix product uses for phases."""
-    return np.concatenate([z, np.ones((*z.shape[:2], 1))], axis=2).astype(np.float32)
+    """Return `z (..., F)` in float32, 0 for categories, with a last column of ones for the phases."""
+    numbers = without(z, category_columns(z))
+    return np.concatenate([numbers, np.ones((*z.shape[:-1], 1))], axis=-1).astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError, NumericalError
 from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
+from fbo_flower.numerics.categories import category_columns
 from fbo_flower.numerics.linalg import bfgs_update
 from fbo_flower.numerics.optim.functions import Differentiable, Stack, stack_of
 
@@ -267,8 +268,7 @@ def pick_from_all(
         if apart[best] == -np.inf:
             best = int(np.argmax(remaining))
         picked.append(best)
-        difference = candidates - candidates[best]
-        apart[(difference * difference).sum(axis=1) < separation**2] = -np.inf
+        apart[_squares(candidates, candidates[best]) < separation**2] = -np.inf
         apart[best] = remaining[best] = -np.inf
     return np.array(picked, dtype=np.int64)
 
@@ -283,9 +283,12 @@ def keeps_distance(points: Array, avoid: Array | None, min_distance: float) -> B
 
 def _squares(first: Array, second: Array) -> Array:
     """Return the squared distances of rows, column by column: NumPy's sums over few columns are slow."""
-    squares: Array = np.square(first[..., 0] - second[..., 0])
-    for column in range(1, first.shape[-1]):
+    categories, squares = {*category_columns(second).tolist()}, np.zeros(())
+    for column in range(first.shape[-1]):
         difference = first[..., column] - second[..., column]
-        difference *= difference
-        squares += difference
+        if column in categories:
+            difference = (difference != 0.0).astype(np.float64)
+        else:
+            difference *= difference
+        squares = np.add(squares, difference, out=difference)
     return squares

@@ -2,8 +2,9 @@
 
 The priors over `theta` are independent normals (mean, s.d.):
 
-- `log lengthscale ~ N(log(0.3 sqrt F), 0.75)`: distances in the unit cube grow like `sqrt F`; two
-  s.d. cover .07 to 1.3 `sqrt F`, which is narrow enough to regularise fits of three points
+- `log lengthscale ~ N(log(0.3 sqrt F), 0.75)`: distances in the unit cube grow like `sqrt F`, where a
+  category counts as three numbers; two s.d. cover .07 to 1.3 `sqrt F`, which is narrow enough to regularise
+  fits of three points
 - `log outputscale ~ N(0, 0.5)`: `y` is standardised
 - `log noise_variance ~ N(log 3e-3, 1.5)`: 1.5e-4 to .06 within two s.d., with a floor of 1e-6
 
@@ -32,6 +33,7 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
+from fbo_flower.numerics.categories import breadth, category_columns
 from fbo_flower.numerics.linalg import bfgs_update
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.gp import Hyperparameters, log_marginal_likelihoods, pair_differences
@@ -152,7 +154,7 @@ def _modes(
     gp.check_kernel(kernel)
     if x.ndim != 3 or y.shape != x.shape[:2]:
         raise ConfigError(f"data: expected x (B, n, F) and y (B, n), got {x.shape} and {y.shape}")
-    mean, precision = prior(x.shape[2], priors)
+    mean, precision = prior(x.shape[2], priors, len(category_columns(x)))
     # what is known moves the priors: the climb is in the differences from their centres
     shift, precisions = np.zeros((len(x), len(mean))), np.tile(precision, (len(x), 1))
     for b, one in enumerate(known):
@@ -193,9 +195,9 @@ def bounds(num_scales: int) -> Array:
 
 
 @functools.cache
-def prior(num_dims: int, priors: Priors = DEFAULT_PRIORS) -> tuple[Array, Array]:
+def prior(num_dims: int, priors: Priors = DEFAULT_PRIORS, num_categories: int = 0) -> tuple[Array, Array]:
     """Return means and precisions `(F + 2,)` of the priors over `theta`."""
-    centre = priors.lengthscale_centre * math.sqrt(num_dims)
+    centre = priors.lengthscale_centre * math.sqrt(breadth(num_dims, num_categories))
     mean = np.log([*[centre] * num_dims, OUTPUTSCALE_CENTRE, priors.noise_centre])
     stddev = np.array([*[priors.lengthscale_stddev] * num_dims, OUTPUTSCALE_STDDEV, priors.noise_stddev])
     mean.setflags(write=False)

@@ -10,8 +10,8 @@ Source: [RW2006] Rasmussen and Williams, Gaussian processes for machine learning
 `P = n (n - 1) / 2` pairs of observations, those below the diagonal. The mean of the prior is 0.
 
 **Kernels** are stationary. `r^2 = sum_d ((x_d - x'_d) / l_d)^2`; a kernel is a function of `r^2` with `k(0) =
-1` (the outputscale is a parameter of the Gaussian process). All derivatives follow from the slope `-2
-dk/d(r^2)`:
+1` (the outputscale is a parameter of the Gaussian process). The difference of two categories is 0 or 1, see
+`categories`; gradients in their columns mean nothing. All derivatives follow from the slope `-2 dk/d(r^2)`:
 
 - `dk / d log l_d = slope (x_d - x'_d)^2 / l_d^2`
 - `dk / d x_d = -slope (x_d - x'_d) / l_d^2`
@@ -31,6 +31,12 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
+from fbo_flower.numerics.categories import (
+    add_squared_distances,
+    category_columns,
+    unit_differences,
+    without,
+)
 from fbo_flower.numerics.linalg import Factor, factors, invert_in_place, solve_factored
 
 KERNELS = ("rbf", "matern52")
@@ -45,11 +51,14 @@ def check_kernel(name: str) -> None:
 
 def squared_distances(x1: Array, x2: Array, lengthscales: Array) -> Array:
     """Return `r^2 (n, m)` between the rows of `x1 (n, F)` and `x2 (m, F)`, by one matrix product."""
-    u1, u2 = x1 / lengthscales, x2 / lengthscales
+    columns = category_columns(x2)
+    u1, u2 = (without(x, columns) / lengthscales for x in (x1, x2))
     r2 = u1 @ (-2.0 * u2).T
     r2 += (u1 * u1).sum(axis=1)[:, None]
     r2 += (u2 * u2).sum(axis=1)
-    return np.maximum(r2, 0.0, out=r2)  # the product may leave -1e-16 for equal rows
+    np.maximum(r2, 0.0, out=r2)  # the product may leave -1e-16 for equal rows
+    add_squared_distances(r2, x1, x2, columns, lengthscales**-2.0)
+    return r2
 
 
 def profile(name: str, r2: Array) -> Array:
@@ -190,7 +199,8 @@ def _below_diagonal(n: int) -> tuple[IntArray, IntArray, IntArray]:
 def pair_differences(x: Array) -> Array:
     """Return the squared differences of features, `(B, F, P)`, of all pairs of the points `x (B, n, F)`."""
     rows, columns, _ = _below_diagonal(x.shape[1])
-    return np.square(x[:, rows] - x[:, columns]).transpose(0, 2, 1).copy()
+    differences = unit_differences(x[:, rows] - x[:, columns], category_columns(x))
+    return np.square(differences).transpose(0, 2, 1).copy()
 
 
 @dataclass(frozen=True)
@@ -287,12 +297,14 @@ def condition(
 def covariances(x: Array, hyperparameters: Sequence[Hyperparameters]) -> Array:
     """Return `K + s2 I`, `(B, n, n)`, of processes of one kernel, at `x (B, n, F)`."""
     outputscale = np.array([h.outputscale for h in hyperparameters])
-    n, scaled = x.shape[1], x / np.array([h.lengthscales for h in hyperparameters])[:, None, :]
+    lengthscales, categories = np.array([h.lengthscales for h in hyperparameters]), category_columns(x)
+    n, scaled = x.shape[1], x / lengthscales[:, None, :]
     r2 = np.zeros((len(x), n, n))
-    for column in range(x.shape[2]):
+    for column in sorted({*range(x.shape[2])} - {*categories.tolist()}):
         difference = scaled[:, :, None, column] - scaled[:, None, :, column]
         difference *= difference
         r2 += difference
+    add_squared_distances(r2, x, x, categories, lengthscales**-2.0)
     matrices: Array = outputscale[:, None, None] * profile(hyperparameters[0].kernel, r2)
     diagonal = outputscale + np.array([h.noise_variance for h in hyperparameters])
     matrices.reshape(len(x), -1)[:, :: n + 1] = diagonal[:, None]

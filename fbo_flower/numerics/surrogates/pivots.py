@@ -34,6 +34,7 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError, NumericalError
 from fbo_flower.numerics.arrays import Array, IntArray
+from fbo_flower.numerics.categories import category_columns, unit_differences
 from fbo_flower.numerics.linalg import Factor, cholesky
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.gp import Hyperparameters
@@ -146,7 +147,8 @@ def prior_covariance(x1: Array, x2: Array, hyperparameters: Hyperparameters) -> 
     `gp.kernel` expands squares and has errors of 1e-14, which is 1e-6 of a remainder at cut 1e-8.
     """
     h = hyperparameters
-    scaled = (x1[:, np.newaxis] - x2[np.newaxis]) / h.lengthscales
+    differences = unit_differences(x1[:, np.newaxis] - x2[np.newaxis], category_columns(x2))
+    scaled = differences / h.lengthscales
     return h.outputscale * gp.profile(h.kernel, (scaled * scaled).sum(axis=2))
 
 

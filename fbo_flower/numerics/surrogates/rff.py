@@ -2,9 +2,12 @@
 
 Sources: [Rahimi2008] Random features for large-scale kernel machines; [Dai2020] Federated Bayesian
 optimization via Thompson sampling, Eqs. 2-3 and App. A; [Wilson2020] Efficiently sampling functions from
-Gaussian process posteriors (Matheron's rule). Notation: `n` query points, `M` features, `F` columns,
+Gaussian process posteriors (Matheron's rule); [Steele2014] Fast splittable pseudorandom number generators.
+Notation: `n` query points, `M` features, `F` columns,
 
 - `phi(x) = sqrt(2/M) cos(S x + b)`, scaled to `||phi(x)|| = 1`, stacked to `Phi (n, M)`
+  A category `c` adds to the angle what is drawn from `N(0, s^2)` for it and this feature, with `s` of its
+  column (`add_categories`); so angles of different categories differ by `N(0, l^-2)`
 - `Sigma = Phi^T Phi + sigma^2 I`, `nu = Sigma^-1 Phi^T y`, `omega ~ N(nu, sigma^2 Sigma^-1)`; `sigma^2` is
   `noise_variance`
 """
@@ -20,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.arrays import Array, IntArray
+from fbo_flower.numerics.categories import category_columns, without
 from fbo_flower.numerics.linalg import cholesky, solve
 from fbo_flower.numerics.surrogates.gp import check_kernel
 
@@ -36,6 +40,7 @@ _SINE = (
     -3.817365633469135,
     0.6925067010720717,
 )
+NO_COLUMNS: IntArray = np.empty(0, dtype=np.int64)
 _BLOCK = 16384  # angles processed at a time; three arrays of this size fit into the second-level cache
 
 
@@ -45,7 +50,7 @@ class RandomFeatures:
 
     Attributes
     ----------
-    frequencies : `(M, F)`, the rows `s_i`
+    frequencies : `(M, F)`, the rows `s_i`; of a category the standard deviation
     phases : `(M,)`, the `b_i`, in `[0, 2 pi)` when drawn
     """
 
@@ -77,8 +82,9 @@ class RandomFeatures:
         """Return `S x + b`, `(n, M)`, for `x (n, F)`."""
         if x.ndim != 2 or x.shape[1] != self.frequencies.shape[1]:
             raise ConfigError(f"points: expected shape (n, {self.frequencies.shape[1]}), got {x.shape}")
-        angles = x @ self.frequencies.T
+        angles = without(x, category_columns(x)) @ self.frequencies.T
         angles += self.phases
+        add_categories(angles[None], self.frequencies[None], self.phases[None], x[None])
         return angles
 
     def cosines(self, x: Array) -> Array:
@@ -117,6 +123,7 @@ def draw_features(
     num_dims: int,
     rng: np.random.Generator,
     kernel: str = "rbf",
+    categories: IntArray = NO_COLUMNS,
 ) -> RandomFeatures:
     """Draw the features of a kernel: `b_i ~ U[0, 2 pi]` and `s_i` from the kernel's spectral density.
 
@@ -128,6 +135,7 @@ def draw_features(
     num_features : `M > 0`
     lengthscales : `(F,)`, or one for all columns; positive
     num_dims : `F > 0`
+    categories : columns of categories
     """
     check_kernel(kernel)
     scales = np.asarray(lengthscales, dtype=np.float64)
@@ -135,7 +143,9 @@ def draw_features(
         raise ConfigError(f"features: expected positive numbers, got M = {num_features}, F = {num_dims}")
     if scales.shape not in {(), (num_dims,)} or not (np.isfinite(scales).all() and (scales > 0.0).all()):
         raise ConfigError(f"lengthscales: expected one or {num_dims} positive numbers, got {lengthscales}")
-    frequencies = rng.standard_normal((num_features, num_dims)) / scales
+    frequencies = rng.standard_normal((num_features, num_dims))
+    frequencies[:, categories] = math.sqrt(0.5)
+    frequencies /= scales
     phases = rng.uniform(0.0, 2.0 * math.pi, num_features)
     if kernel == "matern52":
         frequencies *= np.sqrt(5.0 / rng.chisquare(5.0, num_features))[:, None]
@@ -255,10 +265,41 @@ def stack_features(features: Sequence[RandomFeatures]) -> tuple[Array, Array]:
 
 def cosines_of(frequencies: Array, phases: Array, x: Array) -> Array:
     """Return `cos(S x + b)`, `(B, n, M)`, of stacked features at `x (B, n, F)`."""
-    angles: Array = x @ frequencies.transpose(0, 2, 1)
+    angles: Array = without(x, category_columns(x)) @ frequencies.transpose(0, 2, 1)
     angles += phases[:, None, :]
+    add_categories(angles, frequencies, phases, x)
     cosine_in_place(angles.reshape(-1))
     return angles
+
+
+def add_categories(angles: npt.NDArray[Any], frequencies: Array, phases: Array, x: Array) -> None:
+    """Add what the categories in `x (B, n, F)` contribute to the angles `(B, n, M)` of `B` sets of features.
+
+    The draws are functions of the phase, which is one of 2^52 numbers, the column and the category:
+    SplitMix64 [Steele2014] makes 64 random bits of them. So features need not list all choices.
+    """
+    for column in category_columns(x):
+        for row, points in enumerate(x[:, :, column]):
+            categories, places = np.unique(points, return_inverse=True)
+            keys = (categories.astype(np.uint64) << np.uint64(32)) + np.uint64(column)
+            normals = _normals(phases[row].view(np.uint64), keys)
+            angles[row] += (normals * frequencies[row, :, column])[places.ravel()]
+
+
+def _normals(seeds: npt.NDArray[np.uint64], keys: npt.NDArray[np.uint64]) -> Array:
+    """Return a standard normal number for every key and seed, `(K, M)`."""
+    from scipy.special import ndtri
+
+    bits = _mixed(_mixed(keys)[:, None] + seeds)
+    return np.asarray(ndtri(((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53), dtype=np.float64)
+
+
+def _mixed(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return the next outputs of SplitMix64 in these states."""
+    bits = bits + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
 
 
 def cosine_in_place(angles: Array) -> None:

@@ -11,6 +11,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
 
 Y_TRANSFORMS = ("standardise", "rank", "clip", "winsorise")
+ROUNDING = (1e-12, 4 * 2.0**-23)  # relative, of numbers in float64 and in float32
 FENCE = 3.0  # the lower fence lies this many spreads below the median
 
 
@@ -24,7 +25,20 @@ def standardise(y: Array) -> Array:
     centred = y - np.add.reduce(y) / len(y)
     deviations = centred - np.add.reduce(centred) / len(y)
     stddev = np.sqrt(np.add.reduce(deviations * deviations) / len(y))
-    return centred / stddev if stddev > 1e-12 * np.maximum.reduce(np.abs(y)) else np.zeros_like(y)
+    return centred / stddev if stddev > ROUNDING[False] * np.maximum.reduce(np.abs(y)) else np.zeros_like(y)
+
+
+def all_equal(y: Array) -> bool:
+    """Return whether the rows of `y (n, ...)` are equal up to rounding.
+
+    Numbers that float32 can hold may come from a sum in float32.
+    """
+    if not len(y):
+        return True
+    with np.errstate(over="ignore"):  # of large numbers
+        single = bool((y.astype(np.float32) == y).all())
+        spread = y.max(axis=0) - y.min(axis=0)
+    return bool((spread <= ROUNDING[single] * np.abs(y).max(axis=0)).all())
 
 
 def rank_normal(y: Array) -> Array:

@@ -27,6 +27,7 @@ import numpy as np
 from fbo_flower.errors import NumericalError
 from fbo_flower.numerics import finite
 from fbo_flower.numerics.arrays import Array, IntArray
+from fbo_flower.numerics.categories import breadth, category_columns
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.surrogates import fitting, gp
 
@@ -227,7 +228,8 @@ class Level:
         lengthscales : `(F,)`, of `k_F`; None: not known yet
         """
         if lengthscales is None:
-            lengthscales = np.full(x.shape[1], fitting.LENGTHSCALE_CENTRE * math.sqrt(x.shape[1]))
+            broad = breadth(x.shape[1], len(category_columns(x)))
+            lengthscales = np.full(x.shape[1], fitting.LENGTHSCALE_CENTRE * math.sqrt(broad))
         tau = self.own_tau
         known = tau < OWN_LEVEL
         if not len(y):

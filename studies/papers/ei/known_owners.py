@@ -97,9 +97,7 @@ def _proposals(
     firsts = [trend.level_sums(np.array(v[:NUM_INITIAL]), draws) for v in values]
     level = trend.Level.of(np.sum(firsts, axis=0), NUM_INITIAL)
     x = [space.features(np.array(p)) for p in points]
-    scales = (
-        np.full(space.num_features, 0.3 * space.num_features**0.5) if theta is None else np.exp(theta[:-2])
-    )
+    scales = np.full(space.dimension, 0.3 * space.breadth**0.5) if theta is None else np.exp(theta[:-2])
     units = [level.standardise(x[a], winsorise(np.array(values[a])), scales) for a in agents]
     y, tau = [z for z, _ in units], units[0][1]
     rows, z = np.concatenate(x), np.concatenate(y)

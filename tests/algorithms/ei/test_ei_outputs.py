@@ -117,7 +117,7 @@ def test_with_noise_the_answer_is_the_best_by_its_means_and_not_by_luck() -> Non
     lucky = points[int(np.nanargmax(usable))]
     true = [outputs_at(state.space.encode(answer.config)[None])[0], outputs_at(lucky[None])[0]]
     assert -true[0][1] < 1.0
-    assert true[0][0] > true[1][0] + 0.1, "the luckiest trial is worse"
+    assert true[0][0] > true[1][0] + 0.05, "the luckiest trial is worse"
 
 
 def test_the_answer_without_a_feasible_trial_names_the_nearest() -> None:

@@ -1,0 +1,33 @@
+"""Report the error after each epoch, and prune trials that are behind."""
+
+import sys
+
+import numpy as np
+import optuna
+from sklearn.datasets import load_digits
+from sklearn.linear_model import SGDClassifier
+from sklearn.model_selection import train_test_split
+
+site, seed, num_trials = map(int, sys.argv[1:4])
+rows = np.random.default_rng(site).permutation(1797)[:400]
+x, y = (part[rows] for part in load_digits(return_X_y=True))
+x_train, x_test, y_train, y_test = train_test_split(x / 16, y, random_state=0)
+
+
+def objective(trial):
+    alpha = trial.suggest_float("alpha", 1e-6, 1.0, log=True)
+    rate = trial.suggest_float("eta0", 1e-4, 10.0, log=True)
+    model = SGDClassifier(alpha=alpha, eta0=rate, learning_rate="constant", random_state=0)
+    for epoch in range(20):
+        model.partial_fit(x_train, y_train, classes=range(10))
+        error = 1 - model.score(x_test, y_test)
+        trial.report(error, epoch)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+    return error
+
+
+sampler = optuna.samplers.TPESampler(seed=seed)
+study = optuna.create_study(sampler=sampler, pruner=optuna.pruners.MedianPruner())
+study.optimize(objective, n_trials=num_trials)
+print(study.best_value)
