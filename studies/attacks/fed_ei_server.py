@@ -192,7 +192,7 @@ class HostileServer:
         num_values = self.honest.num_values
         return Pool(
             rows=rows,
-            lengthscales=np.full(num_values * self.problem.space.num_features, 0.7),
+            lengthscales=np.full(num_values * self.problem.space.dimension, 0.7),
             evidence=np.zeros(num_values * len(trend.SHARES)),
             level=self.level() if level is None else level,
             slots=SIZE,
