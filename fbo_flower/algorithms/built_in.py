@@ -143,9 +143,10 @@ RECORDS = (
         home="fbo_flower.algorithms.ei.fed_ei:FedEI",
         summary="expected improvement with an anonymous pool of all agents' observations, from secure sums",
         server_sends="the pool: at most 128 rows, each a configuration and a standardised value without a "
-        "name; lengthscales fitted to them; sums of moments of the agents' first values",
-        agent_sends="each observation once, as a row of a table that is summed over at least three agents; "
-        "once moments of its first values, summed too",
+        "name; lengthscales fitted to them; sums of noisy moments of the agents' first values",
+        agent_sends="the better one of its first observations, and each later one that repeats no row, once, "
+        "as a row of a table that is summed over at least three agents; once noisy moments of its first "
+        "values, summed too",
         meanings={
             "table": Meaning("its new observations in slots that it has drawn", ALL_OBSERVATIONS, BOTH),
             "rows": Meaning("its new observations", ALL_OBSERVATIONS, BOTH),
@@ -154,9 +155,10 @@ RECORDS = (
         },
         inference="Without secure sums the server sees whose each configuration and value is.",
         summed=frozenset({"table", "level"}),
-        inference_with_sums="Everybody reads each configuration that was evaluated and its value in common "
-        "units; nobody reads whose it is, beyond that it is of a member of its sum. Rows of two rounds can "
-        "be guessed to be one agent's if they look alike.",
+        inference_with_sums="Everybody reads the configurations in the pool and their values in common "
+        "units. If the server follows the protocol, nobody reads whose it is, beyond that it is of a member "
+        "of its sum; rows of two rounds can be guessed to be one agent's if they look alike. A server that "
+        "makes up the pool guesses better.",
         attack="fed-ei",
         style=PlotStyle("#0072B2", (0, (4, 1))),
         page="docs/papers/fed_ei.md",

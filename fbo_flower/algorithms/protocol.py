@@ -68,8 +68,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
     repeats_observations : whether a report in a sum may be made from observations that an earlier sum held.
         If so, members take part with the same partners only, see `secure_member`. False: each sum holds new
         evaluations, or an agent sends one report in a study, or noise of a known cost protects the reports
-    sends_rows_once : whether a report in a sum holds rows that no other sum may hold, see `Written`. Groups
-        are then drawn anew for each sum, and nobody reveals anything unless all who sent numbers have signed
     reports_with_trials : whether reports about observations come with new trials only, as their noise is
         drawn once
     draws_in_secret : whether the server draws noise and samples for differential privacy, which nobody may be
@@ -91,7 +89,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
     sums_securely: ClassVar[bool] = False
     needs_sums: ClassVar[bool] = True
     repeats_observations: ClassVar[bool] = True
-    sends_rows_once: ClassVar[bool] = False
     reports_with_trials: ClassVar[bool] = False
     draws_in_secret: ClassVar[bool] = False
     sees_tasks_under_way: ClassVar[bool] = False
@@ -301,7 +298,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
         return []
 
     def accept(self, task: Task, agent_state: AgentState) -> AgentState:
-        """Return the agent's state with its part in a sum entered; WireError if it could reveal a report."""
+        """Return the agent's state before a task's session; WireError if a sum could reveal the report."""
         return agent_state
 
     # -- the agent's half ----------------------------------------------------------------------

@@ -43,7 +43,7 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps
-from fbo_flower.algorithms.secure_member import MASKED, SUM, Member, Written
+from fbo_flower.algorithms.secure_member import MASKED, SUM, Member
 from fbo_flower.errors import ConfigError, HookError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.secure import fixed_point, keys, rounds
@@ -73,9 +73,6 @@ class SecureState:
     silent : agents that did not answer their last task; sums leave them out until they answer one
     num_completed : sums that the wrapped algorithm received
     groups : of the last sum
-    barred : agent -> number of the sum up to which it is left out, because it sent numbers and did not sign:
-        where all must sign, it has spoilt its group's sum
-    strikes : agent -> how often
     bound : groups whose members have signed a sum over all their observations: they sum again as a whole, or
         not at all, see `secure_member`
     """
@@ -93,8 +90,6 @@ class SecureState:
     num_completed: int = 0
     groups: tuple[tuple[str, ...], ...] = ()
     bound: tuple[tuple[str, ...], ...] = ()
-    barred: Mapping[str, int] = field(default_factory=dict)
-    strikes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +160,6 @@ class SecureAggregation(Algorithm[SecureState]):
             return state, tasks
         self._check_alike(phase, {agent: tasks[agent] for agent in summing}, layouts)
         candidates = [agent for agent in summing if agent in state.cards and agent not in state.silent]
-        candidates = [agent for agent in candidates if state.barred.get(agent, 0) <= state.num_asked]
         groups = self._groups(state, candidates, rng)
         cards = {agent: state.cards[agent] for group in groups for agent in group}
         content = secure_member.digest_of(self.sum_content(tasks[summing[0]]))
@@ -253,7 +247,7 @@ class SecureAggregation(Algorithm[SecureState]):
         groups = tuple(group for group in state.groups if group not in state.bound)
         last = {agent for group in groups for agent in group}
         stays = number == len(groups) and last == set(candidates) and not state.failures
-        if stays and not self.inner.sends_rows_once:
+        if stays:
             return whole + groups
         order = [candidates[i] for i in rng.permutation(len(candidates))]
         return whole + tuple(tuple(order[i::number]) for i in range(number))
@@ -269,8 +263,6 @@ class SecureAggregation(Algorithm[SecureState]):
         for group in open_sum.groups:
             there, needed = open_sum.there(group), keys.threshold(len(group), self.least)
             speakers = [agent for agent in there if agent in open_sum.signatures]
-            if self.inner.sends_rows_once:  # its members reveal nothing unless all have signed
-                needed = max(needed, len(there))
             if phase is Phase.EVALUATE:
                 speakers = there
             for agent in speakers if len(speakers) >= needed else ():
@@ -295,13 +287,7 @@ class SecureAggregation(Algorithm[SecureState]):
         if self.inner.repeats_observations:
             signed = (tuple(open_sum.there(g)) for g in open_sum.groups if set(g) & signatures.keys())
             bound = tuple(dict.fromkeys((*bound, *signed)))
-        state = replace(state, open_sum=replace(open_sum, signatures=signatures), silent=silent, bound=bound)
-        if not self.inner.sends_rows_once:
-            return state
-        spoilers = sorted({a for group in open_sum.groups for a in open_sum.there(group)} - signatures.keys())
-        strikes = {**state.strikes, **{agent: state.strikes.get(agent, 0) + 1 for agent in spoilers}}
-        barred = {**state.barred, **{a: state.num_asked + 2 ** strikes[a] for a in spoilers}}
-        return replace(state, strikes=strikes, barred=barred)
+        return replace(state, open_sum=replace(open_sum, signatures=signatures), silent=silent, bound=bound)
 
     def _close(self, state: SecureState, good: Sequence[tuple[Sequence[str], Array]]) -> SecureState:
         """Return the state without an open sum; the wrapped algorithm gets the sums of the good groups.
@@ -338,17 +324,13 @@ class SecureAggregation(Algorithm[SecureState]):
         if task.phase is Phase.EVALUATE:
             repeats = self.inner.repeats_observations
             member = secure_member.accept_signing(task, member, self.least, repeats)
-            agent_state = member.write(agent_state)
-            once = self.inner.sends_rows_once
-            return Written.of(agent_state).signed().write(agent_state) if once else agent_state
+            return member.write(agent_state)
         if task.phase is Phase.REVEAL:
-            every = self.inner.sends_rows_once
-            return secure_member.accept_reveal(task, member, self.least, every).write(agent_state)
+            return secure_member.accept_reveal(task, member, self.least).write(agent_state)
+        agent_state = self.inner.accept(task, agent_state)
         if SUM not in task.values or not self.inner.summands(task, agent_state.space):
             return replace(member, masks=False).write(agent_state)
-        # nobody can open a sum that this agent has not signed: what it did not sign it may send again
-        once = self.inner.sends_rows_once
-        work = f"sum {task.values[SUM]!r}" if once else self.inner.sum_name(task, agent_state)
+        work = self.inner.sum_name(task, agent_state)
         content = self.sum_content(task)
         repeats = self.inner.repeats_observations
         accepted = secure_member.accept_masking(task, member, self.least, work, content, repeats)

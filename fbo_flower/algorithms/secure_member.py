@@ -7,13 +7,6 @@ the books, so they survive wherever the agent's journal does.
 Some algorithms sum reports that are made anew from all observations. If an agent is in one of two such sums
 and not in the other, their difference holds all its observations, although it is not asked about the second.
 So a member that has signed such a sum takes part in further ones with the same members only.
-
-Others, with `sends_rows_once`, fill tables of slots (`Written`): each item enters at most one sum that the
-agent has signed. Items have an order: numbers that are sent once in a study come first, then a row for each
-observation. What a report holds is offered; when the agent has signed the report's sum, it is spent, with all
-that was offered before. Nobody can open a sum that this agent has not signed, so its items come again in the
-next report. Nobody can know that a signed sum stayed closed, so its items never do. A row that is withheld
-never enters a sum; its entries are NaN.
 """
 
 from __future__ import annotations
@@ -23,11 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Task, floats
+from fbo_flower.algorithms.records import AgentState, AnyArray, Task
 from fbo_flower.errors import WireError
-from fbo_flower.numerics import slots
 from fbo_flower.secure import keys, rounds
 from fbo_flower.secure.fixed_point import Words
 
@@ -225,13 +216,8 @@ def accept_signing(task: Task, member: Member, least: int, repeats: bool) -> Mem
     return replace(member, partners=frozenset(map(_digest, cards)))
 
 
-def accept_reveal(task: Task, member: Member, least: int, every: bool) -> Member:
-    """Return the member after its reveal; WireError unless `t` members signed what it signed itself.
-
-    Parameters
-    ----------
-    every : whether all members that sent numbers must have signed
-    """
+def accept_reveal(task: Task, member: Member, least: int) -> Member:
+    """Return the member after its reveal; WireError unless `t` members signed what it signed itself."""
     number, count = int(task.values.get(SUM, 0)), len(member.cards)
     boxes = task.arrays.get("secure.boxes", np.empty((0, rounds.BOX_BYTES)))
     signatures = _rows(task.arrays.get("secure.signatures", np.empty((0, keys.SIGNATURE_BYTES))))
@@ -244,7 +230,6 @@ def accept_reveal(task: Task, member: Member, least: int, every: bool) -> Member
             "shape",
         )
     statement, needed = member.statement(), keys.threshold(member.size, least)
-    needed = max(needed, 1 + sum(member.there)) if every else needed
     valid = 1 + sum(
         is_there and keys.is_signed(keys.identity_of(card), statement, signature)
         for card, is_there, signature in zip(member.cards, member.there, signatures, strict=True)
@@ -300,97 +285,3 @@ def _rows(array: AnyArray) -> tuple[bytes, ...]:
 
 def _bytes(arrays: Mapping[str, AnyArray], name: str) -> bytes:
     return np.asarray(arrays[f"secure.{name}"], dtype=np.uint8).tobytes()
-
-
-# -- rows that enter one sum at most --------------------------------------------------------------------
-
-
-def num_slots(task: Task) -> int:
-    """Return the number of slots of the table that a task asks for; 0 for none.
-
-    WireError if there cannot be such a table, or too few slots for the members of the sum.
-    """
-    size, members = int(task.values.get("slots", 0)), 1 + len(task.arrays.get("secure.members", ()))
-    if size and (not slots.is_size(size) or size < slots.LOAD * members):
-        raise WireError(
-            f"slots: expected a power of two from {slots.FEWEST} on, {slots.LOAD} for each of {members} "
-            f"members, got {size}",
-            "values",
-        )
-    return size
-
-
-@dataclass(frozen=True)
-class Written:
-    """The agent's items.
-
-    Parameters
-    ----------
-    rows : `(k, C)`, as they were written or will be
-    spent, offered : how many items are in signed sums, and in these or in the last report; the first item is
-        what is sent once in a study, the others are rows
-    since, content : the first trial of the agent under what tasks now tell it, and the digest of this
-    """
-
-    rows: Array
-    spent: int = 0
-    offered: int = 0
-    since: int = 0
-    content: bytes = bytes(32)
-
-    @staticmethod
-    def of(agent_state: AgentState) -> Written:
-        """Return what `write` stored."""
-        rows = floats(agent_state.arrays.get("written.rows", np.empty((0, agent_state.space.dimension + 1))))
-        items = np.asarray(agent_state.arrays.get("written.items", np.zeros(3)), dtype=np.int64)
-        content = agent_state.arrays.get("written.content", np.zeros(32, dtype=np.uint8)).tobytes()
-        return Written(rows, int(items[0]), int(items[1]), int(items[2]), content)
-
-    def write(self, agent_state: AgentState) -> AgentState:
-        """Return the agent's state with this."""
-        items = np.array([self.spent, self.offered, self.since], dtype=np.int64)
-        content: AnyArray = np.frombuffer(self.content, dtype=np.uint8)
-        return agent_state.write(
-            **{"written.rows": self.rows, "written.items": items, "written.content": content}
-        )
-
-    def told(self, content: Mapping[str, AnyArray], trial: int) -> Written:
-        """Return this with what a task tells the agent, whose next trial is `trial`."""
-        digest = digest_of(content)
-        return self if digest == self.content else replace(self, since=trial, content=digest)
-
-    @property
-    def offers_first(self) -> bool:
-        """Whether the report holds the first item."""
-        return self.spent == 0 < self.offered
-
-    @property
-    def new_rows(self) -> Array:
-        """The rows `(r, C)` of the report."""
-        new = self.rows[max(self.spent - 1, 0) : max(self.offered - 1, 0)]
-        return new[~np.isnan(new[:, -1])]
-
-    @property
-    def own_rows(self) -> Array:
-        """All rows `(k, C)` that may be in a sum."""
-        return self.rows[~np.isnan(self.rows[:, -1])]
-
-    def offer(self, rows: Array, withheld: npt.NDArray[np.bool_], most: int) -> Written:
-        """Return this with rows offered in their order; those that are spent stay as they are.
-
-        Parameters
-        ----------
-        rows : `(k, C)`, of all observations
-        withheld : `(k,)`, which of them must not enter a sum from now on
-        most : the largest number of rows in a report
-        """
-        kept = self.rows[: max(self.spent - 1, 0)]
-        held = withheld[len(kept) :]
-        new = np.where(held[:, None], np.nan, rows[len(kept) :])
-        end = int(np.searchsorted(np.cumsum(~held), most, side="right"))
-        every = np.concatenate([kept, new[:end]]) if len(kept) else new[:end]
-        return replace(self, rows=every, offered=max(self.offered, 1 + len(every)))
-
-    def signed(self) -> Written:
-        """Return this after the agent has signed the sum that its last report is in."""
-        return replace(self, spent=self.offered)

@@ -349,10 +349,10 @@ class TuningAgent(NumPyClient):
             agent_state = with_known(agent_state, memory, study, key, path, num_prior)
         if answers_in_part(algorithm.inner):
             task = self._operator.allowed_part(memory, charge, task)
-        accepted = agent_state
         if algorithm.sums_securely:
             self._operator.check_peers(algorithm.members(task))
-            accepted = algorithm.accept(task, agent_state.write(**guards.identity(memory, study)))
+            agent_state = agent_state.write(**guards.identity(memory, study))
+        accepted = algorithm.accept(task, agent_state)
         self._operator.charge(memory, charge, task)
         self._operator.spend(memory, f"{study} {request.key}", algorithm, task, self._space)
         if known is None:

@@ -2,7 +2,8 @@
 
 The table has `K` slots of `C` numbers. An agent writes each of its rows into a slot that it draws at random,
 and zeros into all others. In the sum over the agents, a slot that was written once holds that row: everybody
-reads the rows, nobody reads whose they are. Where several rows fell into one slot their sum is lost.
+reads the rows, and of each only that an agent of the sum wrote it. Where several rows fell into one slot
+their sum is lost.
 
 The last number of a slot also tells how often it was written: the row's last entry is stored plus `MARK`.
 Entries are rounded to `2^-40`, so a sum in fixed point and one in floating point have the same bits.

@@ -243,9 +243,10 @@ def simulate(
     >>> from fbo_flower import Float, SearchSpace
     >>> space = SearchSpace({"x": Float(0, 1)})
     >>> study = simulate(lambda config, centre: (config["x"] - centre) ** 2, space,
-    ...                  {"north": 0.2, "south": 0.3}, num_rounds=6, minimize=True, engine="inline")
+    ...                  {"north": 0.2, "south": 0.3, "east": 0.25}, num_rounds=6, minimize=True,
+    ...                  engine="inline")
     >>> sorted(study.best), study.best["north"]["value"] < 0.1
-    (['north', 'south'], True)
+    (['east', 'north', 'south'], True)
     """
     name = engine_name(engine)
     check_groups(rounds, start, keep)

@@ -132,6 +132,14 @@ def begin_study(
         if not outputs and (registry.aims or NUMBER).has_outputs and "shared_outputs" in algorithm.options():
             log(WARNING, "Operators keep all outputs to themselves: each agent tunes alone")
         federation = Federation(registry.space, tuple(registry.nodes), registry.roles(), outputs)
+    number, least = len(registry.nodes) or len(federation.agents), algorithm.secure_sums
+    if 1 < number < least:
+        log(
+            WARNING,
+            "secure_sums = %d, but %d agents take part: no sum can be made, so they exchange nothing, and "
+            "with fed-ei each tunes alone. Add agents, or set secure_sums = %d if all agree to read each "
+            "other's part of a sum, or 0 if the server may read the parts, too", least, number, number,
+        )  # fmt: skip
     algorithm = algorithm.for_outputs(federation.outputs)
     state = first_state(algorithm, federation, seed)
     if warm_start is not None:

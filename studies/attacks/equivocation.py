@@ -110,7 +110,7 @@ def equivocate(rng: np.random.Generator, *, earlier: bool) -> tuple[float | None
             try:
                 member = _signed(member, told)
                 member = secure_member.accept_reveal(
-                    _task(Phase.REVEAL, 1, boxes=boxes, signatures=signatures[agent]), member, LEAST, False
+                    _task(Phase.REVEAL, 1, boxes=boxes, signatures=signatures[agent]), member, LEAST
                 )
             except WireError:
                 return None, guess
@@ -222,7 +222,7 @@ def add_up(group: Group, number: int, work: str, repeats: bool = False) -> tuple
             Phase.REVEAL, number, boxes=group.boxes(name, sent),
             signatures=secure_member.to_rows(rows, keys.SIGNATURE_BYTES),
         )  # fmt: skip
-        after[name] = secure_member.accept_reveal(task, member, LEAST, False)
+        after[name] = secure_member.accept_reveal(task, member, LEAST)
         parts = [bytes.fromhex(part) for part in secure_member.revealed(task, after[name]).split(",")]
         revealed[name] = dict(zip(group.others(name), parts, strict=True))
     public = {name: keys.agreement_of(m.card()) for name, m in group.agents.items()}

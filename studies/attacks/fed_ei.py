@@ -28,7 +28,7 @@ from fbo_flower.simulation import InProcessGrid
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.space import SearchSpace
 from fbo_flower.strategies import TuningStrategy
-from studies.attacks import fed_ei_server
+from studies.attacks import fed_ei_ladder, fed_ei_server
 from studies.attacks.fed_ei_server import HONEST, NUM_AGENTS, SAME, SHARING, HostileServer, Total
 from studies.attacks.records import SQUARE, AttackResult, compared
 from studies.papers.ei.problems import PROBLEMS
@@ -44,6 +44,7 @@ def attack(seed: int) -> Iterator[AttackResult]:
     for label in LINKED:
         yield from linking(PROBLEMS[label](NUM_AGENTS, seed), f"fed-ei, {label}", seed)
     yield from fed_ei_server.attack(seed)
+    yield from fed_ei_ladder.attack(seed)
     for what in FILLS:
         found = filled(PROBLEMS[LINKED[0]](NUM_AGENTS, seed), what, seed)
         told = "the log names the sum" if found.lines else "no line in the log"
@@ -105,7 +106,7 @@ def watched(problem: Problem, seed: int, num_rounds: int) -> dict[int, Owned]:
     found: dict[int, Owned] = {}
     for number, total in totals:
         owners = []
-        for row in total.rows:  # the first trials may repeat others' points: the newest is in the sum
+        for row in total.rows:  # other trials may repeat its point
             same = np.abs(points - row[:-1]).max(axis=1) < SAME
             owners.append(trials["agent"][int(np.flatnonzero(same & (trials["round"] <= number))[-1])])
         before = found.get(number, Owned(total.rows[:0], []))

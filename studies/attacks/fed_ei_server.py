@@ -1,11 +1,20 @@
 """A server of `fed-ei` that tells each agent what it likes, in well-formed messages, and reads all totals.
 
 The agents are those of the package, with their checks, their memory and their keys; only the server lies. It
-wants to know whose a row is, in three ways:
+wants to know whose a row is:
 
 - Nested sums. If a row stands in two totals, its owner is in both groups.
 - Marks. An agent that was told something else than the others makes rows that look different.
 - Company. The server chooses whom it asks for what, so that the others' parts do not hide the victim's.
+- Repeats. Trials that repeat rows show who has not seen a row yet, if their rows enter a sum (`asked_alone`,
+  `same_lie`, `late`).
+- Reactions. Expected improvement follows a made-up pool, less where an agent knows better (`invented`).
+
+An honest server attacks as well: it pairs rows by the moments of the first values (`pairs`).
+
+When rows of repeats entered sums, and late agents withheld theirs, earlier attacks missed this: `late` told
+the true number of agents, from which an agent concluded that it was late, and `most_asked` asked for trials
+before there was a pool, when nobody repeats a row.
 
 Where the rule that prevents an attack can be switched off, a control does that.
 """
@@ -13,8 +22,9 @@ Where the rule that prevents an attack can be switched off, a control does that.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from math import sqrt
 from typing import Any, ClassVar
 
@@ -23,28 +33,30 @@ from flwr.app import Context, RecordDict
 
 from fbo_flower import wire
 from fbo_flower.algorithms import FedEI, secure_member
-from fbo_flower.algorithms.ei.pool import Pool
+from fbo_flower.algorithms.aims import NUMBER, Aims
+from fbo_flower.algorithms.ei.fed_ei import NUM_ADVISED
+from fbo_flower.algorithms.ei.pool import Pool, bounds_of_rows
 from fbo_flower.algorithms.open_sum import OpenSum
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Phase, Report, Task
 from fbo_flower.algorithms.requests import Draws, Session
 from fbo_flower.algorithms.secure_aggregation import SecureAggregation
-from fbo_flower.algorithms.secure_member import SUM, Written
+from fbo_flower.algorithms.secure_member import SUM
 from fbo_flower.clients import ObjectiveContext, TuningAgent
 from fbo_flower.errors import FBOError
 from fbo_flower.numerics import slots
-from fbo_flower.numerics.surrogates import trend
+from fbo_flower.numerics.surrogates import fitting, gp, trend
 from fbo_flower.secure import keys
 from fbo_flower.simulation.problems import Config, Problem
-from studies.attacks.records import AttackResult, rms
+from studies.attacks.records import AttackResult
 from studies.papers.ei.problems import PROBLEMS
 
 LEAST, NUM_AGENTS, SIZE = 3, 8, 256  # smallest sum, agents, slots
 VICTIM = "0"
 SAME = 1e-9  # distance of two points that are one
-NEAR = 0.02  # of a marked point
+NEAR, FAR = 0.1, 0.3  # of a marked point, and from it
 NOBODYS = np.zeros(trend.NUM_SUMS)  # a level from no agent: each has units of its own
-WIDE = 1e6 * np.array([1.0, 0.0, 0.0, 0.0, 1.0, 40.0, 1600.0, 4.9])  # a level with which values are nearly 0
+WIDE = 1e6 * np.array([1.0, 0.0, 0.0, 40.0, 1600.0])  # a level with which values are nearly 0
 SHARING = Pool(level=NOBODYS, slots=SIZE)
 HONEST = FedEI(secure_sums=LEAST)
 SCHEMES = (
@@ -52,18 +64,38 @@ SCHEMES = (
     "abandons every second sum after the signatures", "asks for a trial between masks and signatures",
 )  # fmt: skip
 ABANDONED = {SCHEMES[1]: Phase.TRAIN, SCHEMES[2]: Phase.EVALUATE}  # the last exchange of such a sum
+PAIRED = ("", "both initial rows", "both initial rows, exact moments")
 MARKS = ("level", "rows", "table size", "rows in a sum that is abandoned", "rows before the sum")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Again(FedEI):
-    """Agents without the rule that a signed row is never sent again: a control."""
+    """Agents whose rows enter each of their sums: a control."""
 
     name: ClassVar[str] = "fed-ei-again"
 
+    def sum_name(self, task: Task, agent_state: AgentState) -> str:
+        return f"sum {task.values[SUM]!r}"
+
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
-        forgetful = replace(Written.of(agent_state), spent=0).write(agent_state)
-        return (yield from super().session(task, forgetful, draws))
+        agent_state = yield from super().session(task, agent_state, draws)
+        return agent_state.write(**{"rows.new": np.unique(self._own_rows(agent_state), axis=0)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeating(FedEI):
+    """Agents whose first two trials with a pool repeat rows, in sums too: a control."""
+
+    name: ClassVar[str] = "fed-ei-repeating"
+
+    def accept(self, task: Task, agent_state: AgentState) -> AgentState:
+        if "rows" in task.arrays and "first" not in agent_state.arrays:
+            agent_state = agent_state.write(first=np.array([max(agent_state.next_trial, task.trial)]))
+        return super().accept(task, agent_state)
+
+    def _is_advised(self, task: Task, agent_state: AgentState) -> bool:
+        first = int(agent_state.arrays.get("first", [0])[0])
+        return "rows" in task.arrays and agent_state.next_trial < first + NUM_ADVISED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,18 +110,17 @@ class Credulous(FedEI):
 
 @dataclass(frozen=True)
 class Total:
-    """A sum that was revealed: its members, and the sums by name."""
+    """A sum that was revealed: its members, the sums by name, and how many values a row has."""
 
     agents: tuple[str, ...]
     sums: Mapping[str, Array]
+    num_values: int = 1
 
     @property
     def rows(self) -> Array:
-        """The rows `(m, D + 1)` in it."""
-        high = np.ones(self.sums["table"].shape[1])
-        high[-1] = trend.LARGEST
-        low = np.append(np.zeros(len(high) - 1), -trend.LARGEST)
-        return slots.read(self.sums["table"], low, high)[0]
+        """The rows `(m, D + S)` in it."""
+        table = self.sums["table"]
+        return slots.read(table, *bounds_of_rows(table.shape[1], self.num_values))[0]
 
 
 @dataclass
@@ -102,12 +133,18 @@ class HostileServer:
     seed : of the agents
     honest : the algorithm that agents run
     others : agent -> another algorithm that it runs
+    begins : whether the agents make their initial trials at once
+    aims : what the agents' objectives return
+    settings : of the operator of each agent, by its number
     """
 
     problem: Problem
     seed: int
     honest: FedEI = HONEST
     others: Mapping[str, FedEI] = field(default_factory=dict)
+    begins: bool = True
+    aims: Aims = NUMBER
+    settings: Sequence[Mapping[str, str]] = ()
 
     def __post_init__(self) -> None:
         names = [str(partition) for partition in range(self.problem.num_agents)]
@@ -117,32 +154,49 @@ class HostileServer:
         self._num_sums = 0
         known: Any = [type(a) for a in (self.honest, *self.others.values()) if type(a) is not FedEI]
         for i, agent in enumerate(names):
-            context = Context(1, i, {"agent": agent, "partition-id": i}, RecordDict(), {})
+            config: dict[str, Any] = {"agent": agent, "partition-id": i}
+            config |= self.settings[i] if self.settings else {}
             self._agents[agent] = TuningAgent(
-                self._objective, self.problem.space, context, seed=self.seed, algorithms=known
-            )
+                self._objective, self.problem.space, Context(1, i, config, RecordDict(), {}),
+                seed=self.seed, aims=self.aims, algorithms=known,
+            )  # fmt: skip
         keys = {agent: made.get_properties({"key": True})["key"] for agent, made in self._agents.items()}
         self._cards = {agent: bytes.fromhex(key) for agent, key in keys.items()}
-        for agent in names:
+        for agent in names if self.begins else ():
             self.send(agent, self.task(agent, Pool(), 2))
 
-    def _objective(self, config: Config, context: ObjectiveContext) -> float:
+    def _objective(self, config: Config, context: ObjectiveContext) -> Any:
         self.points[context.agent].append(self.problem.space.encode(config))
         self.values[context.agent].append(self.problem(config, context))
         return self.values[context.agent][-1]
 
     def level(self) -> Array:
-        """Return the true sums of moments."""
-        parts = [trend.level_sums(np.array(values[:2])) for values in self.values.values()]
+        """Return sums of moments as agents tell them."""
+        rng = np.random.default_rng(self.seed)
+        parts = [trend.level_sums(np.array(values[:2]), rng) for values in self.values.values()]
         return np.asarray(np.sum(parts, axis=0), dtype=np.float64)
 
     def task(self, agent: str, content: Pool, num_trials: int = 1) -> Task:
         """Return an agent's next task."""
         return content.task(Phase.TRAIN, 1, len(self.points[agent]), num_trials)
 
-    def tasks(self, content: Pool, but: str = "") -> dict[str, Task]:
-        """Return the next tasks of all agents but one."""
-        return {agent: self.task(agent, content) for agent in self.points if agent != but}
+    def tasks(
+        self, content: Pool, but: str = "", *, agents: Sequence[str] = (), num_trials: int = 1
+    ) -> dict[str, Task]:
+        """Return the next tasks of some agents, or of all but one."""
+        names = agents or [agent for agent in self.points if agent != but]
+        return {agent: self.task(agent, content, num_trials) for agent in names}
+
+    def pool(self, rows: Array, level: Array | None = None) -> Pool:
+        """Return a search task with rows."""
+        num_values = self.honest.num_values
+        return Pool(
+            rows=rows,
+            lengthscales=np.full(num_values * self.problem.space.dimension, 0.7),
+            evidence=np.zeros(num_values * len(trend.SHARES)),
+            level=self.level() if level is None else level,
+            slots=SIZE,
+        )
 
     def send(self, agent: str, task: Task) -> Report | None:
         """Return an agent's report; None if it refuses the task."""
@@ -192,7 +246,7 @@ class HostileServer:
         books = replace(books, signatures=books.valid_signatures(signing))
         revealed = self._exchange(Phase.REVEAL, {agent: books.shares(group, agent) for agent in sent})
         total = books.sum_of(group, revealed)
-        return None if total is None else Total(tuple(sent), books.named(total))
+        return None if total is None else Total(tuple(sent), books.named(total), self.honest.num_values)
 
     def _exchange(self, phase: Phase, arrays: Mapping[str, Mapping[str, AnyArray]]) -> dict[str, Report]:
         """Return the reports of those agents that do not refuse."""
@@ -200,9 +254,14 @@ class HostileServer:
         reports = {agent: self.send(agent, task) for agent, task in tasks.items()}
         return {agent: report for agent, report in reports.items() if report is not None}
 
+    def first_owner(self, row: Array) -> str:
+        """Return which agent has an initial trial at a row's point."""
+        made = {agent: np.array(points[:2]) for agent, points in self.points.items()}
+        return next(a for a, points in made.items() if np.abs(points - row[:-1]).max(axis=1).min() < SAME)
+
     def has_made(self, agent: str, row: Array) -> bool:
         """Return whether an agent has evaluated a row's point."""
-        return any(np.abs(point - row[:-1]).max() < SAME for point in self.points[agent])
+        return any(np.abs(point - row[: len(point)]).max() < SAME for point in self.points[agent])
 
 
 def attack(seed: int) -> Iterator[AttackResult]:
@@ -217,8 +276,15 @@ def attack(seed: int) -> Iterator[AttackResult]:
     yield marked(problem, seed, "rows", Credulous())
     yield tables(problem, seed)
     yield from alone(problem, seed)
-    yield most_asked(problem, seed)
-    yield late(problem, seed)
+    few = PROBLEMS["Styblinski-5"](6, seed)  # all pairings of 12 rows are 10,395
+    for honest in (HONEST, Repeating(secure_sums=LEAST)):
+        yield asked_alone(problem, seed, honest)
+        yield same_lie(problem, seed, honest)
+        yield late(problem, seed, honest)
+        if honest is HONEST:
+            yield invented(problem, seed)
+    for control in PAIRED:
+        yield pairs(few, seed, control)
 
 
 # -- nested sums ---------------------------------------------------------------------------------------
@@ -291,11 +357,9 @@ def marked(problem: Problem, seed: int, mark: str, honest: FedEI = HONEST) -> At
 
 
 def _pool(server: HostileServer, place: Array, rng: np.random.Generator) -> Pool:
-    """Return a task with high rows around a place, which an agent therefore tries next."""
+    """Return a task with high rows around a place, near which an agent therefore searches next."""
     points = np.clip(place + 0.1 * NEAR * rng.standard_normal((8, len(place))), 0.0, 1.0)
-    rows = np.column_stack([points, np.full(len(points), 3.0)])
-    scales, evidence = np.full(len(place), 0.7), np.zeros(len(trend.SHARES))
-    return Pool(rows=rows, lengthscales=scales, evidence=evidence, level=server.level(), slots=SIZE)
+    return server.pool(np.column_stack([points, np.full(len(points), 3.0)]))
 
 
 def tables(problem: Problem, seed: int) -> AttackResult:
@@ -313,61 +377,220 @@ def tables(problem: Problem, seed: int) -> AttackResult:
 
 
 def alone(problem: Problem, seed: int) -> Iterator[AttackResult]:
-    """Leave one agent out of the first sum, so that it is the only one with moments in later ones."""
-    server = HostileServer(problem, seed)
-    first = server.add_up(server.tasks(Pool(), but=VICTIM))
-    assert first is not None
-    values = np.sort(server.values[VICTIM][:2])
-    later = [
-        server.add_up(server.tasks(content))
-        for content in (replace(SHARING, level=first.sums["level"]), Pool())
-    ]
-    level = np.sum([NOBODYS, *(total.sums["level"] for total in later if total is not None)], axis=0)
+    """Sum the first trials of one agent with others that have made theirs, so that only it has moments."""
+    server = HostileServer(problem, seed, begins=False)
+    for agent, task in server.tasks(Pool(), but=VICTIM, num_trials=2).items():
+        server.send(agent, task)
+    total = server.add_up(server.tasks(Pool(), num_trials=2))
+    values = np.array(server.values[VICTIM][:2])
     error = guess = float(np.std([v for a, made in server.values.items() if a != VICTIM for v in made]))
-    if level[0] == 1.0:
-        half = sqrt(level[3])  # of two values, the variance divided by two
-        error = rms(level[1] + np.array([-half, half]) - values)
+    if total is not None and total.sums["level"][0] == 1.0:
+        error = abs(float(total.sums["level"][1] - values.mean()))
     yield AttackResult(
-        "fed-ei, an agent that was left out of the first sum: its first two values, from the level", error,
+        "fed-ei, an agent whose first sum has nobody else with first values: their mean", error,
         guess, "units of the objective", len(values), "the mean of the others, about",
     )  # fmt: skip
 
 
-def most_asked(problem: Problem, seed: int) -> AttackResult:
-    """Ask one agent for eight trials more, then for a sum, and name it as the owner of each row."""
-    server = HostileServer(problem, seed)
-    server.add_up(server.tasks(SHARING))
-    for _ in range(8):
-        server.send(VICTIM, server.task(VICTIM, Pool()))
-    total = server.add_up(server.tasks(SHARING))
-    rows = [] if total is None else list(total.rows)
-    right = [server.has_made(VICTIM, row) for row in rows]
+def asked_alone(problem: Problem, seed: int, honest: FedEI = HONEST) -> AttackResult:
+    """Ask one agent for trials outside of sums, and name it as the owner of the rows that repeat none."""
+    server = HostileServer(problem, seed, honest)
+    first = server.add_up(server.tasks(replace(SHARING, level=server.level()), num_trials=0))
+    assert first is not None
+    told = server.pool(first.rows)
+    for _ in range(NUM_ADVISED):
+        server.send(VICTIM, server.task(VICTIM, replace(told, slots=0)))
+    totals = [server.add_up(server.tasks(told)) for _ in range(NUM_ADVISED)]
+    rows = [row for total in totals if total is not None for row in total.rows]
+    fresh = [row for row in rows if _distance(first.rows, row) > SAME]
+    right = [server.has_made(VICTIM, row) for row in fresh]
     return AttackResult(
-        "fed-ei, an agent that makes eight trials more between two sums: it, as the owner of each row",
-        float(np.mean(right)) if right else 0.0, 1.0 / problem.num_agents, "share of right owners", len(rows),
-        "any member of the sum",
+        f"fed-ei, an agent with two trials outside of sums{_control(honest)}: it, as "
+        "the owner of each row that repeats none", float(np.mean(right)) if right else 0.0,
+        1.0 / problem.num_agents, "share of right owners", len(fresh), "any member of the sum",
     )  # fmt: skip
 
 
-def late(problem: Problem, seed: int) -> AttackResult:
-    """Let one agent join late, and look for rows at points of the pool, which its first trials repeat."""
-    server = HostileServer(problem, seed)
+def same_lie(problem: Problem, seed: int, honest: FedEI = HONEST) -> AttackResult:
+    """Tell everybody the same pool, a row and decoys, and ask of whose sums a copy of the row is missing.
+
+    Of a row the server knows that three agents summed it. Its owner cannot repeat it. The server asks for a
+    sum of each of the first two with two others, who can.
+    """
+    server, rng = HostileServer(problem, seed, honest), np.random.default_rng(seed)
+    suspects, helpers = [str(i) for i in range(LEAST)], [str(i) for i in range(LEAST, problem.num_agents)]
+    opening = replace(SHARING, level=server.level())
+    first = server.add_up(server.tasks(opening, agents=suspects, num_trials=0))
+    assert first is not None
+    row = first.rows[rng.integers(len(first.rows))]
+    decoys = np.column_stack([rng.random((3, len(row) - 1)), np.full(3, -3.0)])
+    told = server.pool(np.vstack([np.append(row[:-1], 3.0), decoys]))
+    missing = np.full(LEAST, 0.5)  # copies that are missing in each suspect's sum; of the last one unknown
+    for place, suspect in enumerate(suspects[:-1]):
+        group = [suspect, *helpers[2 * place : 2 * place + 2]]
+        for agent in group if type(honest) is FedEI else ():  # repeats outside of sums, before the search
+            server.send(agent, server.task(agent, replace(told, slots=0)))
+        total = server.add_up(server.tasks(told, agents=group))
+        copies = 0 if total is None else int((np.abs(total.rows[:, :-1] - row[:-1]).max(axis=1) < SAME).sum())
+        missing[place] = len(group) - copies if copies else 0.5
+    named = suspects[int(rng.choice(np.flatnonzero(missing == missing.max())))]
+    right = server.has_made(named, row) and server.first_owner(row) == named
+    return AttackResult(
+        f"fed-ei, all are told the same row and decoys{_control(honest)}: whose the row is", float(right),
+        1.0 / LEAST, "share of right owners", 1, "any member of its sum",
+    )  # fmt: skip
+
+
+def invented(problem: Problem, seed: int) -> AttackResult:
+    """Tell everybody that one row is the best, and ask of whose sum most rows are far from it.
+
+    Its owner knows better. The pool is the same for all members and search trials follow it, so no rule of
+    the sums prevents this; an agent learns that the pool lies with its first trial there.
+    """
+    server, rng = HostileServer(problem, seed), np.random.default_rng(seed)
+    suspects, helpers = [str(i) for i in range(LEAST)], [str(i) for i in range(LEAST, problem.num_agents)]
+    opening = replace(SHARING, level=server.level())
+    first = server.add_up(server.tasks(opening, agents=suspects, num_trials=0))
+    assert first is not None
+    row = first.rows[rng.integers(len(first.rows))]
+    decoys = np.column_stack([rng.random((3, len(row) - 1)), np.full(3, -3.0)])
+    told, far = server.pool(np.vstack([np.append(row[:-1], 3.0), decoys])), np.zeros(LEAST)
+    for place, suspect in enumerate(suspects):
+        group = [suspect, *(helpers[(2 * place + i) % len(helpers)] for i in range(LEAST - 1))]
+        total = server.add_up(server.tasks(told, agents=group))
+        if total is not None:
+            far[place] = (np.linalg.norm(total.rows[:, :-1] - row[:-1], axis=1) > FAR).sum()
+    named = np.flatnonzero(far == far.max())
+    right = int(server.first_owner(row)) in named
+    return AttackResult(
+        "fed-ei, all are told that one row is the best, and search near it: whose the row is",
+        right / len(named), 1.0 / LEAST, "share of right owners", 1, "any member of its sum",
+    )  # fmt: skip
+
+
+def late(problem: Problem, seed: int, honest: FedEI = HONEST) -> AttackResult:
+    """Let one agent join late, and look for rows at points of the pool; its size is what the server says."""
+    server = HostileServer(problem, seed, honest)
     sharing = replace(SHARING, level=server.level())
-    total = server.add_up(server.tasks(sharing, but=VICTIM))
-    pool = np.empty((0, problem.space.dimension + 1)) if total is None else total.rows
-    scales, evidence = np.full(problem.space.dimension, 0.7), np.zeros(len(trend.SHARES))
-    told = replace(sharing, rows=pool, lengthscales=scales, evidence=evidence)
-    for _ in range(2):
-        total = server.add_up(server.tasks(told, but=VICTIM))
+    total = server.add_up(server.tasks(sharing, but=VICTIM, num_trials=0))
+    assert total is not None
+    pool = total.rows
+    for _ in range(NUM_ADVISED):
+        total = server.add_up(server.tasks(server.pool(pool), but=VICTIM))
         pool = pool if total is None else np.concatenate([pool, total.rows])
-        told = replace(told, rows=pool)
-    later = [server.add_up(server.tasks(told)) for _ in range(2)]
+    many = 100.0 * server.level()  # as if nobody were late
+    later = [server.add_up(server.tasks(server.pool(pool, many))) for _ in range(NUM_ADVISED)]
     rows = [row for total in later if total is not None for row in total.rows]
-    shown = [row for row in rows if np.abs(pool[:, :-1] - row[:-1]).max(axis=1).min() < SAME]
+    shown = [row for row in rows if _distance(pool, row) < SAME]
     return AttackResult(
-        "fed-ei, an agent that joins late: its rows that can be recognised, at points of the pool",
-        sum(server.has_made(VICTIM, row) for row in shown), 0.0, "rows", len(rows), "nothing of the kind",
+        f"fed-ei, an agent that joins late{_control(honest)}: its rows that can be recognised, at "
+        "points of the pool", sum(server.has_made(VICTIM, row) for row in shown), 0.0, "rows", len(rows),
+        "nothing of the kind",
     )  # fmt: skip
+
+
+def _distance(rows: Array, row: Array) -> float:
+    """Return the distance of a row's point from the nearest point of rows."""
+    return float(np.abs(rows[:, :-1] - row[:-1]).max(axis=1).min(initial=np.inf))
+
+
+# -- pairs: an honest server ---------------------------------------------------------------------------
+
+
+def pairs(problem: Problem, seed: int, control: str = "") -> AttackResult:
+    """Find which two rows are of one agent: those whose values explain the sums of moments best.
+
+    Units turn two rows of one agent into its raw values, if its initial trials are both in the pool. All
+    pairings of the rows are tried. The opening holds one row of each agent, which is paired with one of the
+    first search.
+
+    Parameters
+    ----------
+    control : of `PAIRED`: whether the opening holds both rows, and whether moments have no noise
+    """
+    server, rng = HostileServer(problem, seed), np.random.default_rng(seed)
+    noise = (1e-4, 1e-4) if control == PAIRED[-1] else (trend.MEAN_NOISE, trend.LOG_NOISE)
+    firsts = [np.array(values[:2]) for values in server.values.values()]
+    told = np.sum([_told(values, noise, rng) for values in firsts], axis=0)
+    level = trend.Level.of(told, 2)
+    if control:
+        points = [np.array(points[:2]) for points in server.points.values()]
+        rows = np.concatenate([
+            np.column_stack([x, level.standardise(problem.space.features(x), y, None)[0]])
+            for x, y in zip(points, firsts, strict=True)
+        ])  # fmt: skip
+        order = rng.permutation(len(rows))
+        rows, owners = rows[order], [str(owner) for owner in np.repeat(np.arange(len(firsts)), 2)[order]]
+        matchings, chance = _matchings(tuple(range(len(rows)))), 1.0 / (len(rows) - 1)
+    else:
+        first = server.add_up(server.tasks(replace(SHARING, level=told), num_trials=0))
+        assert first is not None
+        pool = server.pool(first.rows, told)
+        for _ in range(NUM_ADVISED):
+            for agent in server.points:
+                server.send(agent, server.task(agent, replace(pool, slots=0)))
+        later = server.add_up(server.tasks(pool))
+        assert later is not None
+        rows, size = np.concatenate([first.rows, later.rows]), len(first.rows)
+        owners = [next(agent for agent in server.points if server.has_made(agent, row)) for row in rows]
+        places, most = range(size, len(rows)), min(size, len(later.rows))
+        matchings = (tuple(zip(range(most), p, strict=True)) for p in permutations(places, most))
+        chance = 1.0 / max(len(places), 1)
+    features = problem.space.features(rows[:, :-1])
+    table = np.full((len(rows), len(rows), 2), np.nan)  # mean and log variance of the values of two rows
+    for i in range(len(rows)):
+        for j in range(i):
+            table[i, j] = table[j, i] = _raw_moments(level, features[[i, j]], rows[[i, j], -1])
+    best: tuple[tuple[int, int], ...] = ()
+    misfit = np.inf
+    for matching in matchings if level.nu else ():  # without common units nothing fits
+        mean, logs = np.array([table[pair] for pair in matching]).T
+        spread = np.exp(logs + _BIAS) * noise[0] ** 2
+        expected = (mean.sum(), (mean**2 + spread).sum(), logs.sum(), (logs**2 + noise[1] ** 2).sum())
+        variances = (
+            spread.sum(), (4 * mean**2 * spread + 2 * spread**2).sum(), len(logs) * noise[1] ** 2,
+            (4 * logs**2 * noise[1] ** 2 + 2 * noise[1] ** 4).sum(),
+        )  # fmt: skip
+        one = sum((a - b) ** 2 / v + np.log(v) for a, b, v in zip(told[1:], expected, variances, strict=True))
+        if one < misfit:
+            best, misfit = matching, one
+    right = [owners[i] == owners[j] for i, j in best]
+    return AttackResult(
+        f"fed-ei, rows and moments{control and f' (control: {control})'}: which two rows are of one agent",
+        float(np.mean(right)) if right else 0.0, chance, "share of right pairs", len(right), "any two rows",
+    )  # fmt: skip
+
+
+_BIAS = trend.log_bias(1)
+
+
+def _told(values: Array, noise: tuple[float, float], rng: np.random.Generator) -> Array:
+    """Return what an agent tells of its values, with noise of given deviations."""
+    mean = values.mean() + noise[0] * values.std(ddof=1) * rng.standard_normal()
+    logs = np.log(values.var(ddof=1)) - _BIAS + noise[1] * rng.standard_normal()
+    return np.array([1.0, mean, mean**2, logs, logs**2])
+
+
+def _raw_moments(level: trend.Level, x: Array, z: Array) -> tuple[float, float]:
+    """Return mean and log variance, without its bias, of the raw values of which `z` are the rows."""
+    scales = np.full(x.shape[1], fitting.LENGTHSCALE_CENTRE * sqrt(x.shape[1]))
+    covariance = gp.kernel(trend.KERNEL, x, x, scales) + level.tau + trend.WHITE * np.eye(len(z))
+    solve = np.linalg.inv(covariance)
+    w = z + level.tau * solve.sum(axis=0) @ z / (1.0 - level.tau * solve.sum())
+    left = max(level.nu + len(z) - w @ solve @ w, 1e-12)
+    raw = level.mean + sqrt(level.nu * level.variance / left) * w
+    return float(raw.mean()), float(np.log(max(raw.var(ddof=1), 1e-300)) - _BIAS)
+
+
+def _matchings(items: tuple[int, ...]) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Yield all ways to pair items."""
+    if not items:
+        yield ()
+        return
+    first, *rest = items
+    for place, other in enumerate(rest):
+        for others in _matchings((*rest[:place], *rest[place + 1 :])):
+            yield ((first, other), *others)
 
 
 def _control(honest: FedEI) -> str:

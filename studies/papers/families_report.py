@@ -33,7 +33,7 @@ LEARNS = {
     "local-pne": "nothing",
     "hct": "nothing",
     "ei": "nothing",
-    "fed-ei": "all points and standardised values, but not whose they are",
+    "fed-ei": "points and standardised values, of each that it is of a member of a sum",
     "tpe": "nothing",
     "gpsampler": "nothing",
     "rfms": "configurations, models, one loss per model and site",

@@ -249,7 +249,7 @@ def pool() -> Pool:
     points = generator(5, "points").random((12, 2))
     values = hill(points)
     rows = np.column_stack([points, (values - values.mean()) / values.std()])
-    level = level_sums(values[:6]) + level_sums(values[6:])
+    level = np.sum([level_sums(part, generator(6, "level")) for part in np.split(values, 2)], axis=0)
     lengthscales = np.array([0.5, 0.6])
     evidence = Rows(points, rows[:, -1], lengthscales).log_evidence()
     return Pool(rows=rows, lengthscales=lengthscales, evidence=evidence, level=level)

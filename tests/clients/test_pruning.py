@@ -22,7 +22,7 @@ from fbo_flower.clients.own_answer import own_answer
 from fbo_flower.clients.pruning import BY_OTHERS, Curve, CurveBook, StopRule, curve_to_bytes
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.numerics.curves import forecast
-from fbo_flower.numerics.surrogates.trend import level_sums
+from fbo_flower.numerics.surrogates.trend import NUM_SUMS
 from fbo_flower.storage.agent_journal import STOPPED_AT, AgentJournal, Evaluation, curve_from_bytes
 
 NUM_STEPS, NUM_TRIALS = 6, 24
@@ -375,12 +375,14 @@ def test_a_stopped_trial_is_never_the_best_whatever_is_predicted(name, monkeypat
 
 
 def test_a_stopped_trial_is_no_row_of_the_pool_of_fed_ei():
-    level = level_sums(np.array([0.2, 0.9])) + level_sums(np.array([0.4, 0.5]))
-    asked = Pool(slots=1024, level=level).task(Phase.TRAIN, 1, 0, NUM_TRIALS)
+    level = np.zeros(NUM_SUMS)
+    asked = Pool(slots=1024, level=level).task(Phase.TRAIN, 1, 2, NUM_TRIALS)
     tuned = agent()
-    reply = answer(tuned, name="fed-ei", task=asked, secure_sums=0, trials_per_round=NUM_TRIALS)
+    options = {"secure_sums": 0, "trials_per_round": NUM_TRIALS}
+    answer(tuned, 0, 2, "fed-ei", **options)
+    reply = answer(tuned, name="fed-ei", task=asked, **options)
     history = state_of(tuned).history
-    left = completed(history)
+    left = completed(history) & (history.trials >= 2)
     assert 0 < left.sum() < NUM_TRIALS
     rows = np.asarray(reply.arrays["rows"])
     np.testing.assert_allclose(rows[:, :-1], history.points[left], rtol=0, atol=1e-11)

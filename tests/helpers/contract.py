@@ -103,12 +103,11 @@ class Agent:
         def draws(purpose: str, *keys: int) -> np.random.Generator:
             return generator(self.seed, "agent", self.name, purpose, str(task.phase), *keys)
 
-        evaluate, agent_state = partial(self.evaluate, task=task), self.agent_state
-        if algorithm.sums_securely:
-            if task_key(task) in self.sent:
-                return self.sent[task_key(task)]
-            agent_state = algorithm.accept(task, agent_state)
-        result = alone(run_task(algorithm, task, agent_state, evaluate, draws))
+        evaluate = partial(self.evaluate, task=task)
+        if algorithm.sums_securely and task_key(task) in self.sent:
+            return self.sent[task_key(task)]
+        accepted = algorithm.accept(task, self.agent_state)
+        result = alone(run_task(algorithm, task, accepted, evaluate, draws))
         self.agent_state = result.agent_state
         if algorithm.sums_securely:
             self.sent = {**self.sent, task_key(task): result.report}

@@ -20,7 +20,7 @@ from fbo_flower.algorithms.records import Best, Outcome, ServerResults
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.strategies import FTS, RandomSearch, RoundProgress, exchange
+from fbo_flower.strategies import FTS, FedEI, RandomSearch, RoundProgress, exchange
 from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.strategies.recorder import Recorder
 from fbo_flower.wire.codec import Disclosure
@@ -75,6 +75,18 @@ def test_help_shows_the_algorithms_options():
     names = list(inspect.signature(FTS).parameters)
     assert {"num_agents", "quorum", "advice", "schedule", "num_initial"} <= set(names)
     assert "options" not in names
+
+
+@pytest.mark.parametrize(
+    ("number", "least", "is_told"), [(2, 3, True), (3, 3, False), (2, 2, False), (2, 0, False), (1, 3, False)]
+)
+def test_too_few_agents_for_a_secure_sum_are_told_that_they_exchange_nothing(number, least, is_told):
+    found = search(FedEI, num_agents=number, secure_sums=least, num_candidates=16)
+    with log_lines() as lines:
+        study = found.start(agents(number, hill), num_rounds=2).study
+    text = f"secure_sums = {least}, but {number} agents take part"
+    assert any(text in line for line in lines) == is_told
+    assert any(study.rounds["floats_up"]) == (number > 1 and not is_told)
 
 
 # -- what a run leaves behind ------------------------------------------------------------------

@@ -1,13 +1,15 @@
 """`fed-ei`: expected improvement with an anonymous pool of all agents' observations.
 
-Each observation enters, once and without a name, a table of slots that is summed securely: everybody learns
-the rows (a point and a standardised value), nobody learns whose they are. The rows are the data of a Gaussian
-process of what agents have in common, and an agent adds a process of its own (`numerics.surrogates.trend`).
+Observations enter, once and without a name, a table of slots that is summed securely: everybody learns the
+rows (a point and a standardised value), and of each only that it is of a member of its sum, if the server
+follows the protocol. The rows are the data of a Gaussian process of what agents have in common, and an agent
+adds a process of its own (`numerics.surrogates.trend`).
 
 A study begins with `num_initial` random trials of each agent. Their report brings moments of the values, so
-that all can use common units; one exchange without a trial brings the first rows. The next two trials are the
-rows that the agent's model expects most of, all later ones maximise expected improvement. A late agent has
-the pool before its first trial. `docs/papers/fed_ei.md` has the equations, and what others learn.
+that all can use common units; one exchange without a trial brings a row of each. The next two trials repeat
+the rows that the agent's model expects most of, all later ones maximise expected improvement. A late agent
+has the pool before its first trial. A row enters the sum of the task that asked for its trial, or none;
+trials that repeat rows enter none. `docs/papers/fed_ei.md` has the equations, and what others learn.
 """
 
 from __future__ import annotations
@@ -20,7 +22,16 @@ import numpy as np
 
 from fbo_flower.algorithms.aims import MOST_OUTPUTS
 from fbo_flower.algorithms.ei.local import PRIORS, LocalEI, Model, fit_of, kept_with
-from fbo_flower.algorithms.ei.pool import MOST_ROWS, Part, Pool, bounds_of_rows, check_task, most_agents
+from fbo_flower.algorithms.ei.pool import (
+    MOST_ROWS,
+    Part,
+    Pool,
+    asks_for_level,
+    bounds_of_rows,
+    check_task,
+    most_agents,
+    num_slots,
+)
 from fbo_flower.algorithms.messages import Content
 from fbo_flower.algorithms.options import TrialsPerRound, check_choice, check_secure_sums
 from fbo_flower.algorithms.progress import Progress
@@ -38,7 +49,6 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Condition, Draws, Rng, Session, Steps
-from fbo_flower.algorithms.secure_member import Written, num_slots
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement
@@ -50,9 +60,10 @@ from fbo_flower.numerics.surrogates.transforms import winsorise
 from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import SearchSpace
 
-NEVER = np.array([2**62, 0])  # the first trial that a pool advised, and up to which rows are withheld
+NEVER = 2**62  # no trial
 NUM_ADVISED = 2  # trials of an agent that repeat rows of the pool
 LEAST_SHARE = 0.8  # of common variance, for these
+LEAST_ROWS = 3  # from which on there is a pool
 MOST_TOPS, NUM_PEAKS = 16, 4  # rows near which a step looks: the best, and those with the largest trend
 OWN_STDDEV, COMMON_STDDEV = 0.85, 0.5  # of log lengthscales, around those of `ei` and of the pool
 
@@ -65,11 +76,11 @@ class FedEIState:
     ----------
     space, progress : the search space; every agent's next trial
     rows : `(m, D + S)`, points and values, oldest first: those that a model may use now or later
-    level : `(8 S,)`, sums of moments of the agents' first values
+    level : `(5 S,)`, sums of moments of the agents' first values
     theta : hyperparameters `(S, F + 2)` fitted to the rows; None: there are too few
     evidence : `(6 S,)`, log evidence of the rows for each share of common variance
     introduced : agents that have made the exchange without a trial
-    received : agent -> number of its items that are here, without secure sums
+    advised : agent -> the first trial for which there was a pool; it and the next ones repeat rows
     num_read, num_lost : rows read from all tables, and slots that held several rows or none that can be
     """
 
@@ -80,7 +91,7 @@ class FedEIState:
     theta: Array | None = None
     evidence: Array | None = None
     introduced: frozenset[str] = frozenset()
-    received: Mapping[str, int] = field(default_factory=dict)
+    advised: Mapping[str, int] = field(default_factory=dict)
     num_read: int = 0
     num_lost: int = 0
 
@@ -107,7 +118,6 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
     needs_all_parameters: ClassVar[str] = ""
     needs_sums: ClassVar[bool] = False
     repeats_observations: ClassVar[bool] = False
-    sends_rows_once: ClassVar[bool] = True
     takes_outputs: ClassVar[bool] = True
 
     num_initial: int = 2
@@ -162,13 +172,17 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         if phase is not Phase.TRAIN:
             return state, {}
         state = self._fitted(state)
+        trials = {agent: state.progress.of(agent) for agent in present}
         has_pool = state.theta is not None
         # if the sum of moments failed, agents have units of their own
-        late = len(present) > 1 and any(state.progress.of(agent) > self.num_initial for agent in present)
-        has_units = most_agents(state.level) >= 2.0 or late
-        begins = has_units and not has_pool
-        each = self.num_initial if begins else self.trials_per_round
+        has_units = most_agents(state.level) >= 2.0 or any(t > self.num_initial for t in trials.values())
+        opening = set[str]()
+        if has_pool:
+            state = replace(state, advised={**trials, **state.advised})
+        elif has_units:
+            opening = {a for a in present if trials[a] == self.num_initial and a not in state.introduced}
         group = min(len(present), 4 * self.secure_sums or len(present))
+        each = 1 if opening else self.trials_per_round
         common = Pool(
             rows=state.rows if has_pool else None,
             lengthscales=np.exp(state.theta[:, :-2]).ravel() if state.theta is not None else None,
@@ -177,12 +191,13 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
             slots=slots.num_slots(group * each) if has_units else 0,
         )
         tasks = {}
-        for agent in present:
-            trial = state.progress.of(agent)
-            num_trials = self.trials_from(trial, has_pool)
-            if begins and trial == self.num_initial and agent not in state.introduced:
-                num_trials = 0
-            own = replace(common, received=state.received.get(agent, 0))
+        for agent, trial in trials.items():
+            num_trials = 0 if agent in opening else self.trials_from(trial, has_pool)
+            advises = trial < state.advised.get(agent, -NUM_ADVISED) + NUM_ADVISED
+            begins = has_units and not has_pool and trial < self.num_initial
+            # all members of a sum have tasks of one kind; others have a trial that brings no row
+            alone = advises or begins or (self.secure_sums and opening and agent not in opening)
+            own = replace(common, slots=0) if alone else common
             tasks[agent] = own.task(phase, server_round, trial, num_trials)
         return state, tasks
 
@@ -195,19 +210,18 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
 
     def _read_clear(self, state: FedEIState, reports: Mapping[str, Report]) -> FedEIState:
         """Return the state with reports that are not in secure sums, as if their tables had been summed."""
-        level, received = state.level, dict(state.received)
+        level = state.level
         rows, places = [state.rows[:0]], [np.empty(0, dtype=np.int64)]
         for agent in sorted(reports, key=natural_key):
             part = Part.of(reports[agent])
-            if part.level is not None and not received.get(agent):
-                level, received[agent] = level + floats(part.level), 1
+            if part.level is not None:
+                level = level + floats(part.level)
             if part.rows is not None and part.slots is not None:
                 rows.append(floats(part.rows))
                 places.append(np.asarray(part.slots, dtype=np.int64))
-                received[agent] = max(received.get(agent, 0), 1) + len(part.rows)
         drawn = np.concatenate(places)
         table = slots.write(np.concatenate(rows), drawn, int(drawn.max(initial=0)) + 1)
-        state = replace(state, level=level, received=received)
+        state = replace(state, level=level)
         return self._with_rows(state, *slots.read(table, *bounds_of_rows(table.shape[1], self.num_values)))
 
     def aggregate_groups(
@@ -215,11 +229,11 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
     ) -> FedEIState:
         for agents, sums in groups:
             level, table = sums["level"], sums["table"]
-            counts, differing = level[:: trend.NUM_SUMS], level[4 :: trend.NUM_SUMS]
-            if ((differing >= 0.0) & (differing <= counts) & (counts <= len(agents))).all():
+            counts = level[:: trend.NUM_SUMS]
+            if ((counts >= 0.0) & (counts <= len(agents))).all():
                 state = replace(state, level=state.level + level)
             rows, lost = slots.read(table, *bounds_of_rows(table.shape[1], self.num_values))
-            fills = len(rows) + lost > len(agents) * self._most_rows  # a member writes more than it may
+            fills = len(rows) + lost > len(agents) * self.trials_per_round  # a member writes more than it may
             state = self._with_rows(state, rows[:0] if fills else rows, lost + fills * len(rows))
         return state
 
@@ -234,7 +248,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
 
     def _fitted(self, state: FedEIState) -> FedEIState:
         """Return the state with lengthscales and evidence of its rows."""
-        if state.evidence is not None or len(state.rows) < 4:
+        if state.evidence is not None or len(state.rows) < LEAST_ROWS:
             return state
         points, z = np.split(state.rows, [state.space.dimension], axis=1)
         x, starts = state.space.features(points), [None] * z.shape[1] if state.theta is None else state.theta
@@ -273,12 +287,31 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
     # -- secure sums ---------------------------------------------------------------------------
 
     def asks_for_sum(self, task: Task) -> bool:
-        return task.phase is Phase.TRAIN
+        return task.phase is Phase.TRAIN and (num_slots(task) > 0 or asks_for_level(task))
+
+    def sum_name(self, task: Task, agent_state: AgentState) -> str:
+        what = "rows" if num_slots(task) else "level"
+        return f"{what} {super().sum_name(task, agent_state)}"
 
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
         """Return all that the task holds: what one agent alone is told would mark its rows."""
         check_task(task, self.num_values)
-        return {**Pool.of(task).arrays, "slots": np.array([num_slots(task)])}
+        return {**Pool.of(task).arrays, "numbers": np.array([num_slots(task), task.num_trials])}
+
+    def accept(self, task: Task, agent_state: AgentState) -> AgentState:
+        """Return the agent's state with a note of which trials the task asks for; only these make rows.
+
+        If the agent makes a random trial, the task brings no row: rows of the others look different.
+        """
+        if task.phase is not Phase.TRAIN:
+            return agent_state
+        following = max(agent_state.next_trial, task.trial)
+        searches = num_slots(task) > 0 and not self.is_random(task, agent_state)
+        begins = NEVER if num_slots(task) and task.num_trials and not searches else following
+        own = self._own_rows(agent_state)
+        return agent_state.write(
+            **{"rows.own": own, "rows.new": own[:0], "rows.begin": np.array([begins], dtype=np.int64)}
+        )
 
     def reports_trials(self) -> bool:
         return not self.secure_sums
@@ -293,19 +326,12 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         if agent_state.aims.has_outputs and not len(agent_state.history):
             nothing = np.empty((0, len(agent_state.aims.names)))
             agent_state = replace(agent_state, history=replace(agent_state.history, outputs=nothing))
-        if task.num_trials > self._most_rows:
-            raise WireError(
-                f"num-trials: expected at most {self._most_rows}, got {task.num_trials}", "values"
-            )
-        following = max(agent_state.next_trial, task.trial)
-        first = task.trial if task.num_trials else following  # later batches of a task begin in its middle
-        if "rows" in task.arrays and "pool.first" not in agent_state.arrays:
-            is_late = len(task.arrays["rows"]) > self.num_initial * most_agents(floats(task.arrays["level"]))
-            limits = np.array([first, first + NUM_ADVISED * is_late])
-            agent_state = agent_state.write(**{"pool.first": limits})
-        written = Written.of(agent_state).told(Pool.of(task).arrays, following)
-        agent_state = yield from super().session(task, written.write(agent_state), draws)
-        return self._offering(task, agent_state)
+        most = max(self.num_initial, self.trials_per_round)
+        if task.num_trials > most:
+            raise WireError(f"num-trials: expected at most {most}, got {task.num_trials}", "values")
+        agent_state = yield from super().session(task, agent_state, draws)
+        rows = self._rows_for(task, agent_state)
+        return agent_state.write(**{"rows.new": rows})
 
     def is_random(self, task: Task, agent_state: AgentState) -> bool:
         """Return whether the next point is a random one: never for the first ones that the pool advises."""
@@ -315,8 +341,8 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
 
     def _is_advised(self, task: Task, agent_state: AgentState) -> bool:
         """Return whether the next trial repeats a row of the pool."""
-        first = int(agent_state.arrays.get("pool.first", NEVER)[0])
-        return "rows" in task.arrays and agent_state.next_trial < first + NUM_ADVISED
+        advises = "rows" in task.arrays and not num_slots(task)
+        return advises and agent_state.next_trial < task.trial + NUM_ADVISED
 
     def step(
         self, task: Task, agent_state: AgentState, rng: np.random.Generator
@@ -423,7 +449,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
             return None
         every, dimension = floats(task.arrays["rows"]), agent_state.space.dimension
         scales = floats(task.arrays["lengthscales"]).reshape(self.num_values, -1)[place]
-        others = slots.others(every, Written.of(agent_state).own_rows)
+        others = slots.others(every, self._own_rows(agent_state))
         if len(others) < 2:
             return None
         kept = kept_with(every)  # agents in one process share the arrays of their tasks
@@ -448,7 +474,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         """Return what is known of the units of one of the values of a row."""
         if pool.level is None:
             return trend.Level()
-        return trend.Level.of(floats(pool.level).reshape(self.num_values, -1)[place])
+        return trend.Level.of(floats(pool.level).reshape(self.num_values, -1)[place], self.num_initial)
 
     def _in_units(
         self, pool: Pool, agent_state: AgentState, place: int = 0
@@ -465,56 +491,56 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
             scales = floats(pool.lengthscales).reshape(self.num_values, -1)[place]
         return x, y, self._level(pool, place).units(x, y, scales)
 
-    def _offering(self, task: Task, agent_state: AgentState) -> AgentState:
-        """Return the agent's state with what it offers in its report: moments, or rows in the units of now.
+    def _own_rows(self, agent_state: AgentState) -> Array:
+        """Return the agent's own rows `(k, D + S)` that may be in a sum."""
+        none = np.empty((0, agent_state.space.dimension + self.num_values))
+        return np.concatenate([floats(agent_state.arrays.get(f"rows.{n}", none)) for n in ("own", "new")])
 
-        A server could tell one agent of a false pool in a task outside of a sum, and recognise the row of the
-        trial. So a row that a pool advised enters only sums whose tasks tell of the same pool. The first rows
-        of an agent that comes late repeat rows of the pool, as nobody else does then; they enter none.
+    def _rows_for(self, task: Task, agent_state: AgentState) -> Array:
+        """Return the rows `(r, D + S)` of a task, in the units of now: of its trials, or of the initial ones.
+
+        A row enters the sum of the task that asked for its trial, or none: each trial of a sum is made with
+        what all its members were told, and no row can be asked for again.
         """
-        pool, written, history = Pool.of(task), Written.of(agent_state), agent_state.history
-        if not self.secure_sums:  # the server says what it has
-            written = replace(written, spent=pool.received, offered=pool.received)
+        history, none = agent_state.history, self._own_rows(agent_state)[:0]
+        if not num_slots(task) or not self._writes(agent_state):
+            return none
         done = np.flatnonzero(np.isfinite(history.final_values(own=True)))  # this study's completed trials
-        if not self._writes(agent_state):
-            return agent_state
-        if pool.slots and len(done) > 1:
-            columns = [history.observed()[0]]
-            for place in range(self.num_values):
-                _, values, units = self._in_units(pool, agent_state, place)
-                columns.append(units.clipped(values)[:, None])
-            trials, (first, end) = history.trials[done], agent_state.arrays.get("pool.first", NEVER)
-            withheld = (trials >= first) & (trials < max(written.since, end))
-            rows = slots.rounded(np.concatenate(columns, axis=1)[done])
-            written = written.offer(rows, withheld & (self.secure_sums > 0), self._most_rows)
-        elif not pool.slots and not written.offered and self._first_moments(agent_state).any():
-            written = replace(written, offered=1)
-        return written.write(agent_state)
+        trials = history.trials[done]
+        if task.num_trials:
+            begin = int(agent_state.arrays.get("rows.begin", [task.trial])[0])
+            done = done[(trials >= max(begin, task.trial)) & (trials < task.end)]
+        elif agent_state.next_trial == self.num_initial and not len(agent_state.arrays.get("rows.own", ())):
+            done = done[trials >= 0]
+        else:
+            return none
+        pool, columns = Pool.of(task), [history.observed()[0]]
+        for place in range(self.num_values):
+            _, values, units = self._in_units(pool, agent_state, place)
+            columns.append(units.clipped(values)[:, None])
+        rows = np.concatenate(columns, axis=1)[done]
+        if not task.num_trials:  # two rows in units of their own would show that they are of one agent
+            rows = rows[np.argsort(-rows[:, agent_state.space.dimension], kind="stable")[:1]]
+        return slots.rounded(rows)
 
-    @property
-    def _most_rows(self) -> int:
-        """The largest number of rows that an agent writes into a table."""
-        return max(self.num_initial, self.trials_per_round)
-
-    def _first_moments(self, agent_state: AgentState) -> Array:
-        """Return the moments `(8 S,)` of the agent's random trials; zeros if there are fewer than two."""
+    def _moments(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Array:
+        """Return the moments `(5 S,)` of the values of an initial task; zeros if there are fewer than two."""
         history = agent_state.history
         trials, values = history.trials, history.final_values(own=True)
-        end = min(self.num_initial, int(agent_state.arrays.get("pool.first", NEVER)[0]))
-        used = np.isfinite(values) & (trials >= 0) & (trials < end)
+        begin = int(agent_state.arrays.get("rows.begin", [0])[0])
+        used = np.isfinite(values) & (trials >= begin) & (trials < task.end) & (begin == task.trial == 0)
         outputs = values[:, None] if history.outputs is None else history.outputs
         return np.concatenate(
-            [trend.level_sums(outputs[used, output]) for output in self._shared(agent_state)]
+            [trend.level_sums(outputs[used, output], rng) for output in self._shared(agent_state)]
         )
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        written, size = Written.of(agent_state), num_slots(task)
-        if not self._writes(agent_state):  # also what it offered before its operator kept an output
+        if not self._writes(agent_state) or task.phase is not Phase.TRAIN:
             return Part().payload
-        if not size:
-            level = self._first_moments(agent_state) if written.offers_first else np.zeros(1)
+        if asks_for_level(task):
+            level = self._moments(task, agent_state, rng())
             return Part(level=level if level.any() else None).payload
-        rows = written.new_rows
+        rows, size = floats(agent_state.arrays["rows.new"]), num_slots(task)
         if not len(rows):
             return Part().payload
         drawn = rng().choice(size, len(rows), replace=False)  # no row of its own meets another
@@ -523,8 +549,12 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         return Part(rows=rows, slots=drawn).payload
 
     def check_report(self, task: Task, report: Report) -> None:
-        """Raise WireError if there is not a slot of the table for each row."""
+        """Raise WireError if a report holds what the task did not ask for, or more of it."""
+        if "level" in report.arrays and not asks_for_level(task):
+            raise WireError("level: expected none from a task that tells the level, got one", "names")
         rows, drawn = (np.array(report.arrays.get(n, ()), np.float64) for n in ("rows", "slots"))
         if len(rows) != len(drawn) or (drawn >= num_slots(task)).any():
             got = f"{len(rows)} rows and slots {drawn.tolist()}"
             raise WireError(f"slots: expected one below {num_slots(task)} for each row, got {got}", "content")
+        if len(rows) > (task.num_trials or 1):
+            raise WireError(f"rows: expected one for each trial of the task, got {len(rows)}", "shape")

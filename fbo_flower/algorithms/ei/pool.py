@@ -1,6 +1,13 @@
 """What `fed-ei` sends: the pool of rows down, moments and new rows up.
 
-A row is a point of the cube and one standardised value of each shared output.
+A row is a point of the cube and one standardised value of each shared output. There are four kinds of tasks:
+
+| kind | it has | the report adds to a sum |
+|---|---|---|
+| initial | trials, no level | moments of the values of these trials |
+| opening | level, slots, no trials | a row of the best initial trial |
+| advice | level, trials, no slots | nothing: these trials repeat rows of the pool |
+| search | level, slots, trials | a row of each of these trials |
 """
 
 from __future__ import annotations
@@ -12,7 +19,6 @@ import numpy as np
 
 from fbo_flower.algorithms.messages import Content, real, summable, whole
 from fbo_flower.algorithms.records import Array, IntArray, Task, floats
-from fbo_flower.algorithms.secure_member import num_slots
 from fbo_flower.errors import WireError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.surrogates import trend
@@ -54,7 +60,7 @@ _SLOTS = whole(None, high=slots.MOST - 1, most=MOST_ROWS, only_if=_SENT.only_if)
 
 @dataclass(frozen=True, kw_only=True)
 class Pool(Content):
-    """A task, the same for all agents of a round; without secure sums but for the last number.
+    """A task, the same for all members of a sum.
 
     Of `S` values of a row, `lengthscales (S D,)`, `evidence` and `level` hold those of one after the other.
     """
@@ -64,7 +70,6 @@ class Pool(Content):
     evidence: Annotated[Array | None, real(num_shares, low=-1e9, high=0.0)] = None
     level: Annotated[Array | None, real(num_sums, low=-1e24, high=1e24)] = None
     slots: int = 0  # of the table; 0: the agent sends no rows
-    received: int = 0  # how many items of this agent the server has, see `Written`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +94,16 @@ def bounds_of_rows(columns: int, num_values: int) -> tuple[Array, Array]:
     return low, high
 
 
+def num_slots(task: Task) -> int:
+    """Return the number of slots of the table that a task asks for; 0 for none."""
+    return int(task.values.get("slots", 0))
+
+
+def asks_for_level(task: Task) -> bool:
+    """Return whether a task asks for the moments of the values of its trials."""
+    return "level" not in task.arrays
+
+
 def check_task(task: Task, num_values: int = 1) -> None:
     """Raise WireError if a task lacks what goes with what it has, or a row or the table cannot be."""
     held = [name for name in ("rows", "lengthscales", "evidence") if name in task.arrays]
@@ -97,5 +112,12 @@ def check_task(task: Task, num_values: int = 1) -> None:
     rows = floats(task.arrays.get("rows", np.empty((0, num_values))))
     if not slots.within(rows, *bounds_of_rows(rows.shape[1], num_values)).all():
         raise WireError("rows: expected points of the cube and standardised values, got others", "content")
-    if num_slots(task) and "level" not in task.arrays:
+    size, members = num_slots(task), 1 + len(task.arrays.get("secure.members", ()))
+    if size and "level" not in task.arrays:
         raise WireError("task: expected the level of values with slots, got none", "names")
+    if size and (not slots.is_size(size) or size < slots.LOAD * members):
+        raise WireError(
+            f"slots: expected a power of two from {slots.FEWEST} on, {slots.LOAD} for each of {members} "
+            f"members, got {size}",
+            "values",
+        )

@@ -9,8 +9,9 @@ a row is, so what differs between agents is white over the rows:
 With `k_F(X_o, X_o) = Q diag(l) Q^T`, `A^-1 = Q diag(1 / (rho l + 1 - rho + s2)) Q^T` for every `rho` at once.
 
 **Units.** Values of different agents can be compared once each is centred and scaled. Two values tell an
-agent little about its scale, so agents sum up moments of their first values. From the sums over `N` agents
-come a level `mu` with variance `tau W` between agents, and a scale `W` that counts as `nu` observations.
+agent little about its scale, so agents sum up moments of their first values, each with noise of its own. From
+the sums over `N` agents come a level `mu` with variance `tau W` between agents, and a scale `W` that counts
+as `NU` observations.
 
 Notation: `M` rows of others, `n` own observations, `F` features, `rho` the share of common variance.
 """
@@ -37,10 +38,13 @@ LEAST_NOISE = 1e-3  # s2, in units of the values' variance
 LARGEST = 3.5  # absolute value of a standardised one
 OWN_LEVEL = 100.0  # tau of an agent whose level nobody knows
 WHITE = 0.03  # of values, when their scale is estimated
-MOST_NU = 20.0
-MOST_SPREAD = 6.0  # variance of the agents' log scales from which on each has a scale of its own
-NUM_SUMS = 8
-MOST_OF_DRAWS = math.pi**2 / 2.0 + 1e-9  # Var(log chi^2_1), of the logarithm of a variance of two values
+NU = 2.0  # observations of an agent's own that the common scale counts for
+NUM_SUMS = 5
+NUM_BITS = 40  # of the level that an agent tells
+MOST_SPREAD = 40.0  # variance of log v between agents from which on each has a scale of its own: one may lie
+# deviations of the noise on what an agent tells of its first values: of their mean, in deviations of these
+# values, and of the logarithm of their variance; both are smaller than the errors of two values
+MEAN_NOISE, LOG_NOISE = 0.5, 1.0
 LARGEST_MEAN = 1e8  # an agent with larger values has units of its own
 SUM_BOUND = 2 * LARGEST_MEAN**2
 
@@ -128,31 +132,37 @@ def share_of(
 # -- units --------------------------------------------------------------------------------------------
 
 
-def level_sums(values: Array) -> Array:
-    """Return an agent's part `(8,)` of the sums, from which common units follow.
+def level_sums(values: Array, rng: np.random.Generator) -> Array:
+    """Return an agent's part `(5,)` of the sums, from which units follow: `1, m, m^2, log v, (log v)^2`.
 
-    With mean `m` and variance `v` of `n` values: `1, m, m^2, v / n, 1, log v', (log v')^2, Var(log v')`.
-    `log v'` is `log v` without its bias for normal values. If all values are equal, the last four are 0; if
-    they are too large or fewer than two, all are.
+    `m` is the mean of `n` values plus noise, and `log v` the logarithm of their variance without its bias for
+    normal values, `psi(k / 2) - log(k / 2)` with `k = n - 1`, plus noise. Without noise the sums and the
+    first rows would show which rows are of one agent. All are 0 if there are fewer than two values, if all
+    are equal, or if they are too large.
+
+    Parameters
+    ----------
+    rng : draws the noise, secretly on a device
     """
-    part = np.zeros(NUM_SUMS)
+    part, noise = np.zeros(NUM_SUMS), rng.standard_normal(2)
     if len(values) < 2 or not np.abs(values).max() <= LARGEST_MEAN:
         return part
-    mean, variance, freedom = float(values.mean()), float(values.var(ddof=1)), len(values) - 1
-    part[:4] = 1.0, mean, mean**2, variance / len(values)
-    if variance > 1e-280:
-        bias, spread = log_chi_square(freedom)
-        log_variance = math.log(variance) - bias
-        part[4:] = 1.0, log_variance, log_variance**2, spread
+    variance = float(values.var(ddof=1))
+    mean = float(values.mean()) + MEAN_NOISE * math.sqrt(variance) * noise[0]
+    if variance > 1e-280 and abs(mean) <= LARGEST_MEAN:
+        log_variance = math.log(variance) - log_bias(len(values) - 1) + LOG_NOISE * float(noise[1])
+        # few digits, so that sums in fixed and in floating point have the same bits
+        shares, exponents = np.frexp([mean, mean**2])
+        part[:3] = 1.0, *np.ldexp(np.rint(np.ldexp(shares, NUM_BITS)), exponents - NUM_BITS)
+        part[3:] = np.ldexp(np.rint(np.ldexp([log_variance, log_variance**2], 20)), -20)
     return part
 
 
-def log_chi_square(freedom: int) -> tuple[float, float]:
-    """Return mean and variance of `log(chi^2_k / k)`: `psi(k / 2) - log(k / 2)` and `psi'(k / 2)`."""
-    from scipy.special import digamma, polygamma
+def log_bias(freedom: int) -> float:
+    """Return the mean of `log(chi^2_k / k)`: `psi(k / 2) - log(k / 2)`."""
+    from scipy.special import digamma
 
-    half = freedom / 2.0
-    return float(digamma(half) - math.log(half)), float(polygamma(1, half))
+    return float(digamma(freedom / 2.0)) - math.log(freedom / 2.0)
 
 
 @dataclass(frozen=True)
@@ -173,25 +183,27 @@ class Level:
     nu: float = 0.0
 
     @staticmethod
-    def of(sums: Array) -> Level:
-        """Return the units that follow from the sums `(8,)` of `level_sums` over agents."""
-        count, first, second, within, differing, logs, squares, draws = (float(s) for s in sums)
-        if count < 2.0 or differing < 2.0 or not np.isfinite(sums).all():
+    def of(sums: Array, num_values: int) -> Level:
+        """Return the units that follow from the sums `(5,)` of `level_sums` over agents.
+
+        Parameters
+        ----------
+        num_values : `n`, values of an agent that the sums tell of
+        """
+        count, first, second, logs, squares = (float(s) for s in sums)
+        if not np.isfinite(sums).all() or count < 2.0 or abs(logs) > 600.0 * count:
             return Level()
-        # variances between agents, of the logarithm of the scale and of the level, less those of the draws
-        log_variance = logs / differing
-        seen = squares - differing * log_variance**2
-        between = (second - first**2 / count) / (count - 1.0) - within / count
-        spread = max(seen / (differing - 1.0) - draws / differing, 0.0) / 4.0 + 0.5 / differing
+        levels, scales = second - first**2 / count, squares - logs**2 / count
         # no honest agents have such sums: the squares of numbers are at least that of their mean
-        impossible = seen < -1e-9 * (1.0 + abs(squares)) or not 0.0 < draws <= differing * MOST_OF_DRAWS
-        if impossible or abs(log_variance) > 600.0 or spread > MOST_SPREAD:
+        impossible = levels < -1e-9 * (1.0 + second) or scales < -1e-9 * (1.0 + squares)
+        if impossible or scales > MOST_SPREAD * (count - 1.0):
             return Level()
-        variance = math.exp(log_variance)
-        tau = min(max(between, 0.0) / variance + 0.5 / count, OWN_LEVEL)
-        if variance < 1e-13 * second / count + 1e-17:  # the sums are not exact enough
+        variance = math.exp(logs / count)
+        between = levels / (count - 1.0) / variance - 1.0 / num_values - MEAN_NOISE**2
+        tau = min(max(between, 0.0) + 0.5 / count, OWN_LEVEL)
+        if variance < 1e-11 * second / count + 1e-17:  # the sums are not exact enough
             tau = OWN_LEVEL
-        return Level(first / count, tau, variance, min(0.5 / spread, MOST_NU))
+        return Level(first / count, tau, variance, NU)
 
     def standardise(self, x: Array, y: Array, lengthscales: Array | None) -> tuple[Array, float]:
         """Return own values `(n,)` in common units, and the prior variance of the agent's level in them."""

@@ -93,8 +93,9 @@ def _proposals(
     trial: int,
 ) -> tuple[list[Array], Array]:
     space, agents = problem.space, range(problem.num_agents)
-    firsts = [trend.level_sums(np.array(v[:NUM_INITIAL])) for v in values]
-    level = trend.Level.of(np.sum(firsts, axis=0))
+    draws = generator(seed, "known owners", "level")
+    firsts = [trend.level_sums(np.array(v[:NUM_INITIAL]), draws) for v in values]
+    level = trend.Level.of(np.sum(firsts, axis=0), NUM_INITIAL)
     x = [space.features(np.array(p)) for p in points]
     scales = np.full(space.dimension, 0.3 * space.breadth**0.5) if theta is None else np.exp(theta[:-2])
     units = [level.standardise(x[a], winsorise(np.array(values[a])), scales) for a in agents]

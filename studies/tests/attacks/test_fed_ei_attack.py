@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fbo_flower.algorithms import FedEI
 from fbo_flower.algorithms.ei.pool import check_task
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.errors import WireError
 from fbo_flower.secure.keys import CARD_BYTES
 from fbo_flower.simulation import Problem
-from studies.attacks import fed_ei, fed_ei_liars
+from studies.attacks import fed_ei, fed_ei_ladder, fed_ei_liars
 from studies.attacks import fed_ei_server as server
 from studies.attacks.fed_ei import Owned
 from studies.papers.ei.problems import PROBLEMS
@@ -22,6 +23,11 @@ AGENTS = 5
 
 def problem(seed: int) -> Problem:
     return PROBLEMS["Hartmann-3"](AGENTS, seed)
+
+
+def several(seed: int) -> Problem:
+    """Eight agents on a short function: three suspects, and two other members for each."""
+    return PROBLEMS["Hartmann-3"](8, seed)
 
 
 # -- a server that reads --------------------------------------------------------------------------------
@@ -46,9 +52,10 @@ def test_rows_are_linked_if_agents_stay_where_they_are_and_by_chance_if_not(
 
 def test_a_server_that_reads_all_totals_knows_each_row_and_guesses_its_owner() -> None:
     found = fed_ei.watched(problem(0), 0, num_rounds=7)
-    assert [len(found[number].rows) > 0 for number in range(1, 8)] == [False] + 6 * [True]
-    assert max(found[2].owners.count(agent) for agent in "01234") == 2, "the initial design"
-    for number in (5, 6, 7):  # before, trials repeat points of others
+    assert sorted(found) == [1, 2, 5, 6, 7]
+    assert not len(found[1].rows)
+    assert max(found[2].owners.count(agent) for agent in "01234") == 1, "one of the initial design"
+    for number in (5, 6, 7):  # before, trials repeat points of others, and enter no sum
         owners = found[number].owners
         assert len(set(owners)) == len(owners) == len(found[number].rows) >= AGENTS - 3
     links, ends = fed_ei.follow([found[number] for number in (5, 6, 7)], weight=0.1)
@@ -104,15 +111,56 @@ def test_nobody_is_the_only_one_with_moments_in_a_sum() -> None:
     assert found.error == found.guess
 
 
-def test_no_agent_has_most_rows_of_a_sum() -> None:
-    for seed in (0, 1, 2):
-        found = server.most_asked(problem(seed), seed)
-        assert found.count > 0
-        assert found.error <= 1.5 * found.guess
+REPEATING = server.Repeating(secure_sums=server.LEAST)
 
 
-def test_a_late_joiner_is_not_recognised_by_trials_that_repeat_rows() -> None:
-    assert server.late(problem(1), 1).error == 0
+@pytest.mark.parametrize(("honest", "low", "high"), [(server.HONEST, 0.0, 0.25), (REPEATING, 0.9, 1.0)])
+def test_an_agent_that_is_asked_alone_is_named_only_if_repeats_enter_sums(
+    honest: FedEI, low: float, high: float
+) -> None:
+    found = server.asked_alone(several(1), 1, honest)
+    assert found.count > 0
+    assert low <= found.error <= high
+
+
+@pytest.mark.parametrize(("honest", "low", "high"), [(server.HONEST, 0.0, 0.7), (REPEATING, 0.9, 1.0)])
+def test_a_lie_to_all_names_the_owner_of_a_row_only_if_repeats_enter_sums(
+    honest: FedEI, low: float, high: float
+) -> None:
+    right = [server.same_lie(several(seed), seed, honest).error for seed in range(5)]
+    assert low <= np.mean(right) <= high
+
+
+@pytest.mark.parametrize(("honest", "is_seen"), [(server.HONEST, False), (REPEATING, True)])
+def test_a_late_agent_is_recognised_only_if_repeats_enter_sums(honest: FedEI, is_seen: bool) -> None:
+    found = server.late(several(1), 1, honest)
+    assert found.count > 0
+    assert (found.error > 0) == is_seen
+
+
+@pytest.mark.parametrize(
+    ("control", "low", "high"), zip(server.PAIRED, (0, 0, 0.8), (0.5, 0.9, 1), strict=True)
+)
+def test_no_two_rows_are_paired_by_moments_unless_both_initial_rows_are_there(
+    control: str, low: float, high: float
+) -> None:
+    right = [server.pairs(PROBLEMS["Hartmann-3"](4, seed), seed, control).error for seed in range(8)]
+    assert low <= np.mean(right) <= high
+
+
+def test_a_made_up_pool_that_all_are_told_says_little_about_owners() -> None:
+    right = [server.invented(several(seed), seed).error for seed in range(4)]
+    assert 0.0 <= np.mean(right) <= 0.9, "chance is a third; over 40 seeds it is .5"
+
+
+def test_a_made_up_ladder_shows_limits_no_better_than_honest_rows_do() -> None:
+    seen = {
+        (honest is server.HONEST, lies): fed_ei_ladder.seen(1, "limit", honest, lies)
+        for honest in (server.HONEST, REPEATING)
+        for lies in (True, False)
+    }
+    assert seen[True, True] < seen[True, False] + 0.3, "over 8 seeds .65 and .66"
+    assert seen[False, True] > 0.7, "a control: repeats enter sums"
 
 
 # -- members that lie -----------------------------------------------------------------------------------

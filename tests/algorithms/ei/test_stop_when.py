@@ -35,7 +35,7 @@ def values(study: Study) -> dict[str, list[float]]:
 
 @pytest.mark.parametrize("name", ["ei", "fed-ei"])
 def test_an_agent_ends_its_search_and_the_others_go_on_as_if_it_had_not(name: str) -> None:
-    ends, goes_on = (values(tuned(name, stop_when)) for stop_when in ("no gain", ""))
+    ends, goes_on = (values(tuned(name, when, num_rounds=16)) for when in ("no gain", ""))
     assert 10 <= len(ends["easy"]) < len(goes_on["easy"]) == len(ends["hard"]) == len(goes_on["hard"])
     assert max(goes_on["easy"]) - max(ends["easy"]) < 1e-4
     for agent in STEEP if name == "ei" else ["easy"]:  # the pool of `fed-ei` lacks the later rows
