@@ -334,6 +334,8 @@ def run_app(
 
     Example: fbo-flower run my-app deploy -c 'num-agents=3'
     """
+    if data is not None and connection is not None and Path(connection).is_file():
+        raise ConfigError("--data: expected a pattern in quotes, as in --data 'dir/*.csv', got several files")
     project = read_app(app)
     target = read_connection(connection)
     settings = prepare(project, target, run_config or (), federation_config or (), data)

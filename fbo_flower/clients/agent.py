@@ -299,9 +299,9 @@ class TuningAgent(NumPyClient):
             except BudgetSpentError:
                 return wire.decline(message)
             except WrongTypeError as error:
-                log(WARNING, "agent %s: %s", self._agent, error)
                 if self._operator.disclose == "trials":
-                    raise
+                    raise  # the server's log has it
+                log(WARNING, "agent %s: %s", self._agent, error)
                 raise WrongTypeError(error.kind, wanted=error.wanted) from None  # the server learns no value
 
     @property
