@@ -177,7 +177,11 @@ class TuningAgent(NumPyClient):
         self._operator = Operator.read(
             context.node_config, disclose, chosen_by, disclose_curves=disclose_curves, **budgets
         )
-        if self._aims.private and self._operator.disclose != "none" and chosen_by != SIMULATION:
+        if (
+            self._aims.private
+            and self._operator.disclose != "none"
+            and self._operator.chosen_by != SIMULATION
+        ):
             raise ConfigError(
                 f"disclose: expected 'none' together with private outputs ({', '.join(self._aims.private)}), "
                 f"got {self._operator.disclose!r}; remove one of them"

@@ -73,18 +73,19 @@ class Stopped(Exception):  # noqa: N818  # not an error: the caller asked for it
 
 
 class ReplyProgress:
-    """Logs how many of `total` replies have come while the others take their time."""
+    """Logs how many of `total` replies have come while the others take their time, each number once."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.count = 0
-        self._said = time.monotonic()
+        self._said, self._last = time.monotonic(), -1
 
     def add(self, number: int = 1) -> None:
         """Count more replies; the bar of `fbo-flower simulate` shows the line's attribute `replies`."""
         self.count += number
-        if self.count < self.total and time.monotonic() - self._said >= REPORT_SECONDS:
-            self._said = time.monotonic()
+        is_new = self.count != self._last
+        if is_new and self.count < self.total and time.monotonic() - self._said >= REPORT_SECONDS:
+            self._said, self._last = time.monotonic(), self.count
             text = f"{self.count} of {self.total} replies"
             log(INFO, "... %s so far", text, extra={"replies": text})
 
