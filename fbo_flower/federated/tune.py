@@ -22,7 +22,7 @@ from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.files import writable_directory
-from fbo_flower.strategies.exchange import ending_with_its_superlink
+from fbo_flower.strategies.exchange import ending_with_its_superlink, warnings_of_flower
 from fbo_flower.study.directory import Keep
 
 DEFAULT_TRIALS = 20
@@ -107,6 +107,7 @@ def tune_federation(
     checkpoints = Checkpoints(None if path is None else path.with_name(f"{path.name}.checkpoints"))
     with ExitStack() as stack:
         stack.enter_context(single_thread())
+        stack.enter_context(warnings_of_flower())
         step = Step(stack.enter_context(ending_with_its_superlink(grid)), metric, judge, clients)
         journal = None if path is None else stack.enter_context(StudyJournal(path))
         tuner = Tuner(
