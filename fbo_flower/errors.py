@@ -124,6 +124,7 @@ class WrongTypeError(ObjectiveError):
 
     def __init__(self, kind: str, shown: str = "", wanted: str = NUMBER) -> None:
         what = "a float" if wanted == self.NUMBER else "these numbers by name"
+        shown = "" if shown == kind else shown
         super().__init__(
             f"objective: expected {wanted}, got {kind}{f', {shown}' if shown else ''}; return {what}"
         )
@@ -148,16 +149,69 @@ class JournalError(FBOError, OSError):
     """A journal file is in use by another process, damaged, or belongs to something else."""
 
 
-def did_you_mean(name: object, known: Iterable[str]) -> str:
+# place -> what people type there who know other libraries, or another place -> what is meant
+MEANT: dict[str, dict[str, str]] = {
+    "simulate": {
+        "n_trials": "num_rounds",
+        "timeout": "trial_timeout of agents=Agents(...), or Ctrl-C",
+        "n_jobs": 'engine="ray", which uses all cores, or num_parallel of agents=Agents(...)',
+        "direction": "minimize=True for a loss",
+        "maximize": "minimize=False, the default",
+        "directions": 'objectives={"accuracy": "max", "seconds": "min"}',
+        "constraints_func": 'limits={"latency_ms": 20.0}',
+        "sampler": "algorithm",
+        "options": 'an object, as in algorithm=algorithms.FTS(advice="portfolio")',
+        "pruner": "pruning of agents=Agents(...)",
+        "storage": "keep=Keep(journals=DIRECTORY), or callbacks=[OptunaTracker(STORAGE)]",
+        "journal": "keep=Keep(journals=DIRECTORY)",
+        "study_name": "keep=Keep(label=...)",
+        "random_state": "seed",
+        "search_space": "space",
+        "mode": "rounds=Async()",
+        "disclose": "nothing: the study of a simulation has every trial",
+        **dict.fromkeys(("num_agents", "num_clients", "n_clients", "clients", "sites"), "agents"),
+    },
+    "algorithm": {
+        **dict.fromkeys(("tpe", "bo", "gp", "bayesian", "bayes"), "fed-ei, or ei if each agent tunes alone"),
+        "grid": "random",
+    },
+    "objectives": {
+        **dict.fromkeys(("maximize", "maximise", "maximum", "higher", "larger"), "max"),
+        **dict.fromkeys(("minimize", "minimise", "minimum", "lower", "smaller"), "min"),
+    },
+    "Study": {
+        "best_params": "best_config, or best[AGENT]['config']",
+        "best_trial": "best[AGENT]",
+        "best_trials": "best, or front(AGENT) of several objectives",
+        "trials_dataframe": "to_dataframe()",
+        "get_trials": "trials",
+        "history": "trials",
+        "optimize": "fbo_flower.simulate(objective, space, agents)",
+    },
+}
+
+
+def did_you_mean(name: object, known: Iterable[str], place: str = "") -> str:
     """Return "; did you mean X" for the known name that is most like `name`; "" if none is like it.
 
-    >>> did_you_mean("advise", ["advice", "schedule"])
-    '; did you mean advice?'
+    At a place in `MEANT`, what other libraries call `name` comes before names that look like it.
+
+    >>> did_you_mean("advise", ["advice", "schedule"]), did_you_mean("FedEI", ["ei", "fed-ei"])
+    ('; did you mean advice?', '; did you mean fed-ei?')
+    >>> did_you_mean("best_params", [], "Study")
+    "; here that is best_config, or best[AGENT]['config']"
     """
     from difflib import get_close_matches  # seldom needed
 
-    close = get_close_matches(str(name)[:100], list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
+    names, text = {_letters(one): one for one in known}, str(name)[:100]
+    if meant := MEANT.get(place, {}).get(text.lower()):
+        return f"; here that is {meant}"
+    close = get_close_matches(_letters(text), names, n=1, cutoff=0.6)
+    return f"; did you mean {names[close[0]]}?" if close else ""
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name).lower()
 
 
 def kind_of(value: object) -> str:
@@ -172,5 +226,13 @@ def kind_of(value: object) -> str:
         return f"the text {value[:40]!r}"
     if isinstance(value, type):
         return f"the class {value.__name__}"
-    name = type(value).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    return with_article(type(value).__name__)
+
+
+def with_article(name: str) -> str:
+    """Return a name behind its article.
+
+    >>> with_article("ndarray"), with_article("OrderedDict"), with_article("tuple")
+    ('an ndarray', 'an OrderedDict', 'a tuple')
+    """
+    return f"{'an' if name.lower().startswith(('a', 'e', 'i', 'o', 'u', 'nd')) else 'a'} {name}"

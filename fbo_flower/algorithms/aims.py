@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.errors import ConfigError, did_you_mean, kind_of
 from fbo_flower.numerics.arrays import Array, BoolArray
 from fbo_flower.space.checks import as_real, check_flag
 
@@ -91,7 +91,8 @@ class Aims:
         _check_names("objectives", objectives)
         for name, direction in objectives.items():
             if not isinstance(direction, str) or direction not in DIRECTIONS:
-                raise ConfigError(f"objectives: {name}: expected 'max' or 'min', got {direction!r}")
+                hint = did_you_mean(direction, DIRECTIONS, "objectives")
+                raise ConfigError(f"objectives: {name}: expected 'max' or 'min', got {direction!r}{hint}")
         start = _reference(objectives, reference)
         bounds = tuple((n, *read_limit(n, v)) for n, v in _items(limits))
         aims = Aims(tuple(objectives.items()), bounds, start)

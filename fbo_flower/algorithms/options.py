@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar, Self, cast
@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 
 from fbo_flower.errors import ConfigError, did_you_mean
-from fbo_flower.space.checks import check_flag, check_integer, check_number, plain, show
+from fbo_flower.space.checks import check_flag, check_integer, check_number, check_options, plain, show
 from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
 
@@ -33,6 +33,11 @@ class Settings:
     A field is `bounded`, `integer`, `choice`, `flag`, or `checked` by a function. An array or a list is held
     as a tuple, so that the object can be hashed and sent as JSON.
     """
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Raise ConfigError, with the nearest name, if an option is unknown."""
+        check_options(cls, options)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         """Raise ConfigError if a field is not what it may be; subclasses compare several fields."""
@@ -61,11 +66,6 @@ class Configurable(Settings):
     """A frozen dataclass whose fields are options that are sent as JSON."""
 
     name: ClassVar[str]
-
-    def __new__(cls, *args: Any, **options: Any) -> Self:
-        """Raise ConfigError, with the nearest name, if an option is unknown."""
-        cls.check_names(options, [f.name for f in fields(cls)])
-        return super().__new__(cls)
 
     def check(self, space: SearchSpace) -> None:
         """Raise ConfigError if the options do not fit the search space."""
@@ -102,19 +102,8 @@ class Configurable(Settings):
     @classmethod
     def known_options(cls, options: Mapping[str, object]) -> dict[str, Any]:
         """Return options that were read from JSON as keyword arguments; ConfigError if one is unknown."""
-        cls.check_names(options, cls.option_defaults())
+        check_options(cls, options)
         return dict(options)
-
-    @classmethod
-    def check_names(cls, options: Iterable[str], known: Collection[str]) -> None:
-        """Raise ConfigError, with the nearest name, unless all options are known."""
-        for name in options:
-            if name not in known:
-                listing = ", ".join(f"{k}={v!r}" for k, v in cls.option_defaults().items())
-                raise ConfigError(
-                    f"options: {cls.name} has no option {name!r}"
-                    f"{did_you_mean(name, known) or f'; it has {listing}'}"
-                )
 
 
 def canonical_json(value: object) -> str:

@@ -75,11 +75,12 @@ def find(name: str) -> AlgorithmRecord:
         return _LOCAL[name]
     if name in _entries():
         return _plugin(name)
-    names = ", ".join([*BUILT_IN, *_LOCAL, *_entries()])
+    names = [*BUILT_IN, *_LOCAL, *_entries()]
+    meant = built_in_class(name)
     raise ConfigError(
-        f"algorithm: expected one of {names}, got {name!r}"
+        f"algorithm: expected one of {', '.join(names)}, got {name!r}"
         + (
-            did_you_mean(name, [*BUILT_IN, *_LOCAL, *_entries()])
+            did_you_mean(name if meant is None else meant.name, names, "algorithm")
             or "; if it is an algorithm of another package, install that package here too: the server and "
             "every agent need it"
         )

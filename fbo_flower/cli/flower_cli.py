@@ -1,16 +1,19 @@
 """Flower's command line `flwr`: the status of a run, the app, and where a run goes.
 
 For a connection with the address `:local:`, the default, Flower starts a SuperLink in the background, and
-leaves it running. It runs apps with the Python that started it. So a SuperLink of another environment makes
-every later run fail, although the environment in which the command is typed has all that the app needs.
+leaves it running. It runs apps with the Python that started it. So a run on a SuperLink of
+another environment, or of another user, fails or does not see its files: it gets one of its own.
 """
 
 from __future__ import annotations
 
 import codecs
+import hashlib
 import json
 import os
 import re
+import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -26,17 +29,25 @@ from fbo_flower import __version__
 from fbo_flower.errors import ConfigError, did_you_mean
 from fbo_flower.storage.paths import path_of, read_text
 
-PORT = os.environ.get("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "39091")  # as in Flower
+_PORT_NAME, _CONTROL_NAME = "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "FLWR_LOCAL_CONTROL_API_PORT"
+PORT, CONTROL_PORT = os.environ.get(_PORT_NAME, "39091"), os.environ.get(_CONTROL_NAME, "39093")  # Flower's
 _BACKGROUND = (":local:", ":local-in-memory:")
 _DEFAULT = {"superlink": {"default": "local", "local": {"address": ":local:"}}}
 NO_INSTALLATION = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"
 _START_OF_FLOWER = re.compile(
     r"(INFO|WARNING) : +(Starting logstream|Starting Flower Simulation|Since flwr |Federation `|"
-    r"To change federation size|\tflwr federation|$)|Successfully installed "
+    r"To change federation size|\tflwr federation|$)|Successfully installed |.*Manually terminating \w+"
 )
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # ANSI codes
 _TEXT: Any = {"encoding": "utf-8", "errors": "backslashreplace"}  # of what other processes print
-_CODE = "import sys; from flwr.cli.app import app; sys.argv[0] = 'flwr'; app()"
+_CODE = """
+import sys
+from flwr.cli import local_superlink
+from flwr.cli.app import app
+local_superlink.LOCAL_SUPERLINK_STARTUP_TIMEOUT = 120.0  # seconds; 15 are too few on a busy computer
+sys.argv[0] = "flwr"
+app()
+"""
 
 
 @dataclass(frozen=True)
@@ -64,9 +75,16 @@ class FlowerCLI:
     ----------
     connection : name of a SuperLink in Flower's `config.toml`; None: its default
     install_dependencies : whether a SuperLink that this command starts may install the app's dependencies
+    environment : further environment variables, see `check_simulation`
     """
 
-    def __init__(self, connection: str | None = None, *, install_dependencies: bool = True) -> None:
+    def __init__(
+        self,
+        connection: str | None = None,
+        *,
+        install_dependencies: bool = True,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._connection = [] if connection is None else [connection]
         scripts = str(Path(sys.executable).parent)
         self._environment = {
@@ -74,6 +92,7 @@ class FlowerCLI:
             "PYTHONIOENCODING": "utf-8",  # of Flower's output, which is read here
             "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+            **(environment or {}),
         }
         if not install_dependencies:
             self._environment[NO_INSTALLATION] = "1"
@@ -250,36 +269,64 @@ def read_connection(name: str | None) -> Connection:
     return Connection(str(name), str(found.get("address") or (":local:" if "options" in found else "")))
 
 
-def check_simulation(connection: Connection) -> None:
-    """Raise ConfigError if a background SuperLink cannot run it: no Ray here, or another environment."""
+def check_simulation(connection: Connection) -> dict[str, str]:
+    """Return the environment in which Flower finds, or starts, a SuperLink of this Python for simulations.
+
+    It is empty where Flower's usual port is free, or has a SuperLink of this environment. If another user's
+    or another environment's process has the port, the SuperLink gets free ports and a directory of its own.
+
+    Raises
+    ------
+    ConfigError
+        If Ray is not installed here.
+    """
     if not connection.is_background:
-        return
+        return {}
     if find_spec("ray") is None:
         raise ConfigError(
             f"simulation: expected Ray in the environment of {sys.executable}, found none; run pip install "
             "'fbo-flower[simulation]'"
         )
-    for process, scripts in background_superlinks(running_processes()):
-        if scripts != _scripts(sys.executable):
-            raise ConfigError(
-                f"SuperLink: expected the one in the background to run in {_scripts(sys.executable)}, got "
-                f"process {process} in {scripts}, another environment; end it with: kill {process}"
-            )
+    here = _scripts(sys.executable)
+    own = [ports for scripts, ports in background_superlinks(running_processes()) if scripts == here]
+    if any(port == PORT for port, _ in own) or (not own and _is_free(PORT) and _is_free(CONTROL_PORT)):
+        return {}
+    port, control = own[0] if own else _free_ports()
+    home = path_of(os.environ.get("FLWR_HOME") or "~/.flwr", "FLWR_HOME")
+    place = home / "fbo-flower" / hashlib.sha256(str(here).encode()).hexdigest()[:12]
+    place.mkdir(parents=True, exist_ok=True)
+    if (home / "config.toml").exists():
+        shutil.copyfile(home / "config.toml", place / "config.toml")
+    return {_PORT_NAME: port, _CONTROL_NAME: control, "FLWR_HOME": str(place)}
 
 
-def background_superlinks(processes: Sequence[tuple[int, str]]) -> list[tuple[int, Path]]:
-    """Return process id and directory of the programs, for every SuperLink that Flower started itself.
+def _is_free(port: str) -> bool:
+    """Return whether nobody listens on a port of this computer."""
+    with socket.socket() as found:
+        return found.connect_ex(("127.0.0.1", int(port))) != 0
 
-    >>> background_superlinks([(7, f"/a/bin/python /a/bin/flower-superlink --port {PORT} --simulation")])
-    [(7, PosixPath('/a/bin'))]
+
+def _free_ports() -> tuple[str, str]:
+    with socket.socket() as one, socket.socket() as two:
+        for found in (one, two):
+            found.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1]), str(two.getsockname()[1])
+
+
+def background_superlinks(processes: Sequence[tuple[int, str]]) -> list[tuple[Path, tuple[str, str]]]:
+    """Return directory of the programs and both ports, for every SuperLink that Flower started itself.
+
+    >>> of = "--simulation --control-api-address 127.0.0.1:3 --port 1 --log-file local-superlink/x"
+    >>> background_superlinks([(7, f"/a/bin/python /a/bin/flower-superlink {of}")])
+    [(PosixPath('/a/bin'), ('1', '3'))]
     """
     found = []
-    for process, command in processes:
+    for _, command in processes:
         words = command.split()
-        program = next((word for word in words[:3] if Path(word).name == "flower-superlink"), None)
-        is_ours = "--simulation" in words and f"--port {PORT}" in command
-        if program is not None and is_ours and Path(program).is_absolute():
-            found.append((process, Path(program).parent.resolve()))
+        program = next((word for word in words[:3] if Path(word).name == "flower-superlink"), "")
+        ports = re.search(r"--control-api-address \S+:(\d+) .*--port (\d+) .*local-superlink", command)
+        if "--simulation" in words and ports is not None and Path(program).is_absolute():
+            found.append((Path(program).parent.resolve(), (ports[2], ports[1])))
     return found
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -92,7 +93,10 @@ def _fail(errors: Console, error: Exception, message: str, status: int, argument
 
     if "--debug" in arguments:
         errors.print(Text("\n".join(map(printable, "".join(traceback.format_exception(error)).split("\n")))))
+    message = re.sub(r"( Did you mean [^?]*\?)\1", r"\1", message)  # Click's and Typer's
     note = "".join(f"; {note}" for note in getattr(error, "__notes__", []))
+    if "unexpected extra argument" in message:
+        note += "; quote what has blanks or * in it, as in --data 'dir/*.csv'"
     errors.print(Text(printable(" ".join(f"error: {message}{note}".split()))))
     return status
 

@@ -334,14 +334,16 @@ def run_app(
 
     Example: fbo-flower run my-app deploy -c 'num-agents=3'
     """
+    if data is not None and connection is not None and Path(connection).is_file():
+        raise ConfigError("--data: expected a pattern in quotes, as in --data 'dir/*.csv', got several files")
     project = read_app(app)
     target = read_connection(connection)
     settings = prepare(project, target, run_config or (), federation_config or (), data)
-    check_simulation(target)
+    environment = check_simulation(target)
     missing = [] if project is None else missing_dependencies(project)
     if project is not None and not missing:
         check_app(app, project, runs_here=target.is_background)
-    flower = FlowerCLI(connection, install_dependencies=bool(missing))
+    flower = FlowerCLI(connection, install_dependencies=bool(missing), environment=environment)
     if missing and not quiet:
         typer.echo(
             f"Not installed here, Flower needs an index for them: {', '.join(missing)}",
@@ -358,6 +360,8 @@ def run_app(
         run_id = flower.submit(app, settings.run_config, settings.federation_config)
         if not quiet:
             _announce(run_id, settings)
+            if target.is_background:
+                typer.echo("Starting Ray, which takes some seconds", err=True)
             flower.stream(run_id, everything=debug)
         while not (status := _status(flower, run_id, settings.journal)).is_over:
             time.sleep(_PAUSE)

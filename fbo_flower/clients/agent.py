@@ -177,7 +177,11 @@ class TuningAgent(NumPyClient):
         self._operator = Operator.read(
             context.node_config, disclose, chosen_by, disclose_curves=disclose_curves, **budgets
         )
-        if self._aims.private and self._operator.disclose != "none" and chosen_by != SIMULATION:
+        if (
+            self._aims.private
+            and self._operator.disclose != "none"
+            and self._operator.chosen_by != SIMULATION
+        ):
             raise ConfigError(
                 f"disclose: expected 'none' together with private outputs ({', '.join(self._aims.private)}), "
                 f"got {self._operator.disclose!r}; remove one of them"
@@ -301,9 +305,9 @@ class TuningAgent(NumPyClient):
             except BudgetSpentError:
                 return wire.decline(message)
             except WrongTypeError as error:
-                log(WARNING, "agent %s: %s", self._agent, error)
                 if self._operator.disclose == "trials":
-                    raise
+                    raise  # the server's log has it
+                log(WARNING, "agent %s: %s", self._agent, error)
                 raise WrongTypeError(error.kind, wanted=error.wanted) from None  # the server learns no value
 
     @property

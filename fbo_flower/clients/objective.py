@@ -15,7 +15,14 @@ import numpy.typing as npt
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.clients.pruning import Curve
-from fbo_flower.errors import ConfigError, NotInTimeError, ObjectiveError, WrongTypeError, kind_of
+from fbo_flower.errors import (
+    ConfigError,
+    NotInTimeError,
+    ObjectiveError,
+    WrongTypeError,
+    kind_of,
+    with_article,
+)
 from fbo_flower.space.checks import as_real
 from fbo_flower.space.copies import copies, own
 from fbo_flower.space.space import SearchSpace, check_space
@@ -207,7 +214,7 @@ def _type_of(value: object) -> str:
         hint = ", whose item() is a number" if as_real(value.item()) is not None else ""  # type: ignore[attr-defined]
     except Exception:  # most have no such method, and tensors of several numbers raise
         hint = ""
-    return f"a {type(value).__name__}{hint}"
+    return with_article(type(value).__name__) + hint
 
 
 def _ends_process(error: BaseException) -> bool:

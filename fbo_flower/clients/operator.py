@@ -28,7 +28,7 @@ from fbo_flower import __version__
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.options import Settings, bounded, choice, flag, integer
 from fbo_flower.algorithms.records import Task
-from fbo_flower.algorithms.registry import APP, DEFAULT, DISCLOSURES, OPERATOR
+from fbo_flower.algorithms.registry import APP, DEFAULT, DISCLOSURES, OPERATOR, SIMULATION
 from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError, JournalError, WireError
@@ -65,6 +65,14 @@ def in_simulation() -> bool:
     `node_config` does not tell: an operator may set `partition-id` on a device. No SuperNode imports that.
     """
     return "flwr.simulation.ray_transport.ray_actor" in sys.modules
+
+
+def shows_trials(node_config: Mapping[str, Any]) -> bool:
+    """Return whether this process simulates a node in an actor of Ray, so that all data are one user's."""
+    ray = sys.modules.get("ray")
+    if ray is None or not in_simulation() or "partition-id" not in node_config or not ray.is_initialized():
+        return False
+    return bool(ray.get_runtime_context().get_actor_id())
 
 
 def data_file(context: ObjectiveContext) -> Path | None:
@@ -214,7 +222,7 @@ class Operator(Settings):
 
         Parameters
         ----------
-        disclose : the app's; None: "none"
+        disclose : the app's; None: "none", and "trials" in Flower's simulation without a privacy budget
         chosen_by : who set the argument `disclose`
         app : further settings of the app; None: not set
         """
@@ -223,7 +231,8 @@ class Operator(Settings):
         if "disclose" in given:
             disclose, chosen_by = str(given.pop("disclose")), OPERATOR
         elif disclose is None:
-            disclose, chosen_by = "none", DEFAULT
+            shows = shows_trials(node_config) and not given.get("max_epsilon")
+            disclose, chosen_by = ("trials", SIMULATION) if shows else ("none", DEFAULT)
         if "secure_peers" in given:
             given["secure_peers"] = _read_peers(str(given["secure_peers"]))
         given |= {"disclose": disclose, "chosen_by": chosen_by}

@@ -25,7 +25,7 @@ from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import Config, SearchSpace, check_space
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.files import writable_directory
-from fbo_flower.strategies.exchange import Stopped, ending_with_its_superlink
+from fbo_flower.strategies.exchange import Stopped, ending_with_its_superlink, warnings_of_flower
 from fbo_flower.strategies.loops import check_callbacks
 from fbo_flower.study.directory import Keep
 from fbo_flower.trackers.callback import Callback
@@ -120,6 +120,7 @@ def tune_federation(
     checkpoints = Checkpoints(None if path is None else path.with_name(f"{path.name}.checkpoints"))
     with ExitStack() as stack:
         stack.enter_context(single_thread())
+        stack.enter_context(warnings_of_flower())
         grid = stack.enter_context(ending_with_its_superlink(grid))
         step = Step(grid, judged_by, judge, clients, Effects(space.names))
         journal = None if path is None else stack.enter_context(StudyJournal(path))

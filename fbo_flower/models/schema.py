@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fbo_flower.errors import ModelError
+from fbo_flower.errors import ModelError, with_article
 from fbo_flower.models.archive import SCHEMA, AnyArray, read_archive, read_array, reason
 from fbo_flower.models.formats import EVERYTHING, SETUP, is_exported
 
@@ -189,7 +189,7 @@ def scalar(node: object) -> object:
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{SCHEMA}: expected a plain value ({reason(error)})") from error
     if isinstance(value, list | dict):
-        raise ModelError(f"{SCHEMA}: expected a plain value, got a {type(value).__name__}")
+        raise ModelError(f"{SCHEMA}: expected a plain value, got {with_article(type(value).__name__)}")
     return value
 
 

@@ -126,16 +126,17 @@ def algorithm_style(name: str) -> PlotStyle:
 
 
 def study_styles(study: Study) -> dict[str, PlotStyle]:
-    """Return a style of its own for every label: its algorithm's, else the first one that is still free."""
+    """Return a style for every label: its algorithm's, or one of a free colour if another label has that."""
     styles: dict[str, PlotStyle] = {}
     for label in study.algorithms:
         style = algorithm_style(str(study.run(label).get("algorithm", label)))
-        if style not in styles.values():
+        if style.color not in {other.color for other in styles.values()}:
             styles[label] = style
     for label in study.algorithms:
         if label not in styles:
-            taken = list(styles.values())
-            styles[label] = next((style for style in _SPARE if style not in taken), _SPARE[0])
+            taken, colours = list(styles.values()), {style.color for style in styles.values()}
+            free = [style for style in _SPARE if style not in taken]
+            styles[label] = next((s for s in free if s.color not in colours), (free or _SPARE)[0])
     return {label: styles[label] for label in study.algorithms}
 
 
@@ -145,8 +146,10 @@ Style = tuple[str, Any]  # colour, line style as matplotlib takes it
 SMALL: dict[str, Any] = {"fontsize": 8, "color": GREY}
 _LABEL_HEIGHT = 0.075  # height of a line of text, as a fraction of the axes
 _MARGINS = 0.06, 0.05  # beyond the values, as a share of their range; around one value, of its size
+_MOST_ZOOM = 10.0  # whole curves are drawn if their second half keeps this part of the height
 _FAR = 1e6  # ranges of an axis beyond which nothing is drawn
-_CELL = 16  # characters of a table's cell
+_CELL, _HEAD = 16, 24  # characters of a table's cell, and of a head over few columns
+_FEW = 7
 _CHARACTER = 0.0085  # width of a character as a fraction of a table's axes
 
 
@@ -187,7 +190,7 @@ def use_logarithm(axis: XAxis | YAxis, unit: float = 1.0, *, whole: bool = False
     unit : of the coordinates, see `Scale`
     whole : label whole numbers only
     """
-    from matplotlib.ticker import LogFormatter
+    from matplotlib.ticker import LogFormatter, LogLocator
 
     class Plain(LogFormatter):
         def __call__(self, x: float, pos: int | None = None) -> str:
@@ -195,6 +198,8 @@ def use_logarithm(axis: XAxis | YAxis, unit: float = 1.0, *, whole: bool = False
             return f"{float(x) * unit:g}" if shown else ""
 
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    if axis.axis_name == "x":
+        axis.set_major_locator(LogLocator(numticks=5))  # labels of more decades would touch each other
     axis.set_major_formatter(Plain())
     axis.set_minor_formatter(Plain())
 
@@ -280,7 +285,9 @@ class Scale:
 
 
 def zoomed(lines: Iterable[Line], start: float, *, minimize: bool = False) -> Scale:
-    """Return the scale of the values after the initial design, unless the second half would become too flat.
+    """Return the scale of the whole curves, or of a part if their second half would become too flat.
+
+    A part begins after the initial design.
 
     Parameters
     ----------
@@ -301,7 +308,9 @@ def zoomed(lines: Iterable[Line], start: float, *, minimize: bool = False) -> Sc
 
     high = max(float(np.nanmax(finite.difference(mean, -width))) for _, mean, width in bands)
     low, low_half = lowest(max(start, first)), lowest((first + last) / 2)
-    if high > low_half:
+    if 0 < finite.difference(high, lowest(first)) / _MOST_ZOOM <= finite.difference(high, low_half):
+        low = lowest(first)
+    elif high > low_half:
         low = max(low, float(finite.difference(high, 4 * float(finite.difference(high, low_half)))))
     low, high = sorted(sign * edge for edge in finite.span(low, high, *_MARGINS))
     return Scale(low, high)
@@ -399,7 +408,8 @@ def draw_table(ax: Axes, cells: Mapping[str, Sequence[str]], title: str) -> None
     """Draw cells, given by column, as left-aligned text, the head in bold, without lines."""
     ax.set_axis_off()
     ax.set_title(title)
-    lines = [[shorten(cell, _CELL) for cell in line] for line in (cells, *zip(*cells.values(), strict=True))]
+    rows = [[shorten(cell, _CELL) for cell in line] for line in zip(*cells.values(), strict=True)]
+    lines = [[shorten(name, _CELL if len(cells) > _FEW else _HEAD) for name in cells], *rows]
     widths = [max(map(len, column)) + 3 for column in zip(*lines, strict=True)]
     lefts = np.cumsum([0, *widths[:-1]]) * min(_CHARACTER, 1 / sum(widths))
     for number, line in enumerate(lines):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -41,8 +42,8 @@ from fbo_flower.simulation.agents import (
 from fbo_flower.simulation.durations import ClockedGrid, duration_of, with_simulated_times
 from fbo_flower.simulation.engines import engine_name, run_on_engine
 from fbo_flower.simulation.grids import LocalGrid
-from fbo_flower.simulation.problems import Problem, make_problem
-from fbo_flower.simulation.settings import Agents, Async, RayEngine, Start, Sync, check_groups
+from fbo_flower.simulation.problems import PROBLEMS, Problem, make_problem
+from fbo_flower.simulation.settings import Agents, Async, RayEngine, Start, Sync, check_groups, place_of
 from fbo_flower.space.checks import as_real, check_integer
 from fbo_flower.space.copies import own
 from fbo_flower.space.space import Config, SearchSpace
@@ -129,34 +130,20 @@ OnRound = Callable[[RoundProgress], None]
 SYNC = Sync()
 P = ParamSpec("P")
 R = TypeVar("R")
-# what people type who come from Optuna, and what is meant here
-MEANT = {
-    "n_trials": "num_rounds",
-    "timeout": "trial_timeout of agents=Agents(...), or Ctrl-C",
-    "n_jobs": 'engine="ray", which uses all cores, or num_parallel of agents=Agents(...)',
-    "direction": "minimize=True for a loss",
-    "directions": 'objectives={"accuracy": "max", "seconds": "min"}',
-    "constraints_func": 'limits={"latency_ms": 20.0}',
-    "sampler": "algorithm",
-    "pruner": "pruning of agents=Agents(...)",
-    "storage": "keep=Keep(journals=DIRECTORY), or callbacks=[OptunaTracker(STORAGE)]",
-    "study_name": "keep=Keep(label=...)",
-    "num_agents": "agents",
-    "data": "agents",
-    "initial": "start=Start(initial=...)",
-    "out": "keep=Keep(out=...)",
-}
 
 
 def _explaining_names(function: Callable[P, R]) -> Callable[P, R]:
     """Let a function name the argument that is meant if it is called with one that it does not have."""
-    known = inspect.signature(function).parameters
+    signature = inspect.signature(function)
+    known = signature.parameters
 
     @wraps(function)
     def checked(*args: P.args, **given: P.kwargs) -> R:
         for name in given:
             if name not in known:
-                hint = f"; here that is {MEANT[name]}" if name in MEANT else did_you_mean(name, known)
+                usual = {key: value for key, value in given.items() if key in known}
+                algorithm = signature.bind_partial(*args, **usual).arguments.get("algorithm", RECOMMENDED)
+                hint = place_of(name, algorithm) or did_you_mean(name, known, "simulate")
                 raise ConfigError(f"{name}: expected an argument of simulate, got an unknown one{hint}")
         try:
             return function(*args, **given)
@@ -209,8 +196,8 @@ def simulate(
     objectives : name -> "max" or "min", of one to three of the numbers that your function returns. The first
         is the `value` of a trial; None: it returns one number
     limits : name -> the largest value that a configuration may have, or a text such as ">= 0.9".
-        `Agents(limits=...)` gives agents bounds of their own. Algorithms for several outputs are `random`
-        and `ei`
+        `Agents(limits=...)` gives agents bounds of their own. Algorithms for several outputs are `random`,
+        `ei` and `fed-ei`
     reference : name -> value of some of several objectives, from which improvement counts. Worse
         configurations gain nothing; without it the ends of an agent's front are explored too
     engine : "ray", "inline" or "flower"; `RayEngine(...)` is "ray" with settings. On "ray" and "flower" the
@@ -340,6 +327,13 @@ def _problem(
     objective: object, space: object, agents: Any, seed: int, aims: Aims, initial: Sequence[Config]
 ) -> Problem:
     """Return the problem of a user's function, or a bundled one."""
+    if isinstance(objective, str) and objective not in PROBLEMS and space is not None:
+        file, colon, function = objective.rpartition(":")
+        file, function = (file, function) if colon else (objective, "score")
+        raise ConfigError(
+            f"objective: expected a function f(config, data), got the text {objective[:40]!r}; import it, as "
+            f"in from {Path(file).stem} import {function}, and pass simulate({function}, ...)"
+        )
     if isinstance(objective, str | Problem):
         if space is not None or aims != NUMBER or initial:
             raise ConfigError(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.aims import Limit
 from fbo_flower.algorithms.options import Settings, bounded, integer
+from fbo_flower.algorithms.registry import lookup
 from fbo_flower.clients.evaluator import MAX_PARALLEL
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.checks import as_real, check_number
@@ -304,3 +305,22 @@ class RayEngine(Settings):
             check_number(f"client_resources: {name}", value, 1e-4 if name == "num_cpus" else 0.0)
         if self.address is not None and not isinstance(self.address, str):
             raise ConfigError(f"address: expected a text such as 'HOST:6379', got {kind_of(self.address)}")
+
+
+def place_of(name: str, algorithm: object) -> str:
+    """Return where `simulate` takes a setting that is no argument of its own: "; here that is ..."; else "".
+
+    Parameters
+    ----------
+    algorithm : name or object of an algorithm, whose options are looked up first
+    """
+    called = getattr(algorithm, "name", algorithm)
+    record = lookup(called) if isinstance(called, str) else None
+    if record is not None and name in record.load().option_defaults():
+        return f"; here that is algorithm=algorithms.{record.class_name}({name}=...)"
+    groups = {"agents": (Agents,), "start": (Start,), "keep": (Keep,), "rounds": (Sync, Async)}
+    for argument, kinds in {**groups, "engine": (RayEngine,)}.items():
+        for kind in kinds:
+            if name in (option.name for option in fields(kind)):
+                return f"; here that is {argument}={kind.__name__}({name}=...)"
+    return ""

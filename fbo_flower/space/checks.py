@@ -13,12 +13,13 @@ import json
 import math
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, did_you_mean
 
 Choice: TypeAlias = str | int | float | bool | None
 MAX_VALUES = 2**40  # of a parameter: above it, float64 cannot resolve the bins of a log-scaled Int reliably
@@ -97,6 +98,17 @@ def check_flag(name: str, value: object) -> bool:
     if not isinstance(flag, bool):
         raise ConfigError(f"{name}: expected True or False, got {show(value)}")
     return flag
+
+
+def check_options(kind: Any, given: Iterable[str]) -> None:
+    """Raise ConfigError, with the nearest name, unless a dataclass has all these fields."""
+    defaults = {option.name: option.default for option in fields(kind) if option.init}
+    for name in given:
+        if name not in defaults:
+            listing = ", ".join(k if v is MISSING else f"{k}={v!r}" for k, v in defaults.items())
+            hint = did_you_mean(name, defaults) or f"; it has {listing}"
+            owner = getattr(kind, "name", kind.__name__)
+            raise ConfigError(f"options: {owner} has no option {name!r}{hint}")
 
 
 def _between(low: float, high: float) -> str:

@@ -423,7 +423,7 @@ class TuningStrategy(Strategy):
             log(INFO, "%s", printable(line))
         for agent in failed:
             run.registry.agents[agent].suspect = True
-        check_types(run, self._wrong_types, asked, failed)
+        check_types(run, server_round, self._wrong_types, asked, failed)
         if phase is not Phase.FINISH:
             self._result.note(half_of(phase), server_round, run.recorder.numbers_since(counted))
 

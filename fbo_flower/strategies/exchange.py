@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -19,6 +21,7 @@ from logging import ERROR, INFO, WARNING
 from types import FrameType
 from typing import Generic, TypeVar
 
+import flwr
 from flwr.app import Message, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
@@ -65,6 +68,7 @@ class Clocked(ABC):
 REPORT_SECONDS = 2.0  # between two lines about replies that have come
 _SILENCE = 60.0  # seconds without an answer of the SuperLink, after which a run ends
 _FIRST_WAIT, _LAST_WAIT, _GROWTH = 0.002, 0.2, 1.3  # seconds between two polls
+_FLOWER = os.path.join(os.path.dirname(flwr.__file__), "")  # as in log records
 Key = TypeVar("Key", int, str)
 
 
@@ -73,18 +77,19 @@ class Stopped(Exception):  # noqa: N818  # not an error: the caller asked for it
 
 
 class ReplyProgress:
-    """Logs how many of `total` replies have come while the others take their time."""
+    """Logs how many of `total` replies have come while the others take their time, each number once."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.count = 0
-        self._said = time.monotonic()
+        self._said, self._last = time.monotonic(), -1
 
     def add(self, number: int = 1) -> None:
         """Count more replies; the bar of `fbo-flower simulate` shows the line's attribute `replies`."""
         self.count += number
-        if self.count < self.total and time.monotonic() - self._said >= REPORT_SECONDS:
-            self._said = time.monotonic()
+        is_new = self.count != self._last
+        if is_new and self.count < self.total and time.monotonic() - self._said >= REPORT_SECONDS:
+            self._said, self._last = time.monotonic(), self.count
             text = f"{self.count} of {self.total} replies"
             log(INFO, "... %s so far", text, extra={"replies": text})
 
@@ -372,6 +377,26 @@ class _TimedGrid(ForwardingGrid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         with self._timed():
             return super().pull_messages(message_ids)
+
+
+@contextmanager
+def warnings_of_flower() -> Iterator[None]:
+    """Log only warnings and errors of Flower itself, and all other lines; colours in terminals only."""
+    flower = logging.getLogger("flwr")
+
+    def is_wanted(record: logging.LogRecord) -> bool:
+        return record.levelno >= WARNING or not record.pathname.startswith(_FLOWER)
+
+    colours = {handler: True for handler in flower.handlers if getattr(handler, "colored", False)}
+    for handler in colours:
+        handler.colored = getattr(handler, "stream", sys.stderr).isatty()  # type: ignore[attr-defined]
+    flower.addFilter(is_wanted)
+    try:
+        yield
+    finally:
+        flower.removeFilter(is_wanted)
+        for handler in colours:
+            handler.colored = True  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.messages import Schema
 from fbo_flower.algorithms.options import answers_in_part
 from fbo_flower.algorithms.records import NUM_EVALUATIONS, Array, Phase, Report, Scalar, Task
-from fbo_flower.errors import WireError, printable
+from fbo_flower.errors import WireError, WrongTypeError, printable
 from fbo_flower.numerics.curves import pooled
 from fbo_flower.storage import Event
 from fbo_flower.storage.agent_journal import task_key
@@ -51,6 +51,7 @@ class Reply:
     word: str = ""
 
 
+FAILED = "Round %d, agent %s: %s"  # in the log
 NO_REPLY = Reply(reason="no reply in time", word="late")
 
 
@@ -217,7 +218,8 @@ class ReportReader:
         level = DEBUG if quiet else WARNING
         self.recorder.count(bytes_up=reply.num_bytes)
         if reply.packed is None and not reply.refused:
-            log(level, "Round %d, agent %s: %s", server_round, sent.agent, reply.reason)
+            later = bool(WrongTypeError.text_in(reply.reason))  # `check_types` ends the study or logs it
+            log(DEBUG if later else level, FAILED, server_round, sent.agent, reply.reason)
             self.recorder.count_unused("failures", reply.word)
             return None
         if reply.packed is not None and wire.declines(reply.packed, sent.envelope):

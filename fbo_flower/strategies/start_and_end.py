@@ -41,7 +41,7 @@ from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.exchange import Clocked, Stopped
 from fbo_flower.strategies.recorder import Recorder, failures_text, tally
 from fbo_flower.strategies.registration import AgentRegistry
-from fbo_flower.strategies.replies import MAX_REASON, CurvePool
+from fbo_flower.strategies.replies import FAILED, MAX_REASON, CurvePool
 from fbo_flower.strategies.settings import ASYNC, StrategySettings, study_settings
 from fbo_flower.strategies.study_agents import Agent, Registration
 from fbo_flower.strategies.study_run import StudyRun
@@ -300,9 +300,15 @@ def first_state(algorithm: Algorithm[Any], federation: Federation, seed: int) ->
 
 
 def check_types(
-    run: StudyRun, wrong: dict[str, str], asked: Collection[str], failed: Mapping[str, str]
+    run: StudyRun,
+    server_round: int,
+    wrong: dict[str, str],
+    asked: Collection[str],
+    failed: Mapping[str, str],
 ) -> None:
     """Raise ObjectiveError if no agent's objective returns a number, HookError if the algorithm is to blame.
+
+    If only some agents' objectives return none, they are logged.
 
     Parameters
     ----------
@@ -317,6 +323,9 @@ def check_types(
     everybody = not run.recorder.totals["replies"] and wrong.keys() >= run.registry.nodes.keys()
     if any(texts.values()) and (everybody or all(texts.get(agent) for agent in asked)):
         raise ObjectiveError(f"{run.recorder.label}: {next(iter(wrong.values()))}")
+    for agent, text in texts.items():
+        if text:
+            log(WARNING, FAILED, server_round, agent, text)
 
 
 def check_results(label: str, recorder: Recorder) -> None:

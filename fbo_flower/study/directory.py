@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from fbo_flower.errors import ConfigError, kind_of
-from fbo_flower.space.checks import check_flag
+from fbo_flower.space.checks import check_flag, check_options
 from fbo_flower.storage.files import atomic_file, writable_directory
 from fbo_flower.storage.paths import path_of, read_text
 from fbo_flower.study.schema import RECOMMENDATIONS, TABLES, as_json, check_schema, expect
@@ -69,6 +69,10 @@ class Keep:
     messages: Directory | None = None
     overwrite: bool = False
     label: str | None = None
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        check_options(cls, options)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for name in ("resume", "overwrite"):

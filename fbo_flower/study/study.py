@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.errors import ConfigError, did_you_mean, kind_of
 from fbo_flower.space.checks import show
 from fbo_flower.space.copies import copies, own
 from fbo_flower.space.space import SearchSpace
@@ -129,6 +129,14 @@ class Study:
             object.__setattr__(self, name, sorted_rows(getattr(self, name), order))
         best = self._best(self.trials if recommendations is None else recommendations)
         object.__setattr__(self, "recommendations", sorted_rows(best, order))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what an attribute of Optuna's studies is called here; Python finds similar names."""
+            if hint := did_you_mean(name, (), type(self).__name__):
+                raise AttributeError(f"a Study has no {name}{hint}", name=name, obj=None)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def algorithms(self) -> list[str]:

@@ -14,7 +14,9 @@ from fbo_flower.cli import flower_cli
 from fbo_flower.cli.flower_cli import (
     NO_INSTALLATION,
     PORT,
+    Connection,
     FlowerCLI,
+    check_simulation,
     missing_dependencies,
     read_app,
     running_processes,
@@ -75,6 +77,7 @@ def flower(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_HOME", str(tmp_path))
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
     monkeypatch.setattr("fbo_flower.cli.flower_cli.running_processes", list)
+    monkeypatch.setattr("fbo_flower.cli.flower_cli._is_free", lambda port: True)
     monkeypatch.setattr("fbo_flower.cli.run.check_app", lambda *_, **__: None)  # see below: unsent
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(NO_INSTALLATION, raising=False)
@@ -262,22 +265,31 @@ def test_a_superlink_that_died_is_named_with_what_to_do(words, remedy, flower, a
     assert err.count("\n") == 1
 
 
-def test_a_superlink_of_another_environment_is_named_with_how_to_end_it(flower, app, monkeypatch, capfd):
-    def superlink(scripts, process=7):
-        command = f"{scripts}/python {scripts}/flower-superlink --insecure --simulation --port {PORT}"
-        return process, command
+def test_a_superlink_of_somebody_else_is_left_alone_and_this_environment_gets_its_own(tmp_path, monkeypatch):
+    def superlink(scripts, port, process):
+        ports = f"--control-api-address 127.0.0.1:{int(port) + 2} --host 127.0.0.1 --port {port}"
+        log = "--log-file /home/local-superlink/superlink.log"
+        return process, f"{scripts}/python {scripts}/flower-superlink --simulation {ports} {log}"
 
-    here = Path(sys.executable).parent
-    processes = [superlink(here), (8, "/other/bin/flower-superlink --port 9091"), (9, "vim flower-superlink")]
-    monkeypatch.setattr("fbo_flower.cli.flower_cli.running_processes", lambda: processes)
-    assert run(["run", str(app), "-q"]) == 0
-    processes.append(superlink("/other/bin", 77))
-    assert run(["run", str(app), "-q"]) == 2
-    err = capfd.readouterr().err
-    assert "got process 77 in /other/bin, another environment; end it with: kill 77" in err
-    (flower.home / "flower").mkdir()
-    (flower.home / "flower" / "config.toml").write_text('[superlink.deploy]\naddress = "127.0.0.1:8000"\n')
-    assert run(["run", str(app), "deploy", "-q"]) == 0, "another SuperLink runs this app"
+    here, local, taken = Path(sys.executable).parent, Connection("local", ":local:"), {PORT}
+    processes = [(8, "/other/bin/flower-superlink --port 9091"), (9, "vim flower-superlink")]
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    (tmp_path / "config.toml").write_text("[superlink]\n")
+    monkeypatch.setattr(flower_cli, "running_processes", lambda: processes)
+    monkeypatch.setattr(flower_cli, "_is_free", lambda port: port not in taken)
+    another_user = check_simulation(local)
+    assert PORT not in another_user.values()
+    assert Path(another_user["FLWR_HOME"], "config.toml").read_text() == "[superlink]\n"
+    processes.append(superlink("/other/bin", PORT, 77))
+    assert check_simulation(local)["FLWR_HOME"] == another_user["FLWR_HOME"], "of the same environment"
+    processes.append(superlink(here, "5000", 78))
+    found = check_simulation(local)
+    assert [value for name, value in found.items() if "PORT" in name] == ["5000", "5002"], "it runs already"
+    processes[:] = [superlink(here, PORT, 79)]
+    assert check_simulation(local) == {}
+    assert check_simulation(Connection("deploy", "127.0.0.1:8000")) == {}
+    taken.clear(), processes.clear()
+    assert check_simulation(local) == {}
 
 
 def test_a_server_elsewhere_needs_absolute_paths(flower, app, capfd):
@@ -333,6 +345,7 @@ def unsent(app, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
     monkeypatch.setattr("fbo_flower.cli.flower_cli.running_processes", list)
+    monkeypatch.setattr("fbo_flower.cli.flower_cli._is_free", lambda port: True)
     monkeypatch.setattr(FlowerCLI, "submit", submit)
     forget_the_app()
     yield app

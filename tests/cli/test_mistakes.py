@@ -15,7 +15,7 @@ from fbo_flower.cli.main import run
 from fbo_flower.cli.new import new_app
 from fbo_flower.clients import add_tuning, client_app
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import Keep, simulate
+from fbo_flower.simulation import Agents, Keep, simulate
 from fbo_flower.strategies import FTS
 from fbo_flower.study import Study
 
@@ -107,7 +107,15 @@ COMMANDS = [
     ("best study --study s", "--study: expected a study in the journal, got s"),
     ("export study", "export: expected --optuna STORAGE or --curves FILE, got neither or both"),
     ("report study --out x.doc", "x.doc"),
-    ("simulat", "No such command 'simulat'"),
+    ("simulat", "No such command 'simulat'. Did you mean 'simulate'?\n"),
+    (
+        "run my-app --data files/a.csv files/b.csv",
+        "--data: expected a pattern in quotes, as in --data 'dir/",
+    ),
+    (
+        "run my-app --data files/a.csv files/b.csv c",
+        "; quote what has blanks or * in it, as in --data 'dir/",
+    ),
 ]
 
 
@@ -165,9 +173,33 @@ CALLS = [
     (lambda: add_tuning(ClientApp(), SPACE, evaluated), "swap them"),
     (lambda: add_tuning(ClientApp(), evaluated, SPACE, disclose=True), "one of none, incumbent, trials"),
     (lambda: FTS(advise="portfolio"), "did you mean advice?"),
+    # words of other libraries, and settings at another place than their own
+    (lambda: tune(algorithm="fts", advice="single"), "; here that is algorithm=algorithms.FTS(advice=...)"),
+    (lambda: tune(num_clients=3), "unknown one; here that is agents"),
+    (lambda: tune(mode="async"), "unknown one; here that is rounds=Async()"),
+    (lambda: tune(num_parallel=2), "; here that is agents=Agents(num_parallel=...)"),
+    (lambda: tune(resume=True), "; here that is keep=Keep(resume=...)"),
+    (lambda: tune(num_workers=2), "; here that is engine=RayEngine(num_workers=...)"),
+    (lambda: tune(algorithm="FedEI"), "got 'FedEI'; did you mean fed-ei?"),
+    (lambda: tune(algorithm="ExpectedImprovement"), "'; did you mean ei?"),
+    (lambda: tune(algorithm="tpe"), "; here that is fed-ei, or ei if each agent tunes alone"),
+    (
+        lambda: tune(objectives={"a": "maximum"}),
+        "'max' or 'min', got 'maximum'; here that is max",
+    ),
+    (
+        lambda: simulate("score.py", SPACE, [1]),
+        "from score import score, and pass simulate(score, ...)",
+    ),
+    (lambda: Agents([1], num_paralel=2), "options: Agents has no option 'num_paralel'; did you mean num_par"),
+    (lambda: Keep(journal="here"), "options: Keep has no option 'journal'; did you mean journals?"),
     (lambda: FTS(num_agents="3"), "num_agents: expected an integer >= 1, got '3'"),
     (lambda: Study.load("nowhere"), "no such file; expected a directory that Study.save wrote"),
 ]
+
+
+def tune(**given):
+    return simulate(evaluated, SPACE, [1, 2, 3], engine="inline", **given)
 
 
 @pytest.mark.parametrize("number", range(len(CALLS)))

@@ -1,7 +1,9 @@
 """What a study of `client_app` holds: losses as they are, known configurations, times, names of files."""
 
 import json
+import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from fbo_flower.algorithms.aims import Aims
 from fbo_flower.cli.main import run
 from fbo_flower.clients import TuningAgent, add_tuning, client_app, data_file
 from fbo_flower.clients.app import agent_app
-from fbo_flower.clients.operator import names_of_files
+from fbo_flower.clients.operator import Operator, names_of_files
 from fbo_flower.clients.task_context import disclosed_times
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
@@ -203,3 +205,26 @@ def test_an_app_with_a_key_data_of_its_own_keeps_numbers_as_names(own):
 )
 def test_names_of_files_are_different_and_short(files, names):
     assert names_of_files(files) == names
+
+
+@pytest.mark.parametrize(
+    ("node_config", "actor", "disclose"),
+    [
+        ({"partition-id": 0}, "abc", "trials"),
+        ({"partition-id": 0, "disclose": "none"}, "abc", "none"),
+        ({"partition-id": 0, "max_epsilon": 1.0}, "abc", "none"),
+        ({"agent": "north"}, "abc", "none"),
+        ({"partition-id": 0}, None, "none"),
+    ],
+)
+def test_only_a_node_in_an_actor_of_flowers_simulation_shows_its_trials(
+    node_config, actor, disclose, monkeypatch
+):
+    ray = SimpleNamespace(
+        is_initialized=lambda: True,
+        get_runtime_context=lambda: SimpleNamespace(get_actor_id=lambda: actor),
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    assert Operator.read(node_config, None).disclose == "none", "Ray alone is no simulation"
+    monkeypatch.setitem(sys.modules, "flwr.simulation.ray_transport.ray_actor", ray)
+    assert Operator.read(node_config, None).disclose == disclose

@@ -98,7 +98,7 @@ def submitted(monkeypatch):
     monkeypatch.setattr(FlowerCLI, "stream", lambda self, run_id, everything: None)
     monkeypatch.setattr(FlowerCLI, "status", status)
     monkeypatch.setattr("fbo_flower.clients.asking.POLL_SECONDS", 0.01)
-    monkeypatch.setattr("fbo_flower.cli.run.check_simulation", lambda connection: None)
+    monkeypatch.setattr("fbo_flower.cli.run.check_simulation", lambda connection: {})
     monkeypatch.setattr("fbo_flower.clients.agent.in_simulation", lambda: True)
     return found
 

@@ -11,6 +11,7 @@ from toy_federation import BUILDERS, SPACE, fedavg, toy_app, toy_grid, toy_model
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.federated import LegacyClients, TunedFederation
 from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.strategies.exchange import warnings_of_flower
 
 
 def tune(grid=None, build=fedavg, **changes):
@@ -268,3 +269,14 @@ def test_a_simulation_with_too_few_nodes_says_so_at_once():
     for grid in (InMemoryGrid(toy_app(), 2), LegacyClients(InMemoryGrid(toy_app(), 2))):
         with pytest.raises(ConfigError, match="expected 10, the simulation has 2 nodes; add"):
             tune_flat(grid, fedavg, SPACE, rounds=2, initial_arrays=toy_model(), number=10)
+
+
+def test_lines_of_flowers_strategies_are_left_out_and_warnings_stay(caplog):
+    flower = logging.getLogger("flwr")
+    with caplog.at_level(logging.INFO, "flwr"), warnings_of_flower():
+        flower.addHandler(caplog.handler)
+        FedAvg().summary()
+        flower.info("of a trial")
+        flower.removeHandler(caplog.handler)
+    assert {record.getMessage() for record in caplog.records} == {"of a trial"}
+    assert flower.filters == []

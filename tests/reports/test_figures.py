@@ -68,6 +68,13 @@ def test_there_is_one_line_per_algorithm_and_it_is_the_mean_of_the_incumbents():
     np.testing.assert_array_equal(ax.lines[1].get_xdata(), np.arange(1, 13))
 
 
+def test_each_algorithm_of_a_picture_has_a_colour_of_its_own_and_the_curves_are_whole():
+    names = ("fed-ei", "fts", "fed1-ucb", "fn-ucb", "ts")
+    (ax, *_) = figure(a_study(names)).axes
+    assert len({line.get_color() for line in ax.lines}) == len(names)
+    assert min(np.asarray(line.get_ydata()).min() for line in ax.lines) > ax.get_ylim()[0]
+
+
 def test_awful_first_evaluations_do_not_flatten_the_curves():
     study = a_study(("fts",), num_evaluations=20)
     values = np.tile(np.r_[-1e6, -1e6, -50.0, np.linspace(0.8, 0.9, 17)], 4)

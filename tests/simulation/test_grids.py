@@ -77,6 +77,15 @@ def test_a_long_round_says_how_many_agents_have_answered_while_others_still_eval
     ]
 
 
+def test_a_number_of_replies_is_said_once(monkeypatch, caplog):
+    monkeypatch.setattr(importlib.import_module(ReplyProgress.__module__), "REPORT_SECONDS", 0.0)
+    progress = ReplyProgress(3)
+    with caplog.at_level(logging.INFO, "flwr"):
+        for number in (0, 0, 0, 1, 0, 2):
+            progress.add(number)
+    assert [record.replies for record in caplog.records] == ["0 of 3 replies", "1 of 3 replies"]
+
+
 def test_every_node_answers_its_own_message():
     one = grid()
     ids = send(one)

@@ -80,6 +80,9 @@ def test_the_best_of_each_agent_is_its_first_best_trial_and_the_best_of_all_is_d
     assert (losses.best_value, losses.best_config) == (0.1, {"C": 1.0, "kernel": "rbf"})
     with pytest.raises(ConfigError, match="best: expected an agent that has disclosed a finite value"):
         changed(study, trials=[]).best_config  # noqa: B018
+    with pytest.raises(AttributeError, match="a Study has no best_params; here that is best_config, or best"):
+        study.best_params  # noqa: B018
+    assert not hasattr(study, "bestvalue")
     pytest.importorskip("matplotlib", reason="needs the extra simulation")
     assert len(study.plot(title="mine").axes) > 1
     study.report(tmp_path / "page.html")
