@@ -198,8 +198,8 @@ def did_you_mean(name: object, known: Iterable[str], place: str = "") -> str:
 
     >>> did_you_mean("advise", ["advice", "schedule"]), did_you_mean("FedEI", ["ei", "fed-ei"])
     ('; did you mean advice?', '; did you mean fed-ei?')
-    >>> did_you_mean("best_params", [], "Study")
-    "; here that is best_config, or best[AGENT]['config']"
+    >>> did_you_mean("get_trials", [], "Study")
+    '; here that is trials'
     """
     from difflib import get_close_matches  # seldom needed
 
