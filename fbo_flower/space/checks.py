@@ -150,7 +150,8 @@ def check_step(kind: str, low: float, high: float, log: bool, step: float, resol
     """Raise ConfigError if a step does not divide the interval into values that float64 tells apart."""
     if log:
         raise ConfigError(f"{kind}: expected no step for a log scale, got {step=}; leave one of them out")
-    if not (4 * resolution < step and 1 - STEP_TOLERANCE <= (high - low) / step < MAX_VALUES):
+    steps = (high - low + 2 * resolution) / step
+    if not (4 * resolution < step and 1 - STEP_TOLERANCE <= steps < MAX_VALUES):
         raise ConfigError(
             f"{kind}: expected 0 < step <= high - low, and at most 2**40 different values, got {low=}, "
             f"{high=}, {step=}"

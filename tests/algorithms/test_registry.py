@@ -162,8 +162,8 @@ def test_a_record_that_cannot_be_right_is_refused(changes: dict[str, object], ma
 
 def test_an_unknown_name_says_what_there_is_and_where_to_install_it(register: Register) -> None:
     register(("no-code", f"{__name__}:NO_CODE"))
-    with pytest.raises(ConfigError, match=r"random, ts, fts.*rfms, no-code, got 'nope'.*every agent"):
-        make_algorithm("nope", {})
+    with pytest.raises(ConfigError, match=r"random, ts, fts.*rfms, no-code, got 'qqq'.*every agent"):
+        make_algorithm("qqq", {})
     assert lookup("nope") is None
 
 

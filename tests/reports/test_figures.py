@@ -387,7 +387,7 @@ def test_without_times_it_says_whose_are_missing_and_the_report_keeps_the_pictur
     both = Study.merge([timed("ts"), timed("fts", with_times=False)])
     with pytest.raises(ConfigError, match=r'of fts; .*disclose = "trials"'):
         figure(both, x="time")
-    with pytest.raises(ConfigError, match="evaluations or time, got 'rounds'"):
+    with pytest.raises(ConfigError, match="expected one of evaluations, time, got 'rounds'"):
         figure(both, x="rounds")
     assert figure(both).axes[0].get_xlabel() == "Evaluations per agent"
     timed("ts").save(tmp_path / "with")

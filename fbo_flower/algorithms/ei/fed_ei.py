@@ -49,6 +49,7 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Condition, Draws, Rng, Session, Steps
+from fbo_flower.algorithms.secure_member import SUM
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement
@@ -175,7 +176,8 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         trials = {agent: state.progress.of(agent) for agent in present}
         has_pool = state.theta is not None
         # if the sum of moments failed, agents have units of their own
-        has_units = most_agents(state.level) >= 2.0 or any(t > self.num_initial for t in trials.values())
+        begun = max(trials.values(), default=0) >= self.num_initial
+        has_units = most_agents(state.level) >= 2.0 or (begun and len(trials) >= max(2, self.secure_sums))
         opening = set[str]()
         if has_pool:
             state = replace(state, advised={**trials, **state.advised})
@@ -305,9 +307,14 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         """
         if task.phase is not Phase.TRAIN:
             return agent_state
-        following = max(agent_state.next_trial, task.trial)
+        following, stored = max(agent_state.next_trial, task.trial), agent_state.arrays
+        opened = agent_state.next_trial == self.num_initial and not len(stored.get("rows.own", ()))
+        comes_again = task.end <= agent_state.next_trial if task.num_trials else opened
+        if comes_again and "rows.new" in stored and num_slots(task):  # it gets the same answer, masked once
+            return agent_state
         searches = num_slots(task) > 0 and not self.is_random(task, agent_state)
-        begins = NEVER if num_slots(task) and task.num_trials and not searches else following
+        alone = self.secure_sums > 0 and SUM not in task.values
+        begins = NEVER if num_slots(task) and task.num_trials and (alone or not searches) else following
         own = self._own_rows(agent_state)
         return agent_state.write(
             **{"rows.own": own, "rows.new": own[:0], "rows.begin": np.array([begins], dtype=np.int64)}

@@ -384,7 +384,10 @@ def test_a_table_holds_rows_of_trials_that_its_task_asked_for(done, trial, num_t
     assert len(algorithm._own_rows(result.agent_state)) == rows
     again = algorithm.accept(replace(task, trial=0, num_trials=0), result.agent_state)
     repeated = alone(run_task(algorithm, replace(task, trial=0, num_trials=0), again, evaluate, draws))
-    assert "rows" not in repeated.report.arrays
+    if (done, num_trials) == (2, 0):  # the same task again gets the same answer
+        np.testing.assert_array_equal(repeated.report.arrays["rows"], result.report.arrays["rows"])
+    else:
+        assert "rows" not in repeated.report.arrays
 
 
 @pytest.mark.parametrize(
