@@ -181,7 +181,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         opening = set[str]()
         if has_pool:
             state = replace(state, advised={**trials, **state.advised})
-        elif has_units:
+        elif most_agents(state.level) >= 2.0:
             opening = {a for a in present if trials[a] == self.num_initial and a not in state.introduced}
         group = min(len(present), 4 * self.secure_sums or len(present))
         each = 1 if opening else self.trials_per_round
