@@ -22,7 +22,7 @@ OUTSIDE = sys.stdlib_module_names | {"__future__"}
 ROOMS: dict[str, tuple[str, str]] = {
     "__init__": ("lazy", ""),  # its names are imported when they are used
     "errors": ("", ""),
-    "lazy": ("", ""),
+    "lazy": ("errors", ""),
     "numerics": ("errors", "numpy scipy threadpoolctl dp_accounting moocore"),
     "space": ("errors numerics", "numpy ConfigSpace optuna"),
     "secure": ("errors", "numpy cryptography flwr"),

@@ -27,7 +27,7 @@ from fbo_flower.algorithms.aims import NUMBER, Aims, Limit
 from fbo_flower.algorithms.registry import RECOMMENDED, register
 from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
-from fbo_flower.errors import ConfigError, did_you_mean, kind_of
+from fbo_flower.errors import ConfigError, check_names, kind_of
 from fbo_flower.numerics import finite
 from fbo_flower.reports.selection import selections
 from fbo_flower.simulation.agents import (
@@ -43,7 +43,7 @@ from fbo_flower.simulation.durations import ClockedGrid, duration_of, with_simul
 from fbo_flower.simulation.engines import engine_name, run_on_engine
 from fbo_flower.simulation.grids import LocalGrid
 from fbo_flower.simulation.problems import PROBLEMS, Problem, make_problem
-from fbo_flower.simulation.settings import Agents, Async, RayEngine, Start, Sync, check_groups, place_of
+from fbo_flower.simulation.settings import Agents, Async, RayEngine, Start, Sync, check_groups, places
 from fbo_flower.space.checks import as_real, check_integer
 from fbo_flower.space.copies import own
 from fbo_flower.space.space import Config, SearchSpace
@@ -132,19 +132,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _explaining_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function name the argument that is meant if it is called with one that it does not have."""
+def _explaining(function: Callable[P, R]) -> Callable[P, R]:
+    """Let `simulate` name the argument that is meant by an unknown one, and what an interrupted run left."""
     signature = inspect.signature(function)
     known = signature.parameters
 
     @wraps(function)
     def checked(*args: P.args, **given: P.kwargs) -> R:
-        for name in given:
-            if name not in known:
-                usual = {key: value for key, value in given.items() if key in known}
-                algorithm = signature.bind_partial(*args, **usual).arguments.get("algorithm", RECOMMENDED)
-                hint = place_of(name, algorithm) or did_you_mean(name, known, "simulate")
-                raise ConfigError(f"{name}: expected an argument of simulate, got an unknown one{hint}")
+        if not given.keys() <= known.keys():
+            usual = {key: value for key, value in given.items() if key in known}
+            algorithm = signature.bind_partial(*args, **usual).arguments.get("algorithm", RECOMMENDED)
+            check_names(given, known, "simulate", places(algorithm))
         try:
             return function(*args, **given)
         except KeyboardInterrupt:  # not with the long traceback of whatever ran just then
@@ -155,7 +153,7 @@ def _explaining_names(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
-@_explaining_names
+@_explaining
 def simulate(
     objective: OwnFunction | str | Problem,
     space: SearchSpace | None = None,

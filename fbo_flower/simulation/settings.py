@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.aims import Limit
 from fbo_flower.algorithms.options import Settings, bounded, integer
-from fbo_flower.algorithms.registry import lookup
+from fbo_flower.algorithms.registry import option_owners
 from fbo_flower.clients.evaluator import MAX_PARALLEL
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.checks import as_real, check_number
@@ -307,20 +307,24 @@ class RayEngine(Settings):
             raise ConfigError(f"address: expected a text such as 'HOST:6379', got {kind_of(self.address)}")
 
 
-def place_of(name: str, algorithm: object) -> str:
-    """Return where `simulate` takes a setting that is no argument of its own: "; here that is ..."; else "".
+def places(algorithm: object) -> dict[str, str]:
+    """Return the settings that are no arguments of `simulate`, each with how it is written there.
 
     Parameters
     ----------
-    algorithm : name or object of an algorithm, whose options are looked up first
+    algorithm : name or object of an algorithm, whose options come first; then groups, then other algorithms
     """
     called = getattr(algorithm, "name", algorithm)
-    record = lookup(called) if isinstance(called, str) else None
-    if record is not None and name in record.load().option_defaults():
-        return f"; here that is algorithm=algorithms.{record.class_name}({name}=...)"
+    own = option_owners(called) if isinstance(called, str) else {}
     groups = {"agents": (Agents,), "start": (Start,), "keep": (Keep,), "rounds": (Sync, Async)}
-    for argument, kinds in {**groups, "engine": (RayEngine,)}.items():
-        for kind in kinds:
-            if name in (option.name for option in fields(kind)):
-                return f"; here that is {argument}={kind.__name__}({name}=...)"
-    return ""
+    found = {
+        option.name: f"{argument}={kind.__name__}({option.name}=...)"
+        for argument, kinds in reversed({**groups, "engine": (RayEngine,)}.items())
+        for kind in reversed(kinds)
+        for option in fields(kind)
+    }
+    return {
+        name: f"algorithm=algorithms.{owner.class_name}({name}=...)"
+        for name, owner in (option_owners() | own).items()
+        if name in own or name not in found
+    } | {name: text for name, text in found.items() if name not in own}
