@@ -56,7 +56,8 @@ from fbo_flower.study.directory import Directory, Keep, removed_if_empty, study_
 from fbo_flower.study.schema import REGRET
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table
-from fbo_flower.trackers import Callback
+from fbo_flower.trackers import Callback, InlineProgress
+from fbo_flower.trackers.inline import wants_progress
 
 
 def annotate(study: Study, problem: Problem, **description: object) -> Study:
@@ -171,6 +172,7 @@ def simulate(
     start: Start | None = None,
     keep: Keep | None = None,
     callbacks: Sequence[Callback | OnRound] = (),
+    verbose: bool | None = None,
 ) -> Study:
     """Run a federated optimisation with simulated agents and return its study.
 
@@ -206,6 +208,8 @@ def simulate(
     keep : what is kept on disk, and whether to resume, see `Keep`; None: nothing
     callbacks : are told of disclosed trials, rounds and the end, see `fbo_flower.trackers`; an error of
         theirs is logged, and the run goes on. A function is called with the `RoundProgress` of every round
+    verbose : whether to show the last trial and the best value in one line instead of Flower's lines about
+        rounds; None: at a terminal and in notebooks
 
     Returns
     -------
@@ -245,6 +249,7 @@ def simulate(
     problem.check_data()
     made = _chosen(algorithm, problem)
     check_agents(problem, made, owners, name, duration is not None)
+    inline = [InlineProgress()] if wants_progress(verbose) else []
     synchronous = rounds if isinstance(rounds, Sync) else SYNC
     if synchronous.quorum < 1.0 and name == "inline" and duration is None:
         raise ConfigError(
@@ -258,10 +263,12 @@ def simulate(
         fraction=synchronous.fraction,
         quorum=synchronous.quorum,
         label=keep.label,
-        callbacks=callbacks,
+        callbacks=[*callbacks, *inline] if inline else callbacks,
         pool_curves=Pruning.read({}, owners.pruning).rule == FEDERATED,
     )
     with ExitStack() as stack:
+        for progress in inline:
+            stack.enter_context(progress.shown())
         directory = None if keep.out is None else path_of(keep.out)
         if directory is not None:
             stack.enter_context(removed_if_empty(directory))
@@ -385,7 +392,13 @@ def prior_study(
         problem = replace(problem, initial=())
     own_seed = int(np.random.SeedSequence([seed, 0x70726965]).generate_state(1)[0])
     return simulate(
-        problem, algorithm=algorithm, num_rounds=num_rounds, seed=own_seed, engine=engine, keep=keep
+        problem,
+        algorithm=algorithm,
+        num_rounds=num_rounds,
+        seed=own_seed,
+        engine=engine,
+        keep=keep,
+        verbose=False,
     )
 
 
