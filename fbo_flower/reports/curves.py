@@ -286,7 +286,7 @@ def nothing_to_draw(study: Study) -> str:
         return "The study has no finished round."
     return (
         "The agents disclosed no values: nothing is wrong, they keep them on their devices.\n"
-        'To see a curve here, set disclose = "incumbent" or "trials" in the node_config of the agents that\n'
+        'To see a curve here, set disclose = "incumbent" or "trials" in the node_config of the agents that '
         "may show them."
     )
 
