@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-T = TypeVar("T", bound=Callable[..., Any])
+_T = TypeVar("_T", bound=Callable[..., Any])
 
 
 def number_text(value: float) -> str:
@@ -275,7 +275,7 @@ def check_names(
         raise ConfigError(f"{name}: expected an argument of {place}, got an unknown one{hint}")
 
 
-def explains_names(callee: T) -> T:
+def explains_names(callee: _T) -> _T:
     """Let a function or a class say what is meant if it is called with an argument that it does not have.
 
     >>> @explains_names
@@ -300,7 +300,7 @@ def explains_names(callee: T) -> T:
             raise
 
     if not isinstance(callee, type):
-        return cast(T, checked)
+        return cast(_T, checked)
     callee.__init__ = checked  # type: ignore[misc]
     return callee
 

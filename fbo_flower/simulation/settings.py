@@ -58,10 +58,10 @@ class Agents(Settings):
     pruning : when `context.should_stop()` is true in an objective, see `clients.Pruning`; with the rule
         "federated" all agents share medians of their learning curves. A text: `Pruning` with this rule; None:
         `Pruning()`
-    num_parallel : evaluations of an agent at the same time, each in a process of its own, with the engine
-        "inline" and without a simulated clock. It takes effect where an agent has several trials in a round
-    trial_timeout : seconds that one evaluation may take, with the engine "inline" and without a simulated
-        clock; then its process is killed and the trial fails. 0: any number
+    num_parallel : evaluations of an agent at the same time, each in a process of its own; with the engine
+        "inline" and without a clock
+    trial_timeout : seconds that one evaluation may take; then the trial fails. 0: any number; with the
+        engine "inline" and without a clock
     site_options : settings of every site, for an algorithm with roles; on devices the operator sets them in
         `node_config`, see `clients.site_options`
     """
@@ -136,10 +136,9 @@ class Clock(Settings):
 
     Parameters
     ----------
-    durations : how long evaluations take: seconds, or agent -> seconds (or a list of them, one per trial), or
-        a function `(agent, trial, rng) -> seconds`, ready ones of which are in `simulation.durations`. Or a
-        text: constant:SECONDS, lognormal:MEDIAN,SIGMA, heavy:SHORTEST,EXPONENT, or table:FILE with a CSV file
-        of agents and seconds, such as the times.csv of a study
+    durations : how long evaluations take: seconds, agent -> seconds (or a list, one per trial), a function
+        `(agent, trial, rng) -> seconds`, or a text: constant:SECONDS, lognormal:MEDIAN,SIGMA,
+        heavy:SHORTEST,EXPONENT, or table:FILE (CSV of agents and seconds, such as a times.csv)
     exchange_seconds : how long a task and its reply are on their way together
     """
 
