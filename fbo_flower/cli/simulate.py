@@ -285,6 +285,7 @@ def _run(
                     start=Start(observations=observations, warm_start=plan.warm(contestant)),
                     keep=Keep(journals=own, resume=resume, messages=directory, label=contestant.label),
                     callbacks=[record, display.advance, *trackers],
+                    verbose=False,
                 )
         except BaseException as error:
             if record.studies:

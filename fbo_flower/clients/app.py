@@ -32,7 +32,7 @@ from fbo_flower.clients.objective import Objective, check_objective
 from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.clients.pruning import Pruning
 from fbo_flower.clients.workers import pickled
-from fbo_flower.errors import ConfigError, WireError, kind_of
+from fbo_flower.errors import ConfigError, WireError, explains_names, kind_of
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
@@ -43,6 +43,7 @@ TRAIN = MessageType.TRAIN  # messages without an action of their own
 DEFAULT_ACTION = "default"  # Flower's name for messages without an action
 
 
+@explains_names
 def client_app(
     objective: Objective,
     space: SearchSpace,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.aims import SIDES, Aims
 from fbo_flower.clients.asking import Question, Site, waiting
-from fbo_flower.errors import ConfigError, JournalError, NotInTimeError
+from fbo_flower.errors import ConfigError, JournalError, NotInTimeError, explains_names
 from fbo_flower.space.checks import as_real, check_number, show
 from fbo_flower.space.optuna import require_optuna
 from fbo_flower.space.space import Config, SearchSpace
@@ -50,6 +50,7 @@ _UNDER_WAY: dict[tuple[str, str, int], tuple[int, bool]] = {}
 _LOCK = threading.Lock()
 
 
+@explains_names
 class FederatedSampler(BaseSampler):
     """A sampler of Optuna that takes its trials from the agent of this site.
 

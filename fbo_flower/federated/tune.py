@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 from flwr.serverapp import Grid
 
-from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.errors import ConfigError, explains_names, kind_of
 from fbo_flower.federated.effects import Effects
 from fbo_flower.federated.metric import Metric, MetricLike
 from fbo_flower.federated.proposals import Proposals
@@ -35,6 +35,7 @@ JOURNAL = "federation.db"  # in the directory of journals
 SEARCH, JUDGE, CLIENTS = Search(), Judge(), Clients()
 
 
+@explains_names
 def tune_federation(
     grid: Grid,
     build: Callable[[Config], Run],

@@ -144,7 +144,7 @@ def figure(study: Study, *, title: str | None = None, x: str = "evaluations") ->
         for axis in chosen:
             cells[axis.name] = [shown_value(found["config"].get(axis.name, "-")) for _, found in first]
         hidden = len(best) - len(first)
-        note = f"; the other {hidden} are in best.json" if hidden else ""
+        note = f"; {hidden} more in best.json" if hidden else ""
         order = "smallest" if study.any_minimizes else "largest"
         by = "means" if is_noisy(study) else "values"
         heading = f"Best configuration of each agent, {order} {by} first{note}"

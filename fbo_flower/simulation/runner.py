@@ -27,7 +27,7 @@ from fbo_flower.algorithms.aims import NUMBER, Aims, Limit
 from fbo_flower.algorithms.registry import RECOMMENDED, register
 from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
-from fbo_flower.errors import ConfigError, did_you_mean, kind_of
+from fbo_flower.errors import ConfigError, check_names, kind_of
 from fbo_flower.numerics import finite
 from fbo_flower.reports.selection import selections
 from fbo_flower.simulation.agents import (
@@ -43,7 +43,7 @@ from fbo_flower.simulation.durations import ClockedGrid, duration_of, with_simul
 from fbo_flower.simulation.engines import engine_name, run_on_engine
 from fbo_flower.simulation.grids import LocalGrid
 from fbo_flower.simulation.problems import PROBLEMS, Problem, make_problem
-from fbo_flower.simulation.settings import Agents, Async, RayEngine, Start, Sync, check_groups, place_of
+from fbo_flower.simulation.settings import Agents, Async, RayEngine, Start, Sync, check_groups, places
 from fbo_flower.space.checks import as_real, check_integer
 from fbo_flower.space.copies import own
 from fbo_flower.space.space import Config, SearchSpace
@@ -56,7 +56,8 @@ from fbo_flower.study.directory import Directory, Keep, removed_if_empty, study_
 from fbo_flower.study.schema import REGRET
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table
-from fbo_flower.trackers import Callback
+from fbo_flower.trackers import Callback, InlineProgress
+from fbo_flower.trackers.inline import wants_progress
 
 
 def annotate(study: Study, problem: Problem, **description: object) -> Study:
@@ -132,19 +133,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _explaining_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function name the argument that is meant if it is called with one that it does not have."""
+def _explaining(function: Callable[P, R]) -> Callable[P, R]:
+    """Let `simulate` name the argument that is meant by an unknown one, and what an interrupted run left."""
     signature = inspect.signature(function)
     known = signature.parameters
 
     @wraps(function)
     def checked(*args: P.args, **given: P.kwargs) -> R:
-        for name in given:
-            if name not in known:
-                usual = {key: value for key, value in given.items() if key in known}
-                algorithm = signature.bind_partial(*args, **usual).arguments.get("algorithm", RECOMMENDED)
-                hint = place_of(name, algorithm) or did_you_mean(name, known, "simulate")
-                raise ConfigError(f"{name}: expected an argument of simulate, got an unknown one{hint}")
+        if not given.keys() <= known.keys():
+            usual = {key: value for key, value in given.items() if key in known}
+            algorithm = signature.bind_partial(*args, **usual).arguments.get("algorithm", RECOMMENDED)
+            check_names(given, known, "simulate", places(algorithm))
         try:
             return function(*args, **given)
         except KeyboardInterrupt:  # not with the long traceback of whatever ran just then
@@ -155,7 +154,7 @@ def _explaining_names(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
-@_explaining_names
+@_explaining
 def simulate(
     objective: OwnFunction | str | Problem,
     space: SearchSpace | None = None,
@@ -173,6 +172,7 @@ def simulate(
     start: Start | None = None,
     keep: Keep | None = None,
     callbacks: Sequence[Callback | OnRound] = (),
+    verbose: bool | None = None,
 ) -> Study:
     """Run a federated optimisation with simulated agents and return its study.
 
@@ -208,6 +208,8 @@ def simulate(
     keep : what is kept on disk, and whether to resume, see `Keep`; None: nothing
     callbacks : are told of disclosed trials, rounds and the end, see `fbo_flower.trackers`; an error of
         theirs is logged, and the run goes on. A function is called with the `RoundProgress` of every round
+    verbose : whether to show the last trial and the best value in one line instead of Flower's lines about
+        rounds; None: at a terminal and in notebooks
 
     Returns
     -------
@@ -247,6 +249,7 @@ def simulate(
     problem.check_data()
     made = _chosen(algorithm, problem)
     check_agents(problem, made, owners, name, duration is not None)
+    inline = [InlineProgress()] if wants_progress(verbose) else []
     synchronous = rounds if isinstance(rounds, Sync) else SYNC
     if synchronous.quorum < 1.0 and name == "inline" and duration is None:
         raise ConfigError(
@@ -260,10 +263,12 @@ def simulate(
         fraction=synchronous.fraction,
         quorum=synchronous.quorum,
         label=keep.label,
-        callbacks=callbacks,
+        callbacks=[*callbacks, *inline] if inline else callbacks,
         pool_curves=Pruning.read({}, owners.pruning).rule == FEDERATED,
     )
     with ExitStack() as stack:
+        for progress in inline:
+            stack.enter_context(progress.shown())
         directory = None if keep.out is None else path_of(keep.out)
         if directory is not None:
             stack.enter_context(removed_if_empty(directory))
@@ -387,7 +392,13 @@ def prior_study(
         problem = replace(problem, initial=())
     own_seed = int(np.random.SeedSequence([seed, 0x70726965]).generate_state(1)[0])
     return simulate(
-        problem, algorithm=algorithm, num_rounds=num_rounds, seed=own_seed, engine=engine, keep=keep
+        problem,
+        algorithm=algorithm,
+        num_rounds=num_rounds,
+        seed=own_seed,
+        engine=engine,
+        keep=keep,
+        verbose=False,
     )
 
 

@@ -247,7 +247,7 @@ def test_the_best_configurations_are_a_table():
     assert drawn[:3] == ["agent", "value", "algorithm"]
     best = max(study.best.items(), key=lambda item: item[1]["value"])
     assert drawn[9:12] == [best[0], f"{best[1]['value']:.6g}", best[1]["algorithm"]]
-    assert "the other 2 are in best.json" in figure(study).axes[-1].get_title(loc="left")
+    assert "2 more in best.json" in figure(study).axes[-1].get_title(loc="left")
 
 
 def test_disclosed_incumbents_alone_show_where_the_best_configurations_are():
