@@ -152,7 +152,7 @@ class JournalError(FBOError, OSError):
 # place -> what people type there who know other libraries, or another place -> what is meant
 MEANT: dict[str, dict[str, str]] = {
     "simulate": {
-        "n_trials": "num_rounds",
+        "n_trials": "num_trials, evaluations of each agent",
         "timeout": "trial_timeout of agents=Agents(...), or Ctrl-C",
         "n_jobs": 'engine="ray", which uses all cores, or num_parallel of agents=Agents(...)',
         "direction": "minimize=True for a loss",
