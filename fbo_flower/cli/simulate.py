@@ -316,8 +316,9 @@ def _print_results(
         typer.echo(
             "Simulated agents disclosed their trials, because nobody owns the data of a bundled problem."
         )
-    if no_picture:
-        typer.echo(f"No picture: {no_picture}")
+    from fbo_flower.reports.figures import PICTURE
+
+    typer.echo(f"No picture: {no_picture}" if no_picture else f"Picture: {directory / PICTURE}")
     typer.echo(f"Results: {directory}")
     if plan.given["optuna"] is not None:
         typer.echo(f"Look at the trials: optuna-dashboard {plan.given['optuna']}")
