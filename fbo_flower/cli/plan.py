@@ -270,8 +270,8 @@ class SimulationPlan:
         with atomic_file(directory / PLAN, text=True) as stream:
             stream.write(json.dumps(self.given, indent=2) + "\n")
 
-    def extent(self, contestant: Contestant, first: Study | None) -> dict[str, int | None]:
-        """Return an algorithm's number of rounds and of evaluations, as arguments of `simulate`.
+    def extent(self, contestant: Contestant, first: Study | None) -> tuple[int | None, int | None]:
+        """Return an algorithm's `num_rounds` and `num_trials`, as `simulate` takes them.
 
         All algorithms get the same evaluations: `--trials`, or those of the first algorithm, whose rounds or
         whose own budget count. An algorithm that names a budget of its own keeps it, without `--trials`.
@@ -292,7 +292,7 @@ class SimulationPlan:
                 trials = max(made.values(), default=None)
             elif rounds is None:
                 trials = leader.options().get(leader.inner.budget_option, DEFAULT_TRIALS)
-        return {"num_rounds": None if trials else rounds, "num_trials": trials}
+        return None if trials else rounds, trials
 
     def _check(self, contestant: Contestant, problem: Problem) -> None:
         """Raise ConfigError if an algorithm cannot run with these settings."""
@@ -300,7 +300,7 @@ class SimulationPlan:
         from fbo_flower.strategies.settings import check_barrier
 
         algorithm = contestant.make()
-        if num_trials := self.extent(contestant, None)["num_trials"]:
+        if num_trials := self.extent(contestant, None)[1]:
             algorithm.inner.for_trials(num_trials)
         algorithm.check(problem.space)
         check_barrier(algorithm, "async" if isinstance(self.rounds, Async) else "sync")

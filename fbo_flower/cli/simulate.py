@@ -280,13 +280,16 @@ def _run(
                 display.announce(contestant.label)
                 own = None if journals is None else journals / f"{number}-{file_name(contestant.label)}"
                 trackers = [] if optuna is None else [OptunaTracker(optuna)]
+                first = record.studies[0] if record.studies else None
+                num_rounds, num_trials = plan.extent(contestant, first)
                 algorithm = contestant.make()
                 models = {"models": str(directory / "models")} if algorithm.roles else {}
                 simulate(
                     problem,
                     agents=replace(agents, site_options={**models, **(agents.site_options or {})}),
                     algorithm=algorithm,
-                    **plan.extent(contestant, record.studies[0] if record.studies else None),
+                    num_rounds=num_rounds,
+                    num_trials=num_trials,
                     seed=plan.given["seed"],
                     engine=engine,
                     rounds=plan.rounds,
