@@ -73,12 +73,12 @@ def measured(names: dict[str, Any], algorithm: str, seed: int) -> Array:
 def figure(found: dict[str, Array]) -> Any:
     """Return a figure of mean losses with bands of one standard error."""
     drawing, (ax,) = panels(1, 1, 7.0, 3.6)
-    evaluations = np.arange(2, BUDGET + 1)
+    evaluations = np.arange(SHOWN[0], BUDGET + 1)
     for colour, (algorithm, text) in zip(COLOURS, ROWS.items(), strict=True):
-        band(ax, evaluations, found[algorithm][:, 1:], text, colour)
+        band(ax, evaluations, found[algorithm][:, evaluations - 1], text, colour)
     ax.set_xlabel("evaluations of each site")
     ax.set_ylabel("accuracy of the best model so far")
-    ax.set_xticks([2, *range(3, BUDGET + 1, 2)])
+    ax.set_xticks(SHOWN)
     ax.legend(frameon=False)
     return drawing
 
