@@ -167,8 +167,8 @@ MEANT: dict[str, dict[str, str]] = {
     "simulate": {
         **_GOAL,
         "n_rounds": "num_rounds",
-        "budget": "max_trials of agents=Agents(...), or an option of pf-pne",
-        "n_trials": "num_rounds",
+        "budget": "num_trials, evaluations of each agent",
+        "n_trials": "num_trials, evaluations of each agent",
         "timeout": "trial_timeout of agents=Agents(...), or Ctrl-C",
         "n_jobs": 'engine="ray", which uses all cores, or num_parallel of agents=Agents(...)',
         "sampler": "algorithm",

@@ -51,7 +51,7 @@ from fbo_flower.storage.files import writable_directory
 from fbo_flower.storage.paths import path_of
 from fbo_flower.strategies import RoundProgress, TuningStrategy
 from fbo_flower.strategies.exchange import uninterrupted
-from fbo_flower.strategies.settings import TuningResult
+from fbo_flower.strategies.settings import TuningResult, check_extent
 from fbo_flower.study.directory import Directory, Keep, removed_if_empty, study_directory
 from fbo_flower.study.schema import REGRET
 from fbo_flower.study.study import Study
@@ -162,6 +162,7 @@ def simulate(
     algorithm: str | Algorithm[Any] = RECOMMENDED,
     num_rounds: int | None = None,
     *,
+    num_trials: int | None = None,
     seed: int = 0,
     minimize: bool = False,
     objectives: Mapping[str, str] | None = None,
@@ -189,8 +190,9 @@ def simulate(
         as a bundled problem has
     algorithm : a name that `fbo-flower algorithms` lists, or an object such as
         `algorithms.FTS(advice="portfolio")`, also of a class of your own
-    num_rounds : the first round is the initial design; None: until the algorithm is finished, or 25 rounds if
-        it never finishes
+    num_rounds : number of rounds, for those who count rounds; the first is the initial design
+    num_trials : evaluations of each agent, whatever the algorithm's rounds are, in place of `num_rounds`.
+        With neither there are 25, or as many as the algorithm's own budget allows
     seed : the same seed gives the same trials, bit for bit, on every engine
     minimize : whether smaller values of your function are better; the study shows the values as they are
     objectives : name -> "max" or "min", of one to three of the numbers that your function returns. The first
@@ -232,7 +234,7 @@ def simulate(
     >>> from fbo_flower import Float, SearchSpace
     >>> space = SearchSpace({"x": Float(0, 1)})
     >>> study = simulate(lambda config, centre: (config["x"] - centre) ** 2, space,
-    ...                  {"north": 0.2, "south": 0.3, "east": 0.25}, num_rounds=6, minimize=True,
+    ...                  {"north": 0.2, "south": 0.3, "east": 0.25}, num_trials=6, minimize=True,
     ...                  engine="inline")
     >>> sorted(study.best), study.best["north"]["value"] < 0.1
     (['east', 'north', 'south'], True)
@@ -241,13 +243,13 @@ def simulate(
     check_groups(rounds, start, keep)
     start, keep = start or Start(), keep or Keep()
     owners = agents if isinstance(agents, Agents) else Agents(agents)
-    num_rounds = None if num_rounds is None else check_integer("num_rounds", num_rounds, 1)
+    num_rounds, num_trials = check_extent(num_rounds, num_trials)
     seed = check_integer("seed", seed, 0)
     aims = Aims.of(minimize, objectives, limits, reference)
     problem = _problem(objective, space, owners.data, seed, aims, start.initial)
     duration = duration_of(rounds.clock, name)
     problem.check_data()
-    made = _chosen(algorithm, problem)
+    made = _chosen(algorithm, problem, num_trials)
     check_agents(problem, made, owners, name, duration is not None)
     inline = [InlineProgress()] if wants_progress(verbose) else []
     synchronous = rounds if isinstance(rounds, Sync) else SYNC
@@ -293,6 +295,7 @@ def simulate(
             return strategy.start(
                 grid,
                 num_rounds=num_rounds,
+                num_trials=num_trials,
                 journal=journals and journals / "study.db",
                 resume=keep.resume,
                 warm_start=start.warm_start,
@@ -360,8 +363,8 @@ def _problem(
     return own_objective(objective, space, agents, seed, aims, initial)
 
 
-def _chosen(algorithm: str | Algorithm[Any], problem: Problem) -> Algorithm[Any]:
-    """Return the algorithm; known configurations do not shorten its initial design."""
+def _chosen(algorithm: str | Algorithm[Any], problem: Problem, num_trials: int | None) -> Algorithm[Any]:
+    """Return the algorithm with this budget; known configurations do not shorten its initial design."""
     if isinstance(algorithm, Algorithm):
         register(type(algorithm.inner))
         made = with_secure_sums(algorithm)
@@ -376,7 +379,7 @@ def _chosen(algorithm: str | Algorithm[Any], problem: Problem) -> Algorithm[Any]
         check_initial(made)
         core: Any = made.inner
         made = with_secure_sums(replace(core, num_initial=core.num_initial + len(problem.initial)))
-    return made
+    return made if num_trials is None else with_secure_sums(made.inner.for_trials(num_trials))
 
 
 def prior_study(

@@ -59,14 +59,15 @@ def test_every_setting_is_a_kebab_case_key_with_a_comment():
 def test_the_defaults_are_those_of_simulate():
     config = AppConfig.read(DEFAULTS)
     assert (config.problem, config.algorithm) == ("digits-svm", RECOMMENDED)
-    assert (config.num_rounds, config.seed) == (25, 0)
+    assert (config.num_rounds, config.num_trials, config.seed) == (0, 0, 0)
     assert (config.num_agents, config.label, config.out) == (0, "", None)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"num_rounds": 0}, ["num-rounds", ">= 1", "0"]),
+        ({"num_rounds": -1}, ["num-rounds", ">= 0", "-1"]),
+        ({"num_rounds": 5, "num_trials": 5}, ["num_trials", "num_rounds", "got both"]),
         ({"num_rounds": "5"}, ["num-rounds", "integer", "'5'"]),
         ({"num_agents": -1}, ["num-agents", "-1"]),
         ({"seed": -1}, ["seed", "-1"]),

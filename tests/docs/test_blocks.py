@@ -40,8 +40,8 @@ NEEDS = {
     "docs/trackers.md": ("optuna", "plotly", "tensorboard", "mlflow", "wandb"),
 }
 TAGS = {"", "device", "install", "shell", "wrong"}
-# a page may show more agents and rounds than a test needs
-SMALLER = {"--agents": "3", "--rounds": "2"}
+# a page may show more agents, rounds and evaluations than a test needs
+SMALLER = {"--agents": "3", "--rounds": "2", "--trials": "2"}
 
 
 def commands(text):
@@ -55,7 +55,7 @@ def commands(text):
 
 
 def smaller(words):
-    """Return a command with at most the agents and rounds that a test needs, in this process."""
+    """Return a command with at most the agents and evaluations that a test needs, in this process."""
     if words[0] != "simulate":
         return words
     words = [SMALLER.get(before, word) for before, word in zip(["", *words], words, strict=False)]
@@ -129,11 +129,23 @@ def test_the_blocks_of_a_page_run_in_their_order(page, submitted, capsys, caplog
     if page == "docs/start.md":
         check_first_study(caplog.messages)
     if page == "README.md":
-        lines = [line.split() for line in capsys.readouterr().out.splitlines()[:2]]
-        assert [name for name, _ in lines] == ["fed-ei", "ei"]
-        # what the page says; processors differ in the last digits
-        assert [float(loss) for _, loss in lines] == pytest.approx([0.133, 0.172], abs=0.01)
+        check_readme(capsys.readouterr().out)
     assert len(submitted) == sum("fbo-flower run" in block.text for block in found if not block.tag)
+
+
+def check_readme(printed):
+    """Compare what the first study prints with what the page says of it.
+
+    Processors differ in last digits, and then in which points a model proposes. The figures are means over 18
+    sites; over seeds they have deviations of .004 and .04.
+    """
+    together, alone = (
+        float(re.search(rf"^{name} ([\d.]+)$", printed, re.MULTILINE).group(1)) for name in ("fed-ei", "ei")
+    )
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    said = [float(number) for number in re.search(r"It prints (\.\d+) and (\.\d+)\.", page).groups()]
+    assert [together, alone] == pytest.approx(said, abs=0.05)
+    assert together > alone + 0.05
 
 
 def check_first_study(logged):
@@ -142,13 +154,19 @@ def check_first_study(logged):
     listed = re.findall(r"`([\w*/.]+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)))
     for file in Path("runs/first").iterdir():
         assert file.name in listed or f"{file.name}/*.npz" in listed, file
+    text, number = "\n".join(logged), r"(\d+\.\d+)"
     for line in (
         "Registered 3 agents, search space 544ce29a2684",
-        "[round 5/5] best 37.6060, mean 43.4018, 9 replies, 0 lost, 0 refused",
-        "Best value 37.6060, of agent north;",
+        f"[round 5, 5/5 evaluations] best {number}, mean {number}, 9 replies, 0 lost, 0 refused",
+        f"Best value {number}, of agent north;",
         "has ended: 5 rounds",
     ):
-        assert line in "\n".join(logged)
+        pattern = re.escape(line).replace(re.escape(number), number)
+        found, said = (re.search(pattern, where) for where in (text, page))
+        assert found, line
+        if said:  # processors differ in last digits, and then in which points a model proposes
+            values = [[float(value) for value in match.groups()] for match in (found, said)]
+            assert values[0] == pytest.approx(values[1], rel=0.05)
     assert len(Study.load("runs/first").best) == 3
 
 
