@@ -243,6 +243,10 @@ def _call(kind: str, message: Message, context: Context, call_next: ClientAppCal
     own, message.metadata.message_type = message.metadata.message_type, kind
     try:
         reply = call_next(message, context)
+    except EOFError as error:  # a message without arrays has one empty array in the older API
+        remedy = "mods: expected mods that read arrays, such as arrays_size_mod, before message_api_mod"
+        raise ConfigError(f"{remedy}, got one behind it, where it meets an array without data") from error
+    else:
         if reply.has_error():  # a mod behind this one refuses the message
             raise WireError(f"message: expected an answer, got an error: {reply.error.reason}")
         return reply.content
