@@ -215,9 +215,11 @@ class FederatedSampler(BaseSampler):
                     )
             self._site.answer(asked[0], asked[1], value)
         if isinstance(value, dict) and aims.limits:
-            holds = all(SIDES[side] * (value[name] - bound) >= 0 for name, side, bound in aims.limits)
-            # only the sign: the storage may be shared, and the bounds are the device's
-            study._storage.set_trial_system_attr(trial._trial_id, "constraints", [-1.0 if holds else 1.0])
+            # only the signs: the storage may be shared, and the bounds are the device's
+            signs = [
+                -1.0 if SIDES[side] * (value[name] - bound) >= 0 else 1.0 for name, side, bound in aims.limits
+            ]
+            study._storage.set_trial_system_attr(trial._trial_id, "constraints", signs)
 
     def _value(self, trial: FrozenTrial, values: Sequence[float], aims: Aims) -> float | dict[str, float]:
         """Return the value of a completed trial, or its outputs by name; ConfigError if one is missing."""

@@ -156,8 +156,10 @@ class Tuner:
         """Bring the tuner to the state that a journal describes."""
         for event in events:
             self._apply(event)
+            if "rounds" in event.values:
+                self.telling.round_ended(self.trials, {"client_rounds": float(self.spent)})
         self._collect()
-        if events:
+        if self._trials:
             log(INFO, "Resumed with %d trials, %d of them under way, after %d client-rounds",
                 len(self._trials), len(self._running()), self.spent)  # fmt: skip
 
