@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 import fbo_flower
 from fbo_flower.algorithms import check_integer
 from fbo_flower.cli.main import Debug, Quiet, app, in_order, parse_options
 from fbo_flower.storage import path_of, writable_directory
+from studies.report import mean_and_error
 
 Workers = Annotated[int | None, typer.Option(help="Number of worker processes; default: one per core.")]
 
@@ -79,6 +81,7 @@ def run_attack(
         str | None, typer.Argument(help="An attack, or an algorithm to attack; without a name, list them.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of the simulated agents.")] = 0,
+    seeds: Annotated[int, typer.Option(help="Number of seeds, from that one on; prints means and s.e.")] = 1,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -93,18 +96,27 @@ def run_attack(
         return _list({key: listed.summary for key, listed in ATTACKS.items()})
     attack = find(name)
     check_integer("seed", seed, 0)
+    check_integer("seeds", seeds, 1, 10_000)
     logging.getLogger("flwr").setLevel(logging.ERROR)
     if markdown:
         typer.echo("| secret | attacker's error | guesser's error | unit | tries |")
         typer.echo("|---|---:|---:|---|---:|")
-    for found in attack.run(seed):
-        error, guess = f"{found.error:.2g}", f"{found.guess:.2g}"
+    runs = (attack.run(one) for one in range(seed, seed + seeds))
+    for same in zip(*runs, strict=True):  # the same attack, one seed after the other
+        found = same[0]
+        error, guess = (of_seeds([getattr(one, name) for one in same]) for name in ("error", "guess"))
         if markdown:
             typer.echo(f"| {' | '.join([found.secret, error, guess, found.unit, str(found.count)])} |")
         else:
             typer.echo(f"{found.secret}:")
             typer.echo(f"  attacker {error}, {found.how} {guess} ({found.unit}; {found.count} tries)")
     return None
+
+
+def of_seeds(values: Sequence[float]) -> str:
+    """Return the mean of an attack's errors, and with several seeds its standard error."""
+    mean, error = mean_and_error(np.array(values)[:, None])
+    return f"{mean[0]:.2g}" if len(values) == 1 else f"{mean[0]:.2g} ± {error[0]:.1g}"
 
 
 def run_tabulate(

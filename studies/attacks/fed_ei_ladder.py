@@ -18,7 +18,6 @@ import numpy as np
 
 from fbo_flower.algorithms import FedEI
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.ei.fed_ei import NUM_ADVISED
 from fbo_flower.algorithms.records import Array
 from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.surrogates import trend
@@ -122,12 +121,11 @@ def seen(seed: int, secret: str, honest: FedEI, lies: bool) -> float:
         columns = [size, *rng.random((2, NUM_RUNGS)), 3.0 * size, *(3.0 - 6.0 * size for _ in names[1:])]
         told = server.pool(np.column_stack(columns))
     repeats = type(honest) is not FedEI
-    for _ in range(NUM_ADVISED):
-        tasks = server.tasks(told)
-        total = server.add_up(tasks) if repeats else None
-        for task in () if repeats else tasks:
-            server.send(task, replace(tasks[task], values={**tasks[task].values, "slots": 0}))
-        rows += [] if total is None else list(total.rows)
+    tasks = server.tasks(told)
+    total = server.add_up(tasks) if repeats else None
+    for task in () if repeats else tasks:
+        server.send(task, replace(tasks[task], values={**tasks[task].values, "slots": 0}))
+    rows += [] if total is None else list(total.rows)
     for _ in range(0 if repeats else NUM_SEARCHES):
         total = server.add_up(server.tasks(told))
         rows += [] if total is None else list(total.rows)

@@ -34,7 +34,6 @@ from flwr.app import Context, RecordDict
 from fbo_flower import wire
 from fbo_flower.algorithms import FedEI, secure_member
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.ei.fed_ei import NUM_ADVISED
 from fbo_flower.algorithms.ei.pool import Pool, bounds_of_rows
 from fbo_flower.algorithms.open_sum import OpenSum
 from fbo_flower.algorithms.options import canonical_json
@@ -84,7 +83,7 @@ class Again(FedEI):
 
 @dataclass(frozen=True, kw_only=True)
 class Repeating(FedEI):
-    """Agents whose first two trials with a pool repeat rows, in sums too: a control."""
+    """Agents whose first trial with a pool repeats a row, in sums too: a control."""
 
     name: ClassVar[str] = "fed-ei-repeating"
 
@@ -95,7 +94,7 @@ class Repeating(FedEI):
 
     def _is_advised(self, task: Task, agent_state: AgentState) -> bool:
         first = int(agent_state.arrays.get("first", [0])[0])
-        return "rows" in task.arrays and agent_state.next_trial < first + NUM_ADVISED
+        return "rows" in task.arrays and agent_state.next_trial <= first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +192,6 @@ class HostileServer:
         return Pool(
             rows=rows,
             lengthscales=np.full(num_values * self.problem.space.dimension, 0.7),
-            evidence=np.zeros(num_values * len(trend.SHARES)),
             level=self.level() if level is None else level,
             slots=SIZE,
         )
@@ -398,14 +396,13 @@ def asked_alone(problem: Problem, seed: int, honest: FedEI = HONEST) -> AttackRe
     first = server.add_up(server.tasks(replace(SHARING, level=server.level()), num_trials=0))
     assert first is not None
     told = server.pool(first.rows)
-    for _ in range(NUM_ADVISED):
-        server.send(VICTIM, server.task(VICTIM, replace(told, slots=0)))
-    totals = [server.add_up(server.tasks(told)) for _ in range(NUM_ADVISED)]
-    rows = [row for total in totals if total is not None for row in total.rows]
+    server.send(VICTIM, server.task(VICTIM, replace(told, slots=0)))
+    total = server.add_up(server.tasks(told))
+    rows = [] if total is None else list(total.rows)
     fresh = [row for row in rows if _distance(first.rows, row) > SAME]
     right = [server.has_made(VICTIM, row) for row in fresh]
     return AttackResult(
-        f"fed-ei, an agent with two trials outside of sums{_control(honest)}: it, as "
+        f"fed-ei, an agent with a trial outside of sums{_control(honest)}: it, as "
         "the owner of each row that repeats none", float(np.mean(right)) if right else 0.0,
         1.0 / problem.num_agents, "share of right owners", len(fresh), "any member of the sum",
     )  # fmt: skip
@@ -475,12 +472,11 @@ def late(problem: Problem, seed: int, honest: FedEI = HONEST) -> AttackResult:
     total = server.add_up(server.tasks(sharing, but=VICTIM, num_trials=0))
     assert total is not None
     pool = total.rows
-    for _ in range(NUM_ADVISED):
-        total = server.add_up(server.tasks(server.pool(pool), but=VICTIM))
-        pool = pool if total is None else np.concatenate([pool, total.rows])
+    total = server.add_up(server.tasks(server.pool(pool), but=VICTIM))
+    pool = pool if total is None else np.concatenate([pool, total.rows])
     many = 100.0 * server.level()  # as if nobody were late
-    later = [server.add_up(server.tasks(server.pool(pool, many))) for _ in range(NUM_ADVISED)]
-    rows = [row for total in later if total is not None for row in total.rows]
+    later = server.add_up(server.tasks(server.pool(pool, many)))
+    rows = [] if later is None else list(later.rows)
     shown = [row for row in rows if _distance(pool, row) < SAME]
     return AttackResult(
         f"fed-ei, an agent that joins late{_control(honest)}: its rows that can be recognised, at "
@@ -526,9 +522,8 @@ def pairs(problem: Problem, seed: int, control: str = "") -> AttackResult:
         first = server.add_up(server.tasks(replace(SHARING, level=told), num_trials=0))
         assert first is not None
         pool = server.pool(first.rows, told)
-        for _ in range(NUM_ADVISED):
-            for agent in server.points:
-                server.send(agent, server.task(agent, replace(pool, slots=0)))
+        for agent in server.points:
+            server.send(agent, server.task(agent, replace(pool, slots=0)))
         later = server.add_up(server.tasks(pool))
         assert later is not None
         rows, size = np.concatenate([first.rows, later.rows]), len(first.rows)

@@ -6,9 +6,9 @@ follows the protocol. The rows are the data of a Gaussian process of what agents
 adds a process of its own (`numerics.surrogates.trend`).
 
 A study begins with `num_initial` random trials of each agent. Their report brings moments of the values, so
-that all can use common units; one exchange without a trial brings a row of each. The next two trials repeat
-the rows that the agent's model expects most of, all later ones maximise expected improvement. A late agent
-has the pool before its first trial. A row enters the sum of the task that asked for its trial, or none;
+that all can use common units; one exchange without a trial brings a row of each. The next trial repeats the
+row that the agent's model expects most of, all later ones maximise expected improvement. A late agent has
+the pool before its first trial. A row enters the sum of the task that asked for its trial, or none;
 trials that repeat rows enter none. `docs/papers/fed_ei.md` has the equations, and what others learn.
 """
 
@@ -62,8 +62,7 @@ from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import SearchSpace
 
 NEVER = 2**62  # no trial
-NUM_ADVISED = 2  # trials of an agent that repeat rows of the pool
-LEAST_SHARE = 0.8  # of common variance, for these
+LEAST_SHARE = 0.8  # of common variance, for a trial that repeats a row
 LEAST_ROWS = 3  # from which on there is a pool
 MOST_TOPS, NUM_PEAKS = 16, 4  # rows near which a step looks: the best, and those with the largest trend
 OWN_STDDEV, COMMON_STDDEV = 0.85, 0.5  # of log lengthscales, around those of `ei` and of the pool
@@ -79,9 +78,9 @@ class FedEIState:
     rows : `(m, D + S)`, points and values, oldest first: those that a model may use now or later
     level : `(5 S,)`, sums of moments of the agents' first values
     theta : hyperparameters `(S, F + 2)` fitted to the rows; None: there are too few
-    evidence : `(6 S,)`, log evidence of the rows for each share of common variance
+    num_fitted : rows read from all tables when they were fitted
     introduced : agents that have made the exchange without a trial
-    advised : agent -> the first trial for which there was a pool; it and the next ones repeat rows
+    advised : agent -> the first trial for which there was a pool; it repeats a row
     num_read, num_lost : rows read from all tables, and slots that held several rows or none that can be
     """
 
@@ -90,7 +89,7 @@ class FedEIState:
     level: Array
     progress: Progress = field(default_factory=Progress)
     theta: Array | None = None
-    evidence: Array | None = None
+    num_fitted: int = 0
     introduced: frozenset[str] = frozenset()
     advised: Mapping[str, int] = field(default_factory=dict)
     num_read: int = 0
@@ -189,14 +188,13 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         common = Pool(
             rows=state.rows if has_pool else None,
             lengthscales=np.exp(state.theta[:, :-2]).ravel() if state.theta is not None else None,
-            evidence=state.evidence,
             level=state.level if has_units else None,
             slots=slots.num_slots(group * each) if has_units else 0,
         )
         tasks = {}
         for agent, trial in trials.items():
             num_trials = 0 if agent in opening else self.trials_from(trial, has_pool)
-            advises = trial < state.advised.get(agent, -NUM_ADVISED) + NUM_ADVISED
+            advises = trial == state.advised.get(agent)
             begins = has_units and not has_pool and trial < self.num_initial
             # all members of a sum have tasks of one kind; others have a trial that brings no row
             alone = advises or begins or (self.secure_sums and opening and agent not in opening)
@@ -247,18 +245,17 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
             return state
         every = np.concatenate([state.rows, rows])
         useful = trend.most_useful(every[:, state.space.dimension :], MOST_ROWS)
-        return replace(state, rows=every[useful], evidence=None)
+        return replace(state, rows=every[useful])
 
     def _fitted(self, state: FedEIState) -> FedEIState:
-        """Return the state with lengthscales and evidence of its rows."""
-        if state.evidence is not None or len(state.rows) < LEAST_ROWS:
+        """Return the state with lengthscales that fit its rows."""
+        is_fitted = state.theta is not None and state.num_fitted == state.num_read
+        if is_fitted or len(state.rows) < LEAST_ROWS:
             return state
         points, z = np.split(state.rows, [state.space.dimension], axis=1)
         x, starts = state.space.features(points), [None] * z.shape[1] if state.theta is None else state.theta
         theta = [trend.fitted_lengthscales(x, *pair) for pair in zip(z.T, starts, strict=True)]
-        rows = [trend.Rows(x, values, np.exp(t[:-2])) for values, t in zip(z.T, theta, strict=True)]
-        evidence = np.concatenate([one.log_evidence() for one in rows])
-        return replace(state, theta=np.array(theta), evidence=evidence)
+        return replace(state, theta=np.array(theta), num_fitted=state.num_read)
 
     def progress_lines(self, state: FedEIState, before: FedEIState) -> list[str]:
         read, lost = state.num_read - before.num_read, state.num_lost - before.num_lost
@@ -342,7 +339,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         return agent_state.write(**{"rows.new": rows})
 
     def is_random(self, task: Task, agent_state: AgentState) -> bool:
-        """Return whether the next point is a random one: never for the first ones that the pool advises."""
+        """Return whether the next point is a random one: never for one that the pool advises."""
         if "rows" not in task.arrays:
             return super().is_random(task, agent_state)
         return not agent_state.history.num_succeeded and not self._is_advised(task, agent_state)
@@ -350,7 +347,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
     def _is_advised(self, task: Task, agent_state: AgentState) -> bool:
         """Return whether the next trial repeats a row of the pool."""
         advises = "rows" in task.arrays and not num_slots(task)
-        return advises and agent_state.next_trial < task.trial + NUM_ADVISED
+        return advises and agent_state.next_trial <= task.trial
 
     def step(
         self, task: Task, agent_state: AgentState, rng: np.random.Generator
@@ -409,13 +406,13 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         pool, shared = Pool.of(task), self._shared(agent_state)
         place = shared.index(output) if output in shared else 0
         rows = self._others(task, agent_state, place) if output in shared else None
-        if rows is None or pool.evidence is None:
+        if rows is None:
             return (yield from super().process(task, agent_state, output, x, y))
-        tau, evidence = self._level(pool, place).own_tau, floats(pool.evidence).reshape(self.num_values, -1)
+        tau = self._level(pool, place).own_tau
         stored = agent_state.arrays.get("hyperparameters")
         noise = 0.0 if stored is None else float(np.exp(np.atleast_2d(floats(stored))[output, -1]))
-        least = LEAST_SHARE if self._is_advised(task, agent_state) else 0.0
-        share = trend.share_of(rows, evidence[place], x, y, tau, max(noise, PRIORS.noise_centre), least)
+        share = trend.share_of(rows, x, y, tau, max(noise, PRIORS.noise_centre))
+        share = max(share, LEAST_SHARE) if self._is_advised(task, agent_state) else share
         guide = Shared(rows, share, tau)
         mean, covariance = guide.prior(x)
         own = np.log(PRIORS.lengthscale_centre * np.sqrt(agent_state.space.breadth))

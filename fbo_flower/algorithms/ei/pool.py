@@ -6,7 +6,7 @@ A row is a point of the cube and one standardised value of each shared output. T
 |---|---|---|
 | initial | trials, no level | moments of the values of these trials |
 | opening | level, slots, no trials | a row of the best initial trial |
-| advice | level, trials, no slots | nothing: these trials repeat rows of the pool |
+| advice | level, trials, no slots | nothing: a trial repeats a row of the pool |
 | search | level, slots, trials | a row of each of these trials |
 """
 
@@ -47,11 +47,6 @@ def num_scales(algorithm: _Shares, space: SearchSpace) -> int:
     return algorithm.num_values * space.dimension
 
 
-def num_shares(algorithm: _Shares, space: SearchSpace) -> int:
-    """Return the number of log evidences."""
-    return algorithm.num_values * len(trend.SHARES)
-
-
 _TABLE = summable("value(slots)", num_columns, bound=slots.BOUND, only_if=lambda algorithm: False)
 _ROWS = real(None, num_columns, low=-slots.LIMIT, high=slots.LIMIT, most=MOST_ROWS)
 _SENT = replace(_ROWS, only_if=lambda algorithm: not algorithm.secure_sums)
@@ -62,12 +57,11 @@ _SLOTS = whole(None, high=slots.MOST - 1, most=MOST_ROWS, only_if=_SENT.only_if)
 class Pool(Content):
     """A task, the same for all members of a sum.
 
-    Of `S` values of a row, `lengthscales (S D,)`, `evidence` and `level` hold those of one after the other.
+    Of `S` values of a row, `lengthscales (S D,)` and `level` hold those of one after the other.
     """
 
     rows: Annotated[Array | None, _ROWS] = None
     lengthscales: Annotated[Array | None, real(num_scales, low=1e-3, high=1e3)] = None
-    evidence: Annotated[Array | None, real(num_shares, low=-1e9, high=0.0)] = None
     level: Annotated[Array | None, real(num_sums, low=-1e24, high=1e24)] = None
     slots: int = 0  # of the table; 0: the agent sends no rows
 
@@ -106,9 +100,9 @@ def asks_for_level(task: Task) -> bool:
 
 def check_task(task: Task, num_values: int = 1) -> None:
     """Raise WireError if a task lacks what goes with what it has, or a row or the table cannot be."""
-    held = [name for name in ("rows", "lengthscales", "evidence") if name in task.arrays]
-    if held and (len(held) < 3 or "level" not in task.arrays):
-        raise WireError(f"task: expected rows, lengthscales, evidence, level together, got {held}", "names")
+    held = [name for name in ("rows", "lengthscales") if name in task.arrays]
+    if held and (len(held) < 2 or "level" not in task.arrays):
+        raise WireError(f"task: expected rows, lengthscales, level together, got {held}", "names")
     rows = floats(task.arrays.get("rows", np.empty((0, num_values))))
     if not slots.within(rows, *bounds_of_rows(rows.shape[1], num_values)).all():
         raise WireError("rows: expected points of the cube and standardised values, got others", "content")

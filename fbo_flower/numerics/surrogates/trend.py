@@ -92,27 +92,18 @@ class Rows:
         scaled = vectors * self.precision(share)
         return scaled @ projected, scaled @ vectors.T
 
-    def log_evidence(self) -> Array:
-        """Return the log likelihood of the rows for each of `SHARES`, `(6,)`; the scale of `z` is free."""
-        precision = self.precision(SHARES)
-        fit = (precision * self.spectrum[2] ** 2).sum(axis=1)
-        logs = 0.5 * (np.log(precision).sum(axis=1) - len(self.z) * np.log(np.maximum(fit, 1e-300)))
-        return np.asarray(logs - logs.max(), dtype=np.float64)
 
+def share_of(rows: Rows, x: Array, y: Array, tau: float, noise_variance: float) -> float:
+    """Return the posterior mean of `rho`, from the agent's own values, given the rows.
 
-def share_of(
-    rows: Rows, evidence: Array, x: Array, y: Array, tau: float, noise_variance: float, least: float = 0.0
-) -> float:
-    """Return the posterior mean of `rho`, from the evidence of all rows and the agent's own values.
+    How well rows agree with each other says nothing: a server can make them up.
 
     Parameters
     ----------
-    evidence : `(6,)`, `Rows.log_evidence` of all rows
     x, y : `(n, F)` and `(n,)`, own observations in the units of the rows; `n` may be 0
     tau : prior variance of the agent's level
-    least : smallest share to return
     """
-    logs = evidence + LOG_PRIOR
+    logs = LOG_PRIOR
     if len(y):
         cross, own = rows.cross(x), gp.kernel(KERNEL, x, x, rows.lengthscales) + tau
         own.flat[:: len(y) + 1] += noise_variance
@@ -125,7 +116,7 @@ def share_of(
         u = np.linalg.solve(lower, rest[:, :, None])[:, :, 0]
         logs = logs - 0.5 * (u * u).sum(axis=1) - np.log(np.einsum("sii->si", lower)).sum(axis=1)
     weights = np.exp(logs - logs.max())
-    share = max(float(weights @ SHARES) / float(weights.sum()), least)
+    share = float(weights @ SHARES) / float(weights.sum())
     return share if share >= 0.02 else 0.0
 
 

@@ -56,7 +56,6 @@ BASELINE = "ei"
 CHECKPOINTS = (4, 5, 10, 20)
 LATE_CHECKPOINTS = (1, 2, 3, 5, 10)
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-FIRST_DRAWN = 3
 
 Found = dict[str, Array]  # row -> `(seeds, agents, checkpoints)`; of some rows the first agents only
 Setting = tuple[str, int]  # label, number of agents
@@ -153,7 +152,7 @@ def report(
     columns = ["problem", "agents", "row", "evaluations", "seeds", "mean", "error", "deviation of ei"]
     files = [write_results(directory, lines), write_csv(directory / "results.csv", columns, figures)]
     pictures = [directory / "gains.png", directory / "late.png"]
-    draw_gains(directory, loaded, seeds, pictures[0])
+    draw_gains(figures, pictures[0])
     draw_late(joined, pictures[1])
     return [*files, *pictures]
 
@@ -250,22 +249,18 @@ def _shown(differences: Array) -> str:
 # -- pictures ----------------------------------------------------------------------------------
 
 
-def draw_gains(
-    directory: Path, loaded: Mapping[Setting, tuple[Found, Array]], seeds: Sequence[int], path: Path
-) -> None:
-    """Draw the gains of all rows over the best variant of the baseline, a panel per problem."""
-    figure, axes = panels(len(loaded), 4, 3.0, 2.3)
-    for place, (axis, setting) in enumerate(zip(axes, loaded, strict=True)):
+def draw_gains(figures: Sequence[Sequence[Any]], path: Path) -> None:
+    """Draw the gains of all rows over the baseline, a panel per problem, from the rows of `results.csv`."""
+    settings = list(dict.fromkeys((label, int(agents)) for label, agents, *_ in figures))
+    figure, axes = panels(len(settings), 4, 3.0, 2.3)
+    for place, (axis, setting) in enumerate(zip(axes, settings, strict=True)):
         axis.axhline(0.0, color="black", linewidth=1, linestyle="--")
-        every = {name: _curves(directory, setting, name, seeds) for name in ROWS}
-        best = {
-            name: max(tried, key=lambda each: float(each[:, :, FIRST_DRAWN:].mean()))
-            for name, tried in every.items()
-            if tried
-        }
-        for colour, name in zip(COLOURS, [name for name in best if name != BASELINE], strict=False):
-            gain = paired(best[name], best[BASELINE])[:, FIRST_DRAWN - 1 :]
-            band(axis, np.arange(FIRST_DRAWN, best[name].shape[2] + 1), gain, name, colour)
+        mine = [row for row in figures if (row[0], int(row[1])) == setting]
+        for colour, name in zip(COLOURS, [name for name in ROWS if name != BASELINE], strict=False):
+            drawn = [(float(at), float(m), float(e)) for _, _, n, at, _, m, e, _ in mine if n == name]
+            if drawn:
+                at, mean, error = zip(*drawn, strict=True)
+                axis.errorbar(at, mean, error, label=name, color=colour, marker=".", linewidth=1.2)
         _label(axis, f"{setting[0]}, {setting[1]} agents", "evaluations per agent")
         if place % 4 == 0:
             axis.set_ylabel(f"gain over {BASELINE}")

@@ -52,10 +52,10 @@ def test_rows_are_linked_if_agents_stay_where_they_are_and_by_chance_if_not(
 
 def test_a_server_that_reads_all_totals_knows_each_row_and_guesses_its_owner() -> None:
     found = fed_ei.watched(problem(0), 0, num_rounds=7)
-    assert sorted(found) == [1, 2, 5, 6, 7]
+    assert sorted(found) == [1, 2, 4, 5, 6, 7]
     assert not len(found[1].rows)
     assert max(found[2].owners.count(agent) for agent in "01234") == 1, "one of the initial design"
-    for number in (5, 6, 7):  # before, trials repeat points of others, and enter no sum
+    for number in (4, 5, 6, 7):  # before, a trial repeats a point of somebody else, and enters no sum
         owners = found[number].owners
         assert len(set(owners)) == len(owners) == len(found[number].rows) >= AGENTS - 3
     links, ends = fed_ei.follow([found[number] for number in (5, 6, 7)], weight=0.1)
@@ -160,7 +160,7 @@ def test_a_made_up_ladder_shows_limits_no_better_than_honest_rows_do() -> None:
         for lies in (True, False)
     }
     assert seen[True, True] < seen[True, False] + 0.3, "over 8 seeds .65 and .66"
-    assert seen[False, True] > 0.7, "a control: repeats enter sums"
+    assert seen[False, True] > 0.6, "a control: repeats enter sums"
 
 
 # -- members that lie -----------------------------------------------------------------------------------

@@ -187,7 +187,7 @@ def test_the_recommended_value_does_not_overstate_and_is_no_worse(algorithm: str
             lucky.append(truth(mine["config"][top]))
     assert ttest_1samp(largest, 0.0).statistic > 10  # control: the largest value overstates
     # a pool concentrates the points, so an agent's own values show their noise later
-    assert np.mean(means) < (0.4 if algorithm == "ei" else 0.45) * np.mean(largest)
+    assert np.mean(means) < (0.4 if algorithm == "ei" else 0.5) * np.mean(largest)
     assert ttest_rel(chosen, lucky).statistic > -3  # level .003
 
 
