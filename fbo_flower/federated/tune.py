@@ -126,7 +126,8 @@ def tune_federation(
         step = Step(grid, judged_by, judge, clients, Effects(space.names))
         journal = None if path is None else stack.enter_context(StudyJournal(path))
         events = _begin(journal, keep, settings, limits)
-        study, num_replayed = events[0].values["study"], sum("rounds" in event.values for event in events)
+        study = str(events[0].values["study"])
+        num_replayed = sum("rounds" in event.values for event in events)
         telling = Telling(trackers, study, num_replayed, settings, space, judge.sign, rounds)
         tuner = Tuner(
             build, seed, step, schedule, proposals, journal, checkpoints, budget, search, callbacks,
