@@ -133,7 +133,7 @@ def scene(algorithm: str, history: int, dimension: int, agents: int, mesh: int |
     strategy = STRATEGIES[algorithm](num_agents=agents, seed=0, **options)
     # A class of its own, because what an algorithm can do is checked once per class.
     server = type("Server", (Server,), {})(strategy.algorithm)
-    strategy.algorithm = server  # type: ignore[assignment]  # it has the same methods
+    strategy._given = server  # type: ignore[assignment]  # it has the same methods
     grid = Recorder(app, agents)
     strategy.start(grid, num_rounds=(history if by_rounds else 0) + NUM_STEPS + 1)
     messages = [data for node in grid.steps.values() for data in node]

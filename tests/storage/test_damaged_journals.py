@@ -179,7 +179,7 @@ def test_a_file_that_was_perhaps_never_a_journal_is_not_to_be_removed_unseen(tmp
 def test_commands_say_in_one_line_what_to_do_about_a_damaged_journal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fbo_flower.reports.figures.draw", lambda *_: "")
+    monkeypatch.setattr("fbo_flower.reports.figures.draw", lambda *_, **__: "")
     given = (
         "simulate --problem gp-samples --algorithm random --agents 2 --rounds 2 --engine inline --journal -q"
     )
