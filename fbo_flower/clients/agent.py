@@ -296,7 +296,7 @@ class TuningAgent(NumPyClient):
             stored = memory.report(request.envelope.study, self._report_key(request))
             if stored is not None:
                 arrays, scalars = loads(stored)
-                reply = wire.readdress(wire.Packed(arrays, scalars), request.task)
+                reply = wire.Packed(arrays, scalars | {"round": request.task.round})
                 name, chosen_by = request.algorithm.name, self._operator.chosen_by
                 memory.enter_sent(ledger.entries(*reply, name, "the same answer", True, chosen_by))
                 return reply
@@ -379,7 +379,7 @@ class TuningAgent(NumPyClient):
         reply = self._reply(replace(request, task=task), result, context)
         ended = algorithm.inner.has_ended(result.agent_state)
         if task.num_trials and (ended or self._operator.is_spent(memory)):
-            reply = wire.mark_spent(reply)
+            reply.config["spent"] = True
         sent: list[ledger.LedgerEntry] = []
         if memory.keeps_ledger:
             source = seen_by(result.agent_state)

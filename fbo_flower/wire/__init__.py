@@ -14,8 +14,6 @@ from fbo_flower.wire.codec import (
     decode_task,
     encode_report,
     encode_task,
-    mark_spent,
-    readdress,
     says_spent,
 )
 
@@ -35,8 +33,6 @@ __all__ = [
     "decode_task",
     "encode_report",
     "encode_task",
-    "mark_spent",
-    "readdress",
     "says_spent",
     "show",
 ]
