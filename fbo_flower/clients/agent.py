@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass, replace
 from logging import DEBUG, INFO, WARNING
-from typing import Any
+from typing import Any, Self
 
 from flwr.app import Context
 from flwr.client import NumPyClient
@@ -194,6 +195,14 @@ class TuningAgent(NumPyClient):
         self._on_finish = on_finish
         if self._operator.limits:
             check_journal(self._durable, ", ".join(self._operator.limits))
+
+    def at(self, context: Context) -> Self:
+        """Return this agent with the memory in a context of its node, which may come anew."""
+        if context.state is self._context.state:
+            return self
+        agent = copy(self)
+        agent._context = replace(self._context, run_id=context.run_id, state=context.state)
+        return agent
 
     # -- Flower's interface --------------------------------------------------------------------
 

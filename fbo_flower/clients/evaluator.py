@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import ChainMap, Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from logging import WARNING
 from typing import Any, Protocol
@@ -239,7 +239,7 @@ class ObjectiveEvaluator:
                 missing = {i: rows[i] for i in sorted(first.values())}
             work = [(i, job) for i, row in missing.items() for job in self._jobs(row, rules[i : i + 1])]
             jobs, num_jobs = [job for _, job in work], Counter(i for i, _ in work)
-            ends = enumerate(call(self.objective, job) for job in jobs)
+            ends: Iterator[tuple[int, Ended]] = enumerate(call(self.objective, job) for job in jobs)
             if self.parallel.needs_workers:
                 timeout = float(self.parallel.trial_timeout)
                 ends = pool_of(self.objective).run(jobs, self.parallel.num_parallel, timeout)

@@ -14,7 +14,6 @@ from fbo_flower.wire.codec import (
     decode_task,
     encode_report,
     encode_task,
-    says_spent,
 )
 
 __all__ = [
@@ -33,6 +32,5 @@ __all__ = [
     "decode_task",
     "encode_report",
     "encode_task",
-    "says_spent",
     "show",
 ]

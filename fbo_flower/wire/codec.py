@@ -130,11 +130,6 @@ def encode_report(report: Report, task: Task, envelope: Envelope, disclosure: Di
     return Packed({**report.arrays, **arrays}, config | scalars)
 
 
-def says_spent(packed: Packed) -> bool:
-    """Return whether an encoded report or a refusal says that the agent's budget is used up."""
-    return packed.config.get("spent") is True
-
-
 def decline(task: Packed) -> Packed:
     """Return the answer to a task that an agent's budget does not allow."""
     header = {key: task.config[key] for key in ("schema", "study", "agent")}
