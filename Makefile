@@ -18,8 +18,8 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.installed  ## tune an SVM with 20 simulated agents, federated and alone; table and picture
-	@$(BIN)/fbo-flower simulate --problem digits-svm --agents 20 --rounds 25 \
-	  --compare "fts advice=portfolio label='fts portfolio'" --compare ei --compare random --out runs/demo --overwrite
+	@$(BIN)/fbo-flower simulate --problem digits-svm --agents 20 --trials 6 \
+	  --compare ei --compare random --out runs/demo --overwrite
 
 install: $(VENV)/.installed-dev  ## make .venv with everything that development needs
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # modules that only extras bring
 OPTIONAL = {
     "ray", "dp_accounting", "matplotlib", "ConfigSpace", "pandas", "optuna", "tensorboard", "mlflow", "wandb",
-    "onnx", "onnxruntime", "xgboost", "lightgbm",
+    "onnx", "onnxruntime", "xgboost", "lightgbm", "plotly",
 }  # fmt: skip
 # every public name, with every extra or without any
 NAMES = """\
@@ -55,6 +55,7 @@ NEEDS = {
         "configspace",
     "import fbo_flower.space.configspace as c; c.from_configspace(None)": "configspace",
     "assert len(run().to_dataframe()) > 0": "pandas",
+    "from fbo_flower.reports.hover import hover_figure; assert hover_figure(run()).to_json()": "notebook",
     "run().to_optuna('sqlite:///study.db')": "optuna",
     "Study.from_optuna('sqlite:///study.db')": "optuna",
     "run(callbacks=[OptunaTracker('sqlite:///live.db')])": "optuna",

@@ -4,8 +4,7 @@
     flwr login; flwr app publish build/hub/tuning
 
 The directory holds the app's code with the parts of fbo-flower that agents and the server need, so it depends
-on no package of ours. `NAME` is the account at Flower Hub. The bundle has fab-format-version 1: a licence
-file, and the version of Flower that it was made for.
+on no package of ours. `NAME` is the account at Flower Hub.
 """
 
 from __future__ import annotations
@@ -39,8 +38,6 @@ def project(text: str, name: str, publisher: str) -> dict[str, Any]:
     """Return the app's pyproject.toml, made from that of the package."""
     ours = tomllib.loads(text)
     package, app = ours["project"], ours["tool"]["flwr"]["app"]
-    flower = next(r for r in map(Requirement, package["dependencies"]) if r.name == "flwr")
-    lowest = min(s.version for s in flower.specifier if s.operator == ">=")
     return {
         "build-system": ours["build-system"],
         "project": {
@@ -48,21 +45,14 @@ def project(text: str, name: str, publisher: str) -> dict[str, Any]:
             "version": package["version"],
             "description": package["description"],
             "readme": "README.md",
-            "license": {"file": "LICENSE"},
+            "license": package["license"],
             "requires-python": package["requires-python"],
             "dependencies": [r for r in package["dependencies"] if Requirement(r).name not in NOT_NEEDED],
         },
         "tool": {
             "hatch": {"build": {"targets": {"wheel": {"packages": ["fbo_flower"]}}}},
             "flwr": {
-                "app": {
-                    "publisher": publisher,
-                    "fab-format-version": 1,
-                    "flwr-version-target": f"{lowest}.0",
-                    "fab-include": ["/fbo_flower/**/*.py", "/LICENSE"],
-                    "components": app["components"],
-                    "config": app["config"],
-                }
+                "app": {**{key: app[key] for key in app if key != "fab-exclude"}, "publisher": publisher}
             },
         },
     }

@@ -35,7 +35,7 @@ MODULES = (
     "errors",
 )  # fmt: skip
 # modules whose names get a line each; of the others the page lists the names
-DESCRIBED = ("", "simulation", "study", "trackers")
+DESCRIBED = ("",)
 # options of many commands, which the page says once
 COMMON = {"debug", "quiet"}
 # keys of `node_config` that no class of options holds

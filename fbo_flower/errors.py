@@ -19,7 +19,11 @@ came over the wire, so control characters in them are written as escapes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+_T = TypeVar("_T", bound=Callable[..., Any])
 
 
 def number_text(value: float) -> str:
@@ -149,16 +153,24 @@ class JournalError(FBOError, OSError):
     """A journal file is in use by another process, damaged, or belongs to something else."""
 
 
+_GOAL = {
+    "direction": "minimize=True for a loss",
+    **dict.fromkeys(("maximize", "maximise"), "minimize=False, the default"),
+    "directions": 'objectives={"accuracy": "max", "seconds": "min"}',
+    "constraints_func": 'limits={"latency_ms": 20.0}',
+}
+_SERVER = "a setting of the server, such as num-rounds and algorithm of its run config"
+_RANGE = {"log_scale": "log", "min": "low", "lower": "low", "max": "high", "upper": "high", "q": "step"}
+_CHOICES = dict.fromkeys(("options", "values", "items"), "choices")
 # place -> what people type there who know other libraries, or another place -> what is meant
 MEANT: dict[str, dict[str, str]] = {
     "simulate": {
-        "n_trials": "num_rounds",
+        **_GOAL,
+        "n_rounds": "num_rounds",
+        "budget": "num_trials, evaluations of each agent",
+        "n_trials": "num_trials, evaluations of each agent",
         "timeout": "trial_timeout of agents=Agents(...), or Ctrl-C",
         "n_jobs": 'engine="ray", which uses all cores, or num_parallel of agents=Agents(...)',
-        "direction": "minimize=True for a loss",
-        "maximize": "minimize=False, the default",
-        "directions": 'objectives={"accuracy": "max", "seconds": "min"}',
-        "constraints_func": 'limits={"latency_ms": 20.0}',
         "sampler": "algorithm",
         "options": 'an object, as in algorithm=algorithms.FTS(advice="portfolio")',
         "pruner": "pruning of agents=Agents(...)",
@@ -170,6 +182,32 @@ MEANT: dict[str, dict[str, str]] = {
         "mode": "rounds=Async()",
         "disclose": "nothing: the study of a simulation has every trial",
         **dict.fromkeys(("num_agents", "num_clients", "n_clients", "clients", "sites"), "agents"),
+    },
+    "client_app": {
+        **_GOAL,
+        **dict.fromkeys(("num_rounds", "n_trials", "algorithm", "sampler"), _SERVER),
+        **dict.fromkeys(("budget", "num_trials"), "max_trials"),
+        **dict.fromkeys(("n_jobs", "num_workers"), "num_parallel"),
+        "timeout": "trial_timeout",
+        "pruner": "pruning",
+    },
+    "Optimizer": {**_GOAL, "sampler": "algorithm", "search_space": "space"},
+    "tune_federation": {
+        **dict.fromkeys(("n_trials", "num_trials", "sampler"), "search=Search(...)"),
+        "num_rounds": "rounds",
+        "search_space": "space",
+        **dict.fromkeys(("minimize", "maximize", "direction"), "judge=Judge(...)"),
+        "pruner": "search=Search(...)",
+        **dict.fromkeys(("journals", "out", "resume"), "keep=Keep(...)"),
+    },
+    "Float": _RANGE,
+    "Int": _RANGE,
+    "Categorical": _CHOICES,
+    "Ordinal": _CHOICES,
+    "options": {
+        **dict.fromkeys(("epsilon", "noise_multiplier"), "an option of dp-fts, max_epsilon"),
+        **{name: f"an option of dp-fts, {name}" for name in ("delta", "clip")},
+        "advice": "an option of fts and dp-fts",
     },
     "algorithm": {
         **dict.fromkeys(("tpe", "bo", "gp", "bayesian", "bayes"), "fed-ei, or ei if each agent tunes alone"),
@@ -201,13 +239,70 @@ def did_you_mean(name: object, known: Iterable[str], place: str = "") -> str:
     >>> did_you_mean("get_trials", [], "Study")
     '; here that is trials'
     """
+    if meant := MEANT.get(place, {}).get(str(name)[:100].lower()):
+        return f"; here that is {meant}"
+    close = closest(name, known)
+    return "" if close is None else f"; did you mean {close}?"
+
+
+def closest(name: object, known: Iterable[str]) -> str | None:
+    """Return the known name most like `name`, whatever its case and dashes; None if none is like it."""
     from difflib import get_close_matches  # seldom needed
 
-    names, text = {_letters(one): one for one in known}, str(name)[:100]
-    if meant := MEANT.get(place, {}).get(text.lower()):
-        return f"; here that is {meant}"
-    close = get_close_matches(_letters(text), names, n=1, cutoff=0.6)
-    return f"; did you mean {names[close[0]]}?" if close else ""
+    names = {_letters(one): one for one in known}
+    close = get_close_matches(_letters(str(name)[:100]), names, n=1, cutoff=0.6)
+    return names[close[0]] if close else None
+
+
+def check_names(
+    given: Iterable[str], known: Iterable[str], place: str, elsewhere: Mapping[str, str] | None = None
+) -> None:
+    """Raise ConfigError, with what is meant, if a function is called with an argument that it does not have.
+
+    Parameters
+    ----------
+    place : the name of the function
+    elsewhere : settings of other objects -> how each is written, such as "keep=Keep(resume=...)"
+    """
+    own, elsewhere = list(known), elsewhere or {}
+    for name in (one for one in given if one not in own):
+        hint = did_you_mean(name, (), place)
+        if not hint and name in elsewhere:
+            hint = f"; here that is {elsewhere[name]}"
+        if not hint and (close := closest(name, [*elsewhere, *own])) is not None:
+            hint = f"; did you mean {close if close in own else elsewhere[close]}?"
+        hint = hint or f"; it has {', '.join(one for one in own if one != 'self')}"
+        raise ConfigError(f"{name}: expected an argument of {place}, got an unknown one{hint}")
+
+
+def explains_names(callee: _T) -> _T:
+    """Let a function or a class say what is meant if it is called with an argument that it does not have.
+
+    >>> @explains_names
+    ... def tuned(*, rate=0.1):
+    ...     return rate
+    >>> tuned(rat=1)
+    Traceback (most recent call last):
+        ...
+    fbo_flower.errors.ConfigError: rat: expected an argument of tuned, got an unknown one; did you mean rate?
+    """
+    function: Callable[..., Any] = callee.__init__ if isinstance(callee, type) else callee  # type: ignore[misc]
+
+    @wraps(function)
+    def checked(*args: Any, **given: Any) -> Any:
+        try:
+            return function(*args, **given)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is None:  # of the call itself
+                code = function.__code__
+                known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+                check_names(given, known, callee.__name__)
+            raise
+
+    if not isinstance(callee, type):
+        return cast(_T, checked)
+    callee.__init__ = checked  # type: ignore[misc]
+    return callee
 
 
 def _letters(name: str) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from fbo_flower.errors import did_you_mean
+
 
 def lazily(module: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the functions `__getattr__` and `__dir__` of a package, or of a module in it.
@@ -20,7 +22,8 @@ def lazily(module: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any],
 
     def import_name(name: str) -> Any:
         if name not in homes:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+            hint = "" if name.startswith("_") else did_you_mean(name, homes)  # hasattr asks for private ones
+            raise AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
         if not homes[name]:
             return import_module(f"{package}.{name}")
         return getattr(import_module(f"{package}.{homes[name]}"), name)

@@ -22,7 +22,7 @@ OUTSIDE = sys.stdlib_module_names | {"__future__"}
 ROOMS: dict[str, tuple[str, str]] = {
     "__init__": ("lazy", ""),  # its names are imported when they are used
     "errors": ("", ""),
-    "lazy": ("", ""),
+    "lazy": ("errors", ""),
     "numerics": ("errors", "numpy scipy threadpoolctl dp_accounting moocore"),
     "space": ("errors numerics", "numpy ConfigSpace optuna"),
     "secure": ("errors", "numpy cryptography flwr"),
@@ -34,7 +34,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "trackers": ("errors space storage study", "numpy optuna tensorboard mlflow wandb"),
     "reports": (
         "errors space numerics algorithms storage study",
-        "numpy jinja2 markdown_it markupsafe matplotlib rich sklearn",
+        "numpy jinja2 markdown_it markupsafe matplotlib plotly rich sklearn",
     ),
     "strategies": ("__init__ errors space numerics algorithms wire storage study trackers", "numpy flwr"),
     "federated": ("errors space numerics algorithms storage study trackers strategies", "numpy scipy flwr"),
@@ -81,6 +81,7 @@ LATE = {
     "mlflow",
     "wandb",
     "dp_accounting",
+    "plotly",
 }
 
 

@@ -17,6 +17,7 @@ from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Outcome, Payload, Phase, Query, Report, Task
 from fbo_flower.algorithms.registry import Algorithms, built_in_class, find, register
 from fbo_flower.algorithms.requests import Session
+from fbo_flower.errors import did_you_mean
 from fbo_flower.space.checks import check_flag, check_integer, check_number
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ if not TYPE_CHECKING:  # type checkers read the imports above and report misspel
         """Import the algorithm whose class has this name: `from fbo_flower.algorithms import FTS`."""
         record = built_in_class(name)
         if record is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            hint = "" if name.startswith("_") else did_you_mean(name, __all__)
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
         return record.load()
 
     def __dir__():

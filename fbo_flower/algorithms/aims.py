@@ -80,13 +80,15 @@ class Aims:
             raise ConfigError(
                 'objectives: expected no minimize beside them; write objectives={"loss": "min"}'
             )
+        given: Any = objectives
         if isinstance(objectives, str):
             parts = [part.strip().rpartition(" ") for part in objectives.split(",")]
-            objectives = {name.strip() or way: way if name else "" for name, _, way in parts}
+            objectives = {name.strip(): way for name, _, way in parts} if all(p[0] for p in parts) else given
         if not isinstance(objectives, Mapping) or not 1 <= len(objectives) <= MOST_OBJECTIVES:
             raise ConfigError(
                 f"objectives: expected a dict of 1 to {MOST_OBJECTIVES} names, each with 'max' or 'min', or "
-                f"text such as 'accuracy max, kilobytes min', got {objectives!r:.200}"
+                f"text such as 'accuracy max, kilobytes min', got {given!r:.200}; leave them out "
+                "if there is one number: larger is better, or pass minimize=True"
             )
         _check_names("objectives", objectives)
         for name, direction in objectives.items():

@@ -156,9 +156,9 @@ RECORDS = (
         inference="Without secure sums the server sees whose each configuration and value is.",
         summed=frozenset({"table", "level"}),
         inference_with_sums="Everybody reads the configurations in the pool and their values in common "
-        "units. If the server follows the protocol, nobody reads whose it is, beyond that it is of a member "
-        "of its sum; rows of two rounds can be guessed to be one agent's if they look alike. A server that "
-        "makes up the pool guesses better.",
+        "units. A row has no name: if the server follows the protocol, each member of its sum may have "
+        "written it. Rows of two rounds that look alike may be of one agent. A server that makes up the pool "
+        "guesses owners better.",
         attack="fed-ei",
         style=PlotStyle("#0072B2", (0, (4, 1))),
         page="docs/papers/fed_ei.md",

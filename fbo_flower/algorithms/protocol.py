@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from fbo_flower.algorithms.definition import check_begun, check_definition, check_learnt
 from fbo_flower.algorithms.messages import Content, Schema, Summand, schema_of, summands_of
-from fbo_flower.algorithms.options import Configurable, canonical_json
+from fbo_flower.algorithms.options import Configurable, answers_in_part, canonical_json
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -45,7 +45,7 @@ from fbo_flower.space.space import SearchSpace
 
 State = TypeVar("State")
 
-DEFAULT_ROUNDS = 25  # rounds of an algorithm that does not end by itself, unless `num_rounds` is given
+DEFAULT_TRIALS = 25  # evaluations of each agent, unless a number is given or the algorithm has a budget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +58,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
     task_content, report_content : what its tasks and its reports may hold, see `messages`
     phases : the half-rounds in which it sends tasks to agents
     finishes : whether it ends by itself, once its budget is spent
+    budget_option : name of the option that is this budget, the evaluations of each agent; "": it has none
     max_final_exchanges : largest number of exchanges in the phase FINISH, which ends early without tasks
     roles : the roles of sites that train and judge models instead of evaluating an objective; (): agents have
         no roles
@@ -83,6 +84,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
     report_content: ClassVar[type[Content]] = Content
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN,)
     finishes: ClassVar[bool] = False
+    budget_option: ClassVar[str] = ""
     max_final_exchanges: ClassVar[int] = 1
     roles: ClassVar[tuple[str, ...]] = ()
     consent: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -132,6 +134,26 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def for_outputs(self, names: tuple[str, ...]) -> Self:
         """Return the algorithm for a federation that shares these outputs, see `Federation`."""
         return self
+
+    def for_trials(self, num_trials: int) -> Self:
+        """Return the algorithm for a study in which each agent makes this number of evaluations.
+
+        Raises
+        ------
+        ConfigError
+            If it has another budget already, or its initial design is larger.
+        """
+        name, least = self.budget_option, 1 if answers_in_part(self) else self.num_initial
+        budget = getattr(self, name) if name else None
+        if budget is not None and budget not in {num_trials, self.option_defaults()[name]}:
+            raise ConfigError(
+                f"num_trials: expected {budget}, the {name} of {self.name}, got {num_trials}; leave one out"
+            )
+        if not name and num_trials < least:
+            raise ConfigError(
+                f"num_trials: expected at least {least}, the num_initial of {self.name}, got {num_trials}"
+            )
+        return replace(self, **{name: num_trials}) if name else self
 
     # -- the server's half ---------------------------------------------------------------------
 

@@ -129,6 +129,14 @@ def lookup(name: str) -> AlgorithmRecord | None:
         return None
 
 
+def option_owners(*names: str) -> dict[str, AlgorithmRecord]:
+    """Return option -> the first of these algorithms, or of all built-in ones, that has it."""
+    found: dict[str, AlgorithmRecord] = {}
+    for record in filter(None, map(lookup, names or BUILT_IN)):
+        found |= dict.fromkeys(record.load().option_defaults().keys() - found.keys(), record)
+    return found
+
+
 def records() -> dict[str, AlgorithmRecord]:
     """Return all records by name, those of this package first; warn about plugins that cannot be used."""
     found = BUILT_IN | _LOCAL

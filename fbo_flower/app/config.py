@@ -22,6 +22,7 @@ from fbo_flower.simulation.settings import Sync
 from fbo_flower.space.checks import check_flag, check_integer, check_number
 from fbo_flower.storage.paths import path_of
 from fbo_flower.strategies import TuningStrategy
+from fbo_flower.strategies.settings import check_extent
 from fbo_flower.study.directory import Keep
 from fbo_flower.trackers import OptunaTracker
 
@@ -40,6 +41,7 @@ class AppConfig:
     options: Options
     num_agents: int
     num_rounds: int
+    num_trials: int
     seed: int
     fraction: float
     wait_seconds: float
@@ -86,8 +88,9 @@ class AppConfig:
         # what the strategy's settings and `Keep` check is checked there
         Sync(self.fraction, self.quorum)
         Keep(self.out, self.journal and self.journal.parent, self.resume)
-        for name, least in (("num-agents", 0), ("num-rounds", 1), ("seed", 0), ("max-staleness", -1)):
-            check_integer(name, getattr(self, name.replace("-", "_")), least)
+        for name in ("num-agents", "num-rounds", "num-trials", "seed", "max-staleness"):
+            check_integer(name, getattr(self, name.replace("-", "_")), -1 if name == "max-staleness" else 0)
+        check_extent(self.num_rounds or None, self.num_trials or None)
         file = self.optuna.removeprefix("sqlite:///")
         if file and "://" not in file and not path_of(file, "optuna").is_absolute():
             raise ConfigError(
@@ -119,9 +122,10 @@ class AppConfig:
         )
 
     def how_to_start(self) -> dict[str, Any]:
-        """Return the arguments of the strategy's `start` that Flower's own does not have."""
+        """Return the arguments of the strategy's `start`."""
         staleness = None if self.max_staleness < 0 else self.max_staleness
         return {
+            "num_rounds": self.num_rounds or None, "num_trials": self.num_trials or None,
             "journal": self.journal, "resume": self.resume, "mode": self.mode, "max_staleness": staleness,
         }  # fmt: skip
 

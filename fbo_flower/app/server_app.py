@@ -31,7 +31,7 @@ def main(grid: Grid, context: Context) -> None:
         with results_of(config, context.run_id) as save:
             strategy = config.strategy()
             try:
-                strategy.start(grid, num_rounds=config.num_rounds, **config.how_to_start())
+                strategy.start(grid, **config.how_to_start())
             finally:
                 save(strategy.study)
     except FBOError as error:

@@ -12,6 +12,14 @@ import typer
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Flower's own log.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but warnings and errors.")]
+Wide = Annotated[
+    bool,
+    typer.Option(
+        "--wide",
+        help="Print all rows of the table; draw values against parameters and the best configurations, which "
+        "a picture of several algorithms leaves out.",
+    ),
+]
 Directories = Annotated[list[Path], typer.Argument(help="Directories of studies.")]
 Journals = Annotated[
     list[Path], typer.Argument(help="Journals of agents (`agent-NAME.db`), or directories that contain them.")

@@ -19,7 +19,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -232,6 +232,7 @@ class Connection:
 
     name: str  # as typed; "" if none was typed and none is the default
     address: str  # of the SuperLink; "" if unknown
+    options: Mapping[str, Any] = field(default_factory=dict)  # of its simulation, an old form
 
     @property
     def is_background(self) -> bool:
@@ -266,7 +267,8 @@ def read_connection(name: str | None) -> Connection:
             )
         return Connection(str(name), "")
     # without an address but with options, an old form, Flower takes its local SuperLink
-    return Connection(str(name), str(found.get("address") or (":local:" if "options" in found else "")))
+    options = found["options"] if isinstance(found.get("options"), dict) else {}
+    return Connection(str(name), str(found.get("address") or (":local:" if options else "")), options)
 
 
 def check_simulation(connection: Connection) -> dict[str, str]:

@@ -94,6 +94,12 @@ def _fail(errors: Console, error: Exception, message: str, status: int, argument
     if "--debug" in arguments:
         errors.print(Text("\n".join(map(printable, "".join(traceback.format_exception(error)).split("\n")))))
     message = re.sub(r"( Did you mean [^?]*\?)\1", r"\1", message)  # Click's and Typer's
+    unknown = re.match(r"No such option:? '?--([\w-]+)", message)
+    if unknown and "simulate" in arguments:
+        from fbo_flower.algorithms.registry import option_owners
+
+        if owner := option_owners().get(option := unknown[1].replace("-", "_")):
+            message = f"No such option '--{unknown[1]}'; here that is --option {option}=..., of {owner.name}"
     note = "".join(f"; {note}" for note in getattr(error, "__notes__", []))
     if "unexpected extra argument" in message:
         note += "; quote what has blanks or * in it, as in --data 'dir/*.csv'"

@@ -7,6 +7,7 @@ import keyword
 import os
 import re
 import sys
+from importlib.metadata import requires
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -14,6 +15,7 @@ from textwrap import indent
 from typing import Annotated
 
 import typer
+from packaging.requirements import Requirement
 
 from fbo_flower import __version__
 from fbo_flower.algorithms.aims import NUMBER, Aims
@@ -27,6 +29,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _TAKEN = {"fbo_flower", "flwr", "numpy", "scipy", "sklearn", "tests"}
 _FILES = {
     "pyproject.toml": "pyproject.toml",
+    "LICENSE": "LICENSE",  # which a bundle of Flower's format 1 has to have
     "README.md": "README.md",
     "client_app.py": "{package}/client_app.py",
     "server_app.py": "{package}/server_app.py",
@@ -105,6 +108,8 @@ def new_app(
     if package in _TAKEN or keyword.iskeyword(package) or package in sys.stdlib_module_names:
         raise ConfigError(f"name: expected a name that is no Python package or keyword, got {name!r}")
     values = {"name": name, "package": package, "publisher": publisher, "version": __version__}
+    own = next(r for r in map(Requirement, requires("fbo-flower") or ()) if r.name == "flwr")
+    values["flower"] = next(part.version for part in own.specifier if part.operator == ">=")
     values |= {"algorithm": RECOMMENDED, "strategy": find(RECOMMENDED).class_name, **_of_aims(aims)}
     written = []
     try:

@@ -31,7 +31,9 @@ from fbo_flower.study.ranking import natural_order
 
 if TYPE_CHECKING:
     from fbo_flower import SearchSpace
+    from fbo_flower.algorithms import Algorithm
     from fbo_flower.simulation.problems import Problem
+    from fbo_flower.study.study import Study
 
 
 def load_function(text: str) -> Callable[..., float]:
@@ -157,6 +159,12 @@ class Contestant:
         options = parse_options(words[1:], "--compare")
         return Contestant(str(options.pop("label", " ".join(words))), words[0], options)
 
+    def make(self) -> Algorithm[Any]:
+        """Return the algorithm with its options."""
+        from fbo_flower.algorithms import make_algorithm
+
+        return make_algorithm(self.algorithm, self.options)
+
 
 @dataclass(frozen=True)
 class SimulationPlan:
@@ -195,8 +203,8 @@ class SimulationPlan:
             Start((), given["prior_rounds"], given["prior_algorithm"], None, given["warm_start"]),
         )
 
-    def check(self) -> tuple[Problem, dict[str, int | None]]:
-        """Return the problem and each contestant's number of rounds; ConfigError if a setting is wrong."""
+    def check(self) -> Problem:
+        """Return the problem; ConfigError if a setting is wrong."""
         from fbo_flower.algorithms.aims import Aims
         from fbo_flower.clients.operator import names_of_files
         from fbo_flower.simulation.agents import own_objective
@@ -215,8 +223,11 @@ class SimulationPlan:
                 f"label: expected a different label for every algorithm, got {', '.join(twice)} twice; "
                 "set them with --label and label=..."
             )
-        if given["rounds"] is not None:
-            check_integer("rounds", given["rounds"], 1)
+        for name in ("rounds", "trials"):
+            if given[name] is not None:
+                check_integer(name, given[name], 1)
+        if given["rounds"] is not None and given["trials"] is not None:
+            raise ConfigError("--trials: expected either --rounds or --trials, got both; leave one out")
         engine_name(given["engine"])
         duration_of(self.rounds.clock, given["engine"])  # checks its arguments
         aims = {"objectives": given["objectives"], "limits": _limits(given["limits"])[0]}
@@ -235,7 +246,9 @@ class SimulationPlan:
         if warm is not None and not any(self.warm(contestant) for contestant in self.contestants):
             names = ", ".join(dict.fromkeys(contestant.algorithm for contestant in self.contestants))
             raise ConfigError(f"--warm-start: expected messages of {names} in {warm}, found none")
-        return problem, {c.label: self._num_rounds(c, problem) for c in self.contestants}
+        for contestant in self.contestants:
+            self._check(contestant, problem)
+        return problem
 
     def warm(self, contestant: Contestant) -> str | None:
         """Return the directory with messages of the contestant's algorithm, from which it starts; or None."""
@@ -257,18 +270,41 @@ class SimulationPlan:
         with atomic_file(directory / PLAN, text=True) as stream:
             stream.write(json.dumps(self.given, indent=2) + "\n")
 
-    def _num_rounds(self, contestant: Contestant, problem: Problem) -> int | None:
-        """Return an algorithm's number of rounds; None: until the algorithm is finished."""
-        from fbo_flower.algorithms import make_algorithm
-        from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
+    def extent(self, contestant: Contestant, first: Study | None) -> tuple[int | None, int | None]:
+        """Return an algorithm's `num_rounds` and `num_trials`, as `simulate` takes them.
+
+        All algorithms get the same evaluations: `--trials`, or those of the first algorithm, whose rounds or
+        whose own budget count. An algorithm that names a budget of its own keeps it, without `--trials`.
+
+        Parameters
+        ----------
+        first : the study of the first algorithm, once it has ended
+        """
+        from fbo_flower.algorithms.protocol import DEFAULT_TRIALS
+        from fbo_flower.reports.summary import evaluations_of
+
+        rounds, trials = self.given["rounds"], self.given["trials"]
+        leader, own = self.contestants[0].make(), contestant.make()
+        keeps = own.roles or leader.roles or own.inner.budget_option in contestant.options
+        if trials is None and not keeps:
+            if contestant is not self.contestants[0] and isinstance(self.rounds, Sync) and rounds:
+                made = evaluations_of(first, first.algorithms[0]) if first else {}
+                trials = max(made.values(), default=None)
+            elif rounds is None:
+                trials = leader.options().get(leader.inner.budget_option, DEFAULT_TRIALS)
+        return None if trials else rounds, trials
+
+    def _check(self, contestant: Contestant, problem: Problem) -> None:
+        """Raise ConfigError if an algorithm cannot run with these settings."""
         from fbo_flower.simulation.agents import check_agents
         from fbo_flower.strategies.settings import check_barrier
 
-        algorithm = make_algorithm(contestant.algorithm, contestant.options)
+        algorithm = contestant.make()
+        if num_trials := self.extent(contestant, None)[1]:
+            algorithm.inner.for_trials(num_trials)
         algorithm.check(problem.space)
         check_barrier(algorithm, "async" if isinstance(self.rounds, Async) else "sync")
         check_agents(problem, algorithm, self.agents, self.given["engine"], self.rounds.clock is not None)
-        return self.given["rounds"] or (None if algorithm.finishes else DEFAULT_ROUNDS)
 
 
 def read_plan(directory: Path, command: click.Command | None = None) -> SimulationPlan:

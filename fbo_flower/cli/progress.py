@@ -50,13 +50,13 @@ class Display:
         self._progress.stop()
         self._log.detach()
 
-    def announce(self, label: str, num_rounds: int | None) -> None:
+    def announce(self, label: str) -> None:
         """Start the bar of the next algorithm."""
         if self._task is not None:
             self._progress.stop_task(self._task)
         self._lost = self._failed = 0
         self._done = "starting"
-        self._task = self._progress.add_task(printable(label), total=num_rounds, done=self._done)
+        self._task = self._progress.add_task(printable(label), total=None, done=self._done)
 
     def advance(self, progress: RoundProgress) -> None:
         """Advance the bar by one finished round; it counts lost or refused replies and failed evaluations."""
@@ -65,11 +65,10 @@ class Display:
         self._failed += progress.failed_trials
         counts = f" {self._lost} lost" if self._lost else ""
         counts += f" {self._failed} failed" if self._failed else ""
-        self._done = (
-            f"{progress.server_round}/{progress.num_rounds or '?'} best {_score(progress.best)} "
-            f"mean {_score(progress.mean)}{counts}"
-        )
-        self._progress.update(self._task, completed=progress.server_round, done=self._done)
+        done, total = progress.done
+        so_far = f"{done}/{total or '?'} best {_score(progress.best)} mean {_score(progress.mean)}"
+        self._done = so_far + counts
+        self._progress.update(self._task, completed=done, total=total, done=self._done)
 
     def _show_replies(self, replies: str) -> None:
         if self._task is not None:

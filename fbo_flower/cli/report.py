@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from fbo_flower.cli.common import Debug, Directories, Quiet, plural
+from fbo_flower.cli.common import Debug, Directories, Quiet, Wide, plural
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage.paths import path_of
 
@@ -48,6 +48,7 @@ def report(
             "evaluation began; an agent counts from its first value).",
         ),
     ] = "evaluations",
+    wide: Wide = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
     as_page: Annotated[
         bool,
@@ -62,8 +63,9 @@ def report(
 ) -> None:
     """Print the result table of one or several studies and draw their pictures.
 
-    report.png shows best values, values against parameters and the best configurations. traffic.png
-    shows what was sent. privacy.md lists what the server learned about the agents.
+    report.png shows best values and, of one algorithm, values against parameters and the best
+    configurations. traffic.png shows what was sent. privacy.md lists what the server learned about the
+    agents.
 
     Example: fbo-flower report runs/latest
     """
@@ -80,11 +82,11 @@ def report(
     check_x(study, x)
     rows = summarise(study, reference)
     if markdown:
-        typer.echo(to_markdown(rows), nl=False)
+        typer.echo(to_markdown(rows, wide=wide), nl=False)
         print_selections(study, markdown=True)
         quiet = True
     elif not quiet:
-        print_table(rows)
+        print_table(rows, wide=wide)
         print_selections(study)
     place = directories[0] if len(directories) == 1 and directories[0].is_dir() else Path()
     path = path_of(out) if out is not None else place / (HTML_PAGE if as_page else PICTURE)
@@ -93,7 +95,7 @@ def report(
         lines = [f"Page: {path}"]
     else:
         page = path.with_name(PAGE)
-        no_picture = draw(study, path, x)
+        no_picture = draw(study, path, x, wide=wide or None)
         if no_picture and out is not None:
             raise ConfigError(no_picture)
         write_privacy_page(study, page)
@@ -219,9 +221,12 @@ def _merged(studies: Sequence[tuple[Path, Study]]) -> Study:
     return Study.merge(distinct)
 
 
-def print_table(rows: Sequence[SummaryRow], console: Console | None = None) -> None:
-    """Print the result table, in several parts if it is wider than the terminal (a file has no width)."""
-    from fbo_flower.reports.summary import render_table
+def print_table(rows: Sequence[SummaryRow], console: Console | None = None, *, wide: bool = False) -> None:
+    """Print the result table, in several parts if it is wider than the terminal (a file has no width).
+
+    What the first algorithm gains on tuning alone follows in a sentence.
+    """
+    from fbo_flower.reports.summary import gain_line, render_table
 
     console, unbounded = console or Console(highlight=False), Console(width=10_000)
     if not console.is_terminal:
@@ -229,10 +234,14 @@ def print_table(rows: Sequence[SummaryRow], console: Console | None = None) -> N
     start = 0
     while start < len(rows):
         stop = len(rows)
-        while stop > start + 1 and unbounded.measure(render_table(rows[start:stop])).maximum > console.width:
+        table = render_table(rows[start:stop], wide=wide)
+        while stop > start + 1 and unbounded.measure(table).maximum > console.width:
             stop -= 1
-        console.print(render_table(rows[start:stop]))
+            table = render_table(rows[start:stop], wide=wide)
+        console.print(table)
         start = stop
+    if line := gain_line(rows):
+        console.print(line, soft_wrap=True, markup=False)
 
 
 def print_selections(study: Study, *, markdown: bool = False) -> None:

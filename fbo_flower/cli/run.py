@@ -154,9 +154,14 @@ def prepare(
         If a key is unknown, a value has the wrong type, or files and nodes do not match.
     """
     given = parse(run_config, "--run-config")
-    nodes = parse(federation_config, "--federation-config")
-    for key in nodes:
+    typed = parse(federation_config, "--federation-config")
+    for key in typed:
         _check_key(key, FEDERATION_KEYS, "--federation-config", "Flower's simulation")
+    options = {  # of which Flower uses none if it gets a federation config
+        key.replace("backend.name", "backend").removeprefix("backend.").replace(".", "-"): value
+        for key, value in _flat(connection.options).items()
+    }
+    nodes = {**options, **typed}
     known = None if project is None else _flat(project["tool"]["flwr"]["app"].get("config", {}))
     for key, value in given.items():
         if known is not None:
@@ -173,16 +178,13 @@ def prepare(
         if isinstance(settings.get(key), str) and settings[key]:
             added[key] = str(_absolute(key, settings[key], connection))
     files = _files(data, settings, nodes, known, connection) if data is not None else ()
-    extra_nodes = []
     if files:
         added[DATA] = json.dumps([str(path) for path in files]).replace("'", "\\u0027")
-        if NODES not in nodes:
-            extra_nodes.append(f"{NODES}={len(files)}")
-            nodes = {**nodes, NODES: len(files)}
+        nodes.setdefault(NODES, len(files))
     number = next((key for key in NUMBERS if type(settings.get(key)) is int), NUMBERS[0])
     wanted = settings.get(number)
     if connection.is_background and NODES not in nodes and type(wanted) is int and wanted > 0:
-        extra_nodes.append(f"{NODES}={wanted}")  # Flower's default is 2 nodes
+        nodes[NODES] = wanted  # Flower's default is 2 nodes
     _check_nodes(number, wanted, nodes.get(NODES))
     settings |= added
     results = Path(settings["out"]) if added.get("out") else None
@@ -201,7 +203,9 @@ def prepare(
         if added or has_mark:  # Flower takes a file or pairs, not both
             texts = [f"{key}={_toml(key, value)}" for key, value in given.items() if key not in added]
     texts += [f"{key}={_toml(key, value)}" for key, value in added.items()]
-    return Submission(tuple(texts), (*federation_config, *extra_nodes), files, results, journal)
+    pairs = [f"{key}={_toml(key, value)}" for key, value in nodes.items()]
+    as_typed = nodes in (typed, options)
+    return Submission(tuple(texts), tuple(federation_config if as_typed else pairs), files, results, journal)
 
 
 def parse(texts: Sequence[str], option: str) -> dict[str, Any]:

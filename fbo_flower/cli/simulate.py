@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fbo_flower.algorithms.registry import RECOMMENDED
-from fbo_flower.cli.common import Debug, Quiet, option, plural
+from fbo_flower.cli.common import Debug, Quiet, Wide, option, plural
 from fbo_flower.cli.interruption import NOTHING, in_order
 from fbo_flower.cli.plan import JOURNALS, PLAN, SimulationPlan, parse_options, point_latest_at, read_plan
 from fbo_flower.cli.report import print_selections, print_table
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from fbo_flower.study.study import Study
 
 _RAY = ("address", "client_resources")  # options that only this engine takes
-_ALSO_RESUMED = {"resume", "engine", *_RAY, "quiet", "debug"}
+_ALSO_RESUMED = {"resume", "engine", *_RAY, "quiet", "wide", "debug"}
 # options that do not belong to the settings of a run
-_NOT_SAVED = {*_RAY, "debug", "journal", "out", "overwrite", "quiet", "resume"}
+_NOT_SAVED = {*_RAY, "debug", "journal", "out", "overwrite", "quiet", "resume", "wide"}
 
 
 def simulate(
@@ -80,16 +80,23 @@ def simulate(
     compare: Annotated[
         list[str] | None,
         typer.Option(
-            help="Another algorithm to run with the same starting points, seed and number of rounds: "
-            '"NAME key=value ... label=TEXT"; repeatable.',
+            help="Another algorithm to run with the same starting points, seed and evaluations of each "
+            'agent: "NAME key=value ... label=TEXT"; repeatable.',
         ),
     ] = None,
     agents: Annotated[int | None, typer.Option(help="Number of agents; default: the problem's.")] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            help="Evaluations of each agent, whatever the algorithm's rounds are. Default: 25, or the budget "
+            "of --algorithm, if it has one.",
+        ),
+    ] = None,
     rounds: Annotated[
         int | None,
         typer.Option(
-            help="Number of rounds; the first is the initial design. Default: 25, or until the algorithm has "
-            "spent its budget, if it has one.",
+            help="Rounds of --algorithm, in place of --trials; the first is the initial design. The others "
+            "make as many evaluations.",
         ),
     ] = None,
     seed: Annotated[
@@ -172,9 +179,10 @@ def simulate(
         Path | None,
         typer.Option(
             help="Resume the run with --journal in this directory, with the settings it had; only --engine, "
-            "--address, --client-resources, --quiet and --debug may be given as well."
+            "--address, --client-resources, --wide, --quiet and --debug may be given as well."
         ),
     ] = None,
+    wide: Wide = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -218,7 +226,7 @@ def simulate(
             f"{names}: expected --engine ray, which alone uses this, got --engine {plan.given['engine']}; "
             "leave it out"
         )
-    _run(plan, resume or out, ray, journal, resume is not None, overwrite, quiet, debug)
+    _run(plan, resume or out, ray, journal, resume is not None, overwrite, wide, quiet, debug)
 
 
 def _run(
@@ -228,6 +236,7 @@ def _run(
     journal: bool,
     resume: bool,
     overwrite: bool,
+    wide: bool,
     quiet: bool,
     debug: bool,
 ) -> None:
@@ -235,7 +244,6 @@ def _run(
 
     Without `out` they are in the plan's own directory, and `runs/latest` points at it.
     """
-    from fbo_flower.algorithms import make_algorithm
     from fbo_flower.cli.progress import Display
     from fbo_flower.simulation.ray_workers import ray_running
     from fbo_flower.simulation.runner import prior_study, simulate
@@ -243,9 +251,9 @@ def _run(
     from fbo_flower.trackers import OptunaTracker
 
     engine = ray if plan.given["engine"] == "ray" else plan.given["engine"]
-    problem, num_rounds = plan.check()  # finds every wrong setting before the first evaluation
+    problem = plan.check()  # finds every wrong setting before the first evaluation
     directory = plan.directory() if out is None else path_of(out, "out")
-    record = _Record(directory, journal, out is None)
+    record = _Record(directory, journal, out is None, wide)
     journals = directory / JOURNALS if journal else None
     with in_order(record.said), ExitStack() as stack:
         stack.enter_context(removed_if_empty(directory))
@@ -263,28 +271,32 @@ def _run(
                 engine = replace(engine, address=None)  # this process is connected
             observations, start, agents = None, plan.start, plan.agents
             if start.prior_rounds:
-                display.announce(f"prior {start.prior_algorithm}", start.prior_rounds)
+                display.announce(f"prior {start.prior_algorithm}")
                 earlier = Keep(journals=None if journals is None else journals / "prior", resume=resume)
                 settings = start.prior_algorithm, start.prior_rounds, plan.given["seed"], engine
                 observations = prior_study(problem, *settings, earlier)
             optuna = plan.given["optuna"]
             for number, contestant in enumerate(plan.contestants, 1):
-                display.announce(contestant.label, num_rounds[contestant.label])
+                display.announce(contestant.label)
                 own = None if journals is None else journals / f"{number}-{file_name(contestant.label)}"
                 trackers = [] if optuna is None else [OptunaTracker(optuna)]
-                algorithm = make_algorithm(contestant.algorithm, contestant.options)
+                first = record.studies[0] if record.studies else None
+                num_rounds, num_trials = plan.extent(contestant, first)
+                algorithm = contestant.make()
                 models = {"models": str(directory / "models")} if algorithm.roles else {}
                 simulate(
                     problem,
                     agents=replace(agents, site_options={**models, **(agents.site_options or {})}),
                     algorithm=algorithm,
-                    num_rounds=num_rounds[contestant.label],
+                    num_rounds=num_rounds,
+                    num_trials=num_trials,
                     seed=plan.given["seed"],
                     engine=engine,
                     rounds=plan.rounds,
                     start=Start(observations=observations, warm_start=plan.warm(contestant)),
                     keep=Keep(journals=own, resume=resume, messages=directory, label=contestant.label),
                     callbacks=[record, display.advance, *trackers],
+                    verbose=False,
                 )
         except BaseException as error:
             if record.studies:
@@ -294,20 +306,23 @@ def _run(
         no_picture = record.draw()
         stack.close()
         if not quiet:
-            _print_results(plan, record.study, directory, no_picture)
+            _print_results(plan, record.study, directory, no_picture, wide=wide)
 
 
-def _print_results(plan: SimulationPlan, study: Study, directory: Path, no_picture: str) -> None:
+def _print_results(
+    plan: SimulationPlan, study: Study, directory: Path, no_picture: str, *, wide: bool
+) -> None:
     from fbo_flower.reports.summary import summarise
 
-    print_table(summarise(study))
+    print_table(summarise(study), wide=wide)
     print_selections(study)
     if plan.given["function"] is None:
         typer.echo(
             "Simulated agents disclosed their trials, because nobody owns the data of a bundled problem."
         )
-    if no_picture:
-        typer.echo(f"No picture: {no_picture}")
+    from fbo_flower.reports.figures import PICTURE
+
+    typer.echo(f"No picture: {no_picture}" if no_picture else f"Picture: {directory / PICTURE}")
     typer.echo(f"Results: {directory}")
     if plan.given["optuna"] is not None:
         typer.echo(f"Look at the trials: optuna-dashboard {plan.given['optuna']}")
@@ -318,10 +333,11 @@ def _print_results(plan: SimulationPlan, study: Study, directory: Path, no_pictu
 class _Record(Callback):
     """The studies of the algorithms that have ended, saved after each of them so that none is lost."""
 
-    def __init__(self, directory: Path, journal: bool, is_default: bool) -> None:
+    def __init__(self, directory: Path, journal: bool, is_default: bool, wide: bool) -> None:
         self.directory = directory
         self.journal = journal
         self.is_default = is_default
+        self.wide = wide or None
         self.replaces = holds_study(directory)
         self.studies: list[Study] = []
 
@@ -340,7 +356,7 @@ class _Record(Callback):
     def draw(self) -> str:
         from fbo_flower.reports.figures import PICTURE, draw
 
-        return draw(self.study, self.directory / PICTURE)
+        return draw(self.study, self.directory / PICTURE, wide=self.wide)
 
     def said(self) -> str:
         """Return a sentence that says what the directory holds, and how to continue."""

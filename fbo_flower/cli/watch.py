@@ -55,6 +55,7 @@ class RunState:
     mode: str = "sync"
     fraction: float = 1.0
     num_rounds: int | None = None  # as requested; None: until the algorithm is finished, or not recorded
+    num_trials: int | None = None  # evaluations of each agent, if they are counted instead
     agents: set[str] = field(default_factory=set)  # that have registered
     present: set[str] = field(default_factory=set)  # when the server asked last
     waiting: dict[str, int] = field(default_factory=dict)  # agent -> round of its task without a reply yet
@@ -89,6 +90,8 @@ class RunState:
                 number = values.get("num_rounds")
                 self.num_rounds = number if isinstance(number, int) else self.num_rounds
             case "ask":
+                number = values.get("num_trials")
+                self.num_trials = number if isinstance(number, int) else self.num_trials
                 self.present = _names(values.get("present"))
                 self.agents |= self.present
                 asked = _names(values.get("asked", values.get("present")))
@@ -127,11 +130,12 @@ class RunState:
         """Yield the lines that show the run; an end is expected, counted from `now`, if it `goes_on`."""
         yield printable(f"{self.label or 'run'}: {status}")
         done, totals = len(self.seconds), self.totals
-        bar = ""
-        if self.num_rounds:
-            full = round(_BAR * min(done / self.num_rounds, 1.0))
+        share, bar = self._share(), ""
+        if share is not None:
+            full = round(_BAR * share)
             bar = f"  [{'#' * full}{'.' * (_BAR - full)}]"
-        yield _line("rounds", f"{done} of {self.num_rounds or '?'} done{bar}")
+        text = f"{done} done, for {self.num_trials} evaluations of each agent"
+        yield _line("rounds", (text if self.num_trials else f"{done} of {self.num_rounds or '?'} done") + bar)
         if self.open_round:
             heard, asked = len(self.answered), len(self.waiting) + len(self.answered)
             yield _line("open", f"round {self.open_round}: {heard:,} of {asked:,} agents answered")
@@ -155,11 +159,18 @@ class RunState:
         if self.simulated:  # such a clock promises no end
             goes_on, clock = False, " of a simulated clock"
         yield _line("per round", f"{duration(each)}{clock} (the last: {duration(self.seconds[-1])})")
-        if goes_on and not self.ended and self.num_rounds is not None:
-            left = max(self.num_rounds - done, 0) * each
+        if goes_on and not self.ended and share:
+            left = done * (1.0 / share - 1.0) * each
             end = now + timedelta(seconds=left)
             day = "" if end.date() == now.date() else f"{end:%Y-%m-%d} "
             yield _line("end", f"expected at {day}{end:%H:%M:%S}, in {duration(left)}")
+
+    def _share(self) -> float | None:
+        """Return how much of the run is done; None if its end is not known."""
+        done, whole = len(self.seconds), self.num_rounds
+        if self.num_trials:
+            done, whole = self.totals["evaluations"], self.num_trials * len(self.agents)
+        return min(done / whole, 1.0) if whole else None
 
     def _about_agents(self) -> Iterator[str]:
         silent, present = set(self.silent), self.present

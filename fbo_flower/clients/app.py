@@ -32,7 +32,7 @@ from fbo_flower.clients.objective import Objective, check_objective
 from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.clients.pruning import Pruning
 from fbo_flower.clients.workers import pickled
-from fbo_flower.errors import ConfigError, WireError, kind_of
+from fbo_flower.errors import ConfigError, WireError, explains_names, kind_of
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
@@ -44,6 +44,7 @@ DEFAULT_ACTION = "default"  # Flower's name for messages without an action
 MAX_AGENTS = 20_000  # nodes whose agents an app keeps between messages
 
 
+@explains_names
 def client_app(
     objective: Objective,
     space: SearchSpace,
@@ -257,6 +258,10 @@ def _call(kind: str, message: Message, context: Context, call_next: ClientAppCal
     own, message.metadata.message_type = message.metadata.message_type, kind
     try:
         reply = call_next(message, context)
+    except EOFError as error:  # a message without arrays has one empty array in the older API
+        remedy = "mods: expected mods that read arrays, such as arrays_size_mod, before message_api_mod"
+        raise ConfigError(f"{remedy}, got one behind it, where it meets an array without data") from error
+    else:
         if reply.has_error():  # a mod behind this one refuses the message
             raise WireError(f"message: expected an answer, got an error: {reply.error.reason}")
         return reply.content

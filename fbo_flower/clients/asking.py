@@ -27,7 +27,14 @@ from fbo_flower.algorithms.records import AgentState
 from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.optimizer import value_told
-from fbo_flower.errors import ConfigError, JournalError, NotInTimeError, ObjectiveError, kind_of
+from fbo_flower.errors import (
+    ConfigError,
+    JournalError,
+    NotInTimeError,
+    ObjectiveError,
+    explains_names,
+    kind_of,
+)
 from fbo_flower.space.checks import check_flag, check_number
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage.agent_journal import KIND, aims_note
@@ -206,6 +213,7 @@ class Asked(Settings):
         return waiting(answer, self.timeout)
 
 
+@explains_names
 class Site:
     """The process of a site that evaluates what the site's agent asks for.
 

@@ -22,7 +22,7 @@ from fbo_flower.algorithms.ei.local import ExpectedImprovement
 from fbo_flower.algorithms.progress import uniform_point
 from fbo_flower.algorithms.records import AgentState, Array, History, Phase, Task
 from fbo_flower.algorithms.requests import alone
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, explains_names
 from fbo_flower.numerics.seeding import fresh_entropy, generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.checks import check_integer
@@ -49,6 +49,7 @@ CHOSEN = "fbo_flower:ei"  # system attribute of a trial under way: what was chos
 _TOLD = ("COMPLETE", "PRUNED", "FAIL")  # states of trials that have ended
 
 
+@explains_names
 class EISampler(BaseSampler):
     """A sampler of Optuna that maximises expected improvement, as the algorithm `ei` does.
 

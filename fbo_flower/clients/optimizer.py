@@ -19,7 +19,14 @@ from fbo_flower.algorithms.run_task import to_query
 from fbo_flower.clients.memory import agent_state_from_bytes, agent_state_to_bytes
 from fbo_flower.clients.objective import ContextOfTrial, evaluate
 from fbo_flower.clients.own_answer import OwnAnswer, algorithm_of, own_answer
-from fbo_flower.errors import ConfigError, JournalError, ObjectiveError, WrongTypeError, kind_of
+from fbo_flower.errors import (
+    ConfigError,
+    JournalError,
+    ObjectiveError,
+    WrongTypeError,
+    explains_names,
+    kind_of,
+)
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.checks import check_flag, check_integer
@@ -59,6 +66,7 @@ def value_told(value: object, failed: bool = False, aims: Aims = NUMBER) -> tupl
     return tuple(number + 0.0 for number in told), ""
 
 
+@explains_names
 class Optimizer:
     """Proposes configurations and learns their values, for loops that cannot hand over an objective.
 

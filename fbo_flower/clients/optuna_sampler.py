@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.aims import SIDES, Aims
 from fbo_flower.clients.asking import Question, Site, waiting
-from fbo_flower.errors import ConfigError, JournalError, NotInTimeError
+from fbo_flower.errors import ConfigError, JournalError, NotInTimeError, explains_names
 from fbo_flower.space.checks import as_real, check_number, show
 from fbo_flower.space.optuna import require_optuna
 from fbo_flower.space.space import Config, SearchSpace
@@ -50,6 +50,7 @@ _UNDER_WAY: dict[tuple[str, str, int], tuple[int, bool]] = {}
 _LOCK = threading.Lock()
 
 
+@explains_names
 class FederatedSampler(BaseSampler):
     """A sampler of Optuna that takes its trials from the agent of this site.
 
@@ -214,9 +215,11 @@ class FederatedSampler(BaseSampler):
                     )
             self._site.answer(asked[0], asked[1], value)
         if isinstance(value, dict) and aims.limits:
-            holds = all(SIDES[side] * (value[name] - bound) >= 0 for name, side, bound in aims.limits)
-            # only the sign: the storage may be shared, and the bounds are the device's
-            study._storage.set_trial_system_attr(trial._trial_id, "constraints", [-1.0 if holds else 1.0])
+            # only the signs: the storage may be shared, and the bounds are the device's
+            signs = [
+                -1.0 if SIDES[side] * (value[name] - bound) >= 0 else 1.0 for name, side, bound in aims.limits
+            ]
+            study._storage.set_trial_system_attr(trial._trial_id, "constraints", signs)
 
     def _value(self, trial: FrozenTrial, values: Sequence[float], aims: Aims) -> float | dict[str, float]:
         """Return the value of a completed trial, or its outputs by name; ConfigError if one is missing."""

@@ -99,6 +99,10 @@ class LegacyClients(ForwardingGrid):
             raise WireError(f"status: expected OK, got {result.status.code.name}", "content")
         if READ in message.content:
             found[READ] = message.content[READ]
-        numbers = {name: value for name, value in result.metrics.items() if isinstance(value, int | float)}
+        numbers = {  # a MetricRecord takes no bool, and Flower's adaptive clipping sends one
+            name: int(value) if isinstance(value, bool) else value
+            for name, value in result.metrics.items()
+            if isinstance(value, int | float)
+        }
         found["metrics"] = MetricRecord({**numbers, **own})
         return found

@@ -40,8 +40,13 @@ class Run:
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, Strategy):
+            older = (
+                "; a strategy of flwr.server has a twin there, and a workflow such as SecAggPlusWorkflow "
+                "cannot be tuned, because it leads its rounds itself and shows no client's update"
+            )
             raise ConfigError(
                 f"strategy: expected a flwr.serverapp.strategy.Strategy, got {kind_of(self.strategy)}"
+                + (older if type(self.strategy).__module__.startswith("flwr.server.") else "")
             )
         if not isinstance(self.initial_arrays, ArrayRecord):
             raise ConfigError(

@@ -192,12 +192,22 @@ def _built(build: Callable[[Config], Run], config: Config, read: set[str]) -> Ru
     return found
 
 
-# the KeyError of a `client_fn`'s client when no `LegacyClients` has converted the message
-_LEGACY_KEYS = re.compile("(fit|evaluate)ins.parameters")
-LEGACY = (
-    "grid: expected LegacyClients(grid), because the clients are made by a client_fn, got one of the message "
-    "API; pass it as tune_federation(LegacyClients(grid), ...)"
-)
+# what every client's error matches in a half-round, if the app has a mistake -> the sentence that says so
+MISTAKES = {
+    # the KeyError of a `client_fn`'s client when no `LegacyClients` has converted the message
+    re.compile("(fit|evaluate)ins.parameters"): (
+        "grid: expected LegacyClients(grid), because the clients are made by a client_fn, got one of the "
+        "message API; pass it as tune_federation(LegacyClients(grid), ...)"
+    ),
+    re.compile("secaggplus_configs"): (
+        "mods: expected clients without secaggplus_mod, because only SecAggPlusWorkflow can talk to it, and "
+        "that shows no client's update; tune in a simulation without both, and train with them afterwards"
+    ),
+    re.compile(r"^evaluation.*(LocalDpMod|\w+clipping_mod) (expects|requires)"): (
+        "mods: expected LocalDpMod and clipping mods in @app.train(mods=[...]), got them in "
+        "ClientApp(mods=[...]), where they refuse evaluations; a client_fn needs those of flwr.client.mod"
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -378,8 +388,9 @@ def _train(run: TrialRun, server_round: int, checked: Checked) -> Failure | None
 
 
 def _without_replies(what: str, checked: Checked) -> Failure:
-    if all(map(_LEGACY_KEYS.search, checked.refused)):
-        return Failure(LEGACY)
+    for errors, sentence in MISTAKES.items():
+        if all(errors.search(f"{what}: {reason}") for reason in checked.refused):
+            return Failure(sentence)
     if checked.not_finite:
         return Failure(f"diverged: every {what} held numbers that are not finite")
     reasons = "; ".join(checked.refused[:3])

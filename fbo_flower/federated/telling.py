@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from logging import WARNING
@@ -33,6 +31,8 @@ class Telling:
     Parameters
     ----------
     callbacks : whom to tell
+    study : id of the run, which a resumed run keeps
+    num_replayed : number of rounds of earlier processes, which are told again
     settings : of the run, plain JSON
     space : the search space
     sign : -1 if smaller values are better
@@ -42,17 +42,18 @@ class Telling:
     def __init__(
         self,
         callbacks: Sequence[Callback],
+        study: str,
+        num_replayed: int,
         settings: Mapping[str, Any],
         space: SearchSpace,
         sign: float,
         rounds: int,
     ) -> None:
         self._callbacks, self._sign, self._rounds = callbacks, sign, rounds
-        name = hashlib.sha256(json.dumps(dict(settings), sort_keys=True, default=str).encode()).hexdigest()
-        self._settings = settings
         self._info = StudyInfo(
-            name[:16], "tune_federation", "tune_federation", dict(settings), space, sign < 0.0
-        )
+            study, "tune_federation", "tune_federation", dict(settings), space, sign < 0.0,
+            num_replayed=num_replayed,
+        )  # fmt: skip
         self._told: set[int] = set()
         self._round = 0
 
@@ -64,9 +65,10 @@ class Telling:
         best = self._sign * max(values, default=math.nan)
         self._call("on_round", RoundInfo(self._round, {**numbers, "best": best}))
 
-    def finished(self, trials: Sequence[Trial], status: str) -> None:
-        """Tell what is left, and that the run has ended."""
-        self._tell(trials)
+    def finished(self, trials: Sequence[Trial], status: str, *, resumable: bool) -> None:
+        """Tell that the run has ended, and before it what is left, unless a resumed run may go on with it."""
+        if not resumable:
+            self._tell(trials)
         rows = [
             {"algorithm": "tune_federation", "agent": AGENT, "round": trial.round, "trial": trial.number,
              "pulls": 1, "config": trial.config, "value": self._sign * trial.value,

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 from flwr.serverapp import Grid
 
-from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.errors import ConfigError, explains_names, kind_of
 from fbo_flower.federated.effects import Effects
 from fbo_flower.federated.metric import Metric, MetricLike
 from fbo_flower.federated.proposals import Proposals
@@ -20,10 +20,11 @@ from fbo_flower.federated.state import Checkpoints
 from fbo_flower.federated.step import Step
 from fbo_flower.federated.telling import Telling
 from fbo_flower.federated.tuner import Tuner, TunerProgress
+from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import Config, SearchSpace, check_space
-from fbo_flower.storage import StudyJournal
+from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies.exchange import Stopped, ending_with_its_superlink, warnings_of_flower
 from fbo_flower.strategies.loops import check_callbacks
@@ -35,6 +36,7 @@ JOURNAL = "federation.db"  # in the directory of journals
 SEARCH, JUDGE, CLIENTS = Search(), Judge(), Clients()
 
 
+@explains_names
 def tune_federation(
     grid: Grid,
     build: Callable[[Config], Run],
@@ -108,7 +110,6 @@ def tune_federation(
     del settings["finalists"]
     check_callbacks(callbacks)
     trackers = [callback for callback in callbacks if isinstance(callback, Callback)]
-    telling = Telling(trackers, settings, space, judge.sign, rounds)
     directory = None if keep.out is None else writable_directory(keep.out)
     if directory is not None and (directory / MARK).exists() and not (keep.overwrite or keep.resume):
         raise ConfigError(
@@ -124,19 +125,15 @@ def tune_federation(
         grid = stack.enter_context(ending_with_its_superlink(grid))
         step = Step(grid, judged_by, judge, clients, Effects(space.names))
         journal = None if path is None else stack.enter_context(StudyJournal(path))
+        events = _begin(journal, keep, settings, limits)
+        study = str(events[0].values["study"])
+        num_replayed = sum("rounds" in event.values for event in events)
+        telling = Telling(trackers, study, num_replayed, settings, space, judge.sign, rounds)
         tuner = Tuner(
             build, seed, step, schedule, proposals, journal, checkpoints, budget, search, callbacks,
             telling,
         )  # fmt: skip
-        if journal is not None:
-            events = list(journal.events())
-            if events and not keep.resume:
-                raise ConfigError(
-                    f"journal: expected a new file, got {path}, which holds a run; pass resume=True to "
-                    "continue that run"
-                )
-            journal.begin(settings, limits)
-            tuner.replay(events)
+        tuner.replay(events)
         _run(tuner, telling, keep)
         best = tuner.ranking()[0]  # a run without a successful trial raises
         tables = tables_of(tuner.trials, rounds, judge.sign)
@@ -145,6 +142,28 @@ def tune_federation(
     if directory is not None:
         result.save(directory)
     return result
+
+
+def _begin(
+    journal: StudyJournal | None,
+    keep: Keep,
+    settings: Mapping[str, object],
+    limits: Mapping[str, int | None],
+) -> list[Event]:
+    """Return the events of the run so far; the first one holds the run's id, which trackers show."""
+    begun = Event("federation", values={"study": f"{fresh_entropy():032x}"[-16:]})
+    if journal is None:
+        return [begun]
+    events = list(journal.events())
+    if events and not keep.resume:
+        raise ConfigError(
+            f"journal: expected a new file, got {journal.path}, which holds a run; pass resume=True to "
+            "continue that run"
+        )
+    journal.begin(settings, limits)
+    if not events:
+        journal.write([begun])
+    return events or [begun]
 
 
 def _run(tuner: Tuner, telling: Telling, keep: Keep) -> None:
@@ -160,7 +179,8 @@ def _run(tuner: Tuner, telling: Telling, keep: Keep) -> None:
         status = "interrupted"
         raise KeyboardInterrupt(f"tune_federation was interrupted; {keep.said()}") from None
     finally:
-        telling.finished(tuner.trials, status)
+        resumable = tuner.journal is not None and status != "finished"
+        telling.finished(tuner.trials, status, resumable=resumable)
 
 
 def _check(build: object, space: object, keep: object, groups: Mapping[str, object]) -> None:

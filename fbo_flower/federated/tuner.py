@@ -28,7 +28,7 @@ from fbo_flower.federated.records import Trial, TrialRound
 from fbo_flower.federated.schedules import GoOn, Schedule, Start
 from fbo_flower.federated.settings import Run, Search
 from fbo_flower.federated.state import Checkpoints, Content
-from fbo_flower.federated.step import LEGACY, Failure, Step, TrialRun, least_clients
+from fbo_flower.federated.step import MISTAKES, Failure, Step, TrialRun, least_clients
 from fbo_flower.federated.telling import Telling
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import Config
@@ -156,8 +156,10 @@ class Tuner:
         """Bring the tuner to the state that a journal describes."""
         for event in events:
             self._apply(event)
+            if "rounds" in event.values:
+                self.telling.round_ended(self.trials, {"client_rounds": float(self.spent)})
         self._collect()
-        if events:
+        if self._trials:
             log(INFO, "Resumed with %d trials, %d of them under way, after %d client-rounds",
                 len(self._trials), len(self._running()), self.spent)  # fmt: skip
 
@@ -264,8 +266,8 @@ class Tuner:
                 rounds[str(number)] = asdict(replace(result, checkpoint=digest, blocks=blocks))
                 self._attempts.pop(number, None)
                 continue
-            if result.reason == LEGACY and not self._succeeded():
-                raise ConfigError(LEGACY)  # before the journal has a trial that failed
+            if result.reason in MISTAKES.values() and not self._succeeded():
+                raise ConfigError(result.reason)  # before the journal has a trial that failed
             wasted += len(shares[number])
             self._runs.pop(number)  # its state may be that of a half-done round
             attempts = self._attempts[number] = self._attempts.get(number, 0) + 1

@@ -90,7 +90,7 @@ def draw_curves(
     ----------
     x : one of `AXES`; over time, a value holds until the next one
     """
-    lines, agents, x = _mean_lines(study, x, detail.points)
+    lines, agents, x = mean_lines(study, x, detail.points)
     if not lines:
         pictures.draw_message(ax, nothing_to_draw(study))
         return
@@ -135,7 +135,7 @@ def draw_curves(
     pictures.label_ends(ax, named, colours, detail.names)
 
 
-def _mean_lines(study: Study, x: str, points: int) -> tuple[dict[str, Line], dict[str, Line], str]:
+def mean_lines(study: Study, x: str, points: int) -> tuple[dict[str, Line], dict[str, Line], str]:
     """Return the mean of each algorithm that has one, the agents of a single one, and what x is."""
     lines: dict[str, Line] = {}
     agents: dict[str, Line] = {}
@@ -286,7 +286,7 @@ def nothing_to_draw(study: Study) -> str:
         return "The study has no finished round."
     return (
         "The agents disclosed no values: nothing is wrong, they keep them on their devices.\n"
-        'To see a curve here, set disclose = "incumbent" or "trials" in the node_config of the agents that\n'
+        'To see a curve here, set disclose = "incumbent" or "trials" in the node_config of the agents that '
         "may show them."
     )
 

@@ -46,14 +46,15 @@ _LINE_HEIGHT = 0.18  # inches of a table's row
 _HOW_TO_DISCLOSE = 'set disclose = "trials" in the node_config of the agents that may show them.'
 
 
-def draw(study: Study, path: Path, x: str = "evaluations") -> str:
+def draw(study: Study, path: Path, x: str = "evaluations", *, wide: bool | None = None) -> str:
     """Draw the study, and its traffic if bytes were counted.
 
-    If that fails, return the reason instead of an error, because the data matter more. For `x` see `figure`.
+    If that fails, return the reason instead of an error, because the data matter more. For `x` and `wide` see
+    `figure`.
     """
     traffic = traffic_path(path)
     try:
-        save_figure(figure(study, x=x), path, dpi=200)
+        save_figure(figure(study, x=x, wide=wide), path, dpi=200)
         if has_traffic(study):
             save_figure(traffic_figure(study), traffic, dpi=200)
         else:
@@ -89,13 +90,17 @@ def check_x(study: Study, x: str) -> None:
 
 
 @report_style()
-def figure(study: Study, *, title: str | None = None, x: str = "evaluations") -> Figure:
+def figure(
+    study: Study, *, title: str | None = None, x: str = "evaluations", wide: bool | None = None
+) -> Figure:
     """Draw what a study found and return the figure, which the caller may change.
 
     Parameters
     ----------
     title : None: the problem, the metric and the number of agents
     x : "evaluations", or "time": best values as steps against seconds, also where the optimum is known
+    wide : whether values against parameters and the best configurations are drawn too; None: unless
+        algorithms are compared
 
     Raises
     ------
@@ -114,13 +119,16 @@ def figure(study: Study, *, title: str | None = None, x: str = "evaluations") ->
         _write_title(drawing, title)
         return drawing
 
-    chosen, why = study_axes(study) if len(study.recommendations) else [], "each parameter"
+    wide = len(study.algorithms) == 1 if wide is None else wide
+    chosen, why = study_axes(study) if wide and len(study.recommendations) else [], "each parameter"
     if len(chosen) > _MAX_SLICES:
         chosen, why = most_important(chosen, study_importance(study), _MAX_SLICES)
-    best = ranked(study)
+    best = ranked(study) if wide else []
     first = best[:_MAX_BEST]
     outputs = has_outputs(study)
-    heights = [3.5, 2.5 * -(-len(chosen) // 3) if chosen else 0.01 if outputs else 0.7]
+    heights = [3.5]
+    if wide or outputs:
+        heights.append(2.5 * -(-len(chosen) // 3) if chosen else 0.01 if outputs else 0.7)
     heights += [0.5 + 2.3 * rows_of_axes(study)] if outputs else []
     heights += [0.55 + _LINE_HEIGHT * (len(first) + 1)] if first else []
     known = study.rounds["mean_incumbent"], study.recommendations["value"], study.regret["simple"]
@@ -144,7 +152,7 @@ def figure(study: Study, *, title: str | None = None, x: str = "evaluations") ->
         for axis in chosen:
             cells[axis.name] = [shown_value(found["config"].get(axis.name, "-")) for _, found in first]
         hidden = len(best) - len(first)
-        note = f"; the other {hidden} are in best.json" if hidden else ""
+        note = f"; {hidden} more in best.json" if hidden else ""
         order = "smallest" if study.any_minimizes else "largest"
         by = "means" if is_noisy(study) else "values"
         heading = f"Best configuration of each agent, {order} {by} first{note}"

@@ -146,11 +146,11 @@ Style = tuple[str, Any]  # colour, line style as matplotlib takes it
 SMALL: dict[str, Any] = {"fontsize": 8, "color": GREY}
 _LABEL_HEIGHT = 0.075  # height of a line of text, as a fraction of the axes
 _MARGINS = 0.06, 0.05  # beyond the values, as a share of their range; around one value, of its size
-_MOST_ZOOM = 10.0  # whole curves are drawn if their second half keeps this part of the height
+_MOST_ZOOM = 25.0  # whole curves are drawn if their second half keeps this part of the height
 _FAR = 1e6  # ranges of an axis beyond which nothing is drawn
-_CELL, _HEAD = 16, 24  # characters of a table's cell, and of a head over few columns
-_FEW = 7
+_CELLS = 48, 32, 24, 16  # characters of a table's cell, the first with which the table has room
 _CHARACTER = 0.0085  # width of a character as a fraction of a table's axes
+_LINE = 120  # characters of a message
 
 
 def dress(ax: Axes) -> None:
@@ -408,9 +408,11 @@ def draw_table(ax: Axes, cells: Mapping[str, Sequence[str]], title: str) -> None
     """Draw cells, given by column, as left-aligned text, the head in bold, without lines."""
     ax.set_axis_off()
     ax.set_title(title)
-    rows = [[shorten(cell, _CELL) for cell in line] for line in zip(*cells.values(), strict=True)]
-    lines = [[shorten(name, _CELL if len(cells) > _FEW else _HEAD) for name in cells], *rows]
-    widths = [max(map(len, column)) + 3 for column in zip(*lines, strict=True)]
+    for most in _CELLS:
+        lines = [[shorten(c, most) for c in line] for line in (cells, *zip(*cells.values(), strict=True))]
+        widths = [max(map(len, column)) + 3 for column in zip(*lines, strict=True)]
+        if sum(widths) * _CHARACTER <= 1:
+            break
     lefts = np.cumsum([0, *widths[:-1]]) * min(_CHARACTER, 1 / sum(widths))
     for number, line in enumerate(lines):
         y, weight = 1 - (number + 0.5) / len(lines), "bold" if number == 0 else "normal"
@@ -421,7 +423,7 @@ def draw_table(ax: Axes, cells: Mapping[str, Sequence[str]], title: str) -> None
 def draw_message(ax: Axes, text: str) -> None:
     """Write a message instead of a picture."""
     ax.set_axis_off()
-    shown = "\n".join(textwrap.fill(printable(line), 90) for line in text.splitlines())
+    shown = "\n".join(textwrap.fill(printable(line), _LINE) for line in text.splitlines())
     ax.text(0.0, 0.5, shown, transform=ax.transAxes, fontsize=10, color=GREY, ha="left", va="center")
 
 

@@ -2,8 +2,9 @@
 
 The agents are the sample: means and standard errors are over agents, and differences to the reference are
 paired by agent. The reference is tuning alone (`ei`, `ts` or `local-pne`), because the question is what
-federation adds. An agent that has made its last evaluation keeps its incumbent; a mean leaves out agents
-without a success so far. If a run has target agents, only they count.
+federation adds. Algorithms are compared after as many evaluations as all of them have made. An agent that has
+made its last evaluation keeps its incumbent; a mean leaves out agents without a success so far. If a run has
+target agents, only they count.
 
 Notation: n agents, curves `(n, max_evaluations)` of incumbents.
 """
@@ -65,10 +66,13 @@ class SummaryRow:
     checkpoints: dict[int, AgentMean]  # evaluations -> mean incumbent
     final: AgentMean
     reference: str | None
+    compared_at: int  # number of evaluations that all algorithms have made
     differences: dict[int, AgentMean]
-    final_difference: AgentMean
-    share_no_worse: float  # share of agents whose final incumbent is at least the reference's
-    evaluations_to_reference: int | None  # until the mean incumbent is as good as its final one; None: never
+    final_difference: AgentMean  # after these evaluations; so are the next three
+    share_no_worse: float  # share of agents whose incumbent is at least the reference's
+    evaluations_to_reference: (
+        int | None
+    )  # until the mean incumbent is as good as the reference's; None: never
     evaluations_to_most: int | None  # the same, for 95 % of the reference's gain after its initial design
     bytes_down: float  # per agent and round
     bytes_up: float
@@ -93,7 +97,8 @@ def summarise(
     ----------
     study : with at least one run
     reference : label of the algorithm to compare with; None: tuning alone, if the study has it
-    checkpoints : numbers of evaluations at which the incumbents are also compared
+    checkpoints : numbers of evaluations at which the incumbents are also compared; larger ones than the
+        algorithms have made are left out
 
     Raises
     ------
@@ -105,7 +110,10 @@ def summarise(
     elif reference not in study.algorithms:
         raise ConfigError(f"reference: expected one of {', '.join(study.algorithms)}, got {reference!r}")
     curves = {algorithm: agent_curves(study, algorithm) for algorithm in study.algorithms}
-    return [_row(study, algorithm, reference, checkpoints, curves) for algorithm in study.algorithms]
+    lengths = {own.shape[1] for _, own in curves.values() if own.shape[1]}
+    end = min(lengths, default=0)
+    places = [k for k in checkpoints if k < end] + [end] * (len(lengths) > 1)
+    return [_row(study, algorithm, reference, end, places, curves) for algorithm in study.algorithms]
 
 
 def local_only(study: Study) -> str | None:
@@ -156,6 +164,15 @@ def target_rows(study: Study, table: Table, algorithm: str) -> Table:
     return table.take(np.array([agent in names for agent in table["agent"].tolist()], dtype=bool))
 
 
+def evaluations_of(study: Study, algorithm: str) -> Counter[str]:
+    """Return how many evaluations each target agent has made, failed ones included."""
+    trials = target_rows(study, study.trials, algorithm)
+    counter: Counter[str] = Counter()
+    for agent, pulls in zip(trials["agent"].tolist(), trials["pulls"].tolist(), strict=True):
+        counter[agent] += pulls
+    return counter
+
+
 def estimate(values: Array) -> AgentMean:
     """Return the mean over agents `(n,)` with its standard error; agents with NaN are left out."""
     mean, stderr = finite.mean_and_stderr(np.asarray(values, dtype=np.float64)[:, None])
@@ -166,6 +183,7 @@ def _row(
     study: Study,
     algorithm: str,
     reference: str | None,
+    end: int,
     checkpoints: Sequence[int],
     curves: dict[str, tuple[list[str], Array]],
 ) -> SummaryRow:
@@ -173,30 +191,26 @@ def _row(
     trials = target_rows(study, study.trials, algorithm)
     agents, own = curves[algorithm]
     sign = -1.0 if study.minimizes(algorithm) else 1.0
-    counter: Counter[str] = Counter()
-    for agent, pulls in zip(trials["agent"].tolist(), trials["pulls"].tolist(), strict=True):
-        counter[agent] += pulls
-    num_trials = counter.values()
+    num_trials = evaluations_of(study, algorithm).values()
     num_agents = int(run.get("num_agents") or len(agents))
     num_turns = num_agents * len(set(rounds["round"].tolist())) or math.nan  # turns of an agent in a round
 
     to_reference = to_most = None
-    gains = np.full((0, own.shape[1]), np.nan)  # (n, max_evaluations), agents that both runs have
+    gains = np.full((0, end), np.nan)  # (n, end), agents that both runs have
     final_gain = np.empty(0)
     if reference is not None:
         reference_agents, theirs = curves[reference]
-        target = estimate(_final(theirs)).mean
+        means = finite.mean_and_stderr(theirs[:, :end])[0]
+        target = float(means[-1]) if end else math.nan
         start = estimate(_after(theirs, int(study.run(reference).get("num_initial") or 1))).mean
-        to_reference = _evaluations_to(sign * own, sign * target)
-        to_most = _evaluations_to(sign * own, sign * finite.between(start, target, MOST))
+        to_reference = _evaluations_to(sign * own[:, :end], sign * target)
+        to_most = _evaluations_to(sign * own[:, :end], sign * finite.between(start, target, MOST))
         if algorithm != reference:
             place = {agent: i for i, agent in enumerate(reference_agents)}
             mine = own[[i for i, agent in enumerate(agents) if agent in place]]
             theirs = theirs[[place[agent] for agent in agents if agent in place]]
-            length = min(mine.shape[1], theirs.shape[1])
-            gains = sign * finite.difference(mine[:, :length], theirs[:, :length])
-            final_gain = sign * finite.difference(_final(mine), _final(theirs))
-            final_gain = final_gain[np.isfinite(final_gain)]
+            gains = sign * finite.difference(mine[:, :end], theirs[:, :end])
+            final_gain = _final(gains)[np.isfinite(_final(gains))]
     final = estimate(_final(own))
     seen = rounds["mean_incumbent"][np.isfinite(rounds["mean_incumbent"])]
     if not len(agents) and len(seen):  # no trials are disclosed, but the strategy saw means
@@ -211,6 +225,7 @@ def _row(
         checkpoints={k: estimate(_after(own, k)) for k in checkpoints},
         final=final,
         reference=reference,
+        compared_at=end,
         differences={k: estimate(_after(gains, k)) for k in checkpoints},
         final_difference=estimate(final_gain),
         share_no_worse=float((final_gain >= 0).mean()) if len(final_gain) else math.nan,
@@ -286,9 +301,24 @@ def _final(curves: Array) -> Array:
 # -- tables -----------------------------------------------------------------------------------------------
 
 
-def render_table(rows: Sequence[SummaryRow]) -> rich.table.Table:
+def gain_line(rows: Sequence[SummaryRow]) -> str:
+    """Return what the first algorithm gains on the reference in a sentence; "" if that is not known."""
+    row = next((row for row in rows[:1] if row.reference not in {None, row.algorithm}), None)
+    if row is None or math.isnan(row.final_difference.mean):
+        return ""
+    gain, number = row.final_difference, row.final_difference.num_agents
+    other = next(one for one in rows if one.algorithm == row.reference)
+    values = [str(one.checkpoints.get(one.compared_at, one.final)).partition(" ")[0] for one in (row, other)]
+    return printable(
+        f"After {row.compared_at} evaluations of each agent, {row.algorithm} is at {values[0]} and "
+        f"{row.reference}, with which each agent tunes alone, at {values[1]}: a gain of {_signed(gain)} "
+        f"(standard error over agents). {round(row.share_no_worse * number)} of {number} agents are no worse."
+    )
+
+
+def render_table(rows: Sequence[SummaryRow], *, wide: bool = True) -> rich.table.Table:
     """Return the summary as a table for a terminal, a column per algorithm; three fit into 80 characters."""
-    return render_cells(summary_cells(rows))
+    return render_cells(summary_cells(rows, wide=wide))
 
 
 def render_cells(cells: Mapping[str, Sequence[str]]) -> rich.table.Table:
@@ -308,9 +338,9 @@ def render_cells(cells: Mapping[str, Sequence[str]]) -> rich.table.Table:
     return table
 
 
-def to_markdown(rows: Sequence[SummaryRow]) -> str:
+def to_markdown(rows: Sequence[SummaryRow], *, wide: bool = True) -> str:
     """Return the summary as a Markdown table."""
-    return markdown_table(summary_cells(rows))
+    return markdown_table(summary_cells(rows, wide=wide))
 
 
 def markdown_table(cells: Mapping[str, Sequence[str]]) -> str:
@@ -338,8 +368,31 @@ def format_bytes(num_bytes: float) -> str:
     return f"{num_bytes:.{decimals}f} {('B', 'kB', 'MB', 'GB')[unit]}"
 
 
-def summary_cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
-    """Return the summary by quantity: heading -> one cell per algorithm."""
+MOST_ROWS = 8  # of a table that is not wide
+# what such a table shows first, by the beginnings of headings: what went wrong, then how good it is
+_FIRST = (
+    "failed evaluations", "lost", "refused", "agents with a value", "disclosed", "evaluations", "best at end",
+    "gain", "best",
+)  # fmt: skip
+
+
+def summary_cells(rows: Sequence[SummaryRow], *, wide: bool = True) -> dict[str, list[str]]:
+    """Return the summary by quantity: heading -> one cell per algorithm.
+
+    Parameters
+    ----------
+    wide : all rows; otherwise the `MOST_ROWS` that say most
+    """
+    cells = _all_cells(rows)
+    (names, *others) = cells
+    ranks = {
+        name: next((i for i, w in enumerate(_FIRST) if name.startswith(w)), len(_FIRST)) for name in others
+    }
+    shown = others if wide else sorted(others, key=lambda name: ranks[name])[:MOST_ROWS]
+    return {name: cells[name] for name in cells if name == names or name in shown}
+
+
+def _all_cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
     cells: dict[str, list[str]] = {}
 
     def add(heading: str, show: Callable[[SummaryRow], object], wanted: bool = True) -> None:
@@ -363,7 +416,8 @@ def summary_cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
     add("best at end", lambda r: known(r, r.final))
     for k in places if compared else ():
         cells[f"gain on {reference} at {k}"] = [_signed(row.differences[k]) for row in rows]
-    add(f"gain on {reference} at end", lambda r: _signed(r.final_difference), compared)
+    equal = all(row.compared_at not in places for row in rows)
+    add(f"gain on {reference} at end", lambda r: _signed(r.final_difference), compared and equal)
     add("agents no worse", lambda r: _or_dash(r.share_no_worse, ".0%"), compared)
     add("evaluations to match", lambda r: r.evaluations_to_reference or "not reached", compared)
     add(f"to {MOST:.0%} of its gain", lambda r: r.evaluations_to_most or "not reached", compared)

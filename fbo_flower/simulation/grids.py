@@ -177,9 +177,14 @@ def answer(app: ClientApp, message: Message, context: Context) -> Message:
     received = copy(message)
     received.content = deepcopy(message.content)
     try:
-        return app(received, context)
+        reply = app(received, context)
     except Exception as error:
         return _error(error, message)
+    if reply.metadata.reply_to_message_id == message.metadata.message_id:
+        return reply
+    # some of Flower's mods answer the client's reply with their error, and nobody would ever get that
+    lost = reply.error if reply.has_error() else Error(code=2, reason="expected a reply to the message")
+    return Message(lost, reply_to=message)
 
 
 def answer_all(

@@ -27,7 +27,7 @@ from fbo_flower.algorithms.aims import NUMBER, Aims, Limit
 from fbo_flower.algorithms.registry import RECOMMENDED, register
 from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
-from fbo_flower.errors import ConfigError, did_you_mean, kind_of
+from fbo_flower.errors import ConfigError, check_names, kind_of
 from fbo_flower.numerics import finite
 from fbo_flower.reports.selection import selections
 from fbo_flower.simulation.agents import (
@@ -43,7 +43,7 @@ from fbo_flower.simulation.durations import ClockedGrid, duration_of, with_simul
 from fbo_flower.simulation.engines import engine_name, run_on_engine
 from fbo_flower.simulation.grids import LocalGrid
 from fbo_flower.simulation.problems import PROBLEMS, Problem, make_problem
-from fbo_flower.simulation.settings import Agents, Async, RayEngine, Start, Sync, check_groups, place_of
+from fbo_flower.simulation.settings import Agents, Async, RayEngine, Start, Sync, check_groups, places
 from fbo_flower.space.checks import as_real, check_integer
 from fbo_flower.space.copies import own
 from fbo_flower.space.space import Config, SearchSpace
@@ -51,12 +51,13 @@ from fbo_flower.storage.files import writable_directory
 from fbo_flower.storage.paths import path_of
 from fbo_flower.strategies import RoundProgress, TuningStrategy
 from fbo_flower.strategies.exchange import uninterrupted
-from fbo_flower.strategies.settings import TuningResult
+from fbo_flower.strategies.settings import TuningResult, check_extent
 from fbo_flower.study.directory import Directory, Keep, removed_if_empty, study_directory
 from fbo_flower.study.schema import REGRET
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table
-from fbo_flower.trackers import Callback
+from fbo_flower.trackers import Callback, InlineProgress
+from fbo_flower.trackers.inline import wants_progress
 
 
 def annotate(study: Study, problem: Problem, **description: object) -> Study:
@@ -132,19 +133,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _explaining_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function name the argument that is meant if it is called with one that it does not have."""
+def _explaining(function: Callable[P, R]) -> Callable[P, R]:
+    """Let `simulate` name the argument that is meant by an unknown one, and what an interrupted run left."""
     signature = inspect.signature(function)
     known = signature.parameters
 
     @wraps(function)
     def checked(*args: P.args, **given: P.kwargs) -> R:
-        for name in given:
-            if name not in known:
-                usual = {key: value for key, value in given.items() if key in known}
-                algorithm = signature.bind_partial(*args, **usual).arguments.get("algorithm", RECOMMENDED)
-                hint = place_of(name, algorithm) or did_you_mean(name, known, "simulate")
-                raise ConfigError(f"{name}: expected an argument of simulate, got an unknown one{hint}")
+        if not given.keys() <= known.keys():
+            usual = {key: value for key, value in given.items() if key in known}
+            algorithm = signature.bind_partial(*args, **usual).arguments.get("algorithm", RECOMMENDED)
+            check_names(given, known, "simulate", places(algorithm))
         try:
             return function(*args, **given)
         except KeyboardInterrupt:  # not with the long traceback of whatever ran just then
@@ -155,7 +154,7 @@ def _explaining_names(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
-@_explaining_names
+@_explaining
 def simulate(
     objective: OwnFunction | str | Problem,
     space: SearchSpace | None = None,
@@ -163,6 +162,7 @@ def simulate(
     algorithm: str | Algorithm[Any] = RECOMMENDED,
     num_rounds: int | None = None,
     *,
+    num_trials: int | None = None,
     seed: int = 0,
     minimize: bool = False,
     objectives: Mapping[str, str] | None = None,
@@ -173,6 +173,7 @@ def simulate(
     start: Start | None = None,
     keep: Keep | None = None,
     callbacks: Sequence[Callback | OnRound] = (),
+    verbose: bool | None = None,
 ) -> Study:
     """Run a federated optimisation with simulated agents and return its study.
 
@@ -189,8 +190,9 @@ def simulate(
         as a bundled problem has
     algorithm : a name that `fbo-flower algorithms` lists, or an object such as
         `algorithms.FTS(advice="portfolio")`, also of a class of your own
-    num_rounds : the first round is the initial design; None: until the algorithm is finished, or 25 rounds if
-        it never finishes
+    num_rounds : number of rounds, for those who count rounds; the first is the initial design
+    num_trials : evaluations of each agent, whatever the algorithm's rounds are, in place of `num_rounds`.
+        With neither there are 25, or as many as the algorithm's own budget allows
     seed : the same seed gives the same trials, bit for bit, on every engine
     minimize : whether smaller values of your function are better; the study shows the values as they are
     objectives : name -> "max" or "min", of one to three of the numbers that your function returns. The first
@@ -208,6 +210,8 @@ def simulate(
     keep : what is kept on disk, and whether to resume, see `Keep`; None: nothing
     callbacks : are told of disclosed trials, rounds and the end, see `fbo_flower.trackers`; an error of
         theirs is logged, and the run goes on. A function is called with the `RoundProgress` of every round
+    verbose : whether to show the last trial and the best value in one line instead of Flower's lines about
+        rounds; None: at a terminal and in notebooks
 
     Returns
     -------
@@ -230,7 +234,7 @@ def simulate(
     >>> from fbo_flower import Float, SearchSpace
     >>> space = SearchSpace({"x": Float(0, 1)})
     >>> study = simulate(lambda config, centre: (config["x"] - centre) ** 2, space,
-    ...                  {"north": 0.2, "south": 0.3, "east": 0.25}, num_rounds=6, minimize=True,
+    ...                  {"north": 0.2, "south": 0.3, "east": 0.25}, num_trials=6, minimize=True,
     ...                  engine="inline")
     >>> sorted(study.best), study.best["north"]["value"] < 0.1
     (['east', 'north', 'south'], True)
@@ -239,14 +243,15 @@ def simulate(
     check_groups(rounds, start, keep)
     start, keep = start or Start(), keep or Keep()
     owners = agents if isinstance(agents, Agents) else Agents(agents)
-    num_rounds = None if num_rounds is None else check_integer("num_rounds", num_rounds, 1)
+    num_rounds, num_trials = check_extent(num_rounds, num_trials)
     seed = check_integer("seed", seed, 0)
     aims = Aims.of(minimize, objectives, limits, reference)
     problem = _problem(objective, space, owners.data, seed, aims, start.initial)
     duration = duration_of(rounds.clock, name)
     problem.check_data()
-    made = _chosen(algorithm, problem)
+    made = _chosen(algorithm, problem, num_trials)
     check_agents(problem, made, owners, name, duration is not None)
+    inline = [InlineProgress()] if wants_progress(verbose) else []
     synchronous = rounds if isinstance(rounds, Sync) else SYNC
     if synchronous.quorum < 1.0 and name == "inline" and duration is None:
         raise ConfigError(
@@ -260,10 +265,12 @@ def simulate(
         fraction=synchronous.fraction,
         quorum=synchronous.quorum,
         label=keep.label,
-        callbacks=callbacks,
+        callbacks=[*callbacks, *inline] if inline else callbacks,
         pool_curves=Pruning.read({}, owners.pruning).rule == FEDERATED,
     )
     with ExitStack() as stack:
+        for progress in inline:
+            stack.enter_context(progress.shown())
         directory = None if keep.out is None else path_of(keep.out)
         if directory is not None:
             stack.enter_context(removed_if_empty(directory))
@@ -288,6 +295,7 @@ def simulate(
             return strategy.start(
                 grid,
                 num_rounds=num_rounds,
+                num_trials=num_trials,
                 journal=journals and journals / "study.db",
                 resume=keep.resume,
                 warm_start=start.warm_start,
@@ -355,8 +363,8 @@ def _problem(
     return own_objective(objective, space, agents, seed, aims, initial)
 
 
-def _chosen(algorithm: str | Algorithm[Any], problem: Problem) -> Algorithm[Any]:
-    """Return the algorithm; known configurations do not shorten its initial design."""
+def _chosen(algorithm: str | Algorithm[Any], problem: Problem, num_trials: int | None) -> Algorithm[Any]:
+    """Return the algorithm with this budget; known configurations do not shorten its initial design."""
     if isinstance(algorithm, Algorithm):
         register(type(algorithm.inner))
         made = with_secure_sums(algorithm)
@@ -371,7 +379,7 @@ def _chosen(algorithm: str | Algorithm[Any], problem: Problem) -> Algorithm[Any]
         check_initial(made)
         core: Any = made.inner
         made = with_secure_sums(replace(core, num_initial=core.num_initial + len(problem.initial)))
-    return made
+    return made if num_trials is None else with_secure_sums(made.inner.for_trials(num_trials))
 
 
 def prior_study(
@@ -387,7 +395,13 @@ def prior_study(
         problem = replace(problem, initial=())
     own_seed = int(np.random.SeedSequence([seed, 0x70726965]).generate_state(1)[0])
     return simulate(
-        problem, algorithm=algorithm, num_rounds=num_rounds, seed=own_seed, engine=engine, keep=keep
+        problem,
+        algorithm=algorithm,
+        num_rounds=num_rounds,
+        seed=own_seed,
+        engine=engine,
+        keep=keep,
+        verbose=False,
     )
 
 

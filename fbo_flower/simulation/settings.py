@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.aims import Limit
 from fbo_flower.algorithms.options import Settings, bounded, integer
-from fbo_flower.algorithms.registry import lookup
+from fbo_flower.algorithms.registry import option_owners
 from fbo_flower.clients.evaluator import MAX_PARALLEL
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.checks import as_real, check_number
@@ -58,10 +58,10 @@ class Agents(Settings):
     pruning : when `context.should_stop()` is true in an objective, see `clients.Pruning`; with the rule
         "federated" all agents share medians of their learning curves. A text: `Pruning` with this rule; None:
         `Pruning()`
-    num_parallel : evaluations of an agent at the same time, each in a process of its own, with the engine
-        "inline" and without a simulated clock. It takes effect where an agent has several trials in a round
-    trial_timeout : seconds that one evaluation may take, with the engine "inline" and without a simulated
-        clock; then its process is killed and the trial fails. 0: any number
+    num_parallel : evaluations of an agent at the same time, each in a process of its own; with the engine
+        "inline" and without a clock
+    trial_timeout : seconds that one evaluation may take; then the trial fails. 0: any number; with the
+        engine "inline" and without a clock
     site_options : settings of every site, for an algorithm with roles; on devices the operator sets them in
         `node_config`, see `clients.site_options`
     """
@@ -136,10 +136,9 @@ class Clock(Settings):
 
     Parameters
     ----------
-    durations : how long evaluations take: seconds, or agent -> seconds (or a list of them, one per trial), or
-        a function `(agent, trial, rng) -> seconds`, ready ones of which are in `simulation.durations`. Or a
-        text: constant:SECONDS, lognormal:MEDIAN,SIGMA, heavy:SHORTEST,EXPONENT, or table:FILE with a CSV file
-        of agents and seconds, such as the times.csv of a study
+    durations : how long evaluations take: seconds, agent -> seconds (or a list, one per trial), a function
+        `(agent, trial, rng) -> seconds`, or a text: constant:SECONDS, lognormal:MEDIAN,SIGMA,
+        heavy:SHORTEST,EXPONENT, or table:FILE (CSV of agents and seconds, such as a times.csv)
     exchange_seconds : how long a task and its reply are on their way together
     """
 
@@ -307,20 +306,24 @@ class RayEngine(Settings):
             raise ConfigError(f"address: expected a text such as 'HOST:6379', got {kind_of(self.address)}")
 
 
-def place_of(name: str, algorithm: object) -> str:
-    """Return where `simulate` takes a setting that is no argument of its own: "; here that is ..."; else "".
+def places(algorithm: object) -> dict[str, str]:
+    """Return the settings that are no arguments of `simulate`, each with how it is written there.
 
     Parameters
     ----------
-    algorithm : name or object of an algorithm, whose options are looked up first
+    algorithm : name or object of an algorithm, whose options come first; then groups, then other algorithms
     """
     called = getattr(algorithm, "name", algorithm)
-    record = lookup(called) if isinstance(called, str) else None
-    if record is not None and name in record.load().option_defaults():
-        return f"; here that is algorithm=algorithms.{record.class_name}({name}=...)"
+    own = option_owners(called) if isinstance(called, str) else {}
     groups = {"agents": (Agents,), "start": (Start,), "keep": (Keep,), "rounds": (Sync, Async)}
-    for argument, kinds in {**groups, "engine": (RayEngine,)}.items():
-        for kind in kinds:
-            if name in (option.name for option in fields(kind)):
-                return f"; here that is {argument}={kind.__name__}({name}=...)"
-    return ""
+    found = {
+        option.name: f"{argument}={kind.__name__}({option.name}=...)"
+        for argument, kinds in reversed({**groups, "engine": (RayEngine,)}.items())
+        for kind in reversed(kinds)
+        for option in fields(kind)
+    }
+    return {
+        name: f"algorithm=algorithms.{owner.class_name}({name}=...)"
+        for name, owner in (option_owners() | own).items()
+        if name in own or name not in found
+    } | {name: text for name, text in found.items() if name not in own}

@@ -106,7 +106,7 @@ def check_options(kind: Any, given: Iterable[str]) -> None:
     for name in given:
         if name not in defaults:
             listing = ", ".join(k if v is MISSING else f"{k}={v!r}" for k, v in defaults.items())
-            hint = did_you_mean(name, defaults) or f"; it has {listing}"
+            hint = did_you_mean(name, defaults, "options") or f"; it has {listing}"
             owner = getattr(kind, "name", kind.__name__)
             raise ConfigError(f"options: {owner} has no option {name!r}{hint}")
 

@@ -29,7 +29,7 @@ from typing import TypeAlias, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, explains_names
 from fbo_flower.space.checks import (
     MAX_VALUES,
     STEP_TOLERANCE,
@@ -104,6 +104,7 @@ class _Discrete(_Parameter, ABC):
         return (unit * self.num_values).astype(np.int64)
 
 
+@explains_names
 @copies("active_when")
 @dataclass(frozen=True)
 class Float(_Discrete):
@@ -187,6 +188,7 @@ class Float(_Discrete):
         return math.log(self.high) - math.log(self.low) if self.log else self.high - self.low
 
 
+@explains_names
 @copies("active_when")
 @dataclass(frozen=True)
 class Int(_Discrete):
@@ -302,6 +304,7 @@ class _Chosen(_Discrete):
         return {choice: index for index, choice in enumerate(self.choices)}
 
 
+@explains_names
 @dataclass(frozen=True)
 class Categorical(_Chosen):
     """One of several unordered values.
@@ -318,6 +321,7 @@ class Categorical(_Chosen):
     """
 
 
+@explains_names
 @dataclass(frozen=True)
 class Ordinal(_Chosen):
     """One of several values in order, of which neighbours are similar; otherwise as `Categorical`."""

@@ -27,7 +27,7 @@ from typing import TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.errors import ConfigError, explains_names, kind_of
 from fbo_flower.numerics.categories import FIRST_CATEGORY, breadth
 from fbo_flower.space.checks import Choice, Conditions, show
 from fbo_flower.space.json import MAX_JSON_LENGTH, read, write
@@ -65,6 +65,7 @@ MAX_NAME_LENGTH = 256
 _least, _largest = np.minimum.reduce, np.maximum.reduce  # NaN if there is one
 
 
+@explains_names
 @dataclass(frozen=True, eq=False, repr=False)
 class SearchSpace:
     """Named parameters with conditions, mapped to the unit cube.

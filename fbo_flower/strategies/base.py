@@ -30,13 +30,13 @@ from flwr.serverapp.strategy import Strategy
 from fbo_flower.algorithms import Algorithm, with_secure_sums
 from fbo_flower.algorithms.definition import check_options
 from fbo_flower.algorithms.options import canonical_json
-from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
+from fbo_flower.algorithms.protocol import DEFAULT_TRIALS
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.algorithms.registry import register
 from fbo_flower.errors import ConfigError, kind_of, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
-from fbo_flower.space.checks import check_flag, check_integer
+from fbo_flower.space.checks import check_flag
 from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import StudyJournal
@@ -55,6 +55,7 @@ from fbo_flower.strategies.settings import (
     StrategySettings,
     TuningResult,
     check_evaluate_fn,
+    check_extent,
     check_no_config,
     check_no_fedavg,
     half_of,
@@ -119,7 +120,8 @@ class TuningStrategy(Strategy):
         pool_curves: bool = False,
         **options: object,
     ) -> None:
-        self.algorithm = with_secure_sums(self._made(algorithm, options))
+        self._given = self._made(algorithm, options).inner
+        self.algorithm = with_secure_sums(self._given)
         check_options(self.algorithm.inner)
         check_callbacks(callbacks)
         self._settings = StrategySettings(
@@ -211,6 +213,7 @@ class TuningStrategy(Strategy):
         warm_start: str | os.PathLike[str] | None = None,
         mode: str = SYNC,
         max_staleness: int | None = None,
+        num_trials: int | None = None,
     ) -> TuningResult:
         """Run the algorithm over the grid; its result has the study: disclosed trials and measured rounds.
 
@@ -222,8 +225,7 @@ class TuningStrategy(Strategy):
         grid : Flower's grid, as the main function of a ServerApp gets it
         initial_arrays : `result.arrays` of an earlier study, from whose messages this one starts; None or
             empty: it starts from nothing
-        num_rounds : at least 1; None: run until the algorithm is finished, and `DEFAULT_ROUNDS` rounds if
-            the algorithm never finishes
+        num_rounds : at least 1; None: run for `num_trials`, or until the algorithm is finished
         timeout : seconds that a half-round may last; None: `round_timeout` of the strategy
         train_config, evaluate_config : None or empty, because a task holds only messages of the algorithm
         evaluate_fn : `evaluate_fn(round, arrays)` is called before the first round and after every round,
@@ -237,22 +239,26 @@ class TuningStrategy(Strategy):
         max_staleness : in the mode "async", how many rounds may end between a task and its answer. What an
             older answer holds for other agents is dropped; its evaluations count and stay at the agent. None:
             any number
+        num_trials : evaluations of each agent, in place of `num_rounds`; with neither there are 25, or as
+            many as the algorithm's own budget allows
 
         Raises
         ------
         ConfigError
-            If `num_rounds` is not positive, the algorithm cannot run in this mode, too few agents connected,
-            or they have different search spaces.
+            If `num_rounds` or `num_trials` is not positive, both are given, the algorithm cannot run in this
+            mode, too few agents connected, or they have different search spaces.
         JournalError
             If another process uses the journal, or it holds a study with other settings; the error lists the
             differences.
         ObjectiveError
             If every evaluation failed, or not one valid reply came. `strategy.study` holds the study.
         """
-        if num_rounds is not None:
-            num_rounds = check_integer("num_rounds", num_rounds, 1)
-        elif not self.algorithm.finishes:
-            num_rounds = DEFAULT_ROUNDS
+        num_rounds, num_trials = check_extent(num_rounds, num_trials)
+        self.algorithm = with_secure_sums(
+            self._given if num_trials is None else self._given.for_trials(num_trials)
+        )
+        if num_rounds is None and not self.algorithm.finishes:
+            num_trials = num_trials or DEFAULT_TRIALS
         self._settings = replace(self._settings, mode=mode, max_staleness=max_staleness)
         self._settings.check_algorithm(self.algorithm)
         for name, config in (("train_config", train_config), ("evaluate_config", evaluate_config)):
@@ -278,12 +284,14 @@ class TuningStrategy(Strategy):
                 with single_thread():
                     self._run = self._begin(grid, opened, resume, messages, num_rounds)
                     self._run.num_rounds = num_rounds
+                    if not self.algorithm.finishes:
+                        self._run.registry.num_trials = num_trials
                     self.summary()
-                    self._notifier = Notifier(self._settings.callbacks, self._run, num_rounds)
+                    self._notifier = Notifier(self._settings.callbacks, self._run)
                     self._notifier.round_ended()  # rounds that an earlier process ran
                     self._evaluate_fn = evaluate_fn
                     self._call_evaluate_fn(0)
-                    self._loop().run_rounds(grid, num_rounds)
+                    self._loop().run_rounds(grid)
                 end_study(grid, self._run, self._settings, self._stop)
                 self._run.note_end()
                 status = "finished"
@@ -292,14 +300,14 @@ class TuningStrategy(Strategy):
                 raise
             finally:
                 self._stop.clear()  # so that the next start() is not stopped as well
-                self._close(status, num_rounds)
+                self._close(status)
         return self._result
 
     @property
     def study(self) -> Study | None:
         """The study of the run so far, also within Flower's own loop; None before the first run."""
         if self._study is None and self._run is not None:
-            return self._study_so_far("interrupted", None)
+            return self._study_so_far("interrupted")
         return self._study
 
     def finish(self, grid: Grid) -> TuningResult:
@@ -322,7 +330,7 @@ class TuningStrategy(Strategy):
             end_study(grid, run, self._settings, self._stop)
             status = "finished"
         finally:
-            self._close(status, None)
+            self._close(status)
         return self._result
 
     def _forget(self) -> None:
@@ -331,18 +339,18 @@ class TuningStrategy(Strategy):
         self._exchanges, self._rounds_of_hooks = iter(()), 0
         self._result, self._started = TuningResult(), time.perf_counter()
 
-    def _close(self, status: str, num_rounds: int | None) -> None:
+    def _close(self, status: str) -> None:
         """Put the study and the messages of the run into the result."""
         if self._run is None:
             return
-        self._study = self._result.study = self._study_so_far(status, num_rounds)
+        self._study = self._result.study = self._study_so_far(status)
         self._result.arrays = self._arrays()
         if self._notifier is not None:
             self._notifier.finished(self._study)
 
-    def _study_so_far(self, status: str, num_rounds: int | None) -> Study:
+    def _study_so_far(self, status: str) -> Study:
         run, seconds = self._current(), time.perf_counter() - self._started
-        settings = study_settings(self._settings, run, num_rounds, status, seconds)
+        settings = study_settings(self._settings, run, status, seconds)
         return self.complete(run.recorder.study(settings, run.results()))
 
     def _arrays(self) -> ArrayRecord:
@@ -437,7 +445,7 @@ class TuningStrategy(Strategy):
     def _loop(self) -> RoundLoop:
         loop = AsyncLoop if self._settings.mode == ASYNC else RoundLoop
         run = self._current()
-        notifier = self._notifier or Notifier((), run, None)
+        notifier = self._notifier or Notifier((), run)
         return loop(run, self._settings, self._stop, self._tell, notifier, self._round_ended)
 
     # -- Flower's interface --------------------------------------------------------------------
@@ -461,11 +469,11 @@ class TuningStrategy(Strategy):
                 self._settings = replace(self._settings, mode=SYNC, max_staleness=None)
                 messages = messages_of(arrays, None, self.algorithm.name)
                 self._run = self._begin(grid, None, False, messages, None)
-                self._notifier = Notifier(self._settings.callbacks, self._run, None)
+                self._notifier = Notifier(self._settings.callbacks, self._run)
             self._rounds_of_hooks = server_round
             run, self._exchange = self._run, None
             if not run.algorithm.finished(run.state):
-                self._exchanges = self._loop().round(grid, len(run.recorder.rounds) + 1, None)
+                self._exchanges = self._loop().round(grid, len(run.recorder.rounds) + 1)
                 self._exchange = next(self._exchanges, None)
         return self._messages(TRAIN)
 

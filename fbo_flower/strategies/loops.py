@@ -57,12 +57,10 @@ class Notifier:
     ----------
     callbacks : whom to tell; functions are called by the strategy
     run : the study; what its recorder holds is what callbacks learn
-    num_rounds : as requested; None: until the algorithm is finished
     """
 
     callbacks: Sequence[object]
     run: StudyRun
-    num_rounds: int | None
     _num_trials: int = 0  # rows of the recorder that were told
     _num_rounds: int = 0
     _said: set[str] = field(default_factory=set)
@@ -77,9 +75,10 @@ class Notifier:
             run.algorithm.options(),
             run.recorder.space,
             run.recorder.aims.minimize,
-            self.num_rounds,
+            run.num_rounds,
             len(run.recorder.rounds),
             {name: direction for name, direction in run.recorder.aims.objectives if name},
+            run.registry.num_trials,
         )
 
     def sent(self, agents: Iterable[str]) -> None:
@@ -131,6 +130,7 @@ class Notifier:
 
 MAX_REGISTRATION_SECONDS = 30.0  # for nodes that connect during the study
 _LONGEST_WAIT = 1.0  # seconds between two looks for agents that can work
+_MOST_STALLED = 10  # rounds without an evaluation, although some are left
 _FEWEST_FAILED = 3  # evaluations: if all of them failed, a study goes on no longer than this round
 Driven = TypeVar("Driven")
 
@@ -171,29 +171,34 @@ class RoundLoop:
     notifier: Notifier
     on_round: Callable[[RoundProgress], None]
 
-    def run_rounds(self, grid: Grid, num_rounds: int | None) -> None:
-        """Run the rounds that are left, and then the final exchanges.
-
-        Parameters
-        ----------
-        num_rounds : None: until the algorithm is finished
-        """
+    def run_rounds(self, grid: Grid) -> None:
+        """Run the rounds that are left, and then the final exchanges."""
         run, last_work = self.run, time.monotonic()
         run.restore_clock(grid)
         server_round = len(run.recorder.rounds)
         ended = self.has_ended()
-        idle_rounds = 0
+        idle_rounds = stalled = 0
         while run.open_round or not (
-            ended or server_round == num_rounds or run.algorithm.finished(run.state)
+            ended or server_round == run.num_rounds or run.algorithm.finished(run.state)
         ):
             if not run.open_round and (run.registry.all_spent or self._has_no_work(grid, idle_rounds)):
                 log(INFO, "%s", run.registry.end_line(server_round))
                 break
+            if self._has_stalled(stalled):
+                break
             server_round += 1
-            self._drive(grid, self.round(grid, server_round, num_rounds))
+            evaluated = self._drive(grid, self.round(grid, server_round)).evaluations
             idle_rounds = 0 if run.had_tasks else idle_rounds + 1
-            last_work = self._wait_for_work(last_work, idle_rounds) if num_rounds is None else last_work
+            stalled = 0 if evaluated else stalled + run.had_tasks
+            last_work = self._wait_for_work(last_work, idle_rounds) if run.num_rounds is None else last_work
         self.run_final_exchanges(grid, server_round)
+
+    def _has_stalled(self, num_rounds: int) -> bool:
+        """Return whether evaluations are left that nobody has made for some rounds; warn of it."""
+        stalled = self.run.registry.num_trials is not None and num_rounds >= _MOST_STALLED
+        if stalled:
+            log(WARNING, "%s", self.run.registry.stalled_line(num_rounds))
+        return stalled
 
     def has_ended(self) -> bool:
         """Return whether the final exchanges had begun when the run was interrupted."""
@@ -206,9 +211,9 @@ class RoundLoop:
     def _has_no_work(self, grid: Grid, idle_rounds: int) -> bool:
         """Return whether all agents that have a budget left are there, and got no task for some rounds."""
         registry, connected = self.run.registry, set(grid.get_node_ids())
-        agents = [agent for agent in registry.agents.values() if agent.node is not None]
-        there = all(agent.spent or agent.node in connected for agent in agents)
-        return any(agent.spent for agent in agents) and there and idle_rounds >= registry.longest_pause
+        spent = {name for name in registry.nodes if registry.is_spent(name)}
+        there = all(name in spent or node in connected for name, node in registry.nodes.items())
+        return bool(spent) and there and idle_rounds >= registry.longest_pause
 
     def choose_agents(self, grid: Grid, phase: Phase, server_round: int) -> list[str]:
         """Return the agents of a round: all connected ones, or a fraction of them, drawn anew each round.
@@ -216,35 +221,37 @@ class RoundLoop:
         Agents that have used up their budget, or that do not want tasks in this round, are left out. Agents
         that have not replied for some rounds rest, unless all agents do, or a quorum ends the rounds early.
         """
-        present, fraction = self.run.registry.present(grid.get_node_ids()), self.settings.fraction
+        registry, fraction = self.run.registry, self.settings.fraction
+        present = registry.present(grid.get_node_ids())
         if fraction < 1.0 and present:
             rng = generator(self.run.seed, "server", "cohort", server_round)
             size = max(1, round(fraction * len(present)))
-            present = [present[i] for i in np.sort(rng.choice(len(present), size, replace=False))]
-        present = self.run.registry.willing(present, phase, server_round, self.run.seed)
-        due = self.run.registry.due(present, server_round) if self.settings.quorum == 1.0 else present
+            if phase is not Phase.FINISH:  # those who had some left when the round began
+                present = [agent for agent in present if not registry.is_spent(agent, server_round)]
+            chosen = rng.choice(len(present), min(size, len(present)), replace=False) if present else ()
+            present = [present[i] for i in np.sort(chosen)]
+        present = registry.willing(present, phase, server_round, self.run.seed)
+        due = registry.due(present, server_round) if self.settings.quorum == 1.0 else present
         return due or present
 
-    def round(
-        self, grid: Grid, server_round: int, num_rounds: int | None
-    ) -> Generator[Exchange, None, RoundProgress]:
+    def round(self, grid: Grid, server_round: int) -> Generator[Exchange, None, RoundProgress]:
         """Yield the exchanges of a round; continue when their replies are with `run`. Return its numbers."""
         run = self.run
         run.begin_round(server_round)
         self._register_late(grid)
         for phase in run.algorithm.phases:
             yield from self._half_round(grid, phase, server_round)
-        return self._end_round(server_round, num_rounds)
+        return self._end_round(server_round)
 
     def _register_late(self, grid: Grid) -> None:
         seconds = min(MAX_REGISTRATION_SECONDS, self.settings.round_timeout)
         if self.run.registry.register_late(grid, sorted(grid.get_node_ids()), self.stop, seconds):
             self.run.write_agents()
 
-    def _end_round(self, server_round: int, num_rounds: int | None) -> RoundProgress:
-        progress = self.run.end_round(server_round, num_rounds)
+    def _end_round(self, server_round: int) -> RoundProgress:
+        progress = self.run.end_round(server_round)
         level = WARNING if progress.failed_trials else INFO
-        log(level, "[round %d/%s] %s", server_round, num_rounds or "?", progress)
+        log(level, "[round %s] %s", progress.so_far, progress)
         self.on_round(progress)
         self.notifier.round_ended()
         enough = self.run.recorder.totals["evaluations"] >= _FEWEST_FAILED
@@ -332,7 +339,7 @@ _GONE = Reply(reason="its node has left", word="gone")
 class AsyncLoop(RoundLoop):
     """Runs the rounds of an asynchronous study."""
 
-    def run_rounds(self, grid: Grid, num_rounds: int | None) -> None:
+    def run_rounds(self, grid: Grid) -> None:
         """Run the windows that are left; tasks under way at the end stay in their agents' journals."""
         run = self.run
         run.restore_clock(grid)
@@ -345,9 +352,12 @@ class AsyncLoop(RoundLoop):
         under_way = UnderWay[str](grid, self.settings.round_timeout, self.stop, clock)
         gone = self._send_tasks(under_way, run.waiting(), run.open_round)
         server_round = run.open_round or len(run.recorder.rounds)
-        while run.open_round or not (server_round == num_rounds or run.algorithm.finished(run.state)):
+        stalled = 0
+        while run.open_round or not (server_round == run.num_rounds or run.algorithm.finished(run.state)):
             if not run.open_round and run.registry.all_spent:
                 log(INFO, "%s", run.registry.end_line(server_round))
+                break
+            if self._has_stalled(stalled):
                 break
             if not run.open_round:
                 server_round += 1
@@ -355,7 +365,7 @@ class AsyncLoop(RoundLoop):
                 run.begin_round(server_round, max(1, len(self._willing(grid, server_round))))
             self._run_window(grid, under_way, server_round, gone)
             gone = []
-            self._end_round(server_round, num_rounds)
+            stalled = 0 if self._end_round(server_round).evaluations else stalled + 1
         if under_way:
             text = "%d agents still work on their last task; what they find stays in their journals"
             log(INFO, text, len(under_way))

@@ -70,7 +70,6 @@ class RoundProgress:
     Parameters
     ----------
     server_round : number of the round, from 1
-    num_rounds : number of rounds of the study; None: until the algorithm is finished
     best, mean : best and mean of the agents' best values so far; NaN if no agent disclosed one
     replies : number of valid replies
     failures : number of lost replies: nothing came in time, or an error of the agent
@@ -83,10 +82,11 @@ class RoundProgress:
     feasible : with several objectives, which have no best value: number of disclosed trials so far that hold
         the limits; None: there is one objective
     limited : whether agents have limits, without which every trial counts
+    num_rounds, num_trials : rounds of the study, or evaluations of each agent; None: not limited
+    trials : how many evaluations each agent has made, at least
     """
 
     server_round: int
-    num_rounds: int | None
     best: float
     mean: float
     replies: int
@@ -99,6 +99,24 @@ class RoundProgress:
     disclosed: bool = True
     feasible: int | None = None
     limited: bool = False
+    num_rounds: int | None = None
+    num_trials: int | None = None
+    trials: int = 0
+
+    @property
+    def done(self) -> tuple[int, int | None]:
+        """How far the study is, and its end: evaluations of each agent if they end it, else rounds."""
+        if self.num_trials is not None:
+            return self.trials, self.num_trials
+        return self.server_round, self.num_rounds
+
+    @property
+    def so_far(self) -> str:
+        """How far the study is: "3/25", or "3, 4/10 evaluations"."""
+        done, total = self.done
+        if self.num_trials is not None:
+            return f"{self.server_round}, {done}/{total} evaluations"
+        return f"{done}/{total or '?'}"
 
     def __str__(self) -> str:
         if self.disclosed and self.limited and not self.feasible and math.isnan(self.best):
@@ -357,9 +375,7 @@ class Recorder:
             return math.nan, math.nan
         return (min if self.aims.minimize else max)(values), finite.mean(np.array(values))
 
-    def close_round(
-        self, server_round: int, num_rounds: int | None, seconds: float | None = None
-    ) -> RoundProgress:
+    def close_round(self, server_round: int, seconds: float | None = None) -> RoundProgress:
         """Add the row of the round and return its numbers.
 
         Parameters
@@ -374,7 +390,7 @@ class Recorder:
         names = "replies", "failures", "refused", "failed_trials"
         feasible = self.trials.num_feasible if len(self.aims.objectives) > 1 else None
         return RoundProgress(
-            server_round, num_rounds, top, mean, seconds=seconds, evaluations=self._evaluations,
+            server_round, top, mean, seconds=seconds, evaluations=self._evaluations,
             reason=self._reason, disclosed=self.disclosed, feasible=feasible,
             limited=bool(self.aims.limits), **{name: int(counts[name]) for name in names},
         )  # fmt: skip

@@ -17,6 +17,7 @@ from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.options import Settings, bounded, checked, choice, flag, integer
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.recorder import RoundProgress
@@ -100,14 +101,24 @@ def check_barrier(algorithm: Algorithm[Any], mode: str) -> None:
         raise ConfigError(f"mode: expected 'sync' for {algorithm.name}, because {algorithm.barrier}")
 
 
-def study_settings(
-    settings: StrategySettings, run: StudyRun, num_rounds: int | None, status: str, seconds: float
-) -> dict[str, Any]:
+def check_extent(num_rounds: object, num_trials: object) -> tuple[int | None, int | None]:
+    """Return the rounds of a study, or the evaluations of each agent; ConfigError if both are given."""
+    if num_rounds is not None and num_trials is not None:
+        raise ConfigError(
+            "num_trials: expected either num_rounds or num_trials (evaluations of each agent), got both; "
+            "leave one out"
+        )
+    return (
+        None if num_rounds is None else check_integer("num_rounds", num_rounds, 1),
+        None if num_trials is None else check_integer("num_trials", num_trials, 1),
+    )
+
+
+def study_settings(settings: StrategySettings, run: StudyRun, status: str, seconds: float) -> dict[str, Any]:
     """Return what `study.json` says about a run.
 
     Parameters
     ----------
-    num_rounds : as requested; None: the number of rounds that were run
     status : "finished", "interrupted" or "failed"
     seconds : duration of this process's part of the run
     """
@@ -122,7 +133,8 @@ def study_settings(
         "label": settings.label,
         "options": algorithm.options(),
         "num_agents": len(registry.nodes),
-        "num_rounds": num_rounds or len(recorder.rounds),
+        "num_rounds": run.num_rounds or len(recorder.rounds),
+        **({"num_trials": registry.num_trials} if registry.num_trials else {}),
         "num_initial": core.num_initial,
         "target_agents": None if targets == "all" else list(targets),
         "fraction": settings.fraction,

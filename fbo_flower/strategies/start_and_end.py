@@ -141,6 +141,7 @@ def begin_study(
             "other's part of a sum, or 0 if the server may read the parts, too", least, number, number,
         )  # fmt: skip
     algorithm = algorithm.for_outputs(federation.outputs)
+    registry.targets = algorithm.inner.targets
     state = first_state(algorithm, federation, seed)
     if warm_start is not None:
         warm_start.check_space(federation.space.digest)
@@ -216,8 +217,8 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
     num_rounds = next((e.values["num_rounds"] for e in reversed(events) if "num_rounds" in e.values), None)
     status = "finished" if events[-1].kind == "end" else "interrupted"
     settings = StrategySettings(fraction=float(recorded["fraction"]), label=label)
-    requested = num_rounds if isinstance(num_rounds, int) else None
-    described: dict[str, Any] = study_settings(settings, run, requested, status, 0.0)
+    run.num_rounds = num_rounds if isinstance(num_rounds, int) else None
+    described: dict[str, Any] = study_settings(settings, run, status, 0.0)
     return run.recorder.study(described, run.results())
 
 

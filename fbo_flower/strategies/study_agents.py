@@ -261,7 +261,8 @@ class Agent:
     ----------
     said : what it said at its last registration; of an agent in a journal, what the journal holds
     node : the node on which it runs; None: it has not connected since the run was resumed
-    spent : whether its budget of evaluations is used up
+    spent : whether it has said that its budget of evaluations is used up
+    trials, answered : the first trial that no valid report had, and the round of its last valid report
     suspect : whether it has failed, so that its node must register again
     silent, last : number of silent rounds in a row, and the last one
     """
@@ -269,6 +270,8 @@ class Agent:
     said: Registration
     node: int | None = None
     spent: bool = False
+    trials: int = 0
+    answered: int = 0
     suspect: bool = False
     silent: int = 0
     last: int = 0
@@ -298,11 +301,15 @@ class StudyAgents:
     space : search space of all agents; None before the first registration
     agents : id in this study -> agent; the second incarnation of "3" is "3~2" here
     aims : the agents' objectives and limits, without bounds; None before the first registration
+    targets : the agents that tune; "all": every agent
+    num_trials : evaluations that the study asks of each agent; None: any number
     """
 
     space: SearchSpace | None
     agents: dict[str, Agent] = field(default_factory=dict)
     aims: Aims | None = None
+    targets: str | Sequence[str] = "all"
+    num_trials: int | None = None
 
     @property
     def nodes(self) -> dict[str, int]:
@@ -323,7 +330,7 @@ class StudyAgents:
         for name in names:
             agent = self.agents[name]
             share = 1.0 if phase is Phase.FINISH else agent.said.participation
-            spent = agent.spent and phase is Phase.TRAIN
+            spent = phase is Phase.TRAIN and self.is_spent(name)
             if not spent and takes_part(seed, name, server_round, share):
                 found.append(name)
         return found
@@ -332,16 +339,37 @@ class StudyAgents:
         """Return the agents without those that rest because they have not replied for some rounds."""
         return [name for name in names if self.agents[name].is_due(server_round)]
 
+    def is_spent(self, name: str, before: int | None = None) -> bool:
+        """Return whether an agent has made all evaluations, its own budget's or the study's.
+
+        Parameters
+        ----------
+        before : only if it had before this round
+        """
+        agent = self.agents[name]
+        spent = agent.spent or (self.num_trials is not None and agent.trials >= self.num_trials)
+        return spent and (before is None or agent.answered < before)
+
+    @property
+    def tuning(self) -> list[str]:
+        """The agents that have a node and tune."""
+        return [name for name in self.nodes if self.targets == "all" or name in self.targets]
+
     @property
     def all_spent(self) -> bool:
-        """Whether every agent has used up its budget of evaluations."""
-        spent = [agent.spent for agent in self.agents.values() if agent.node is not None]
-        return bool(spent) and all(spent)
+        """Whether every agent that tunes has made all its evaluations."""
+        return bool(self.tuning) and all(map(self.is_spent, self.tuning))
+
+    @property
+    def fewest_trials(self) -> int:
+        """How many evaluations every agent has made that has some left, or all if none has."""
+        left = [name for name in self.tuning if not self.is_spent(name)] or self.tuning
+        return min((self.agents[name].trials for name in left), default=0)
 
     @property
     def someone_rests(self) -> bool:
         """Whether an agent may be there and get no task: it has no budget left, or wants fewer rounds."""
-        return any(agent.spent or agent.said.participation < 1.0 for agent in self.agents.values())
+        return any(map(self.is_spent, self.agents)) or self.longest_pause > 1
 
     @property
     def longest_pause(self) -> int:
@@ -350,13 +378,20 @@ class StudyAgents:
 
     def end_line(self, server_round: int) -> str:
         """Return the line of the log that says why the study has ended before its last round."""
-        number = sum(agent.spent for agent in self.agents.values())
-        others = sum(not agent.spent for agent in self.agents.values() if agent.node is not None)
+        number, others = (
+            sum(self.is_spent(name) is spent for name in self.tuning) for spent in (True, False)
+        )
         who = "1 agent has" if number == 1 else f"{number} agents have"
+        budget = "max_trials" if self.num_trials is None else f"{self.num_trials} each"
         rest = f"; the algorithm has no work for the other {others}" if others else ""
+        return f"{who} made all evaluations ({budget}){rest}: the study ends after round {server_round}"
+
+    def stalled_line(self, num_rounds: int) -> str:
+        """Return the warning that the study ends although agents have evaluations left."""
+        left = [name for name in self.tuning if not self.is_spent(name)]
         return (
-            f"{who} used up the budget of evaluations (max_trials){rest}: the study ends after round "
-            f"{server_round}"
+            f"{shorten(left)}: expected {self.num_trials} evaluations, got {self.fewest_trials} and no "
+            f"further one in {num_rounds} rounds: the study ends without the others"
         )
 
     def roles(self) -> dict[str, str]:

@@ -21,7 +21,7 @@ from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.definition import results_of, returned_state, tasks_of
-from fbo_flower.algorithms.options import canonical_json
+from fbo_flower.algorithms.options import answers_in_part, canonical_json
 from fbo_flower.algorithms.records import AnyArray, Phase, Report, ServerResults, Task, natural_key
 from fbo_flower.errors import HookError, JournalError
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
@@ -71,7 +71,6 @@ class StudyRun:
     had_tasks : whether any agent got a task in this round
     unanswered : agent and phase -> the last task that was not answered with a valid report, the round in
         which it was made, and the number of answers then
-    reported : agent -> id of the first trial that no valid report had
     closed : half-round that has ended -> whether it had tasks
     interrupted : the half-round in which the run was interrupted; None: it was between two
     open_round : number of the open round; 0: no round is open
@@ -85,7 +84,7 @@ class StudyRun:
     resting : agents without a valid answer in the open round of an asynchronous run: they wait for the next
     num_asked : how often an asynchronous run has made tasks
     num_answers : how many answers it has had
-    num_rounds : as requested, for those who read the journal; None: until the algorithm is finished
+    num_rounds : as requested; None: until the algorithm is finished, or the agents have made all evaluations
     max_staleness : rounds that may have passed between a task and its answer in an asynchronous run; of the
         report of an older one the algorithm gets the numbers of trials only. None: any number
     pool : the medians of learning curves that agents share; None: they are not pooled
@@ -104,7 +103,6 @@ class StudyRun:
     replies: dict[str, Reply] = field(default_factory=dict)
     had_tasks: bool = False
     unanswered: dict[tuple[str, Phase], tuple[Task, int, int]] = field(default_factory=dict)
-    reported: dict[str, int] = field(default_factory=dict)
     closed: dict[tuple[Phase, int], bool] = field(default_factory=dict)
     interrupted: tuple[Phase, int] | None = None
     open_round: int = 0
@@ -169,6 +167,7 @@ class StudyRun:
             values: dict[str, object] = {"present": list(present), "tasks": tasks_digest(tasks)}
             values |= {"seeded": self.seeded} if draws else {}
             values |= {"asked": sorted(tasks)} if tasks.keys() != set(present) else {}
+            values |= {"num_trials": self.registry.num_trials} if self.registry.num_trials else {}
             values |= times
             self._write(Event("ask", server_round, phase, arrays=draws, values=values))
         return sorted(tasks, key=natural_key)
@@ -238,8 +237,9 @@ class StudyRun:
             if goes_on:
                 answers = self.num_answers - sent.made_after + len(reports)
                 self.recorder.note_reply(sent.agent, server_round, report.trial, windows, answers, used)
-            ended = report.trial + report.num_trials
-            self.reported[sent.agent] = max(ended, self.reported.get(sent.agent, 0))
+            agent = self.registry.agents[sent.agent]
+            agent.trials = max(agent.trials, report.trial + report.num_trials)
+            agent.answered = server_round
             reports[sent.agent] = report if used else replace(report, arrays={}, values={})
             self.unanswered.pop((sent.agent, phase), None)
         self.num_answers += len(reports) if goes_on else 0
@@ -250,11 +250,16 @@ class StudyRun:
         values = {"missing": missing.reason, **self._note_time()}
         self._write(Event("tell", server_round, phase, values=values))
 
-    def end_round(
-        self, server_round: int, num_rounds: int | None, seconds: float | None = None
-    ) -> RoundProgress:
+    def end_round(self, server_round: int, seconds: float | None = None) -> RoundProgress:
         """Close the round, write it to the journal, and return its numbers."""
-        progress = self.recorder.close_round(server_round, num_rounds, seconds)
+        progress = self.recorder.close_round(server_round, seconds)
+        registry = self.registry
+        progress = replace(
+            progress,
+            num_rounds=self.num_rounds,
+            num_trials=registry.num_trials,
+            trials=registry.fewest_trials,
+        )
         self.open_round = 0
         values = {"seconds": progress.seconds, "progress": plain_progress(progress)}
         self._write(Event("round", server_round, values=values))
@@ -299,6 +304,7 @@ class StudyRun:
                     self.recorder.round_started = self.now
             elif event.kind == "ask":
                 self._apply_draws(event.arrays, event.values.get("seeded") is True)
+                self.registry.num_trials = cast(int | None, event.values.get("num_trials"))
                 tasks = self._make_tasks(phase, event.round, cast(list[str], event.values["present"]))
                 self._replay_time(event)
                 for sent in [self.sent[agent] for agent in tasks] if self.clocked else []:
@@ -319,7 +325,7 @@ class StudyRun:
                 self.tell(phase, event.round, replace(NO_REPLY, reason=str(event.values["missing"])))
                 self._replay_time(event)  # after `tell`, which notes the time of this process
             elif event.kind == "round":
-                self.end_round(event.round, None, float(cast(float, event.values["seconds"])))
+                self.end_round(event.round, float(cast(float, event.values["seconds"])))
         self.journal = journal
 
     def restore_clock(self, grid: Grid) -> None:
@@ -361,6 +367,8 @@ class StudyRun:
             under_way = {agent: sent.task for agent, sent in self.sent.items()}
             self.state = self.algorithm.with_under_way(self.state, under_way)
         self.state, tasks = tasks_of(self.algorithm, self.state, phase, server_round, present, rng)
+        parts = {agent: self._within_budget(agent, task) for agent, task in tasks.items()}
+        tasks = {agent: task for agent, task in parts.items() if task is not None}
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
         self.num_asked += goes_on
         if not goes_on:
@@ -369,9 +377,9 @@ class StudyRun:
             said_by = self.registry.agents[agent].said
             envelope = wire.Envelope(self.study, said_by.agent, digest, self.algorithm.name, options)
             task = tasks[agent]
-            if task.num_trials and task.trial < self.reported.get(agent, 0):
+            if task.num_trials and task.trial < (ended := self.registry.agents[agent].trials):
                 raise HookError(
-                    f"{self.algorithm.name}: ask: expected a task for trial {self.reported[agent]} or "
+                    f"{self.algorithm.name}: ask: expected a task for trial {ended} or "
                     f"later of agent {agent}, which has reported those before, got trial {task.trial}; count "
                     "trials in `tell`: progress=state.progress.advance(reports)"
                 )
@@ -387,6 +395,16 @@ class StudyRun:
         if not tasks and not goes_on:
             self.closed[phase, server_round] = False
         return tasks
+
+    def _within_budget(self, agent: str, task: Task) -> Task | None:
+        """Return the part of a task for which the study has evaluations left; None if there is none."""
+        most = self.registry.num_trials
+        if most is None or not task.num_trials or task.end <= most:
+            return task
+        if task.trial < most and answers_in_part(self.algorithm.inner):
+            return replace(task, num_trials=most - task.trial)
+        self.registry.agents[agent].spent = True
+        return None
 
     @cached_property
     def _reader(self) -> ReportReader:

@@ -26,6 +26,7 @@ pandas DataFrame.
 
 from __future__ import annotations
 
+import html
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -341,6 +342,9 @@ class Study:
     def plot(self, x: str = "evaluations", *, title: str | None = None) -> Figure:
         """Return a figure of the best values, values against parameters, and the best configurations.
 
+        A notebook shows it as a picture or, if plotly is installed, as best values and trials that say their
+        agent and configuration when the mouse is over them.
+
         Parameters
         ----------
         x : "evaluations", or "time" for the seconds since the first evaluation of the run
@@ -352,8 +356,9 @@ class Study:
             If matplotlib is not installed, or times are wanted and unknown.
         """
         from fbo_flower.reports.figures import figure
+        from fbo_flower.reports.hover import shown_in_notebooks
 
-        return figure(self, title=title, x=x)
+        return shown_in_notebooks(figure(self, title=title, x=x), self, x)
 
     def report(self, path: str | os.PathLike[str]) -> None:
         """Write one HTML page with everything that the study holds, to be opened in a browser.
@@ -491,6 +496,11 @@ class Study:
         if not isinstance(other, Study):
             return NotImplemented
         return as_json(self.settings) == as_json(other.settings) and self._tables == other._tables
+
+    def _repr_html_(self) -> str:
+        """Return the best of each agent as HTML, which notebooks show; of several objectives all trials."""
+        table = self.trials if len(self.objectives) > 1 else self.recommendations
+        return f"<p>{html.escape(repr(self))}</p>{table._repr_html_()}"
 
     def __repr__(self) -> str:
         name, runs = self.settings.get("name"), ", ".join(self.algorithms)

@@ -18,6 +18,7 @@ characters. Such a text is written with `'` before it, and with escapes in place
 from __future__ import annotations
 
 import csv
+import html
 import importlib
 import itertools
 import json
@@ -40,6 +41,7 @@ Kind = Literal["text", "integer", "real", "boolean", "config"]
 Column = npt.NDArray[Any]
 Layout = dict[str, Any]  # column -> kind, or for a config column: parameter -> kind
 CHUNK = 50_000  # rows of a file that are held as text at a time
+SHOWN_ROWS = 20  # of a table in a notebook
 
 _TYPES: dict[str, Any] = {
     "text": str,
@@ -165,6 +167,22 @@ class Table:
     def __repr__(self) -> str:
         return f"Table({len(self)} rows: {', '.join(self._columns)})"
 
+    def _repr_html_(self) -> str:
+        """Return the first rows as HTML, which notebooks show; columns without a cell are left out."""
+        rows = []
+        for row in self.take(np.arange(min(len(self), SHOWN_ROWS))):
+            cells: dict[str, str] = {}
+            for name, value in row.items():
+                if isinstance(value, Mapping):
+                    cells |= {f"{name}.{parameter}": _shown(one) for parameter, one in value.items()}
+                else:
+                    cells[name] = _shown(value)
+            rows.append(cells)
+        names = list(dict.fromkeys(name for row in rows for name, cell in row.items() if cell))
+        lines = [_html_row("th", names), *(_html_row("td", [row.get(n, "") for n in names]) for row in rows)]
+        more = f"<p>the first {SHOWN_ROWS} of {len(self)} rows</p>" if len(self) > SHOWN_ROWS else ""
+        return f"<table>{''.join(lines)}</table>{more}"
+
     def take(self, rows: Column) -> Table:
         """Return the rows that a boolean mask or an index array selects."""
         return Table._made({name: column[rows] for name, column in self._columns.items()}, self._kinds)
@@ -262,6 +280,16 @@ class Table:
                 layout[name] = kind
                 cells.append(list(map(_WRITERS[kind], values)))
         return layout, _header_of(layout), cells
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.6g}"
+    return str(value)
+
+
+def _html_row(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{html.escape(printable(cell))}</{tag}>' for cell in cells)}</tr>"
 
 
 class _UnixLines:

@@ -37,7 +37,7 @@ class StudyInfo:
     algorithm, options : of the study
     space : its search space
     minimize : whether smaller values are better
-    num_rounds : as requested; None: until the algorithm is finished
+    num_rounds, num_trials : rounds, or evaluations of each agent, as requested; None: not limited
     num_replayed : number of rounds that an earlier process ran. They are told again, so that nothing is
         missing; a callback that cannot recognise what it was told before may skip them
     objectives : name -> "max" or "min" of the numbers that the objective returns by name; else empty
@@ -52,6 +52,7 @@ class StudyInfo:
     num_rounds: int | None = None
     num_replayed: int = 0
     objectives: Mapping[str, str] = field(default_factory=dict)
+    num_trials: int | None = None
 
 
 @copies("numbers")

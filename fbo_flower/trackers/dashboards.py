@@ -249,8 +249,8 @@ class MLflowTracker(Tracker):
         if agent in earlier:
             run = earlier[agent]
             client.update_run(run, status="RUNNING")
-            counted = "failed" if agent else "tasks"  # at every step
-            self._steps[agent] = {metric.step for metric in client.get_metric_history(run, counted)}
+            counted = ("failed",) if agent else ("tasks", "client_rounds")  # one of them is at every step
+            self._steps[agent] = {m.step for name in counted for m in client.get_metric_history(run, name)}
         else:
             tags = {STUDY: study.study} | ({AGENT: agent, "mlflow.parentRunId": parent} if agent else {})
             run = str(client.create_run(experiment, tags=tags, run_name=agent or study.label).info.run_id)

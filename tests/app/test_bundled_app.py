@@ -59,14 +59,15 @@ def test_every_setting_is_a_kebab_case_key_with_a_comment():
 def test_the_defaults_are_those_of_simulate():
     config = AppConfig.read(DEFAULTS)
     assert (config.problem, config.algorithm) == ("digits-svm", RECOMMENDED)
-    assert (config.num_rounds, config.seed) == (25, 0)
+    assert (config.num_rounds, config.num_trials, config.seed) == (0, 0, 0)
     assert (config.num_agents, config.label, config.out) == (0, "", None)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"num_rounds": 0}, ["num-rounds", ">= 1", "0"]),
+        ({"num_rounds": -1}, ["num-rounds", ">= 0", "-1"]),
+        ({"num_rounds": 5, "num_trials": 5}, ["num_trials", "num_rounds", "got both"]),
         ({"num_rounds": "5"}, ["num-rounds", "integer", "'5'"]),
         ({"num_agents": -1}, ["num-agents", "-1"]),
         ({"seed": -1}, ["seed", "-1"]),
@@ -197,6 +198,8 @@ def bundle():
 def test_the_bundle_holds_what_an_agent_and_a_server_need_and_nothing_else(bundle):
     files = {Path(name).parts for name in bundle.namelist()}
     assert {parts[0] for parts in files} == {"fbo_flower", "pyproject.toml", "LICENSE", ".info"}
+    made = tomllib.loads(bundle.read("pyproject.toml").decode())["tool"]["flwr"]["app"]
+    assert made["fab-format-version"] == 1
     assert {parts[1] for parts in files if parts[0] == "fbo_flower"} == {
         "__init__.py", "errors.py", "lazy.py", "algorithms", "app", "clients", "models", "numerics",
         "reports", "secure", "simulation", "space", "storage", "strategies", "study", "trackers", "wire",

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from waiting import LIMIT, wait_until
 
 from fbo_flower import __version__
 from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.protocol import DEFAULT_TRIALS
 from fbo_flower.algorithms.registry import RECOMMENDED
 from fbo_flower.cli import main
 from fbo_flower.cli.main import run
@@ -27,7 +29,7 @@ from fbo_flower.cli.plan import Contestant, default_directory
 from fbo_flower.cli.progress import Display
 from fbo_flower.cli.report import print_table
 from fbo_flower.errors import NumericalError
-from fbo_flower.reports.summary import summarise
+from fbo_flower.reports.summary import evaluations_of, summarise
 from fbo_flower.simulation import Agents, Async, Clock, runner, simulate
 from fbo_flower.simulation.problems import DigitsSVM
 from fbo_flower.strategies import RoundProgress
@@ -67,6 +69,31 @@ def place(tmp_path_factory):
 # simulate
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--trials 4 --compare co-kg", "error: num_trials: expected at least 5"),
+        ("--trials 6 --compare random --compare hct --compare co-kg", [6, 6, 6, 6]),
+        ("--rounds 5 --algorithm random --compare ei --compare 'hct budget=9'", [7, 7, 9]),
+        ("--algorithm hct --option budget=8 --compare fed-ei", [8, 8]),
+        ("--algorithm random --compare hct", [DEFAULT_TRIALS, DEFAULT_TRIALS]),
+        ("--trials 6 --compare 'hct budget=9'", "error: num_trials: expected 9, the budget of"),
+        ("--trials 6 --rounds 5", "error: --trials: expected either --rounds or --trials"),
+        ("--trials 0", "error: trials: expected an integer >= 1, got 0"),
+        ("--trials 6 --mode async --algorithm ts --compare random --durations lognormal:60,1", [6, 6]),
+    ],
+)  # fmt: skip
+def test_algorithms_that_are_compared_make_the_same_evaluations(words, expected, unpictured, capsys):
+    given = ["simulate", "--engine", "inline", "--problem", "double-sine", "--agents", "3", "--out", "x"]
+    status, (_, error) = run([*given, *shlex.split(words)]), capsys.readouterr()
+    if isinstance(expected, str):
+        assert status == 2
+        assert error.startswith(expected)
+        return
+    study = Study.load("x")
+    assert [{*evaluations_of(study, name).values()} for name in study.algorithms] == [{n} for n in expected]
+
+
 def test_a_run_leaves_a_study_of_the_default_algorithm_and_of_those_compared_with_it(place):
     directory = (place / "runs" / "latest").resolve()
     name = rf"digits-svm-{RECOMMENDED}-ts-random-fts-portfolio-seed5-\d{{8}}-\d{{6}}"
@@ -80,6 +107,9 @@ def test_a_run_leaves_a_study_of_the_default_algorithm_and_of_those_compared_wit
     assert {key: own[key] for key in expected} == expected
     assert own["status"] == "finished"
     assert set(study.settings["versions"]) >= {"fbo-flower", "flwr", "numpy", "python"}
+    for other in study.algorithms:
+        made = evaluations_of(study, other).values()
+        assert {*made} == {4}, "as many as the first algorithm makes in its rounds"
     same = simulate("digits-svm", agents=3, num_rounds=3, seed=5, engine="inline")
     assert study.only(RECOMMENDED).trials == same.trials, "what the function runs"
     first = [study.trials.where(algorithm=name, round=1, trial=0) for name in study.algorithms]
@@ -365,13 +395,14 @@ def test_a_bar_fits_80_columns_and_shows_the_replies_of_a_long_round_until_it_en
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=80, color_system=None)
     with Display(console=console) as display:
-        display.announce("fts portfolio", num_rounds)
-        display.advance(RoundProgress(25, num_rounds, -123.4567, -234.5678, 500, 300, 100, 5, 1.0))
+        display.announce("fts portfolio")
+        counts = -123.4567, -234.5678, 500, 300, 100, 5, 1.0
+        display.advance(RoundProgress(25, *counts, num_rounds=num_rounds))
     done = r"0:00:0\d fts portfolio .* 25/(25|\?) best -123.4567 mean -234.5678 400 lost 5 failed"
     assert re.search(done, stream.getvalue()), stream.getvalue()
     with Display(console=console) as display:
-        display.announce("pf-pne", 9)
-        display.advance(RoundProgress(1, 9, 0.5, 0.25, 2, 0, 0, 0, 1.0))
+        display.announce("pf-pne")
+        display.advance(RoundProgress(3, 0.5, 0.25, 2, 0, 0, 0, 1.0, num_trials=9, trials=1))
         progress = ReplyProgress(200)
         progress._said -= REPORT_SECONDS  # as if time had passed
         progress.add(40)
@@ -401,10 +432,10 @@ def test_the_best_configurations_of_a_study_are_printed_without_any_journal(plac
     assert {entry["agent"]: entry["config"] for entry in entries} == {
         agent: found["config"] for agent, found in study.best.items()
     }
-    assert {(entry["evaluations"], entry["failed"], entry["journal"]) for entry in entries} == {(5, 0, None)}
+    assert {(entry["evaluations"], entry["failed"], entry["journal"]) for entry in entries} == {(4, 0, None)}
     assert run(["best", "results"]) == 0
     out = capsys.readouterr().out
     assert (
         f"Agent 0, study {study.settings['name']}, ts\n  best value: {study.best['0']['value']:.6g}\n" in out
     )
-    assert out.count("  evaluations: 5\n") == 3
+    assert out.count("  evaluations: 4\n") == 3

@@ -236,6 +236,25 @@ def test_a_simulation_has_as_many_nodes_as_agents_are_awaited(words, nodes, flow
     assert submitted(flower)[1] == nodes
 
 
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [
+        ([], None),  # Flower reads the options itself
+        (["-c", "num-agents=5"], {"num-supernodes": 5}),
+        (["--federation-config", "client-resources-num-cpus=3"], {"client-resources-num-cpus": 3}),
+    ],
+)
+def test_what_a_connection_says_of_its_clients_reaches_the_simulation(words, changes, flower, app, tmp_path):
+    (tmp_path / "flower").mkdir()
+    (tmp_path / "flower" / "config.toml").write_text(
+        '[superlink]\ndefault = "local"\n[superlink.local.options.backend]\nname = "ray"\n'
+        "client-resources.num-gpus = 0.5\nclient-resources.num-cpus = 2\n"
+    )
+    assert run(["run", str(app), *words]) == 0
+    ours = {"backend": "ray", "client-resources-num-gpus": 0.5, "client-resources-num-cpus": 2}
+    assert submitted(flower)[1] == ({} if changes is None else {**ours, **changes})
+
+
 @pytest.mark.parametrize("as_file", [False, True])
 def test_relative_paths_begin_where_the_command_was_typed(as_file, flower, app, tmp_path, capfd):
     text = "num-rounds=2 out='runs/my first' journal='study.db'"

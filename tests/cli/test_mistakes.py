@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from flwr.clientapp import ClientApp
 
+import fbo_flower
 from fbo_flower import Float, SearchSpace
 from fbo_flower.cli.main import run
 from fbo_flower.cli.new import new_app
 from fbo_flower.clients import add_tuning, client_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Agents, Keep, simulate
-from fbo_flower.strategies import FTS
+from fbo_flower.strategies import FTS, FedEI
 from fbo_flower.study import Study
 
 SIMULATE = "simulate --engine inline "
@@ -34,6 +35,7 @@ COMMANDS = [
     (SIMULATE + "--option num_initial=three", "num_initial: expected an integer between 1 and 10000, got"),
     (SIMULATE + "--algorithm fts --option lengthscale=[1,2,3]", "lengthscale: expected 2 numbers, one per"),
     (SIMULATE + "--problem-option min-sice=3", "got min_sice; did you mean min_size?"),
+    (SIMULATE + "--advice portfolio", "'--advice'; here that is --option advice=..., of fts"),
     (SIMULATE + "--compare rgep", "got 'rgep'; did you mean rgpe?"),
     (SIMULATE + "--compare ts --compare ts", "expected a different label for every algorithm, got ts twice"),
     (SIMULATE + """--compare "ts 'open" """, "--compare: No closing quotation, got"),
@@ -187,6 +189,18 @@ CALLS = [
         lambda: tune(objectives={"a": "maximum"}),
         "'max' or 'min', got 'maximum'; here that is max",
     ),
+    (lambda: tune(advise="single"), "; did you mean algorithm=algorithms.FTS(advice=...)?"),
+    (lambda: tune(algorithm="fed-ei", epsilon=1.0), "mean algorithm=algorithms.DPFTS(max_epsilon=...)?"),
+    (lambda: tune(num_paralel=2), "; did you mean agents=Agents(num_parallel=...)?"),
+    (lambda: FedEI(epsilon=1.0), "'epsilon'; here that is an option of dp-fts, max_epsilon"),
+    (lambda: tune(objectives="maximize"), "got 'maximize'; leave them out if there is one number: larger"),
+    (lambda: client_app(evaluated, SPACE, maximize=True), "; here that is minimize=False, the default"),
+    (lambda: client_app(evaluated, SPACE, num_rounds=9), "; here that is a setting of the server"),
+    (lambda: client_app(evaluated, SPACE, trial_timout=9), "; did you mean trial_timeout?"),
+    (
+        lambda: Float(0, 1, log_scale=True),
+        "log_scale: expected an argument of Float, got an unknown one; h",
+    ),
     (
         lambda: simulate("score.py", SPACE, [1]),
         "from score import score, and pass simulate(score, ...)",
@@ -196,6 +210,14 @@ CALLS = [
     (lambda: FTS(num_agents="3"), "num_agents: expected an integer >= 1, got '3'"),
     (lambda: Study.load("nowhere"), "no such file; expected a directory that Study.save wrote"),
 ]
+
+
+@pytest.mark.parametrize("name", sorted(set(fbo_flower.__all__) - {"__version__", "Study"}))
+def test_every_public_name_says_what_it_takes(name):
+    public = getattr(fbo_flower, name)
+    if callable(public):
+        with pytest.raises(ConfigError, match=r"anything.*; it has "):
+            public(anything=1)
 
 
 def tune(**given):

@@ -122,7 +122,14 @@ def test_a_new_app_of_several_outputs_runs_and_a_node_has_bounds_of_its_own(app,
 
 def test_a_new_app_is_a_bundle_that_flower_builds(app):
     names = set(zipfile.ZipFile(io.BytesIO(build_fab_from_disk(app))).namelist())
-    assert {"clinic_tuning/client_app.py", "clinic_tuning/server_app.py", "pyproject.toml"} <= names
+    assert {
+        "clinic_tuning/client_app.py",
+        "clinic_tuning/server_app.py",
+        "pyproject.toml",
+        "LICENSE",
+    } <= names
+    made = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    assert made["fab-format-version"] == 1
 
 
 def test_every_setting_of_a_new_app_has_a_comment_and_is_used(app):

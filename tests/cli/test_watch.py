@@ -29,7 +29,7 @@ def begin(agents):
 
 def ask(number, present, **more):
     return [
-        Event("open", number, values={"num_rounds": 10}),
+        Event("open", number, values={} if "num_trials" in more else {"num_rounds": 10}),
         Event("ask", number, "train", values={"present": list(present), "tasks": "digest", **more}),
     ]
 
@@ -246,3 +246,9 @@ def test_ctrl_c_ends_it_without_a_traceback(in_terminal, tmp_path, monkeypatch, 
     out, error = capsys.readouterr()
     assert "round 1: 0 of 2 agents answered" in out
     assert error == "interrupted; watch changes nothing, the run itself goes on\n"
+
+
+def test_a_run_that_counts_evaluations_shows_how_many_are_left():
+    text = shown(*begin("ab"), *ask(1, "ab", num_trials=5), *replies(1, "ab"), *close(1, evaluations=4))
+    assert "1 done, for 5 evaluations of each agent  [##########...............]" in text
+    assert "in 6 s" in text, "a round of four seconds made four of ten"

@@ -306,18 +306,18 @@ def test_a_parameter_that_is_fixed_in_the_script_is_refused(tmp_path):
 
 
 def test_constraints_func_says_the_limits_and_the_storage_only_whether_they_hold(tmp_path):
-    wanted = {"objectives": {"loss": "min"}, "limits": {"grams": 45.678}}
+    wanted = {"objectives": {"loss": "min"}, "limits": {"grams": 45.678, "watts": 7.0}}
     with federation(tmp_path, ei(), 1, **wanted) as found:
         journal = tmp_path / "agent-0.db"
-        wrong = FederatedSampler(journal, 60, constraints_func=lambda trial: [1.0, 2.0])
-        with pytest.raises(ConfigError, match=r"constraints_func: expected 1 numbers, .* got 2"):
+        wrong = FederatedSampler(journal, 60, constraints_func=lambda trial: [1.0])
+        with pytest.raises(ConfigError, match=r"constraints_func: expected 2 numbers, .* got 1"):
             optuna.create_study(sampler=wrong).optimize(objective, n_trials=1)
         study = optuna.create_study(
-            sampler=FederatedSampler(journal, 60, constraints_func=lambda trial: [-3.0])
+            sampler=FederatedSampler(journal, 60, constraints_func=lambda trial: [-3.0, 2.0])
         )
         study.optimize(objective, n_trials=2)
     assert [row["grams"] for row in found[0].study.trials["outputs"]] == pytest.approx([42.678] * 2)
-    assert [trial.system_attrs["constraints"] for trial in study.trials] == [[-1.0]] * 2
+    assert [trial.system_attrs["constraints"] for trial in study.trials] == [[-1.0, 1.0]] * 2
     assert "45.6" not in str([trial.system_attrs for trial in study.trials])
 
 

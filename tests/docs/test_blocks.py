@@ -1,9 +1,9 @@
-"""Every block of the first pages runs: README, start, simulate, choose and troubleshooting.
+"""Every block runs of every page with Python code: README and docs/.
 
 A block's language may be followed by a tag. `install`: needs a package index and is only compared with
 `pyproject.toml`. `shell`: commands of the system, which are not run. `wrong`: ends in the error that the
-next block quotes. `device`: the agent of `app` asks for ten trials meanwhile. `docs/deploy.md` has a test of
-its own in `tests/e2e`.
+next block quotes. `part`: needs names or packages that the page does not have; it is only compiled.
+`device`: the agent of `app` asks for ten trials meanwhile.
 """
 
 import importlib
@@ -18,6 +18,8 @@ import pytest
 from blocks import blocks
 from flower_runtime import ROOT
 from flwr.app import Context, RecordDict
+from flwr.client import NumPyClient
+from flwr.clientapp import ClientApp
 
 from fbo_flower.cli.flower_cli import FlowerCLI, RunStatus
 from fbo_flower.cli.main import run
@@ -27,21 +29,22 @@ from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.strategies import ExpectedImprovement
 from fbo_flower.study import Study
 
-PAGES = (
-    "README.md", "docs/start.md", "docs/simulate.md", "docs/choose.md", "docs/troubleshooting.md",
-    "docs/tune-federation.md", "docs/trackers.md", "docs/coming-from-optuna.md",
-    "docs/coming-from-flower.md", "docs/questions.md", "docs/ask-and-tell.md",
-    "docs/several-outputs.md",
-)  # fmt: skip
+# these have tests of their own: `test_add_an_algorithm.py`, `tests/e2e/test_deploy_document.py`
+ELSEWHERE = {"docs/add-an-algorithm.md", "docs/deploy.md"}
+PAGES = [
+    page
+    for page in ("README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")))
+    if page not in ELSEWHERE and any(block.language == "python" for block in blocks(page))
+]
 # the blocks of a page read files that the first Python block of another page writes
 FILES_OF = {"docs/simulate.md": "docs/start.md"}
 NEEDS = {
     "docs/ask-and-tell.md": ("optuna",),
     "docs/trackers.md": ("optuna", "plotly", "tensorboard", "mlflow", "wandb"),
 }
-TAGS = {"", "device", "install", "shell", "wrong"}
-# a page may show more agents and rounds than a test needs
-SMALLER = {"--agents": "3", "--rounds": "2"}
+TAGS = {"", "device", "install", "part", "shell", "wrong"}
+# a page may show more agents, rounds and evaluations than a test needs
+SMALLER = {"--agents": "3", "--rounds": "2", "--trials": "2"}
 
 
 def commands(text):
@@ -55,7 +58,7 @@ def commands(text):
 
 
 def smaller(words):
-    """Return a command with at most the agents and rounds that a test needs, in this process."""
+    """Return a command with at most the agents and evaluations that a test needs, in this process."""
     if words[0] != "simulate":
         return words
     words = [SMALLER.get(before, word) for before, word in zip(["", *words], words, strict=False)]
@@ -111,7 +114,7 @@ def test_the_blocks_of_a_page_run_in_their_order(page, submitted, capsys, caplog
         pytest.importorskip(module, reason=f"{page} needs {module}")
     if page in FILES_OF:
         exec(next(b.text for b in blocks(FILES_OF[page]) if b.language == "python"), {})
-    names = {"__name__": page}
+    names = {"__name__": "__main__"}
     found = blocks(page)
     for number, block in enumerate(found):
         if block.tag == "wrong":
@@ -122,18 +125,53 @@ def test_the_blocks_of_a_page_run_in_their_order(page, submitted, capsys, caplog
         elif block.language == "python":
             with asking(names) if block.tag == "device" else nullcontext():
                 text = re.sub(r'("fts", num_rounds=)\d+', r"\g<1>2", block.text)
-                exec(compile(text, f"{page}, block {number}", "exec"), names)
+                code = compile(text, f"{page}, block {number}", "exec")
+                if block.tag != "part":
+                    exec(code, names)
         elif block.language == "bash" and not block.tag:
             for words in commands(block.text):
                 assert run(smaller(words)) == 0, f"{words}\n{capsys.readouterr()}"
+    if page == "docs/tune-federation.md":
+        legacy = InProcessGrid(legacy_app(names["own_rows"]), 4)
+        names["server"](legacy, Context(1, 0, {}, RecordDict(), {}))
+        assert "learning-rate" in names["tuned"].best_config
     if page == "docs/start.md":
         check_first_study(caplog.messages)
     if page == "README.md":
-        lines = [line.split() for line in capsys.readouterr().out.splitlines()[:2]]
-        assert [name for name, _ in lines] == ["fed-ei", "ei"]
-        # what the page says; processors differ in the last digits
-        assert [float(loss) for _, loss in lines] == pytest.approx([0.133, 0.172], abs=0.01)
+        check_readme(capsys.readouterr().out)
     assert len(submitted) == sum("fbo-flower run" in block.text for block in found if not block.tag)
+
+
+def check_readme(printed):
+    """Compare what the first study prints with what the page says of it.
+
+    Processors differ in last digits, and then in which points a model proposes. The figures are means over 18
+    sites; over seeds they have deviations of .004 and .04.
+    """
+    together, alone = (
+        float(re.search(rf"^{name} ([\d.]+)$", printed, re.MULTILINE).group(1)) for name in ("fed-ei", "ei")
+    )
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    said = [float(number) for number in re.search(r"It prints (\.\d+) and (\.\d+)\.", page).groups()]
+    assert [together, alone] == pytest.approx(said, abs=0.05)
+    assert together > alone + 0.05
+
+
+def legacy_app(own_rows):
+    """Return the app of a `client_fn` with the client of the page."""
+
+    class Client(NumPyClient):
+        def __init__(self, context):
+            self.x, self.y = own_rows(context)
+
+        def fit(self, parameters, config):
+            slope = self.x.T @ (self.x @ parameters[0] - self.y) / len(self.y)
+            return [parameters[0] - config["learning-rate"] * slope], len(self.y), {}
+
+        def evaluate(self, parameters, config):
+            return float(((self.x @ parameters[0] - self.y) ** 2).mean()), len(self.y), {}
+
+    return ClientApp(client_fn=lambda context: Client(context).to_client())
 
 
 def check_first_study(logged):
@@ -142,13 +180,19 @@ def check_first_study(logged):
     listed = re.findall(r"`([\w*/.]+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)))
     for file in Path("runs/first").iterdir():
         assert file.name in listed or f"{file.name}/*.npz" in listed, file
+    text, number = "\n".join(logged), r"(\d+\.\d+)"
     for line in (
         "Registered 3 agents, search space 544ce29a2684",
-        "[round 5/5] best 37.6060, mean 43.4018, 9 replies, 0 lost, 0 refused",
-        "Best value 37.6060, of agent north;",
+        f"[round 5, 5/5 evaluations] best {number}, mean {number}, 9 replies, 0 lost, 0 refused",
+        f"Best value {number}, of agent north;",
         "has ended: 5 rounds",
     ):
-        assert line in "\n".join(logged)
+        pattern = re.escape(line).replace(re.escape(number), number)
+        found, said = (re.search(pattern, where) for where in (text, page))
+        assert found, line
+        if said:  # processors differ in last digits, and then in which points a model proposes
+            values = [[float(value) for value in match.groups()] for match in (found, said)]
+            assert values[0] == pytest.approx(values[1], rel=0.05)
     assert len(Study.load("runs/first").best) == 3
 
 

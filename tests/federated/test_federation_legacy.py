@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord
 from flwr.client import NumPyClient
+from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import LocalDpMod, fixedclipping_mod
+from flwr.server import strategy as legacy
+from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp.strategy import FedAvg
 from toy_federation import SPACE, fedavg, toy_app, toy_model, tune_flat
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated.legacy import LegacyClients
+from fbo_flower.federated import LegacyClients, Run
 from fbo_flower.simulation.grids import InProcessGrid
 
 ARGUMENTS = {
@@ -26,19 +30,23 @@ class ToyClient(NumPyClient):
 
     def fit(self, parameters, config):
         moved = parameters[0] + config["learning-rate"] * (self.centre - parameters[0])
-        return ([moved, moved] if self.broken else [moved]), 10, {"note": "text", "val-loss": 0.5}
+        return (
+            ([moved, moved] if self.broken else [moved]),
+            10,
+            {"note": "text", "val-loss": 0.5, "bit": True},
+        )
 
     def evaluate(self, parameters, config):
         loss = float((parameters[0][0] - self.centre) ** 2)
         return loss, 10, {"accuracy": 1.0 - loss}
 
 
-def legacy_app(broken=None):
+def legacy_app(broken=None, **given):
     def client_fn(context):
         node, number = (int(context.node_config[name]) for name in ("partition-id", "num-partitions"))
         return ToyClient(node, number, node == broken).to_client()
 
-    return ClientApp(client_fn=client_fn)
+    return ClientApp(client_fn=client_fn, **given)
 
 
 def test_legacy_clients_give_the_trials_of_the_message_api():
@@ -70,19 +78,43 @@ def test_the_tuned_configuration_trains_the_same_clients():
     assert list(result.arrays) == list(arrays)
 
 
-@pytest.mark.parametrize("fractions", [{}, {"fraction_train": 0.0}], ids=["trained", "evaluated only"])
-def test_forgotten_legacy_clients_are_named_before_a_trial_counts_as_failed(fractions, tmp_path):
+ONLY_EVALUATED = {"fraction_train": 0.0}
+CLIENT_FN, SECAGG = (
+    r"LegacyClients\(grid\).*tune_federation\(Legacy",
+    "secaggplus_mod.*tune in a simulation without",
+)
+CLIPPING = r"clipping mods in @app.train\(mods=.*flwr.client.mod"
+
+
+@pytest.mark.parametrize(
+    ("app", "kind", "fractions", "words"),
+    [
+        (legacy_app(), None, {}, f"grid: expected {CLIENT_FN}"),
+        (legacy_app(), None, ONLY_EVALUATED, f"grid: expected {CLIENT_FN}"),
+        (legacy_app(mods=[secaggplus_mod]), LegacyClients, {}, f"mods: expected clients without {SECAGG}"),
+        (legacy_app(mods=[secaggplus_mod]), None, {}, SECAGG),
+        (toy_app(mods=[secaggplus_mod]), None, {}, SECAGG),
+        (toy_app(mods=[LocalDpMod(1.0, 1.0, 1.0, 1e-5)]), None, {}, CLIPPING),
+        (toy_app(mods=[fixedclipping_mod]), None, ONLY_EVALUATED, CLIPPING),
+    ],
+)
+def test_mistakes_of_an_app_are_named_before_a_trial_counts_as_failed(app, kind, fractions, words, tmp_path):
     def build(config):
         return FedAvg(min_available_nodes=1, min_train_nodes=0, min_evaluate_nodes=1, **fractions)
 
-    grid = InProcessGrid(legacy_app(), 4)
-    with pytest.raises(
-        ConfigError, match=r"grid: expected LegacyClients\(grid\).*tune_federation\(Legacy"
-    ) as got:
+    grid = (kind or (lambda grid: grid))(InProcessGrid(app, 4))
+    with pytest.raises(ConfigError, match=words) as got:
         tune_flat(grid, build, SPACE, **ARGUMENTS, journals=tmp_path)
     assert "\n" not in str(got.value)
-    tuned = tune_flat(LegacyClients(grid), fedavg, SPACE, **ARGUMENTS, journals=tmp_path, resume=True)
+    mended = LegacyClients(InProcessGrid(legacy_app(), 4))
+    tuned = tune_flat(mended, fedavg, SPACE, **ARGUMENTS, journals=tmp_path, resume=True)
     assert "failed" not in tuned.trials["state"].tolist()
+
+
+@pytest.mark.parametrize("older", [SecAggPlusWorkflow(3, 2), DefaultWorkflow(), legacy.FedAvg()])
+def test_a_workflow_is_no_strategy(older):
+    with pytest.raises(ConfigError, match=r"strategy: expected .*SecAggPlusWorkflow cannot be tuned"):
+        Run(older, toy_model())
 
 
 def test_a_client_that_claims_to_be_of_the_legacy_api_does_not_end_a_run_that_has_succeeded():

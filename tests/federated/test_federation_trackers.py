@@ -1,16 +1,19 @@
+import os
+
 import pytest
 from toy_federation import SPACE, fedavg, toy_grid, toy_model, tune_flat
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.trackers import Callback, OptunaTracker
+from fbo_flower.trackers import Callback, MLflowTracker, OptunaTracker, TensorBoardTracker, WandbTracker
 
 
 class Noted(Callback):
     def __init__(self):
-        self.trials, self.rounds, self.result = [], [], None
+        self.trials, self.rounds, self.result, self.studies = [], [], None, []
 
     def on_trial(self, study, trial):
         self.trials.append(trial)
+        self.studies.append((study.study, study.num_replayed))
 
     def on_round(self, study, finished):
         self.rounds.append(finished)
@@ -20,10 +23,9 @@ class Noted(Callback):
         self.result = result
 
 
-def tune(*callbacks):
-    return tune_flat(
-        toy_grid(3), fedavg, SPACE, initial_arrays=toy_model(), rounds=4, num_trials=6, callbacks=callbacks
-    )
+def tune(*callbacks, num_trials=6, **more):
+    given = {"initial_arrays": toy_model(), "rounds": 4, "num_trials": num_trials, **more}
+    return tune_flat(toy_grid(3), fedavg, SPACE, callbacks=callbacks, **given)
 
 
 def test_trackers_get_a_trial_for_each_configuration_with_its_curve(caplog):
@@ -50,6 +52,94 @@ def test_optuna_shows_the_trials_and_their_intermediate_values(tmp_path):
     for trial in trials:
         assert list(trial.intermediate_values.values()) == tuned.curve(trial.user_attrs["trial"])
     assert {trial.state.name for trial in trials} == {"COMPLETE", "PRUNED"}
+
+
+def scalars(directory):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = [EventAccumulator(str(file)).Reload() for file in sorted(directory.glob("*/rounds/*"))]
+    return [[event.step for event in one.Scalars("client_rounds")] for one in found]
+
+
+def metrics(database):
+    import mlflow
+
+    client = mlflow.MlflowClient(database)
+    experiment = client.get_experiment_by_name("fbo-flower").experiment_id
+    runs = [r for r in client.search_runs([experiment]) if r.info.run_name == "tune_federation"]
+    steps = [client.get_metric_history(r.info.run_id, "client_rounds") for r in runs]
+    return [[metric.step for metric in one] for one in steps]
+
+
+def trial_counts(storage):
+    import optuna
+
+    studies = optuna.get_all_study_names(storage)
+    return [len(optuna.load_study(study_name=name, storage=storage).trials) for name in studies]
+
+
+def offline_runs(directory):
+    names = [name for name in os.listdir(directory / "wandb") if name.startswith("offline-run")]
+    return [[name] for name in sorted({name.rsplit("-", 1)[1] for name in names})]
+
+
+@pytest.mark.parametrize(
+    ("package", "make", "read"),
+    [
+        (
+            "optuna",
+            lambda path: OptunaTracker(f"sqlite:///{path}.db"),
+            lambda p: trial_counts(f"sqlite:///{p}.db"),
+        ),
+        ("tensorboard", TensorBoardTracker, scalars),
+        (
+            "mlflow",
+            lambda path: MLflowTracker(f"sqlite:///{path}.db"),
+            lambda p: metrics(f"sqlite:///{p}.db"),
+        ),
+        ("wandb", WandbTracker, offline_runs),
+    ],
+)
+def test_a_second_run_is_another_one_and_a_resumed_run_goes_on(package, make, read, tmp_path):
+    pytest.importorskip(package)
+    place = tmp_path / "shown"
+    place.mkdir()
+    tune(make(place))
+    (first,) = read(place)
+    tune(make(place))
+    if package != "wandb":
+        assert read(place) == [first, first], "equal settings, another run"
+    kept = {"journals": tmp_path / "journals"}
+    tune(make(place), num_trials=3, **kept)
+    tune(make(place), num_trials=6, resume=True, **kept)
+    assert len(read(place)) == 3
+    if package != "wandb":
+        assert read(place) == [first, first, first]
+
+
+def test_a_run_keeps_its_id_and_tells_again_what_trackers_may_have_missed(tmp_path):
+    told = [Noted() for _ in range(3)]
+    tune(told[0], num_trials=3, journals=tmp_path)
+    tune(told[1], num_trials=6, journals=tmp_path, resume=True)
+    tune(told[2])
+    (one,), (two,), (three,) = (set(noted.studies) for noted in told)
+    assert one[0] == two[0] != three[0]
+    assert (one[1], two[1]) == (0, len(told[0].rounds))
+    assert [done.round for done in told[1].rounds] == list(range(1, len(told[1].rounds) + 1))
+    assert sorted(trial.trial for trial in told[1].trials) == list(range(6))
+
+
+def test_an_interrupted_run_does_not_tell_a_trial_that_may_go_on(tmp_path):
+    def interrupt(progress):
+        if progress.spent > 5:
+            raise KeyboardInterrupt
+
+    ended, again = Noted(), Noted()
+    with pytest.raises(KeyboardInterrupt):
+        tune(ended, interrupt, journals=tmp_path)
+    assert (ended.trials, ended.result.settings["runs"][0]["status"]) == ([], "interrupted")
+    tune(again, journals=tmp_path, resume=True)
+    assert sorted(trial.trial for trial in again.trials) == list(range(6))
 
 
 @pytest.mark.parametrize("wrong", [3, Noted])

@@ -70,7 +70,7 @@ def unpictured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write empty pictures, because drawing takes longer than a small study."""
     from fbo_flower.reports.figures import traffic_path
 
-    def draw(study: Any, path: Path, x: str = "evaluations") -> str:
+    def draw(study: Any, path: Path, x: str = "evaluations", *, wide: bool | None = None) -> str:
         for picture in (path, traffic_path(path)):
             picture.write_bytes(b"")
         return ""

@@ -25,9 +25,9 @@ from fbo_flower.storage.store import Store
 SPACE = SearchSpace({"learning-rate": Float(0.01, 1.0)})
 
 
-def toy_app(seen=None, spread=0.1):
+def toy_app(seen=None, spread=0.1, mods=()):
     """Return the app; `seen` gets (partition, kind, config) of every message."""
-    app = ClientApp()
+    app = ClientApp(mods=list(mods))
 
     def centre(context):
         node, number = context.node_config["partition-id"], context.node_config["num-partitions"]

@@ -206,7 +206,8 @@ def test_a_slice_has_the_scale_and_the_condition_of_its_parameter():
     assert chosen["gamma"].condition == "kernel = rbf"
     assert chosen["depth"].choices == (1, 2, 4)
     five = SearchSpace(dict(list(SPACE.parameters.items())[:5]))
-    axes = {ax.get_xlabel(): ax for ax in figure(tuned(space=five)).axes}
+    axes = {ax.get_xlabel(): ax for ax in figure(tuned(space=five), wide=True).axes}
+    assert list({ax.get_xlabel(): ax for ax in figure(tuned(space=five)).axes}) == ["Evaluations per agent"]
     assert axes["rate"].get_xscale() == "log"
     assert axes["gamma (if kernel = rbf)"].get_xscale() == "log"
     assert axes["layers"].get_xscale() == "linear"
@@ -221,7 +222,7 @@ def test_a_slice_has_the_scale_and_the_condition_of_its_parameter():
 
 def test_a_slice_shows_every_trial_where_its_parameter_is_active_and_rings_the_best():
     study = tuned(("fts",), num_agents=9, space=SearchSpace({"rate": Float(1e-6, 1.0, log=True)}))
-    dots, rings = figure(study).axes[1].collections
+    dots, rings = figure(study, wide=True).axes[1].collections
     found = np.asarray(dots.get_offsets())
     np.testing.assert_allclose(found[:, 0], [config["rate"] for config in study.trials["config"]])
     np.testing.assert_allclose(found[:, 1], study.trials["value"])
@@ -234,7 +235,7 @@ def test_at_most_six_parameters_are_drawn_those_that_explain_most():
     names = [axis.name for axis in chosen]
     assert which == "the 3 parameters of 9 that explain most"
     assert {"rate", "kernel"} <= set(names)
-    drawing = figure(study)
+    drawing = figure(study, wide=True)
     assert len(drawing.axes) == 1 + 6 + 1
     assert drawing.axes[1].get_title(loc="left") == "Value against the 6 parameters of 9 that explain most"
     few = figure(tuned(("fts",), num_evaluations=4))
@@ -243,17 +244,17 @@ def test_at_most_six_parameters_are_drawn_those_that_explain_most():
 
 def test_the_best_configurations_are_a_table():
     study = tuned(("ts", "fts"), num_agents=7)
-    drawn = [text.get_text() for text in figure(study).axes[-1].texts]
+    drawn = [text.get_text() for text in figure(study, wide=True).axes[-1].texts]
     assert drawn[:3] == ["agent", "value", "algorithm"]
     best = max(study.best.items(), key=lambda item: item[1]["value"])
     assert drawn[9:12] == [best[0], f"{best[1]['value']:.6g}", best[1]["algorithm"]]
-    assert "the other 2 are in best.json" in figure(study).axes[-1].get_title(loc="left")
+    assert "2 more in best.json" in figure(study, wide=True).axes[-1].get_title(loc="left")
 
 
 def test_disclosed_incumbents_alone_show_where_the_best_configurations_are():
     study = tuned(("fts",), num_agents=9)
     recommended = changed(study, trials=[], recommendations=study.recommendations)
-    drawing = figure(recommended)
+    drawing = figure(recommended, wide=True)
     assert drawing.axes[0].get_xlabel() == "Round"
     nothing = changed(study, trials=[])
     assert "No configurations were disclosed" in said(nothing)
@@ -311,7 +312,7 @@ def test_the_range_of_a_slice_is_that_of_the_data_and_whole_numbers_have_whole_m
         {**row, "config": {"depth": 2 + k % 3, "width": 3 + k % 2, "rate": 40.0 + k / 100}}
         for k, row in enumerate(study.trials)
     ]
-    axes = {ax.get_xlabel(): ax for ax in figure(changed(study, trials=rows)).axes}
+    axes = {ax.get_xlabel(): ax for ax in figure(changed(study, trials=rows), wide=True).axes}
     for name, low, high in (("depth", 2, 4), ("width", 3, 4), ("rate", 40.0, 40.95)):
         left, right = axes[name].get_xlim()
         assert low - 0.3 * (high - low) < left <= low < high <= right < high + 0.3 * (high - low)

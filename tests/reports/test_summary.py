@@ -14,8 +14,10 @@ from fbo_flower.reports.summary import (
     AgentMean,
     agent_curves,
     estimate,
+    gain_line,
     render_table,
     summarise,
+    summary_cells,
     to_markdown,
 )
 
@@ -87,9 +89,37 @@ def test_differences_are_paired_by_agent():
     check(row.differences[1], 1.0, 1 / math.sqrt(3), 3)
     assert row.differences[2].mean == 2.0
     assert row.checkpoints[2].mean == 5.0
-    assert math.isnan(row.checkpoints[9].mean)
-    assert math.isnan(row.differences[9].mean)
+    assert row.checkpoints.keys() == row.differences.keys() == {1, 2}
     assert row.share_no_worse == 1.0
+
+
+def test_algorithms_are_compared_after_as_many_evaluations_as_all_have_made():
+    longer = {"ts": {agent: [*own, 99.0, 99.0] for agent, own in TWO["ts"].items()}, "fts": TWO["fts"]}
+    rows = rows_of(a_study(longer), checkpoints=(1,))
+    assert (rows["fts"].compared_at, rows["ts"].final.mean) == (3, 99.0)
+    assert rows["fts"].final_difference.mean == rows["fts"].differences[3].mean == 1.0
+    assert (rows["ts"].evaluations_to_reference, rows["fts"].evaluations_to_reference) == (3, 2)
+    assert [h for h in summary_cells([*rows.values()]) if "ts at" in h] == [
+        "gain on ts at 1",
+        "gain on ts at 3",
+    ]
+
+
+def test_the_gain_is_one_sentence_with_its_error():
+    rows = summarise(a_study({"fts": TWO["fts"], "ts": TWO["ts"]}))
+    assert gain_line(rows) == (
+        "After 3 evaluations of each agent, fts is at 5.0 and ts, with which each agent tunes alone, at "
+        "4.00: a gain of +1.00 ± 0.58 (standard error over agents). 3 of 3 agents are no worse."
+    )
+    assert gain_line(summarise(a_study(TWO))) == gain_line(rows[:1][:0]) == "", "ts is the first itself"
+
+
+def test_a_table_that_is_not_wide_has_eight_rows_and_what_went_wrong_is_among_them():
+    rows = summarise(a_study(TWO))
+    few, every = (summary_cells(rows, wide=wide) for wide in (False, True))
+    assert len(few) == 1 + 8 < len(every)
+    assert [name for name in every if name in few] == list(few)
+    assert {"lost replies", "evaluations", "best at end", "gain on ts at end"} <= few.keys()
 
 
 def test_only_target_agents_count_and_only_agents_of_both_runs_are_paired():
@@ -159,7 +189,7 @@ def test_the_table_says_how_many_agents_have_a_value():
     (row,) = summarise(a_study({"fts": {"1": [1.0], "2": [3.0], "3": [2.0]}}))
     assert "agents with a value" not in to_markdown([row])
     (row,) = summarise(a_study({"fts": {}}, num_rounds=0, status="interrupted"))
-    assert "| fts (interrupted) | 3 | 0 | - | - | - | - | - | - | 0.0 |" in to_markdown([row])
+    assert "| fts (interrupted) | 3 | 0 | - | - | - | - | 0.0 |" in to_markdown([row])
 
 
 def test_the_terminal_table_has_a_column_per_algorithm_within_80_characters():

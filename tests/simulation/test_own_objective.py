@@ -161,7 +161,7 @@ def test_an_earlier_study_of_a_loss_is_known_with_the_right_sign() -> None:
         ({"objective": "mnist", "space": None, "agents": 2}, "problem: expected one of"),
         ({"fraction": 0}, "fraction: expected a number between 1e-09 and 1, got 0"),
         ({"algorithm": "fts", "options": {"targets": ["77"]}}, "'77'"),
-        ({"n_trials": 3}, "an argument of simulate, got an unknown one; here that is num_rounds"),
+        ({"n_trials": 3}, "an argument of simulate, got an unknown one; here that is num_trials"),
         ({"num_round": 3}, "an argument of simulate, got an unknown one; did you mean num_rounds"),
         ({"space": CENTRES, "agents": SPACE}, "space: expected a SearchSpace"),
         (

@@ -70,7 +70,7 @@ def test_who_may_be_asked_is_a_question_of_budgets_and_shares():
     agents["a"].spent = agents["c"].spent = True
     assert registry.willing("abc", Phase.TRAIN, 1, 0) == ["b"]
     assert registry.willing("abc", Phase.EVALUATE, 1, 0) == ["a", "b", "c"]
-    assert registry.end_line(3).startswith("2 agents have used up")
+    assert registry.end_line(3).startswith("2 agents have made all evaluations (max_trials)")
     assert "the other 1" in registry.end_line(3)
     agents["b"].node = None
     assert registry.all_spent, "who is not there is not waited for"

@@ -15,7 +15,7 @@ from federation import SPACE, agents, hill, log_lines
 from waiting import LIMIT
 
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
+from fbo_flower.algorithms.protocol import DEFAULT_TRIALS
 from fbo_flower.algorithms.records import Best, Outcome, ServerResults
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import InProcessGrid
@@ -95,19 +95,21 @@ def test_too_few_agents_for_a_secure_sum_are_told_that_they_exchange_nothing(num
 def test_study_holds_every_trial_and_round_and_callbacks_are_told():
     told = []
     study = search(label="control", callbacks=[told.append]).start(agents()).study
-    numbers = list(range(1, DEFAULT_ROUNDS + 1))
+    numbers = list(range(1, DEFAULT_TRIALS - 1))  # the first round has three
     assert study.rounds["round"].tolist() == numbers, "the default of an endless algorithm"
-    assert len(study.trials) == 3 * (2 + DEFAULT_ROUNDS)
+    assert len(study.trials) == 3 * DEFAULT_TRIALS
     assert study.algorithms == ["control"]
     (run,) = study.settings["runs"]
-    found = [run[name] for name in ("status", "num_agents", "num_rounds", "seed", "options")]
-    assert found == ["finished", 3, DEFAULT_ROUNDS, 1, {"num_initial": 3, "trials_per_round": 1}]
+    found = [run[name] for name in ("status", "num_agents", "num_rounds", "num_trials", "seed", "options")]
+    assert found == [
+        "finished", 3, len(numbers), DEFAULT_TRIALS, 1, {"num_initial": 3, "trials_per_round": 1}
+    ]  # fmt: skip
     assert study.rounds["best"][-1] == max(study.trials["value"])
     assert (np.diff(study.rounds["best"]) >= 0).all()
     per_agent = [study.trials.where(agent=a)["value"].max() for a in "012"]
     assert study.rounds["mean_incumbent"][-1] == pytest.approx(np.mean(per_agent))
-    assert [(p.server_round, p.num_rounds, p.replies) for p in told] == [
-        (n, DEFAULT_ROUNDS, 3) for n in numbers
+    assert [(p.server_round, p.done, p.replies) for p in told] == [
+        (n, (n + 2, DEFAULT_TRIALS), 3) for n in numbers
     ]
     assert [p.best for p in told] == study.rounds["best"].tolist()
 
@@ -205,7 +207,7 @@ def test_fraction_asks_one_agent_at_least():
 def test_the_line_of_a_round_says_what_is_known_of_the_values(numbers, text):
     replies = numbers.pop("replies", 2)
     best = numbers.pop("best", math.nan)
-    progress = RoundProgress(1, 9, best, 0.25, replies, 3, 4, 1, 1.0, evaluations=5, **numbers)
+    progress = RoundProgress(1, best, 0.25, replies, 3, 4, 1, 1.0, evaluations=5, **numbers)
     assert str(progress) == (
         f"{text}, {replies} replies, 3 lost, 4 refused; 1 of 5 evaluations failed, the reason is in the log "
         "of the agent"

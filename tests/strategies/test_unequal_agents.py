@@ -77,7 +77,7 @@ def test_the_study_ends_when_all_budgets_are_used_up(mode):
         study = run(mode=mode, num_rounds=100, max_trials=[4, 5, 6, 7])
     assert done(study) == [4, 5, 6, 7]
     assert len(study.rounds) < 12
-    assert "4 agents have used up the budget of evaluations (max_trials)" in "\n".join(lines)
+    assert "4 agents have made all evaluations (max_trials)" in "\n".join(lines)
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,7 @@ class Bandit(Algorithm[State]):
 
     report_content: ClassVar[type[Content]] = Evaluations
     finishes: ClassVar[bool] = True
+    budget_option: ClassVar[str] = "budget"
 
     budget: int = integer(20_000, 1, 10**9)
     deterministic: bool = flag(False)

@@ -176,7 +176,8 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         has_pool = state.theta is not None
         # if the sum of moments failed, agents have units of their own
         begun = max(trials.values(), default=0) >= self.num_initial
-        has_units = most_agents(state.level) >= 2.0 or (begun and len(trials) >= max(2, self.secure_sums))
+        enough = begun and len(trials) >= max(2, self.secure_sums)
+        has_units = has_pool or most_agents(state.level) >= 2.0 or enough
         opening = set[str]()
         if has_pool:
             state = replace(state, advised={**trials, **state.advised})

@@ -1,0 +1,26 @@
+"""NumPy and FedAvg; clients read the config of the messages."""
+
+import numpy as np
+from client_app import client  # noqa: F401
+from flwr.app import ArrayRecord, ConfigRecord
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+from task import accuracy, load_test
+
+from fbo_flower import Float, Int, SearchSpace, tune_federation  # tuned
+from fbo_flower.federated import Run  # tuned
+
+CONFIG = {"num-server-rounds": 8, "lr": 0.1, "local-epochs": 1}
+SPACE = SearchSpace({"lr": Float(1e-3, 10, log=True), "local-epochs": Int(1, 5)})  # tuned
+server = ServerApp()
+
+
+@server.main()
+def main(grid, context):
+    arrays = ArrayRecord([np.zeros((65, 10))])
+    tuned = tune_federation(grid, lambda c: Run(FedAvg(), arrays), SPACE, rounds=8, budget=384)  # tuned
+    context.run_config.update(tuned.best_config)  # tuned
+    config = ConfigRecord({name: context.run_config[name] for name in ("lr", "local-epochs")})
+    rounds = context.run_config["num-server-rounds"]
+    result = FedAvg().start(grid=grid, initial_arrays=arrays, train_config=config, num_rounds=rounds)
+    print(accuracy(result.arrays.to_numpy_ndarrays()[0], *load_test()))
