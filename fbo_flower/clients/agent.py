@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass, replace
 from logging import DEBUG, INFO, WARNING
-from typing import Any
+from typing import Any, Self
 
 from flwr.app import Context
 from flwr.client import NumPyClient
@@ -195,6 +196,14 @@ class TuningAgent(NumPyClient):
         if self._operator.limits:
             check_journal(self._durable, ", ".join(self._operator.limits))
 
+    def at(self, context: Context) -> Self:
+        """Return this agent with the memory in a context of its node, which may come anew."""
+        if context.state is self._context.state:
+            return self
+        agent = copy(self)
+        agent._context = replace(self._context, run_id=context.run_id, state=context.state)
+        return agent
+
     # -- Flower's interface --------------------------------------------------------------------
 
     def get_properties(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,7 +305,7 @@ class TuningAgent(NumPyClient):
             stored = memory.report(request.envelope.study, self._report_key(request))
             if stored is not None:
                 arrays, scalars = loads(stored)
-                reply = wire.readdress(wire.Packed(arrays, scalars), request.task)
+                reply = wire.Packed(arrays, scalars | {"round": request.task.round})
                 name, chosen_by = request.algorithm.name, self._operator.chosen_by
                 memory.enter_sent(ledger.entries(*reply, name, "the same answer", True, chosen_by))
                 return reply
@@ -379,7 +388,7 @@ class TuningAgent(NumPyClient):
         reply = self._reply(replace(request, task=task), result, context)
         ended = algorithm.inner.has_ended(result.agent_state)
         if task.num_trials and (ended or self._operator.is_spent(memory)):
-            reply = wire.mark_spent(reply)
+            reply.config["spent"] = True
         sent: list[ledger.LedgerEntry] = []
         if memory.keeps_ledger:
             source = seen_by(result.agent_state)

@@ -41,6 +41,7 @@ from fbo_flower.wire.flower_records import from_lists, from_records, to_lists, t
 
 TRAIN = MessageType.TRAIN  # messages without an action of their own
 DEFAULT_ACTION = "default"  # Flower's name for messages without an action
+MAX_AGENTS = 20_000  # nodes whose agents an app keeps between messages
 
 
 @explains_names
@@ -157,8 +158,22 @@ class TuningApp(ClientApp):
         if not isinstance(mods, Sequence) or not all(map(callable, mods)):
             raise ConfigError(f"mods: expected a list of Flower's mods, which are functions, got {mods!r}")
         super().__init__(mods=list(mods))
-        self.agent, self._has_mods = agent, bool(mods)
-        route(self, agent)
+        self._make, self._has_mods = agent, bool(mods)
+        self._agents: dict[int, tuple[Any, TuningAgent]] = {}  # node -> its settings and its agent
+        route(self, self.agent)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_agents": {}}  # a worker makes its own
+
+    def agent(self, context: Context) -> TuningAgent:
+        """Return the agent of a node, which is kept until `node_config` or the run config changes."""
+        settings, kept = (context.node_config, context.run_config), self._agents.get(context.node_id)
+        if kept is None or kept[0] != settings:
+            kept = tuple(map(dict, settings)), self._make(context)
+            if len(self._agents) >= MAX_AGENTS:
+                self._agents.clear()
+            self._agents[context.node_id] = kept
+        return kept[1].at(context)
 
     def answer_together(
         self, batch: Sequence[tuple[Message, Context]], on_answer: Callable[[], object] = lambda: None

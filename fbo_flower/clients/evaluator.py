@@ -159,8 +159,10 @@ class ObjectiveEvaluator:
         ]
         # the last value of a stopped trial has no other output beside it
         prunes = repeats is None and self.cache is None and not self.aims.has_outputs
-        ended = dict(self._evaluations(rows, prunes))
-        done = [ended[i] for i in range(len(rows))]
+        if self.parallel.needs_workers:
+            done = self._at_once(rows, prunes)
+        else:  # each waits for the one before
+            done = [self._at_once([row], prunes)[0] for row in rows]
         failures = {row.trial: row.failure for row in done if row.failure}
         values = np.array([row.value for row in done], dtype=np.float64)
         if repeats is None:
@@ -195,105 +197,85 @@ class ObjectiveEvaluator:
         known = self.initial[first_trial : first_trial + len(query.points)]
         return np.concatenate([known, query.points[len(known) :]])
 
-    def _evaluations(self, rows: Sequence[Evaluation], prunes: bool) -> Iterator[tuple[int, Evaluation]]:
-        """Yield the place and the evaluation of each row, and log why it has failed.
+    def _at_once(self, rows: Sequence[Evaluation], prunes: bool) -> list[Evaluation]:
+        """Return the evaluations of rows that begin at once; log each failure when its row has ended.
+
+        When trials stop is decided by what had ended before the first of them began.
 
         Parameters
         ----------
         prunes : whether each row is one trial that may stop early; a mean over partial values of repeated
             evaluations would be biased
         """
-        places = range(len(rows))
-        # rows in this process wait for each other; those in workers begin at once
-        for at_once in [list(places)] if self.parallel.needs_workers else [[i] for i in places]:
-            for i, evaluation in self._at_once({i: rows[i] for i in at_once}, prunes):
-                self.context.times.update(times_of(evaluation))
-                if evaluation.failure:
-                    trial = evaluation.trial
-                    log(
-                        WARNING, "agent %s, trial %d failed: %s%s",
-                        self.context.agent, trial, evaluation.failure, self.tracebacks.pop(trial, ""),
-                    )  # fmt: skip
-                yield i, evaluation
-
-    def _at_once(self, rows: Mapping[int, Evaluation], prunes: bool) -> Iterator[tuple[int, Evaluation]]:
-        """Yield the place and the evaluation of each row: stored ones first, then others as they end.
-
-        When trials stop is decided by what had ended before the first of them began.
-        """
         context, cache = self.context, self.cache
-        rules = {i: context.book.rule(pending) for pending, i in enumerate(rows)} if prunes else {}
-        known: ChainMap[bytes, float] = ChainMap({}, {} if cache is None else cache.values)
+        rules = [context.book.rule(pending) for pending in range(len(rows))] if prunes else []
         done: dict[int, Evaluation] = {}
-        for i, row in rows.items():
-            stored = context.take(row.trial, row.point, row.span)
-            if stored is not None:
-                done[i] = stored
-                yield i, stored
-        while missing := {i: row for i, row in rows.items() if i not in done}:
+
+        def end(i: int, evaluation: Evaluation) -> None:
+            context.times.update(times_of(evaluation))
+            done[i] = evaluation
+            if evaluation.failure:
+                trial = evaluation.trial
+                log(
+                    WARNING, "agent %s, trial %d failed: %s%s",
+                    context.agent, trial, evaluation.failure, self.tracebacks.pop(trial, ""),
+                )  # fmt: skip
+
+        for i, row in enumerate(rows):
+            if (stored := context.take(row.trial, row.point, row.span)) is not None:
+                end(i, stored)
+        while missing := {i: row for i, row in enumerate(rows) if i not in done}:
             if cache is not None:  # each point is evaluated once
-                known.update({e.point.tobytes(): e.value for e in done.values() if not np.isnan(e.value)})
+                new = {e.point.tobytes(): e.value for e in done.values() if not np.isnan(e.value)}
+                known = ChainMap(new, cache.values)
                 found = {i: row for i, row in missing.items() if row.point.tobytes() in known}
+                for i, row in found.items():
+                    value = known[row.point.tobytes()]
+                    context.append(evaluation := self._joined(row, [Ended((value,), "", time.time(), 0.0)]))
+                    end(i, evaluation)
+                if found:
+                    continue
                 first = {row.point.tobytes(): i for i, row in reversed(missing.items())}
-                missing = found or {i: rows[i] for i in sorted(first.values())}
-            for i, evaluation in self._evaluated(missing, known, rules):
-                context.append(evaluation)
-                done[i] = evaluation
-                yield i, evaluation
-        for i, row in rows.items():  # in the order of the trials, whatever the order of their ends
+                missing = {i: rows[i] for i in sorted(first.values())}
+            work = [(i, job) for i, row in missing.items() for job in self._jobs(row, rules[i : i + 1])]
+            jobs, num_jobs = [job for _, job in work], Counter(i for i, _ in work)
+            ends: Iterator[tuple[int, Ended]] = enumerate(call(self.objective, job) for job in jobs)
+            if self.parallel.needs_workers:
+                timeout = float(self.parallel.trial_timeout)
+                ends = pool_of(self.objective).run(jobs, self.parallel.num_parallel, timeout)
+            parts: dict[int, dict[int, Ended]] = {i: {} for i in missing}
+            for number, ended in ends:
+                i = work[number][0]
+                parts[i][number] = ended
+                if len(parts[i]) == num_jobs[i]:
+                    by_trial = [part for _, part in sorted(parts[i].items())]
+                    context.append(evaluation := self._joined(missing[i], by_trial, prunes))
+                    end(i, evaluation)
+        for i, row in enumerate(rows):  # in the order of the trials, whatever the order of their ends
             if cache is not None:
                 cache.recall(row.point, done[i].value)
             if prunes:
                 context.book.add(done[i])
+        return [done[i] for i in range(len(rows))]
 
-    def _evaluated(
-        self, rows: Mapping[int, Evaluation], known: Mapping[bytes, float], rules: Mapping[int, StopRule]
-    ) -> Iterator[tuple[int, Evaluation]]:
-        """Evaluate rows, except those at known points, and yield each as it ends."""
-        jobs: list[Job] = []
-        owners: list[int] = []  # job -> its row
-        for i, row in rows.items():
-            if self.cache is not None and (value := known.get(row.point.tobytes())) is not None:
-                yield i, self._joined(row, [Ended((value,), "", time.time(), 0.0)], None)
-                continue
-            new = self._jobs(row, Curve(rules[i]) if i in rules else None)
-            jobs += new
-            owners += [i] * len(new)
-        parts: dict[int, dict[int, Ended]] = {i: {} for i in owners}
-        num_jobs = Counter(owners)
-        for number, ended in self._run(jobs):
-            i = owners[number]
-            parts[i][number] = ended
-            if len(parts[i]) == num_jobs[i]:
-                ends = [parts[i][n] for n in sorted(parts[i])]
-                yield i, self._joined(rows[i], ends, ends[0].curve if i in rules else None)
-
-    def _jobs(self, row: Evaluation, curve: Curve | None) -> list[Job]:
+    def _jobs(self, row: Evaluation, rule: Sequence[StopRule]) -> list[Job]:
         """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial.
 
-        Workers share the calls of a row; in this process they are one job.
+        Workers share the calls of a row; in this process they are one job. `rule` is empty, or says when the
+        only trial of the row stops.
         """
         config, context = self.space.decode(row.point), self.context.objective_context
         if self.cache is None and row.span > 1 and can_repeat(self.objective):
             return [Job(config, [context(row.trial)], row.span, self.aims)]
         num_calls = 1 if self.cache is not None else row.span
-        contexts = [context(row.trial + k, curve) for k in range(num_calls)]
+        contexts = [context(row.trial + k, *map(Curve, rule)) for k in range(num_calls)]
         if self.parallel.needs_workers:
             return [Job(config, [own], 0, self.aims) for own in contexts]
         return [Job(config, contexts, 0, self.aims)]
 
-    def _run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Ended]]:
-        if not self.parallel.needs_workers:
-            yield from ((number, call(self.objective, job)) for number, job in enumerate(jobs))
-        elif jobs:
-            timeout = float(self.parallel.trial_timeout)
-            yield from pool_of(self.objective).run(jobs, self.parallel.num_parallel, timeout)
-
-    def _joined(self, row: Evaluation, ended: Sequence[Ended], curve: Curve | None) -> Evaluation:
-        """Return the evaluation of a row from the ends of its calls.
-
-        `curve` is what the trial has reported, in a row of one trial.
-        """
+    def _joined(self, row: Evaluation, ended: Sequence[Ended], prunes: bool = False) -> Evaluation:
+        """Return the evaluation of a row from the ends of its calls."""
+        curve = ended[0].curve if prunes else None
         start, stop = min(e.started for e in ended), max(e.started + e.seconds for e in ended)
         measures = {STARTED: start, SECONDS: stop - start}
         values = [value for end in ended for value in end.values]

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -236,10 +236,7 @@ class Operator(Settings):
         if "secure_peers" in given:
             given["secure_peers"] = _read_peers(str(given["secure_peers"]))
         given |= {"disclose": disclose, "chosen_by": chosen_by}
-        try:
-            return _operator(**given)
-        except TypeError:  # a list or the like, which no check lets through
-            return Operator(**given)
+        return Operator(**given)
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -366,9 +363,6 @@ class Operator(Settings):
             "agent does not run this task",
             "epsilon",
         )
-
-
-_operator = lru_cache(maxsize=64, typed=True)(Operator)  # each message asks for it
 
 
 def _total(spent: Mapping[str, object]) -> int:

@@ -23,7 +23,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -240,14 +240,9 @@ _to_json = json.JSONEncoder(separators=(",", ":")).encode
 def dumps(arrays: Mapping[str, AnyArray], values: Mapping[str, object]) -> bytes:
     """Return arrays and JSON values as bytes; `loads` reads them back bit for bit."""
     parts = [np.asarray(array, order="C") for array in arrays.values()]
-    index = _index(tuple((name, a.dtype.str, a.shape) for name, a in zip(arrays, parts, strict=True)))
-    header = f'{{"arrays":{index},"values":{_to_json(dict(values))}}}'.encode()
+    index = [[name, a.dtype.str, a.shape] for name, a in zip(arrays, parts, strict=True)]
+    header = _to_json({"arrays": index, "values": dict(values)}).encode()
     return b"".join([struct.pack("<I", len(header)), header, *(part.tobytes() for part in parts)])
-
-
-@lru_cache(maxsize=16)  # in a round most messages and states have arrays of the same names and shapes
-def _index(arrays: tuple[tuple[str, str, tuple[int, ...]], ...]) -> str:
-    return _to_json([[name, dtype, list(shape)] for name, dtype, shape in arrays])
 
 
 def loads(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:

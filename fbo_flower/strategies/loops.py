@@ -244,11 +244,8 @@ class RoundLoop:
         return self._end_round(server_round)
 
     def _register_late(self, grid: Grid) -> None:
-        registry = self.run.registry
-        before = registry.for_journal()
         seconds = min(MAX_REGISTRATION_SECONDS, self.settings.round_timeout)
-        registry.register_late(grid, sorted(grid.get_node_ids()), self.stop, seconds)
-        if registry.for_journal() != before:
+        if self.run.registry.register_late(grid, sorted(grid.get_node_ids()), self.stop, seconds):
             self.run.write_agents()
 
     def _end_round(self, server_round: int) -> RoundProgress:

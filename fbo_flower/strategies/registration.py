@@ -177,8 +177,11 @@ class AgentRegistry(StudyAgents):
 
     def register_late(
         self, grid: Grid, connected: list[int], stop: threading.Event, seconds: float = 30.0
-    ) -> None:
-        """Register nodes that connected later, that were refused before, or whose agents have failed."""
+    ) -> bool:
+        """Register nodes that connected later, that were refused before, or whose agents have failed.
+
+        Return whether there were any.
+        """
         registered = {agent.node for agent in self.agents.values() if not agent.suspect}
         for agent in self.agents.values():
             agent.suspect = False
@@ -198,6 +201,7 @@ class AgentRegistry(StudyAgents):
                 valid.append(found)
         self._admit_all(valid, connected)
         self._back_off(nodes)
+        return bool(valid)
 
     def _back_off(self, nodes: Iterable[int]) -> None:
         """Skip the nodes that did not register for some rounds: one, then two, four, at most eight."""

@@ -231,7 +231,7 @@ class ReportReader:
             self.recorder.count_unused("refused", checked.reason)
             return None
         report, disclosure = checked
-        if reply.packed is not None and wire.says_spent(reply.packed):
+        if reply.packed is not None and reply.packed.config.get("spent") is True:
             self._note_spent(sent.agent, quiet)
         self._record(sent.agent, server_round, report, disclosure)
         return report

@@ -14,9 +14,6 @@ from fbo_flower.wire.codec import (
     decode_task,
     encode_report,
     encode_task,
-    mark_spent,
-    readdress,
-    says_spent,
 )
 
 __all__ = [
@@ -35,8 +32,5 @@ __all__ = [
     "decode_task",
     "encode_report",
     "encode_task",
-    "mark_spent",
-    "readdress",
-    "says_spent",
     "show",
 ]

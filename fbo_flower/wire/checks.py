@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping
-from functools import lru_cache
 from typing import cast
 
 import numpy as np
@@ -24,7 +23,6 @@ MAX_ENTRIES = 64  # scalars of a message; more are counted, not looked at
 MAX_TRIALS = 2**53
 MAX_KEPT = 2**16  # bytes of an array whose range is kept
 
-_SHORT_TEXT = 1000  # characters of JSON values that are kept, because the tasks of a round repeat them
 _least, _largest = np.minimum.reduce, np.maximum.reduce  # NaN if there is one
 
 # By name, the array of the last message that nobody can change, its specification, and its range.
@@ -83,11 +81,9 @@ def _range(array: AnyArray) -> tuple[float, float]:
 
 def checked_values(config: Mapping[str, Scalar], schema: Schema) -> dict[str, Scalar]:
     """Return the entry `values`, JSON of the scalars that a schema allows."""
-    text = config.get("values")
-    if text == "{}":
+    if config.get("values") == "{}":
         return {}
-    is_short = isinstance(text, str) and len(text) <= _SHORT_TEXT
-    values = dict(_kept_object(text) if is_short else json_object(config, "values"))
+    values = json_object(config, "values")
     for name, value in values.items():
         kind = schema.values.get(name)
         if kind is None or type(value) is not kind:
@@ -97,12 +93,6 @@ def checked_values(config: Mapping[str, Scalar], schema: Schema) -> dict[str, Sc
         if isinstance(value, float) and not math.isfinite(value):  # `json.loads` reads 1e999 as infinity
             raise WireError(f"values: expected finite numbers, got {show({name: value})}", "not-finite")
     return cast(dict[str, Scalar], values)
-
-
-@lru_cache(maxsize=64)
-def _kept_object(text: str) -> Mapping[str, object]:
-    """Return JSON values that other messages repeat; they are checked in every message."""
-    return json_object({"values": text}, "values")
 
 
 def json_object(config: Mapping[str, Scalar], key: str) -> dict[str, object]:

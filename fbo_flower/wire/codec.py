@@ -28,7 +28,6 @@ from fbo_flower.algorithms.records import AnyArray, Array, BoolArray, Outcome, P
 from fbo_flower.errors import WireError
 from fbo_flower.wire.checks import (
     MAX_NAME,
-    MAX_TEXT,
     check_names,
     checked_arrays,
     checked_values,
@@ -46,6 +45,7 @@ _IN_TASKS = _HEADER | {"algorithm", "options"}
 _IN_REPORTS = _HEADER | {
     "num-failed", "spent", "disclosed.failures", "disclosed.incumbent", "disclosed.expected",
 }  # fmt: skip
+_TEXTS = ("study", "agent", "space", "algorithm")
 _PHASES = {str(phase): phase for phase in Phase}
 
 
@@ -92,14 +92,13 @@ def encode_task(task: Task, envelope: Envelope) -> Packed:
 def decode_envelope(config: Mapping[str, Scalar]) -> Envelope:
     """Return the header of a task; WireError if its version is another one or an entry is not a text."""
     _check_version(config)
-    most = dict.fromkeys(("study", "agent", "space", "algorithm"), MAX_NAME) | {"options": MAX_TEXT}
-    return Envelope(*(text_at(config, *entry) for entry in most.items()))
+    study, agent, space, name = (text_at(config, key, MAX_NAME) for key in _TEXTS)
+    return Envelope(study, agent, space, name, text_at(config, "options"))
 
 
 def decode_task(packed: Packed, schema: Schema) -> Task:
-    """Return the task; WireError if its version is another one or it does not fit `schema`."""
+    """Return the task after its header, see `decode_envelope`; WireError if it does not fit `schema`."""
     config = packed.config
-    decode_envelope(config)
     check_names(config, _IN_TASKS, "config")
     phase = _PHASES.get(text_at(config, "phase"))
     if phase is None:
@@ -129,21 +128,6 @@ def encode_report(report: Report, task: Task, envelope: Envelope, disclosure: Di
     }
     arrays, scalars = encode_disclosure(disclosure)
     return Packed({**report.arrays, **arrays}, config | scalars)
-
-
-def readdress(packed: Packed, task: Task) -> Packed:
-    """Return an encoded report with the round of `task`, for a task that was sent again in a later round."""
-    return Packed(packed.arrays, packed.config | {"round": task.round})
-
-
-def mark_spent(packed: Packed) -> Packed:
-    """Return an encoded report that says that the agent's budget of evaluations is used up."""
-    return Packed(packed.arrays, packed.config | {"spent": True})
-
-
-def says_spent(packed: Packed) -> bool:
-    """Return whether an encoded report or a refusal says that the agent's budget is used up."""
-    return packed.config.get("spent") is True
 
 
 def decline(task: Packed) -> Packed:

@@ -33,7 +33,6 @@ MAX_AXES = 8
 NAMES = "names"  # scalar that holds the arrays' names, joined by commas
 EMPTY = "empty"  # scalar that holds the names of the texts that are empty, joined by commas
 _SCALARS = (bool, int, float, str)
-_PLAIN = frozenset(_SCALARS)
 _KINDS = "fiub"  # of NumPy's dtypes
 _SHORT_HEADER = 256  # headers of at most this many bytes are kept
 _Header = tuple[tuple[int, ...], bool, np.dtype[Any]]  # shape, Fortran order, dtype
@@ -102,9 +101,7 @@ def from_records(content: RecordDict, seen: dict[int, tuple[FlowerArray, AnyArra
     if size > MAX_BYTES:
         raise WireError(f"arrays: expected at most {MAX_BYTES} bytes together, got {size}", "size")
     found_scalars = dict(config.items())
-    if not _PLAIN.issuperset(map(type, found_scalars.values())) and not all(
-        isinstance(value, _SCALARS) for value in found_scalars.values()
-    ):
+    if not all([isinstance(value, _SCALARS) for value in found_scalars.values()]):
         raise WireError("config: expected only numbers and texts, got another type", "content")
     scalars = cast(dict[str, Scalar], found_scalars)
     names = scalars.pop(NAMES, "")

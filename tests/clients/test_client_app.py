@@ -1,13 +1,16 @@
 """What a study of `client_app` holds: losses as they are, known configurations, times, names of files."""
 
 import json
+import pickle
 import sys
 import time
 from types import SimpleNamespace
 
+import cloudpickle
 import numpy as np
 import pytest
 from federation import agents
+from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 
 from fbo_flower import Float, SearchSpace
@@ -228,3 +231,31 @@ def test_only_a_node_in_an_actor_of_flowers_simulation_shows_its_trials(
     assert Operator.read(node_config, None).disclose == "none", "Ray alone is no simulation"
     monkeypatch.setitem(sys.modules, "flwr.simulation.ray_transport.ray_actor", ray)
     assert Operator.read(node_config, None).disclose == disclose
+
+
+def test_an_app_keeps_the_agent_of_a_node_until_its_settings_change():
+    made: list[TuningAgent] = []
+
+    def make(context):
+        made.append(TuningAgent(gain, SPACE, context, seed=1))
+        return made[-1]
+
+    def node(number=1, run_config=None, **node_config):
+        return Context(1, number, {"agent": "a", **node_config}, RecordDict(), run_config or {})
+
+    app, first = agent_app(make), node()
+    assert app.agent(first) is app.agent(first) is made[0]
+    again = node()  # on a device each message brings the state of its node anew
+    assert app.agent(again) is not made[0]
+    assert app.agent(again)._context.state is again.state
+    assert made[0]._context.state is first.state
+    assert len(made) == 1
+    changed = [node(max_trials=3, journal="any"), node(run_config={"x": 1}), node(2), node()]
+    for number, context in enumerate(changed, 2):
+        app.agent(context)
+        assert len(made) == number
+    app.agent(first).get_properties({})
+    first.node_config["journal"] = "elsewhere"  # the object is the same
+    assert app.agent(first) is made[-1]
+    assert len(made) == 6
+    assert not pickle.loads(cloudpickle.dumps(agent_app(mixed)))._agents

@@ -200,7 +200,7 @@ def test_a_silent_node_that_failed_before_is_not_waited_for_longer_than_a_round(
 
     def noting(self, grid, connected, stop, seconds=30.0):
         waits.append(seconds)
-        register_late(self, grid, connected, stop, seconds)
+        return register_late(self, grid, connected, stop, seconds)
 
     monkeypatch.setattr(AgentRegistry, "register_late", noting)
     tune(RandomSearch, {1: Fault("raising", [2])})

@@ -288,8 +288,7 @@ def fitting(kind, content):
     """Decode; what comes back is checked for what the schema promises."""
     if kind == "task":
         packed = from_records(content)
-        wire.decode_envelope(packed.config)
-        task = wire.decode_task(packed, SCHEMA)
+        task = read_task(packed, SCHEMA)
         assert all(0 <= n <= wire.MAX_TRIALS for n in (task.round, task.trial, task.num_trials))
         return dict(task.arrays)
     report, disclosure = read(content)
@@ -341,6 +340,11 @@ def test_outputs_that_do_not_fit_their_trials_are_refused(name, wrong):
         read(change(reply(WITH_OUTPUTS), {name: wrong}), AIMS)
 
 
+def read_task(packed, schema):
+    wire.decode_envelope(packed.config)
+    return wire.decode_task(packed, schema)
+
+
 @pytest.mark.parametrize(
     ("spec", "arrays", "entries", "match"),
     [
@@ -360,7 +364,7 @@ def test_what_only_a_task_can_say_wrongly_is_refused(spec, arrays, entries, matc
         wire.Packed({"m": np.zeros((3, 2))}, config), Schema({"m": ArraySpec((None, 2), max_length=3)})
     )
     with pytest.raises(WireError, match=match):
-        wire.decode_task(wire.Packed(arrays, config | entries), schema)
+        read_task(wire.Packed(arrays, config | entries), schema)
 
 
 def test_more_bytes_than_a_message_may_have_are_refused_before_they_are_read():
