@@ -61,7 +61,7 @@ def test_a_new_app_discloses_nothing_under_a_name_and_each_node_trains_its_own_m
     assert run(["ledger", journal]) == 0
     ledger = capsys.readouterr().out
     assert "Discloses beyond the algorithm's messages: none (chosen by: default)." in ledger
-    assert "nobody reads whose it is" in ledger
+    assert "Rows of two rounds that look alike may be of one agent" in ledger
     assert run(["best", journal, "--json"]) == 0
     (best,) = json.loads(capsys.readouterr().out)
     assert set(best["config"]) == {"C", "gamma"}

@@ -228,6 +228,7 @@ def test_only_a_node_in_an_actor_of_flowers_simulation_shows_its_trials(
         get_runtime_context=lambda: SimpleNamespace(get_actor_id=lambda: actor),
     )
     monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.delitem(sys.modules, "flwr.simulation.ray_transport.ray_actor", raising=False)
     assert Operator.read(node_config, None).disclose == "none", "Ray alone is no simulation"
     monkeypatch.setitem(sys.modules, "flwr.simulation.ray_transport.ray_actor", ray)
     assert Operator.read(node_config, None).disclose == disclose

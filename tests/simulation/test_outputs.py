@@ -182,7 +182,7 @@ def test_an_output_that_is_no_finite_number_fails_the_trial() -> None:
         ({"objectives": {"a": "max"}, "minimize": True}, "objectives: expected no minimize beside them"),
         ({"objectives": {"a": "up"}}, "objectives: a: expected 'max' or 'min', got 'up'"),
         ({"objectives": {}}, "objectives: expected a dict of 1 to 3 names"),
-        ({"objectives": "accuracy"}, "objectives: accuracy: expected 'max' or 'min', got ''"),
+        ({"objectives": "accuracy"}, "or text such as 'accuracy max, kilobytes min', got 'accuracy'"),
         ({"objectives": dict.fromkeys("abcd", "max")}, "objectives: expected a dict of 1 to 3 names"),
         ({"objectives": {"a": "max"}, "limits": {"b": "< 3"}}, "limits: b: expected the largest value"),
         ({"objectives": {"a": "max"}, "limits": {"b": np.inf}}, "limits: b: expected the largest value"),

@@ -183,7 +183,9 @@ def test_a_resumed_study_must_start_from_the_same_messages(kept, tmp_path):
 
 
 def test_the_command_starts_from_what_a_study_kept(kept, tmp_path, monkeypatch):
-    monkeypatch.setattr("fbo_flower.reports.figures.draw", lambda *_: "")  # `tests/cli` looks at pictures
+    monkeypatch.setattr(
+        "fbo_flower.reports.figures.draw", lambda *_, **__: ""
+    )  # `tests/cli` looks at pictures
     directory, _ = kept("fts")
     given = "simulate --algorithm fts --problem gp-samples --agents 2 --rounds 2 --engine inline -q --journal"
     given += f" --warm-start {directory}"
