@@ -166,9 +166,10 @@ class TuningApp(ClientApp):
         return {**vars(self), "_agents": {}}  # a worker makes its own
 
     def agent(self, context: Context) -> TuningAgent:
-        """Return the agent of a node, which is kept until `node_config` or the run config changes."""
+        """Return the agent of a node, which is kept until its settings or the run config change."""
         settings, kept = (context.node_config, context.run_config), self._agents.get(context.node_id)
-        if kept is None or kept[0] != settings:
+        may_change = "secure_peers" in context.node_config  # a file, which its operator may edit meanwhile
+        if kept is None or kept[0] != settings or may_change:
             kept = tuple(map(dict, settings)), self._make(context)
             if len(self._agents) >= MAX_AGENTS:
                 self._agents.clear()

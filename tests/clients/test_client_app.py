@@ -259,4 +259,6 @@ def test_an_app_keeps_the_agent_of_a_node_until_its_settings_change():
     first.node_config["journal"] = "elsewhere"  # the object is the same
     assert app.agent(first) is made[-1]
     assert len(made) == 6
+    peers = node(secure_peers="0" * 64, secure_sums=2, journal="any")  # or a file, read at each message
+    assert app.agent(peers) is not app.agent(peers)
     assert not pickle.loads(cloudpickle.dumps(agent_app(mixed)))._agents

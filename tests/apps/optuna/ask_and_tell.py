@@ -1,4 +1,4 @@
-"""A loop of one's own, with a failed trial."""
+"""An ask-and-tell loop with a failed trial."""
 
 import sys
 
