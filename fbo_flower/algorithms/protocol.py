@@ -6,12 +6,13 @@ and EVALUATE. The server calls `init` once, then `ask` and `tell` in every half-
 `session` per task, evaluates the points that the session yields, then calls `summarise` to get the content of
 its report. Only `run_task` in `run_task.py` drives a session.
 
-What only some algorithms have (sums, warm starts, privacy accounting, trained models, results of the server)
+What only some algorithms have (warm starts, privacy accounting, trained models, results of the server)
 are methods with a default, so nobody asks an algorithm what it is.
 """
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,8 +22,14 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 
 from fbo_flower.algorithms.definition import check_begun, check_definition, check_learnt
-from fbo_flower.algorithms.messages import Content, Schema, Summand, schema_of, summands_of
-from fbo_flower.algorithms.options import Configurable, answers_in_part, canonical_json
+from fbo_flower.algorithms.messages import Content, Replies, Schema, schema_of, summable_of, summands_of
+from fbo_flower.algorithms.options import (
+    Configurable,
+    answers_in_part,
+    canonical_json,
+    check_secure_sums,
+    checked,
+)
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -36,7 +43,6 @@ from fbo_flower.algorithms.records import (
     Report,
     ServerResults,
     Task,
-    natural_key,
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps, stepping
 from fbo_flower.errors import ConfigError
@@ -64,11 +70,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
         no roles
     consent : name of an array in a report -> the settings of `disclose` with which it may leave an agent; the
         algorithm works without
-    sums_securely : whether it wraps another one with secure sums, so that every agent needs keys
-    needs_sums : whether it cannot go on without a sum over agents, so that failed sums end the study
-    repeats_observations : whether a report in a sum may be made from observations that an earlier sum held.
-        If so, members take part with the same partners only, see `secure_member`. False: each sum holds new
-        evaluations, or an agent sends one report in a study, or noise of a known cost protects the reports
     reports_with_trials : whether reports about observations come with new trials only, as their noise is
         drawn once
     draws_in_secret : whether the server draws noise and samples for differential privacy, which nobody may be
@@ -88,15 +89,23 @@ class Algorithm(Configurable, ABC, Generic[State]):
     max_final_exchanges: ClassVar[int] = 1
     roles: ClassVar[tuple[str, ...]] = ()
     consent: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    sums_securely: ClassVar[bool] = False
-    needs_sums: ClassVar[bool] = True
-    repeats_observations: ClassVar[bool] = True
     reports_with_trials: ClassVar[bool] = False
     draws_in_secret: ClassVar[bool] = False
     sees_tasks_under_way: ClassVar[bool] = False
     barrier: ClassVar[str] = "its rounds need the answers of all agents together"
     needs_all_parameters: ClassVar[str] = "all agents evaluate points that are chosen for them together"
     takes_outputs: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Give the option `secure_sums` to a class whose reports have summable arrays, unless it has one."""
+        super().__init_subclass__(**more)
+        try:
+            sums = bool(summable_of(cls.report_content))
+        except (TypeError, NameError):  # `check_definition` says what is wrong
+            return
+        if sums and isinstance(inspect.getattr_static(cls, "secure_sums"), property):
+            cls.__annotations__ = {**inspect.get_annotations(cls), "secure_sums": "int"}
+            setattr(cls, "secure_sums", checked(0, check_secure_sums))  # noqa: B010  # a property of the base
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Raise ConfigError if something that the class defines would be lost, see `definition`."""
@@ -178,8 +187,8 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """
 
     @abstractmethod
-    def tell(self, state: State, phase: Phase, reports: Mapping[str, Report]) -> State:
-        """Return the state after the reports of the agents that answered, in natural order of agents."""
+    def tell(self, state: State, phase: Phase, replies: Replies) -> State:
+        """Return the state after the reports of the agents that answered, and the sums over them."""
 
     def finished(self, state: State) -> bool:
         """Return whether the study is over: the algorithm will send no more tasks."""
@@ -239,16 +248,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
 
     # -- sums over agents, with `secure_sums` ------------------------------------------------------
 
-    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
-        """Return the arrays of the task's report that are only summed; none if `secure_sums` is 0.
-
-        If `summarise` leaves such an array out, it counts as zeros. By default they are the summable arrays
-        of `report_content`, for tasks that ask for a sum.
-        """
-        if not self.secure_sums or not self.asks_for_sum(task):
-            return {}
-        return summands_of(self.report_content, self, space, task)
-
     def asks_for_sum(self, task: Task) -> bool:
         """Return whether a task asks for the summable arrays of `report_content`; by default in TRAIN."""
         return task.phase is Phase.TRAIN
@@ -276,51 +275,8 @@ class Algorithm(Configurable, ABC, Generic[State]):
         values = np.frombuffer(canonical_json(dict(task.values)).encode(), dtype=np.uint8)
         return {**task.arrays, "values": values}
 
-    def skip_sum(self, state: State) -> State:
-        """Return the state after a sum that failed in every group; the same work is never summed again."""
-        return state
-
-    def aggregate_sum(self, state: State, agents: Sequence[str], sums: Mapping[str, Array]) -> State:
-        """Return the state after a secure sum; called after `tell` and before the next `ask`.
-
-        Parameters
-        ----------
-        agents : the agents in the sums, in natural order; others may have been asked, and are not in them
-        sums : name -> sum, with the names and shapes of `summands`
-        """
-        return state
-
-    def aggregate_groups(
-        self, state: State, groups: Sequence[tuple[Sequence[str], Mapping[str, Array]]]
-    ) -> State:
-        """Return the state after a secure sum, given agents and sums of each group; by default of totals."""
-        agents = sorted((agent for members, _ in groups for agent in members), key=natural_key)
-        total = {name: np.sum([sums[name] for _, sums in groups], axis=0) for name in groups[0][1]}
-        return self.aggregate_sum(state, agents, total)
-
-    @property
-    def inner(self) -> Algorithm[Any]:
-        """The algorithm itself, without secure sums that may wrap it."""
-        return self
-
-    def inner_state(self, state: State) -> Any:
-        """Return the state of `inner`."""
-        return state
-
-    def with_inner_state(self, state: State, inner: Any) -> Any:
-        """Return `state` with the state of `inner` replaced."""
-        return inner
-
-    def register_cards(self, state: State, study: str, cards: Mapping[str, bytes]) -> State:
-        """Return the state with the study's id and the agents' public keys; called before every `ask`."""
-        return state
-
-    def members(self, task: Task) -> list[bytes]:
-        """Return the public identity keys of the other members of the sum that a task asks for."""
-        return []
-
     def accept(self, task: Task, agent_state: AgentState) -> AgentState:
-        """Return the agent's state before a task's session; WireError if a sum could reveal the report."""
+        """Return the agent's state before a task's session; WireError if it must not run."""
         return agent_state
 
     # -- the agent's half ----------------------------------------------------------------------
@@ -375,7 +331,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
         return Payload()
 
     def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
-        """Return what the agent sends instead of `payload`, which `summarise` returned: with noise or masks.
+        """Return what the agent sends instead of `payload`, which `summarise` returned, e.g. with noise.
 
         Parameters
         ----------
@@ -391,7 +347,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def uses_observations(self, task: Task, space: SearchSpace) -> bool:
         """Return whether the report of a task may depend on the agent's observations."""
         schema = self.report_schema(space)
-        return bool(schema.arrays or schema.values or self.summands(task, space))
+        return bool(schema.arrays or schema.values or summands_of(self, space, task))
 
     def evaluation_task(self, task: Task) -> Task:
         """Return the part of a task that its evaluations depend on; the rest may change when sent again."""

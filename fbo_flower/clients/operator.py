@@ -250,14 +250,13 @@ class Operator(Settings):
                 f"algorithm: {algorithm.name} expects sites with a role ({', '.join(algorithm.roles)}); "
                 "this agent has an objective; make it with `site_app`"
             )
-        core = algorithm.inner
-        least = core.secure_sums if "secure_sums" in core.options() else self.secure_sums
+        least = algorithm.secure_sums if "secure_sums" in algorithm.options() else self.secure_sums
         if least < self.secure_sums:
             raise ConfigError(
                 f"secure_sums: expected sums of at least {self.secure_sums} agents, as node_config requires, "
                 f"got {least} in the options of {algorithm.name}; set secure_sums={self.secure_sums} there"
             )
-        if core.reports_trials() and self.disclose != "trials":
+        if algorithm.reports_trials() and self.disclose != "trials":
             raise ConfigError(
                 f"disclose: expected 'trials', because {algorithm.name} with these options sends every trial "
                 f"to the server, got {self.disclose!r}; this agent does not take part"
@@ -345,7 +344,7 @@ class Operator(Settings):
             ) from error
         if note.get("last", "") == key:
             return
-        noise = algorithm.inner.message_noise()
+        noise = algorithm.message_noise()
         if not noise:
             raise self._too_much(f"a report of {algorithm.name} without noise of the agent's own")
         try:

@@ -27,7 +27,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fbo_flower.algorithms import Algorithm, with_secure_sums
+from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.definition import check_options
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.protocol import DEFAULT_TRIALS
@@ -120,9 +120,8 @@ class TuningStrategy(Strategy):
         pool_curves: bool = False,
         **options: object,
     ) -> None:
-        self._given = self._made(algorithm, options).inner
-        self.algorithm = with_secure_sums(self._given)
-        check_options(self.algorithm.inner)
+        self._given = self.algorithm = self._made(algorithm, options)
+        check_options(self.algorithm)
         check_callbacks(callbacks)
         self._settings = StrategySettings(
             num_agents=num_agents,
@@ -150,6 +149,7 @@ class TuningStrategy(Strategy):
         self._started = 0.0
         self._exchanges: Iterator[Exchange] = iter(())
         self._exchange: Exchange | None = None  # the open one
+        self._logged: Any = None  # the algorithm's state of which the log has the progress
         self._rounds_of_hooks = 0
 
     @classmethod
@@ -167,7 +167,7 @@ class TuningStrategy(Strategy):
                 f"{cls.__name__}: expected {name}, got {kind_of(algorithm)} {given}".rstrip()
                 + "; pass TuningStrategy(algorithms.FTS(advice='portfolio'), num_agents=5)"
             )
-        register(type(algorithm.inner))
+        register(type(algorithm))
         return algorithm
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -254,9 +254,7 @@ class TuningStrategy(Strategy):
             If every evaluation failed, or not one valid reply came. `strategy.study` holds the study.
         """
         num_rounds, num_trials = check_extent(num_rounds, num_trials)
-        self.algorithm = with_secure_sums(
-            self._given if num_trials is None else self._given.for_trials(num_trials)
-        )
+        self.algorithm = self._given if num_trials is None else self._given.for_trials(num_trials)
         if num_rounds is None and not self.algorithm.finishes:
             num_trials = num_trials or DEFAULT_TRIALS
         self._settings = replace(self._settings, mode=mode, max_staleness=max_staleness)
@@ -334,7 +332,7 @@ class TuningStrategy(Strategy):
         return self._result
 
     def _forget(self) -> None:
-        self._run = self._study = self._notifier = self._exchange = None
+        self._run = self._study = self._notifier = self._exchange = self._logged = None
         self._evaluate_fn = None
         self._exchanges, self._rounds_of_hooks = iter(()), 0
         self._result, self._started = TuningResult(), time.perf_counter()
@@ -382,10 +380,9 @@ class TuningStrategy(Strategy):
 
         Call it after `start`, also after an interruption.
         """
-        core = self.algorithm.inner
         if self._run is None:
             return None
-        arrays = own(core.export_messages(self.algorithm.inner_state(self._run.state)))
+        arrays = own(self.algorithm.export_messages(self._run.server.state))
         if not arrays:
             return None
         return WarmStart(self.algorithm.name, self._run.recorder.space.digest, arrays)
@@ -422,12 +419,13 @@ class TuningStrategy(Strategy):
     def _tell(self, phase: Phase, server_round: int) -> None:
         """Give the replies of a half-round to the algorithm, log its progress, and note who failed."""
         run = self._current()
-        core, before = self.algorithm.inner, self.algorithm.inner_state(run.state)
+        before = self._logged or run.server.state
         counted = dict(run.recorder.totals)
         asked, replies = set(run.sent), run.replies
         failed = {agent: r.reason for agent, r in replies.items() if r.packed is None and not r.refused}
         run.tell(phase, server_round, NO_REPLY)
-        for line in core.progress_lines(self.algorithm.inner_state(run.state), before):
+        self._logged = run.server.state
+        for line in self.algorithm.progress_lines(self._logged, before):
             log(INFO, "%s", printable(line))
         for agent in failed:
             run.registry.agents[agent].suspect = True
@@ -472,7 +470,7 @@ class TuningStrategy(Strategy):
                 self._notifier = Notifier(self._settings.callbacks, self._run)
             self._rounds_of_hooks = server_round
             run, self._exchange = self._run, None
-            if not run.algorithm.finished(run.state):
+            if not run.server.finished:
                 self._exchanges = self._loop().round(grid, len(run.recorder.rounds) + 1)
                 self._exchange = next(self._exchanges, None)
         return self._messages(TRAIN)
@@ -494,7 +492,8 @@ class TuningStrategy(Strategy):
     ) -> Iterable[Message]:
         """Return the messages of the round's last exchange; those before it are sent here, on the grid."""
         check_no_config("evaluate_config", config)
-        while self._exchange is not None and self._exchange.phase is not self.algorithm.phases[-1]:
+        last = None if self._run is None else self._run.server.phases[-1]
+        while self._exchange is not None and self._exchange.phase is not last:
             timeout = self._settings.round_timeout
             self._receive(EVALUATE, grid.send_and_receive(self._messages(EVALUATE), timeout=timeout))
         return self._messages(EVALUATE)
@@ -531,7 +530,7 @@ class TuningStrategy(Strategy):
 
     def summary(self) -> None:
         """Log the algorithm and the options that differ from their defaults; the study holds them all."""
-        defaults = self.algorithm.inner.option_defaults()
+        defaults = self.algorithm.option_defaults()
         options = [
             f"{name}={value!r}"
             for name, value in self.algorithm.options().items()

@@ -178,9 +178,7 @@ class RoundLoop:
         server_round = len(run.recorder.rounds)
         ended = self.has_ended()
         idle_rounds = stalled = 0
-        while run.open_round or not (
-            ended or server_round == run.num_rounds or run.algorithm.finished(run.state)
-        ):
+        while run.open_round or not (ended or server_round == run.num_rounds or run.server.finished):
             if not run.open_round and (run.registry.all_spent or self._has_no_work(grid, idle_rounds)):
                 log(INFO, "%s", run.registry.end_line(server_round))
                 break
@@ -239,7 +237,7 @@ class RoundLoop:
         run = self.run
         run.begin_round(server_round)
         self._register_late(grid)
-        for phase in run.algorithm.phases:
+        for phase in run.server.phases:
             yield from self._half_round(grid, phase, server_round)
         return self._end_round(server_round)
 
@@ -353,7 +351,7 @@ class AsyncLoop(RoundLoop):
         gone = self._send_tasks(under_way, run.waiting(), run.open_round)
         server_round = run.open_round or len(run.recorder.rounds)
         stalled = 0
-        while run.open_round or not (server_round == run.num_rounds or run.algorithm.finished(run.state)):
+        while run.open_round or not (server_round == run.num_rounds or run.server.finished):
             if not run.open_round and run.registry.all_spent:
                 log(INFO, "%s", run.registry.end_line(server_round))
                 break
@@ -406,7 +404,7 @@ class AsyncLoop(RoundLoop):
                 listed_until = run.num_told + math.ceil(run.window / _LISTS)
             idle = [agent for agent in idle if agent not in run.sent and agent not in run.resting]
             due = run.registry.due(idle, server_round) or ([] if run.sent else idle)
-            if not waiting.issuperset(due) and not run.algorithm.finished(run.state):
+            if not waiting.issuperset(due) and not run.server.finished:
                 new = run.ask(Phase.TRAIN, server_round, due)
                 waiting = set(due).difference(new)
                 gone = [*gone, *self._send_tasks(under_way, new, server_round)]

@@ -18,9 +18,10 @@ from flwr.common.logger import log
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.messages import Schema
+from fbo_flower.algorithms.messages import Schema, without_sum
 from fbo_flower.algorithms.options import answers_in_part
 from fbo_flower.algorithms.records import NUM_EVALUATIONS, Array, Phase, Report, Scalar, Task
+from fbo_flower.algorithms.server import Server
 from fbo_flower.errors import WireError, WrongTypeError, printable
 from fbo_flower.numerics.curves import pooled
 from fbo_flower.storage import Event
@@ -162,12 +163,12 @@ def answerable(algorithm: Algorithm[Any], earlier: Task, task: Task) -> Task:
     """
     if earlier is task or (earlier.trial, earlier.num_trials > 0) != (task.trial, task.num_trials > 0):
         return task
-    if not task.num_trials and algorithm.inner.report_kind(task) != algorithm.inner.report_kind(earlier):
+    if not task.num_trials and algorithm.report_kind(task) != algorithm.report_kind(earlier):
         return task
-    if task.phase not in {Phase.TRAIN, Phase.FINISH} and algorithm.sums_securely:
+    if task.phase not in {Phase.TRAIN, Phase.FINISH} and algorithm.secure_sums:
         return task  # an exchange within a secure sum
-    before = algorithm.evaluation_task(earlier)
-    if task_key(before) == task_key(algorithm.evaluation_task(task)):
+    before = algorithm.evaluation_task(without_sum(earlier))
+    if task_key(before) == task_key(algorithm.evaluation_task(without_sum(task))):
         return task
     return replace(before, round=task.round)
 
@@ -181,13 +182,13 @@ class ReportReader:
 
     Parameters
     ----------
-    algorithm : says which reports are valid
+    server : says which reports are valid
     registry : learns whose budget is used up
     recorder : gets the numbers and the disclosed trials
     pool : gets the medians of learning curves; None: they are not pooled
     """
 
-    algorithm: Algorithm[Any]
+    server: Server
     registry: AgentRegistry
     recorder: Recorder
     pool: CurvePool | None
@@ -202,7 +203,7 @@ class ReportReader:
             checked = wire.decode_report(
                 reply.packed, task, sent.envelope, schema, space.dimension, self.recorder.aims
             )
-            self.algorithm.check_report(task, checked[0])
+            self.server.check_report(task, checked[0])
             return checked
         except WireError as error:
             return error.with_traceback(None)
@@ -264,8 +265,8 @@ class ReportReader:
         number = packed.config.get("num-trials")
         if not isinstance(number, int) or not 0 < number < task.num_trials:
             return task
-        return replace(task, num_trials=number) if answers_in_part(self.algorithm.inner) else task
+        return replace(task, num_trials=number) if answers_in_part(self.server.algorithm) else task
 
     @cached_property
     def _schema(self) -> Schema:
-        return self.algorithm.report_schema(self.recorder.space)
+        return self.server.report_schema()

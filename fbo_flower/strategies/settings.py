@@ -97,8 +97,11 @@ class StrategySettings(Settings):
 
 def check_barrier(algorithm: Algorithm[Any], mode: str) -> None:
     """Raise ConfigError if a study without rounds is asked of an algorithm that needs all answers at once."""
-    if mode == ASYNC and algorithm.barrier:
-        raise ConfigError(f"mode: expected 'sync' for {algorithm.name}, because {algorithm.barrier}")
+    reason = algorithm.barrier
+    if algorithm.secure_sums:
+        reason = "a secure sum needs several agents together (option secure_sums = 0 has none)"
+    if mode == ASYNC and reason:
+        raise ConfigError(f"mode: expected 'sync' for {algorithm.name}, because {reason}")
 
 
 def check_extent(num_rounds: object, num_trials: object) -> tuple[int | None, int | None]:
@@ -123,11 +126,11 @@ def study_settings(settings: StrategySettings, run: StudyRun, status: str, secon
     seconds : duration of this process's part of the run
     """
     algorithm, recorder = run.algorithm, run.recorder
-    registry, core = run.registry, algorithm.inner
+    registry = run.registry
     fixed = {name: list(a.said.fixed) for name, a in registry.agents.items() if a.said.fixed}
-    targets = core.targets
+    targets = algorithm.targets
     disclosures = dict(sorted(registry.disclosures().items()))
-    found = core.description(algorithm.inner_state(run.state))
+    found = algorithm.description(run.server.state)
     return {
         "algorithm": algorithm.name,
         "label": settings.label,
@@ -135,7 +138,7 @@ def study_settings(settings: StrategySettings, run: StudyRun, status: str, secon
         "num_agents": len(registry.nodes),
         "num_rounds": run.num_rounds or len(recorder.rounds),
         **({"num_trials": registry.num_trials} if registry.num_trials else {}),
-        "num_initial": core.num_initial,
+        "num_initial": algorithm.num_initial,
         "target_agents": None if targets == "all" else list(targets),
         "fraction": settings.fraction,
         **({"mode": ASYNC} if run.asynchronous else {}),

@@ -19,7 +19,7 @@ from typing import Any, cast
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fbo_flower.algorithms import Algorithm, make_algorithm, with_secure_sums
+from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.aims import NUMBER
 from fbo_flower.algorithms.records import Federation, ServerResults
 from fbo_flower.algorithms.registry import check_aims
@@ -33,7 +33,6 @@ from fbo_flower.errors import (
     number_text,
     printable,
 )
-from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.study_journal import StudyJournalReader
@@ -44,7 +43,7 @@ from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.replies import FAILED, MAX_REASON, CurvePool
 from fbo_flower.strategies.settings import ASYNC, StrategySettings, study_settings
 from fbo_flower.strategies.study_agents import Agent, Registration
-from fbo_flower.strategies.study_run import StudyRun
+from fbo_flower.strategies.study_run import StudyRun, server_of
 from fbo_flower.study.study import Study
 
 
@@ -114,8 +113,8 @@ def begin_study(
     registry = AgentRegistry(
         settings.space,
         message_suffix=settings.message_suffix,
-        needs_keys=algorithm.sums_securely,
-        needs_all_parameters=algorithm.inner.needs_all_parameters,
+        needs_keys=algorithm.secure_sums > 0,
+        needs_all_parameters=algorithm.needs_all_parameters,
     )
     if events:
         with replaying():
@@ -141,12 +140,12 @@ def begin_study(
             "other's part of a sum, or 0 if the server may read the parts, too", least, number, number,
         )  # fmt: skip
     algorithm = algorithm.for_outputs(federation.outputs)
-    registry.targets = algorithm.inner.targets
-    state = first_state(algorithm, federation, seed)
+    registry.targets = algorithm.targets
+    server = server_of(algorithm, federation, seed)
     if warm_start is not None:
         warm_start.check_space(federation.space.digest)
         try:
-            state = algorithm.warm_start(state, warm_start.arrays)
+            server.state = algorithm.warm_start(server.state, warm_start.arrays)
         except ConfigError as error:
             if warm_start.space:  # a file; arrays hold none
                 raise
@@ -156,8 +155,8 @@ def begin_study(
             ) from error
     clock = grid.now if isinstance(grid, Clocked) else time.perf_counter
     run = StudyRun(
-        algorithm, seed, study, registry,
-        Recorder(settings.label, federation.space, clock=clock), state, journal,
+        server, seed, study, registry,
+        Recorder(settings.label, federation.space, clock=clock), journal,
         seeded=settings.seed is not None, clocked=isinstance(grid, Clocked),
         asynchronous=settings.mode == ASYNC, max_staleness=settings.max_staleness,
         pool=CurvePool() if settings.pool_curves else None,
@@ -197,7 +196,7 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
             f"journal: {path} holds a study that began with messages of another one, which the journal does "
             "not hold; use the study that the server saves at its end"
         )
-    algorithm = with_secure_sums(make_algorithm(str(recorded["algorithm"]), dict(recorded["options"])))
+    algorithm = make_algorithm(str(recorded["algorithm"]), dict(recorded["options"]))
     with replaying():
         study, federation = federation_from_event(events[0])
         algorithm = algorithm.for_outputs(federation.outputs)
@@ -206,8 +205,8 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
         clock_times = any("time" in event.values for event in events)
         seed, label = int(recorded["seed"]), str(recorded["label"])
         run = StudyRun(
-            algorithm, seed, study, registry, Recorder(label, federation.space, clock=lambda: 0.0),
-            first_state(algorithm, federation, seed), clocked=clock_times,
+            server_of(algorithm, federation, seed), seed, study, registry,
+            Recorder(label, federation.space, clock=lambda: 0.0), clocked=clock_times,
             asynchronous=recorded.get("mode") == ASYNC, max_staleness=recorded.get("max_staleness"),
         )  # fmt: skip
         run.replay(events[1:])
@@ -290,14 +289,6 @@ def check_evaluations(label: str, recorder: Recorder) -> None:
             f"the first with: {recorder.reason}" if recorder.reason else "the reasons are in the agents' logs"
         )
         raise ObjectiveError(f"{label}: all of {totals['evaluations']} evaluations failed, {why}")
-
-
-def first_state(algorithm: Algorithm[Any], federation: Federation, seed: int) -> Any:
-    """Return the server's state before the first round; HookError if the algorithm makes none."""
-    state = algorithm.init(federation, generator(seed, "server", "init"))
-    if algorithm.inner_state(state) is None:
-        raise HookError(f"{algorithm.name}: init: expected the server's first state, got None; return it")
-    return state
 
 
 def check_types(

@@ -20,9 +20,17 @@ from flwr.serverapp import Grid
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.definition import results_of, returned_state, tasks_of
 from fbo_flower.algorithms.options import answers_in_part, canonical_json
-from fbo_flower.algorithms.records import AnyArray, Phase, Report, ServerResults, Task, natural_key
+from fbo_flower.algorithms.records import (
+    AnyArray,
+    Federation,
+    Phase,
+    Report,
+    ServerResults,
+    Task,
+    natural_key,
+)
+from fbo_flower.algorithms.server import Server
 from fbo_flower.errors import HookError, JournalError
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
@@ -57,11 +65,11 @@ class StudyRun:
 
     Parameters
     ----------
-    algorithm, seed : of the study
+    server : the algorithm with its state, and with secure sums if its options say so
+    seed : of the study
     study : id of the study
     registry : the agents and their nodes
     recorder : collects the rows of the study's tables
-    state : the algorithm's server state
     journal : stores every step; None: no step is stored
     seeded : whether secret draws come from the seed, so that the study can be repeated, and not from the
         operating system
@@ -90,12 +98,11 @@ class StudyRun:
     pool : the medians of learning curves that agents share; None: they are not pooled
     """
 
-    algorithm: Algorithm[Any]
+    server: Server
     seed: int
     study: str
     registry: AgentRegistry
     recorder: Recorder
-    state: Any
     journal: StudyJournal | None = None
     seeded: bool = True
     repeatable: bool = False
@@ -120,10 +127,15 @@ class StudyRun:
     now: float = 0.0
     before: list[SentAt] = field(default_factory=list)
 
+    @property
+    def algorithm(self) -> Algorithm[Any]:
+        """The study's algorithm."""
+        return self.server.algorithm
+
     def results(self) -> ServerResults | None:
         """Return the server's own results; with noise or samples drawn in secret, also where from."""
-        results = results_of(self.algorithm, self.state)
-        if results is None or not self.algorithm.inner.draws_in_secret:
+        results = self.server.results()
+        if results is None or not self.algorithm.draws_in_secret:
             return results
         source = "seed" if self.repeatable else "system"
         privacy = {"noise_from": source, **results.privacy}  # the algorithm knows if agents add the noise
@@ -157,7 +169,7 @@ class StudyRun:
         uniform: Uniform = secrets.randbelow
         if self.seeded:
             uniform = uniform_from(generator(self.seed, "server", "secret", str(phase), server_round))
-        draws = self.algorithm.secret_draws(self.state, phase, server_round, present, uniform)
+        draws = self.algorithm.secret_draws(self.server.state, phase, server_round, present, uniform)
         self._apply_draws(draws, self.seeded)
         tasks = self._make_tasks(phase, server_round, present)
         times = self._note_time()
@@ -243,8 +255,7 @@ class StudyRun:
             reports[sent.agent] = report if used else replace(report, arrays={}, values={})
             self.unanswered.pop((sent.agent, phase), None)
         self.num_answers += len(reports) if goes_on else 0
-        state = self.algorithm.tell(self.state, phase, reports)
-        self.state = returned_state(self.algorithm, "tell", self.state, state)
+        self.server.tell(phase, reports)
         self.closed[phase, server_round] = True
         self.interrupted = None
         values = {"missing": missing.reason, **self._note_time()}
@@ -353,20 +364,20 @@ class StudyRun:
 
     def _apply_draws(self, draws: Mapping[str, AnyArray], seeded: bool) -> None:
         self.repeatable = self.repeatable or (seeded and bool(draws))
-        self.state = self.algorithm.with_draws(self.state, draws)
+        self.server.state = self.algorithm.with_draws(self.server.state, draws)
 
     def _make_tasks(self, phase: Phase, server_round: int, present: Sequence[str]) -> Mapping[str, Task]:
         goes_on = self._goes_on(phase)
         keys = (server_round, self.num_asked) if goes_on else (server_round,)
         rng = generator(self.seed, "server", "ask", str(phase), *keys)
-        if self.algorithm.sums_securely:
+        if self.algorithm.secure_sums:
             said = {name: agent.said for name, agent in self.registry.agents.items()}
             cards = {name: bytes.fromhex(one.key) for name, one in said.items() if one.key}
-            self.state = self.algorithm.register_cards(self.state, self.study, cards)
+            self.server.register_cards(self.study, cards)
         if self.asynchronous and self.algorithm.sees_tasks_under_way:
             under_way = {agent: sent.task for agent, sent in self.sent.items()}
-            self.state = self.algorithm.with_under_way(self.state, under_way)
-        self.state, tasks = tasks_of(self.algorithm, self.state, phase, server_round, present, rng)
+            self.server.state = self.algorithm.with_under_way(self.server.state, under_way)
+        tasks: Mapping[str, Task] = self.server.ask(phase, server_round, present, rng)
         parts = {agent: self._within_budget(agent, task) for agent, task in tasks.items()}
         tasks = {agent: task for agent, task in parts.items() if task is not None}
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
@@ -401,15 +412,25 @@ class StudyRun:
         most = self.registry.num_trials
         if most is None or not task.num_trials or task.end <= most:
             return task
-        if task.trial < most and answers_in_part(self.algorithm.inner):
+        if task.trial < most and answers_in_part(self.algorithm):
             return replace(task, num_trials=most - task.trial)
         self.registry.agents[agent].spent = True
         return None
 
     @cached_property
     def _reader(self) -> ReportReader:
-        return ReportReader(self.algorithm, self.registry, self.recorder, self.pool)
+        return ReportReader(self.server, self.registry, self.recorder, self.pool)
 
     def _write(self, event: Event) -> None:
         if self.journal is not None:
             self.journal.write([event])
+
+
+def server_of(algorithm: Algorithm[Any], federation: Federation, seed: int) -> Server:
+    """Return the server's half of a study, with secure sums if the algorithm's options say so."""
+    kind = Server
+    if algorithm.secure_sums:
+        from fbo_flower.secure.server import SecureServer  # needs cryptography
+
+        kind = SecureServer
+    return kind(algorithm, federation, generator(seed, "server", "init"))

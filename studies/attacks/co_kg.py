@@ -95,7 +95,7 @@ class _Watching(TuningStrategy):
 
     def _tell(self, phase: Phase, server_round: int) -> None:
         super()._tell(phase, server_round)
-        self.seen: list[CoKGState] = [*getattr(self, "seen", []), self._current().state]
+        self.seen: list[CoKGState] = [*getattr(self, "seen", []), self._current().server.state]
 
 
 def overheard(num_rounds: int, seed: int, **options: Any) -> tuple[Study, list[CuriousView]]:

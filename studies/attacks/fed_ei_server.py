@@ -32,20 +32,20 @@ import numpy as np
 from flwr.app import Context, RecordDict
 
 from fbo_flower import wire
-from fbo_flower.algorithms import FedEI, secure_member
+from fbo_flower.algorithms import FedEI
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.ei.pool import Pool, bounds_of_rows
-from fbo_flower.algorithms.open_sum import OpenSum
+from fbo_flower.algorithms.messages import SUM, summands_of
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Phase, Report, Task
 from fbo_flower.algorithms.requests import Draws, Session
-from fbo_flower.algorithms.secure_aggregation import SecureAggregation
-from fbo_flower.algorithms.secure_member import SUM
 from fbo_flower.clients import ObjectiveContext, TuningAgent
 from fbo_flower.errors import FBOError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.surrogates import fitting, gp, trend
 from fbo_flower.secure import keys
+from fbo_flower.secure import member as secure_member
+from fbo_flower.secure.server import OpenSum
 from fbo_flower.simulation.problems import Config, Problem
 from studies.attacks.records import AttackResult
 from studies.papers.ei.problems import PROBLEMS
@@ -221,9 +221,8 @@ class HostileServer:
         self._num_sums += 1
         group, task = tuple(tasks), next(iter(tasks.values()))
         cards = {agent: self._cards[agent] for agent in group}
-        secure = SecureAggregation(wrapped=self.honest, least=LEAST)
-        content = secure_member.digest_of(secure.sum_content(task))
-        layout = secure.inner.summands(task, self.problem.space)
+        content = secure_member.content_of(self.honest, task)
+        layout = summands_of(self.honest, self.problem.space, task)
         books = OpenSum(self._num_sums, "study", LEAST, (group,), cards, layout, content)
         sent = {}
         for agent, task in tasks.items():

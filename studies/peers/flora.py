@@ -38,7 +38,7 @@ import numpy as np
 
 from fbo_flower.algorithms import check_integer, check_number
 from fbo_flower.algorithms.ei.local import LocalEI
-from fbo_flower.algorithms.messages import Content, real, summable
+from fbo_flower.algorithms.messages import Content, Replies, real, summable
 from fbo_flower.algorithms.options import check_choice, check_secure_sums
 from fbo_flower.algorithms.progress import MAX_MISSED, Attendance, Progress, once_per_trial
 from fbo_flower.algorithms.records import (
@@ -49,7 +49,6 @@ from fbo_flower.algorithms.records import (
     Payload,
     Phase,
     Query,
-    Report,
     Task,
     floats,
     natural_key,
@@ -250,8 +249,8 @@ class Work(Content):
 class Sums(Content):
     """A report: `Phi^T Phi`, packed, and `Phi^T y`."""
 
-    gram: Annotated[Array | None, summable(_packed, bound=LARGEST)] = None
-    moment: Annotated[Array | None, summable("num_features", bound=LARGEST)] = None
+    gram: Annotated[Array | None, summable(_packed, bound=LARGEST, repeats=False)] = None
+    moment: Annotated[Array | None, summable("num_features", bound=LARGEST, repeats=False)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +276,6 @@ class FLoRA(LocalEI[FloraState]):
     name: ClassVar[str] = "flora"
     task_content: ClassVar[type[Content]] = Work
     report_content: ClassVar[type[Content]] = Sums
-    repeats_observations: ClassVar[bool] = False  # an agent sends one surface in a study
     finishes: ClassVar[bool] = True
     consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"gram": ("trials",), "moment": ("trials",)}
 
@@ -351,9 +349,9 @@ class FLoRA(LocalEI[FloraState]):
             return 1, {"design": state.shared}
         return (min(self.num_initial, self.num_local) if trial == 0 else 1), {}
 
-    def tell(self, state: FloraState, phase: Phase, reports: Mapping[str, Report]) -> FloraState:
+    def tell(self, state: FloraState, phase: Phase, replies: Replies) -> FloraState:
         surfaces, judged, answered = dict(state.surfaces), set(state.judged), set(state.answered)
-        for agent, report in reports.items():
+        for agent, report in replies.items():
             trial, (_, arrays) = state.sent.get(agent, (-1, (0, {})))
             if report.num_trials == 0:
                 answered.add(agent)
@@ -361,10 +359,15 @@ class FLoRA(LocalEI[FloraState]):
                 judged.add(agent)
             if {"gram", "moment"} <= report.arrays.keys():
                 surfaces[agent] = floats(report.arrays["gram"]), floats(report.arrays["moment"])
+        total = None
+        if self.secure_sums and replies.sums:
+            total = replies.sums["gram"], replies.sums["moment"]
         return replace(
             state,
-            progress=state.progress.advance(reports),
-            attendance=state.attendance.tell(reports),
+            progress=state.progress.advance(replies),
+            attendance=state.attendance.tell(replies),
+            total=state.total if total is None else total,
+            closed=state.closed or replies.failed,
             surfaces=surfaces,
             judged=frozenset(judged),
             answered=frozenset(answered),
@@ -412,15 +415,6 @@ class FLoRA(LocalEI[FloraState]):
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
         features = _features(task)
         return {"frequencies": features.frequencies, "phases": features.phases}
-
-    def skip_sum(self, state: FloraState) -> FloraState:
-        return replace(state, closed=True)
-
-    def aggregate_sum(
-        self, state: FloraState, agents: Sequence[str], sums: Mapping[str, Array]
-    ) -> FloraState:
-        total: Surface = sums["gram"], sums["moment"]
-        return replace(state, total=total)
 
     # -- the agent's half ----------------------------------------------------------------------
 

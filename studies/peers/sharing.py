@@ -18,7 +18,7 @@ import numpy as np
 
 from fbo_flower.algorithms import check_integer
 from fbo_flower.algorithms.ei.local import LocalEI
-from fbo_flower.algorithms.messages import Content, real
+from fbo_flower.algorithms.messages import Content, Replies, real
 from fbo_flower.algorithms.progress import Progress, once_per_trial
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -27,7 +27,6 @@ from fbo_flower.algorithms.records import (
     Payload,
     Phase,
     Query,
-    Report,
     Task,
     floats,
     natural_key,
@@ -116,7 +115,7 @@ class ShareBest(LocalEI[SharingState]):
         """Return one of the others' best points."""
         return max(others, key=lambda best: best[1])[0]
 
-    def tell(self, state: SharingState, phase: Phase, reports: Mapping[str, Report]) -> SharingState:
+    def tell(self, state: SharingState, phase: Phase, reports: Replies) -> SharingState:
         best = dict(state.best)
         for agent, report in reports.items():
             sent = Best.of(report)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -164,7 +165,7 @@ class PersonalAgents:
             reports[client] = result.report
             self._agents[client] = _Agent(result.agent_state)
         if reports:
-            self._server = self._algorithm.tell(self._server, Phase.TRAIN, reports)
+            self._server = self._algorithm.tell(self._server, Phase.TRAIN, Replies(reports))
 
     def _draws(self, client: str, purpose: str, *keys: int) -> np.random.Generator:
         return generator(self._seed, "personal", "agent", client, purpose, *keys)

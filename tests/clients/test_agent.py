@@ -123,11 +123,6 @@ class Telling(RandomSearch):
         "best": ("incumbent", "trials"), "point": ("trials",)
     }  # fmt: skip
 
-    secure_sums: int = 0
-
-    def aggregate_sum(self, state, agents, sums):
-        return state
-
     def summarise(self, task, agent_state, rng):
         points, values = agent_state.history.points, agent_state.history.values
         row = int(np.argmax(values))

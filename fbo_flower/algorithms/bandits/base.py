@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.messages import Content, Schema, real, whole
+from fbo_flower.algorithms.messages import Content, Replies, Schema, real, whole
 from fbo_flower.algorithms.options import bounded, choice, flag, integer
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.protocol import Algorithm
@@ -194,7 +194,7 @@ class Bandit(Algorithm[State]):
         """Return the agents present that have not spent their budget."""
         return [agent for agent in present if state.progress.of(agent) < self.budget]
 
-    def tell(self, state: State, phase: Phase, reports: Mapping[str, Report]) -> State:
+    def tell(self, state: State, phase: Phase, reports: Replies) -> State:
         attendance = state.attendance
         attendance = attendance.tell(reports) if state.under_way is None else attendance.hear(reports)
         return replace(state, progress=state.progress.advance(reports), attendance=attendance)

@@ -17,7 +17,7 @@ from typing import Annotated, Protocol
 
 import numpy as np
 
-from fbo_flower.algorithms.messages import Content, real, summable, whole
+from fbo_flower.algorithms.messages import MEMBERS, Content, real, summable, whole
 from fbo_flower.algorithms.records import Array, IntArray, Task, floats
 from fbo_flower.errors import WireError
 from fbo_flower.numerics import slots
@@ -47,7 +47,8 @@ def num_scales(algorithm: _Shares, space: SearchSpace) -> int:
     return algorithm.num_values * space.dimension
 
 
-_TABLE = summable("value(slots)", num_columns, bound=slots.BOUND, only_if=lambda algorithm: False)
+_ONCE = {"repeats": False, "needed": False}  # each row is in one sum; without sums agents tune alone
+_TABLE = summable("value(slots)", num_columns, bound=slots.BOUND, only_if=lambda algorithm: False, **_ONCE)
 _ROWS = real(None, num_columns, low=-slots.LIMIT, high=slots.LIMIT, most=MOST_ROWS)
 _SENT = replace(_ROWS, only_if=lambda algorithm: not algorithm.secure_sums)
 _SLOTS = whole(None, high=slots.MOST - 1, most=MOST_ROWS, only_if=_SENT.only_if)
@@ -70,7 +71,7 @@ class Pool(Content):
 class Part(Content):
     """A report: moments of the first values, and new rows, in a table or with their slots."""
 
-    level: Annotated[Array | None, summable(num_sums, bound=trend.SUM_BOUND)] = None
+    level: Annotated[Array | None, summable(num_sums, bound=trend.SUM_BOUND, **_ONCE)] = None
     table: Annotated[Array | None, _TABLE] = None  # only in secure sums
     rows: Annotated[Array | None, _SENT] = None  # only without
     slots: Annotated[IntArray | None, _SLOTS] = None
@@ -106,7 +107,7 @@ def check_task(task: Task, num_values: int = 1) -> None:
     rows = floats(task.arrays.get("rows", np.empty((0, num_values))))
     if not slots.within(rows, *bounds_of_rows(rows.shape[1], num_values)).all():
         raise WireError("rows: expected points of the cube and standardised values, got others", "content")
-    size, members = num_slots(task), 1 + len(task.arrays.get("secure.members", ()))
+    size, members = num_slots(task), 1 + len(task.arrays.get(MEMBERS, ()))
     if size and "level" not in task.arrays:
         raise WireError("task: expected the level of values with slots, got none", "names")
     if size and (not slots.is_size(size) or size < slots.LOAD * members):
