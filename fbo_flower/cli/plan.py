@@ -296,12 +296,12 @@ class SimulationPlan:
 
     def _check(self, contestant: Contestant, problem: Problem) -> None:
         """Raise ConfigError if an algorithm cannot run with these settings."""
+        from fbo_flower.algorithms.protocol import with_budget
         from fbo_flower.simulation.agents import check_agents
         from fbo_flower.strategies.settings import check_barrier
 
         algorithm = contestant.make()
-        if num_trials := self.extent(contestant, None)[1]:
-            algorithm.for_trials(num_trials)
+        with_budget(algorithm, self.extent(contestant, None)[1])
         algorithm.check(problem.space)
         check_barrier(algorithm, "async" if isinstance(self.rounds, Async) else "sync")
         check_agents(problem, algorithm, self.agents, self.given["engine"], self.rounds.clock is not None)

@@ -30,7 +30,7 @@ from flwr.serverapp.strategy import Strategy
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.definition import check_options
 from fbo_flower.algorithms.options import canonical_json
-from fbo_flower.algorithms.protocol import DEFAULT_TRIALS
+from fbo_flower.algorithms.protocol import DEFAULT_TRIALS, with_budget
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.algorithms.registry import register
 from fbo_flower.errors import ConfigError, kind_of, printable
@@ -254,7 +254,7 @@ class TuningStrategy(Strategy):
             If every evaluation failed, or not one valid reply came. `strategy.study` holds the study.
         """
         num_rounds, num_trials = check_extent(num_rounds, num_trials)
-        self.algorithm = self._given if num_trials is None else self._given.for_trials(num_trials)
+        self.algorithm = with_budget(self._given, num_trials)
         if num_rounds is None and not self.algorithm.finishes:
             num_trials = num_trials or DEFAULT_TRIALS
         self._settings = replace(self._settings, mode=mode, max_staleness=max_staleness)

@@ -135,7 +135,7 @@ class StudyRun:
     def results(self) -> ServerResults | None:
         """Return the server's own results; with noise or samples drawn in secret, also where from."""
         results = self.server.results()
-        if results is None or not self.algorithm.draws_in_secret:
+        if results is None or type(self.algorithm).secret_draws is Algorithm.secret_draws:
             return results
         source = "seed" if self.repeatable else "system"
         privacy = {"noise_from": source, **results.privacy}  # the algorithm knows if agents add the noise
@@ -374,7 +374,7 @@ class StudyRun:
             said = {name: agent.said for name, agent in self.registry.agents.items()}
             cards = {name: bytes.fromhex(one.key) for name, one in said.items() if one.key}
             self.server.register_cards(self.study, cards)
-        if self.asynchronous and self.algorithm.sees_tasks_under_way:
+        if self.asynchronous:
             under_way = {agent: sent.task for agent, sent in self.sent.items()}
             self.server.state = self.algorithm.with_under_way(self.server.state, under_way)
         tasks: Mapping[str, Task] = self.server.ask(phase, server_round, present, rng)
