@@ -16,6 +16,7 @@ import typer
 
 from fbo_flower.cli.common import Debug
 from fbo_flower.errors import ConfigError
+from fbo_flower.version import __version__
 
 if TYPE_CHECKING:
     from fbo_flower.algorithms import AlgorithmRecord
@@ -149,8 +150,6 @@ def _papers_of(record: AlgorithmRecord) -> list[str]:
 
 def software() -> str:
     """Return the entry of this software in the installed version."""
-    from fbo_flower import __version__
-
     lines = [
         f"  author = {{{{{AUTHOR}}}}},",  # double braces: the name of a group
         f"  title = {{{TITLE}}},",

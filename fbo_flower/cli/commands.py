@@ -12,7 +12,6 @@ from typing import Annotated, ParamSpec, TypeVar
 
 import typer
 
-from fbo_flower import __version__
 from fbo_flower.cli.catalogue import algorithms, problems
 from fbo_flower.cli.doctor import doctor
 from fbo_flower.cli.interruption import in_order
@@ -22,6 +21,7 @@ from fbo_flower.cli.report import export, report
 from fbo_flower.cli.run import run_app
 from fbo_flower.cli.simulate import simulate
 from fbo_flower.cli.watch import watch
+from fbo_flower.version import __version__
 
 P = ParamSpec("P")
 R = TypeVar("R")

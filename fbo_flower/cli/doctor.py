@@ -26,12 +26,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fbo_flower import __version__
 from fbo_flower.cli.common import Connected, Debug
 from fbo_flower.cli.flower_cli import FlowerCLI, check_mark, missing_dependencies, read_app
 from fbo_flower.cli.interruption import NOTHING, in_order
 from fbo_flower.errors import ConfigError, FBOError, printable
 from fbo_flower.storage.paths import path_of, read_text
+from fbo_flower.version import __version__
 
 MODULE, MARK, SETTINGS = "fbo_flower_doctor", "fbo-flower doctor: ", "fbo-flower-doctor"
 MAX_AHEAD, MAX_BEHIND = 5.0, 300.0  # seconds by which Flower lets a node's clock be off

@@ -17,12 +17,12 @@ from typing import Annotated
 import typer
 from packaging.requirements import Requirement
 
-from fbo_flower import __version__
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.registry import RECOMMENDED, find
 from fbo_flower.cli.common import Debug
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage.paths import path_of
+from fbo_flower.version import __version__
 
 MAX_NAME = 32  # characters; Flower refuses longer names
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
