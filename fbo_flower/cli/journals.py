@@ -6,11 +6,11 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fbo_flower.cli.common import Debug, Journals, plural
+from fbo_flower.cli.common import plural
 from fbo_flower.errors import ConfigError, printable
 from fbo_flower.storage.paths import path_of
 
@@ -19,26 +19,20 @@ if TYPE_CHECKING:
     from fbo_flower.study.study import Study
 
 
-def best(
-    journals: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Journals of agents (`agent-NAME.db`), or directories that contain them, or else results "
-            "(`best.json`)."
-        ),
-    ],
-    study: Annotated[
-        str | None, typer.Option(help="Id of the study; default: all studies in the journal.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of text.")] = False,
-    debug: Debug = False,
-) -> None:
+def best(journals: list[Path], *, study: str | None = None, as_json: bool = False) -> None:
     """Print each agent's best configuration, its value, and the number of evaluations.
 
     From a journal, which may be in use, it is the agent's own answer, and has not left its device. From the
     results of a study it is what the agents have disclosed.
 
     Example: fbo-flower best /srv/north.db --json
+
+    Parameters
+    ----------
+    journals : Journals of agents (`agent-NAME.db`), or directories that contain them, or else results
+        (`best.json`).
+    study : Id of the study; default: all studies in the journal.
+    as_json : Print a JSON list instead of text.
     """
     entries = [entry for path in journals for entry in _best_of(path)]
     found = [entry for entry in entries if study in {None, entry["study"]}]
@@ -151,18 +145,17 @@ def _lines_of(entry: dict[str, Any]) -> Iterator[str]:
         yield f"  evaluations: {entry['evaluations']}{failed}"
 
 
-def key(
-    journal: Annotated[Path, typer.Argument(help="The agent's journal, as in `journal` of its node_config.")],
-    agent: Annotated[
-        str | None, typer.Option(help="The agent's id; needed only if the journal does not exist yet.")
-    ] = None,
-    debug: Debug = False,
-) -> None:
+def key(journal: Path, *, agent: str | None = None) -> None:
     """Print an agent's public identity key; make it, and the journal, if there is none.
 
     Operators give the keys of their agents to each other, and list them in `secure_peers` of node_config.
 
     Example: fbo-flower key agent-3.db --agent 3
+
+    Parameters
+    ----------
+    journal : The agent's journal, as in `journal` of its node_config.
+    agent : The agent's id; needed only if the journal does not exist yet.
     """
     from fbo_flower.clients.guards import public_identity
     from fbo_flower.storage import AgentJournal
@@ -179,18 +172,17 @@ def key(
         typer.echo(public_identity(memory).hex())
 
 
-def ledger(
-    journals: Journals,
-    rounds: Annotated[
-        bool, typer.Option("--rounds", help="Also print a table with the size of each round's message.")
-    ] = False,
-    debug: Debug = False,
-) -> None:
+def ledger(journals: list[Path], *, rounds: bool = False) -> None:
     """Print what agents have sent, and what it discloses by design.
 
     Names every array and number, says what it is, and counts messages and bytes.
 
     Example: fbo-flower ledger runs/mine/journals/1-fed-ei/agents --rounds
+
+    Parameters
+    ----------
+    journals : Journals of agents (`agent-NAME.db`), or directories that contain them.
+    rounds : Also print a table with the size of each round's message.
     """
     from fbo_flower.storage.agent_journal import read_ledger
 
@@ -287,23 +279,17 @@ def _bytes(rows: Sequence[LedgerEntry]) -> str:
     return format_bytes(sum(row.num_bytes for row in rows))
 
 
-AgentJournal = Annotated[
-    Path, typer.Argument(help="The agent's journal, as in `journal` of its node_config.")
-]
-
-
-def ask(
-    journal: AgentJournal,
-    timeout: Annotated[
-        float | None, typer.Option(help="Seconds to wait for the agent; default: any number.")
-    ] = None,
-    debug: Debug = False,
-) -> None:
+def ask(journal: Path, *, timeout: float | None = None) -> None:
     """Wait for a configuration that the agent asks for; print it as JSON.
 
     The line is the same at every call until the value was told.
 
     Example: fbo-flower ask north.db
+
+    Parameters
+    ----------
+    journal : The agent's journal, as in `journal` of its node_config.
+    timeout : Seconds to wait for the agent; default: any number.
     """
     from fbo_flower.clients import Site
 
@@ -311,19 +297,7 @@ def ask(
 
 
 def tell(
-    journal: AgentJournal,
-    value: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The value of the configuration; or NAME=NUMBER for each of several outputs, repeatable."
-        ),
-    ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="The evaluation has failed.")] = False,
-    config: Annotated[
-        str | None,
-        typer.Option(help="The configuration as JSON; needed only if the agent has asked for several."),
-    ] = None,
-    debug: Debug = False,
+    journal: Path, *, value: list[str] | None = None, failed: bool = False, config: str | None = None
 ) -> None:
     """Tell the agent the value of the configuration that it asks for.
 
@@ -331,6 +305,13 @@ def tell(
     fbo-flower tell north.db --value 0.93
 
     fbo-flower tell north.db --value accuracy=0.93 --value latency_ms=12
+
+    Parameters
+    ----------
+    journal : The agent's journal, as in `journal` of its node_config.
+    value : The value of the configuration; or NAME=NUMBER for each of several outputs, repeatable.
+    failed : The evaluation has failed.
+    config : The configuration as JSON; needed only if the agent has asked for several.
     """
     from fbo_flower.clients import Site
 

@@ -6,17 +6,17 @@ import shlex
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from fbo_flower.algorithms.registry import RECOMMENDED
-from fbo_flower.cli.common import Debug, Quiet, Wide, option, plural
+from fbo_flower.cli.common import plural
 from fbo_flower.cli.interruption import NOTHING, in_order
 from fbo_flower.cli.plan import JOURNALS, PLAN, SimulationPlan, parse_options, point_latest_at, read_plan
 from fbo_flower.cli.report import print_selections, print_table
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.settings import Agents, Async, Clock, RayEngine, Start, Sync
+from fbo_flower.simulation.settings import Agents, Clock, RayEngine, Start, Sync
 from fbo_flower.storage.paths import file_name, path_of
 from fbo_flower.study.directory import Keep, holds_study
 from fbo_flower.trackers.callback import Callback, StudyInfo
@@ -32,159 +32,46 @@ _NOT_SAVED = {*_RAY, "debug", "journal", "out", "overwrite", "quiet", "resume", 
 
 def simulate(
     context: typer.Context,
-    function: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[FILE.py:FUNCTION]",
-            help="A function of your own, `f(config, path)`, instead of a bundled problem; with --data and "
-            "--space.",
-        ),
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(metavar="PATTERN", help="Files of the agents, one each: 'sites/*.csv'.")
-    ] = None,
-    space: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.toml",
-            help="What FUNCTION's configurations may be: `C = {low = 0.1, high = 100.0, log = true}`, "
-            '`kernel = ["rbf", "poly"]`, `degree = {low = 2, high = 4, active_when = {kernel = "poly"}}`.',
-        ),
-    ] = None,
-    minimize: Annotated[
-        bool, typer.Option("--minimize", help="Smaller values of FUNCTION are better.")
-    ] = False,
-    objectives: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Up to three names of the dict that FUNCTION returns, or of the problem's outputs: "
-            "'accuracy max, kilobytes min'.",
-        ),
-    ] = None,
-    limits: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Limits of outputs: 'latency_ms <= 20, recall >= 0.9', or of one agent: "
-            "'north: latency_ms <= 15'; repeatable.",
-        ),
-    ] = None,
-    problem: Annotated[
-        str,
-        typer.Option(help="Problem, see `fbo-flower problems`; or table:FILE."),
-    ] = "digits-svm",
-    algorithm: Annotated[
-        str, typer.Option(help="Name of the algorithm, see `fbo-flower algorithms`.")
-    ] = RECOMMENDED,
-    compare: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Another algorithm to run with the same starting points, seed and evaluations of each "
-            'agent: "NAME key=value ... label=TEXT"; repeatable.',
-        ),
-    ] = None,
-    agents: Annotated[int | None, typer.Option(help="Number of agents; default: the problem's.")] = None,
-    trials: Annotated[
-        int | None,
-        typer.Option(
-            help="Evaluations of each agent, whatever the algorithm's rounds are. Default: 25, or the budget "
-            "of --algorithm, if it has one.",
-        ),
-    ] = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option(
-            help="Rounds of --algorithm, in place of --trials; the first is the initial design. The others "
-            "make as many evaluations.",
-        ),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(help="Seed of all random numbers: the same seed gives the same trials.")
-    ] = 0,
-    engine: Annotated[
-        str,
-        typer.Option(
-            help="ray (on all cores), inline (in this process) or flower (Flower's simulation engine)."
-        ),
-    ] = "ray",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of a Ray cluster, for --engine ray; auto: this machine's; default: start one."
-        ),
-    ] = None,
-    client_resources: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What each worker of --engine ray takes of the machine or cluster: num_cpus=NUMBER "
-            "(default 1) or num_gpus=NUMBER (default 0); repeatable."
-        ),
-    ] = None,
-    option_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option", help="key=value, an option of --algorithm; the value is JSON or text; repeatable."
-        ),
-    ] = None,
-    problem_option: Annotated[
-        list[str] | None, typer.Option(help="key=value, an option of --problem; repeatable.")
-    ] = None,
-    prior_rounds: Annotated[int, option(Start, "prior_rounds")] = Start.prior_rounds,
-    prior_algorithm: Annotated[str, option(Start, "prior_algorithm")] = Start.prior_algorithm,
-    site_option: Annotated[
-        list[str] | None,
-        typer.Option(help="key=value, a setting of every site, for algorithms with roles; repeatable."),
-    ] = None,
-    fraction: Annotated[float, option(Sync, "fraction")] = Sync.fraction,
-    quorum: Annotated[float, option(Sync, "quorum")] = Sync.quorum,
-    mode: Annotated[
-        str,
-        typer.Option(
-            help="sync: a round ends when its agents have answered. async: each agent gets its next task as "
-            "soon as it has answered."
-        ),
-    ] = "sync",
-    max_staleness: Annotated[int | None, option(Async, "max_staleness")] = None,
-    durations: Annotated[str | None, option(Clock, "durations", metavar="SPEC")] = None,
-    exchange_seconds: Annotated[float, option(Clock, "exchange_seconds")] = Clock.exchange_seconds,
-    num_parallel: Annotated[int, option(Agents, "num_parallel")] = Agents.num_parallel,
-    trial_timeout: Annotated[float, option(Agents, "trial_timeout")] = Agents.trial_timeout,
-    label: Annotated[str | None, option(Keep, "label")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Directory for the results; default: runs/PROBLEM-ALGORITHMS-seedSEED-TIME, and runs/latest "
-            "points at it."
-        ),
-    ] = None,
-    overwrite: Annotated[bool, option(Keep, "overwrite", "--overwrite")] = False,
-    warm_start: Annotated[Path | None, option(Start, "warm_start")] = None,
-    journal: Annotated[
-        bool,
-        typer.Option(
-            "--journal",
-            help="Record every task, reply and evaluation on disk, so that a run that dies can be resumed.",
-        ),
-    ] = False,
-    optuna: Annotated[
-        str | None,
-        typer.Option(
-            metavar="STORAGE",
-            help="Write the trials at the end of every round into this Optuna storage, for optuna-dashboard: "
-            "sqlite:///study.db or another URL, or a file that ends in .db or .log.",
-        ),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            help="Resume the run with --journal in this directory, with the settings it had; only --engine, "
-            "--address, --client-resources, --wide, --quiet and --debug may be given as well."
-        ),
-    ] = None,
-    wide: Wide = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    function: str | None = None,
+    *,
+    data: str | None = None,
+    space: Path | None = None,
+    minimize: bool = False,
+    objectives: str | None = None,
+    limits: list[str] | None = None,
+    problem: str = "digits-svm",
+    algorithm: str = RECOMMENDED,
+    compare: list[str] | None = None,
+    agents: int | None = None,
+    trials: int | None = None,
+    rounds: int | None = None,
+    seed: int = 0,
+    engine: str = "ray",
+    address: str | None = None,
+    client_resources: list[str] | None = None,
+    option_: list[str] | None = None,
+    problem_option: list[str] | None = None,
+    prior_rounds: int = Start.prior_rounds,
+    prior_algorithm: str = Start.prior_algorithm,
+    site_option: list[str] | None = None,
+    fraction: float = Sync.fraction,
+    quorum: float = Sync.quorum,
+    mode: str = "sync",
+    max_staleness: int | None = None,
+    durations: str | None = None,
+    exchange_seconds: float = Clock.exchange_seconds,
+    num_parallel: int = Agents.num_parallel,
+    trial_timeout: float = Agents.trial_timeout,
+    label: str | None = None,
+    out: Path | None = None,
+    overwrite: bool = False,
+    warm_start: Path | None = None,
+    journal: bool = False,
+    optuna: str | None = None,
+    resume: Path | None = None,
+    wide: bool = False,
+    quiet: bool = False,
+    debug: bool = False,
 ) -> None:
     """Run algorithms on a bundled problem, or on a function of your own, with simulated agents.
 
@@ -202,6 +89,46 @@ def simulate(
     fbo-flower simulate --algorithm fts --option advice=portfolio --compare "fts schedule=first-5"
 
     fbo-flower simulate --algorithm fts --mode async --durations lognormal:60,1 --compare ts
+
+    Parameters
+    ----------
+    function : `[FILE.py:FUNCTION]`: A function of your own, `f(config, path)`, instead of a bundled problem;
+        with --data and --space.
+    data : `PATTERN`: Files of the agents, one each: 'sites/*.csv'.
+    space : `FILE.toml`: What FUNCTION's configurations may be: `C = {low = 0.1, high = 100.0, log = true}`,
+        `kernel = ["rbf", "poly"]`, `degree = {low = 2, high = 4, active_when = {kernel = "poly"}}`.
+    minimize : Smaller values of FUNCTION are better.
+    objectives : Up to three names of the dict that FUNCTION returns, or of the problem's outputs:
+        'accuracy max, kilobytes min'.
+    limits : Limits of outputs: 'latency_ms <= 20, recall >= 0.9', or of one agent: 'north: latency_ms
+        <= 15'; repeatable.
+    problem : Problem, see `fbo-flower problems`; or table:FILE.
+    algorithm : Name of the algorithm, see `fbo-flower algorithms`.
+    compare : Another algorithm to run with the same starting points, seed and evaluations of each agent:
+        "NAME key=value ... label=TEXT"; repeatable.
+    agents : Number of agents; default: the problem's.
+    trials : Evaluations of each agent, whatever the algorithm's rounds are. Default: 25, or the budget of
+        --algorithm, if it has one.
+    rounds : Rounds of --algorithm, in place of --trials; the first is the initial design. The others make as
+        many evaluations.
+    seed : Seed of all random numbers: the same seed gives the same trials.
+    engine : ray (on all cores), inline (in this process) or flower (Flower's simulation engine).
+    address : Address of a Ray cluster, for --engine ray; auto: this machine's; default: start one.
+    client_resources : What each worker of --engine ray takes of the machine or cluster: num_cpus=NUMBER
+        (default 1) or num_gpus=NUMBER (default 0); repeatable.
+    option_ : key=value, an option of --algorithm; the value is JSON or text; repeatable.
+    problem_option : key=value, an option of --problem; repeatable.
+    site_option : key=value, a setting of every site, for algorithms with roles; repeatable.
+    mode : sync: a round ends when its agents have answered. async: each agent gets its next task as soon as
+        it has answered.
+    durations : `SPEC`:
+    out : Directory for the results; default: runs/PROBLEM-ALGORITHMS-seedSEED-TIME, and runs/latest points at
+        it.
+    journal : Record every task, reply and evaluation on disk, so that a run that dies can be resumed.
+    optuna : `STORAGE`: Write the trials at the end of every round into this Optuna storage, for
+        optuna-dashboard: sqlite:///study.db or another URL, or a file that ends in .db or .log.
+    resume : Resume the run with --journal in this directory, with the settings it had; only --engine,
+        --address, --client-resources, --wide, --quiet and --debug may be given as well.
     """
     given = {name: value for name, value in context.params.items() if name not in _NOT_SAVED}
     if resume is None:
