@@ -34,7 +34,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "study": ("errors space numerics storage", "numpy optuna"),
     "trackers": ("errors space storage study", "numpy optuna tensorboard mlflow wandb"),
     "reports": (
-        "errors space numerics algorithms storage study",
+        "errors lazy space numerics algorithms storage study",
         "numpy jinja2 markdown_it markupsafe matplotlib plotly rich sklearn",
     ),
     "strategies": ("version errors space numerics algorithms wire storage study trackers", "numpy flwr"),
