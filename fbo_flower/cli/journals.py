@@ -15,8 +15,14 @@ from fbo_flower.errors import ConfigError, printable
 from fbo_flower.storage.paths import path_of
 
 if TYPE_CHECKING:
-    from fbo_flower.storage.ledger import Ledger, LedgerEntry
+    from fbo_flower.storage.ledger import Ledger
     from fbo_flower.study.study import Study
+
+
+_ENTRY: dict[str, Any] = {  # of the JSON list of `best`
+    **dict.fromkeys(("agent", "study", "algorithm", "journal", "config", "value", "mean")), "outputs": {},
+    "nearest": None, "front": [], "evaluations": None, "failed": 0, "failure": "", "unreadable": "",
+}  # fmt: skip
 
 
 def best(journals: list[Path], *, study: str | None = None, as_json: bool = False) -> None:
@@ -61,22 +67,19 @@ def _best_of(path: Path) -> Iterator[dict[str, Any]]:
         for agent, entry in disclosed.items():
             run = results.trials if entry["algorithm"] is None else results.only(entry["algorithm"]).trials
             trials = run.where(agent=agent)
-            yield {
-                "agent": agent,
-                "study": results.settings["name"],
-                "algorithm": entry["algorithm"] or ", ".join(results.algorithms),
-                "journal": None,
-                "config": entry.get("config"),
-                "value": entry.get("value"),
-                "mean": entry.get("mean"),
-                "outputs": entry.get("outputs", {}),
-                "nearest": None,
-                "front": entry.get("front", []),
-                "evaluations": int(trials["pulls"].sum()) or None,
-                "failed": sum(map(bool, trials["failure"].tolist())),
-                "failure": next(filter(None, trials["failure"].tolist()), ""),
-                "unreadable": "",
-            }
+            failures = list(filter(None, trials["failure"].tolist()))
+            yield (
+                _ENTRY
+                | entry
+                | {
+                    "agent": agent,
+                    "study": results.settings["name"],
+                    "algorithm": entry["algorithm"] or ", ".join(results.algorithms),
+                    "evaluations": int(trials["pulls"].sum()) or None,
+                    "failed": len(failures),
+                    "failure": next(iter(failures), ""),
+                }
+            )
         if not disclosed:
             raise ConfigError(
                 f"{path}: expected disclosed values, got none; each device has its own: fbo-flower best "
@@ -86,7 +89,7 @@ def _best_of(path: Path) -> Iterator[dict[str, Any]]:
     for journal in journal_files([path]):
         for stored in read_answers(journal):
             answer = stored.answer
-            yield {
+            yield _ENTRY | {
                 "agent": answer.agent,
                 "study": answer.study,
                 "algorithm": answer.algorithm,
@@ -196,6 +199,10 @@ def ledger(journals: list[Path], *, rounds: bool = False) -> None:
 
 def describe(ledger: Ledger, rounds: bool = False) -> Iterator[str]:
     """Yield the lines that describe what an agent has sent, study by study."""
+    from fbo_flower.algorithms.algorithm_record import BOTH, POINTS, ROWS, UNKNOWN, VALUES
+    from fbo_flower.algorithms.registry import inference, meaning
+    from fbo_flower.reports.summary import format_bytes
+
     if ledger.roll_call:
         yield f"  At every registration: {', '.join(ledger.roll_call)}."
     if ledger.disclosure:
@@ -204,61 +211,44 @@ def describe(ledger: Ledger, rounds: bool = False) -> Iterator[str]:
         yield "  has sent nothing."
     for study in dict.fromkeys(row.study for row in ledger.rows):
         rows = [row for row in ledger.rows if row.study == study]
-        algorithm = next((row.algorithm for row in rows if row.algorithm), "")
-        times = sum(row.name == "header" for row in rows)
-        named = algorithm or "algorithm not recorded in the journal"
-        yield f"  Study {study}, {named}: {plural(times, 'message')}, {_bytes(rows)}"
+        named = [*filter(None, (row.algorithm for row in rows)), "algorithm not recorded in the journal"][0]
+        times, size = sum(row.name == "header" for row in rows), sum(row.num_bytes for row in rows)
+        yield f"  Study {study}, {named}: {plural(times, 'message')}, {format_bytes(size)}"
+        disclosed: dict[str, str] = {}
         for name in dict.fromkeys(row.name for row in rows):
-            yield from _one_name(name, [row for row in rows if row.name == name])
+            same = [row for row in rows if row.name == name]
+            what = meaning(same[0].algorithm, name)
+            disclosed[name] = meaning(same[-1].algorithm, name).discloses
+            shapes = {row.shape for row in same}
+            shape = f" of shape {same[0].shape}" if len(shapes) == 1 and same[0].shape else ""
+            repeated, numbers = sum(row.again for row in same), sum(row.num_numbers for row in same)
+            again = f", {repeated} of them repeated" if repeated else ""
+            amount = f"{numbers:,} numbers, " if numbers else ""
+            size = sum(row.num_bytes for row in same)
+            yield f"    {name}: {plural(len(same), 'time')}{shape}{again}; {amount}{format_bytes(size)}"
+            yield f"      what: {what.text}"
+            if name != "header":
+                first, last = same[0].made_from, same[-1].made_from
+                yield f"      made from: {what.source}; {first if first == last else f'{first} .. {last}'}"
+                yield f"      discloses by design: {what.discloses}"
+            if name.startswith("disclosed."):
+                chosen = ", ".join(dict.fromkeys(row.chosen_by for row in same if row.chosen_by))
+                yield f"      chosen by: {chosen or 'not recorded'}"
         if rounds:
-            yield from _by_round(rows)
-        yield from _by_design(rows)
-
-
-def _one_name(name: str, rows: Sequence[LedgerEntry]) -> Iterator[str]:
-    from fbo_flower.algorithms.registry import meaning
-
-    what = meaning(rows[0].algorithm, name)
-    shapes = list(dict.fromkeys(row.shape for row in rows))
-    shape = f" of shape {shapes[0]}" if len(shapes) == 1 and shapes[0] else ""
-    repeated = sum(row.again for row in rows)
-    again = f", {repeated} of them repeated" if repeated else ""
-    numbers = sum(row.num_numbers for row in rows)
-    amount = f"{numbers:,} numbers, " if numbers else ""
-    yield f"    {name}: {plural(len(rows), 'time')}{shape}{again}; {amount}{_bytes(rows)}"
-    yield f"      what: {what.text}"
-    if name != "header":
-        first, last = rows[0].made_from, rows[-1].made_from
-        yield f"      made from: {what.source}; {first if first == last else f'{first} .. {last}'}"
-        yield f"      discloses by design: {what.discloses}"
-        chosen = ", ".join(dict.fromkeys(row.chosen_by for row in rows if row.chosen_by))
-        if name.startswith("disclosed."):
-            yield f"      chosen by: {chosen or 'not recorded'}"
-
-
-def _by_round(rows: Sequence[LedgerEntry]) -> Iterator[str]:
-    yield "    round  phase     numbers      bytes  names"
-    for number, phase in dict.fromkeys((row.round, row.phase) for row in rows):
-        here = [row for row in rows if (row.round, row.phase) == (number, phase)]
-        names = ", ".join(dict.fromkeys(row.name for row in here if row.name != "header")) or "header only"
-        numbers, size = sum(row.num_numbers for row in here), sum(row.num_bytes for row in here)
-        yield f"    {number:5d}  {phase:8s}{numbers:9,d}  {size:9,d}  {names}"
-
-
-def _by_design(rows: Sequence[LedgerEntry]) -> Iterator[str]:
-    """Yield, for points, values and rows of data, a line that names the messages which disclosed them."""
-    from fbo_flower.algorithms.algorithm_record import BOTH, POINTS, ROWS, UNKNOWN, VALUES
-    from fbo_flower.algorithms.registry import inference, meaning
-
-    said = {row.name: meaning(row.algorithm, row.name).discloses for row in rows}
-    for thing, kinds in (("Points", (POINTS, BOTH)), ("Values", (VALUES, BOTH)), ("Rows of data", (ROWS,))):
-        by = [name for name, discloses in said.items() if discloses in kinds]
-        yield f"    {thing}: {'sent by design, in ' + ', '.join(by) if by else 'not sent by design'}."
-    unknown = [name for name, discloses in said.items() if discloses == UNKNOWN]
-    if unknown:
-        yield f"    Not known here: {', '.join(unknown)}."
-    least = 2 if "secure.words" in said else 0  # the journal does not say how many agents a sum had
-    yield f"    What can be inferred: {inference(rows[-1].algorithm, least)}"
+            yield "    round  phase     numbers      bytes  names"
+            for number, phase in dict.fromkeys((row.round, row.phase) for row in rows):
+                here = [row for row in rows if (row.round, row.phase) == (number, phase)]
+                names = ", ".join(dict.fromkeys(row.name for row in here if row.name != "header"))
+                numbers, size = sum(row.num_numbers for row in here), sum(row.num_bytes for row in here)
+                yield f"    {number:5d}  {phase:8s}{numbers:9,d}  {size:9,d}  {names or 'header only'}"
+        things = ("Points", (POINTS, BOTH)), ("Values", (VALUES, BOTH)), ("Rows of data", (ROWS,))
+        for thing, kinds in things:
+            by = ", ".join(name for name, discloses in disclosed.items() if discloses in kinds)
+            yield f"    {thing}: {f'sent by design, in {by}' if by else 'not sent by design'}."
+        if unknown := [name for name, discloses in disclosed.items() if discloses == UNKNOWN]:
+            yield f"    Not known here: {', '.join(unknown)}."
+        least = 2 if "secure.words" in disclosed else 0  # the journal does not say how many agents a sum had
+        yield f"    What can be inferred: {inference(rows[-1].algorithm, least)}"
 
 
 def journal_files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -271,12 +261,6 @@ def journal_files(paths: Sequence[Path]) -> Iterator[Path]:
             yield from found
         else:
             yield path
-
-
-def _bytes(rows: Sequence[LedgerEntry]) -> str:
-    from fbo_flower.reports.summary import format_bytes
-
-    return format_bytes(sum(row.num_bytes for row in rows))
 
 
 def ask(journal: Path, *, timeout: float | None = None) -> None:
@@ -325,26 +309,20 @@ def tell(
                 f"--config: expected one configuration that was asked for and not told, got {len(pending)}; "
                 "see them with fbo-flower ask, and pass one as JSON"
             )
-        told = pending[0]
+        chosen = pending[0]
     else:
         try:
-            told = dict(json.loads(config))
+            chosen = dict(json.loads(config))
         except (ValueError, TypeError) as error:
             raise ConfigError(
                 f"--config: expected a JSON object as fbo-flower ask prints it, got {config[:80]!r}"
             ) from error
-    site.tell(told, None if failed else _number_or_outputs(value or []), failed=failed)
-
-
-def _number_or_outputs(texts: list[str]) -> float | dict[str, float]:
-    """Return the values of `--value`: one number, or numbers by name."""
-    named = [text.rpartition("=") for text in texts]
+    named = [text.rpartition("=") for text in value or ()]
     try:
         found = {name.strip(): float(number) for name, _, number in named}
     except ValueError:
         found = {}
-    if len(found) < len(texts) or ("" in found and len(found) > 1):
-        raise ConfigError(
-            f"--value: expected a number, or NAME=NUMBER once for each output, got {', '.join(texts)}"
-        )
-    return found.get("", found)
+    if len(found) < len(named) or ("" in found and len(found) > 1):
+        expected = "a number, or NAME=NUMBER once for each output"
+        raise ConfigError(f"--value: expected {expected}, got {', '.join(value or ())}")
+    site.tell(chosen, None if failed else found.get("", found), failed=failed)

@@ -143,34 +143,22 @@ def simulate(
         if "engine" in typed:
             plan = SimulationPlan.of({**plan.given, "engine": engine})
     journal = journal or resume is not None
-    ray = RayEngine(
-        address=address,
-        client_resources=parse_options(client_resources or (), "--client-resources") or None,
-    )
+    resources = parse_options(client_resources or (), "--client-resources")
+    ray = RayEngine(address=address, client_resources=resources or None)
     if plan.given["engine"] != "ray" and ray != RayEngine():
         names = " and ".join(f"--{name.replace('_', '-')}" for name in _RAY if getattr(ray, name))
         raise ConfigError(
             f"{names}: expected --engine ray, which alone uses this, got --engine {plan.given['engine']}; "
             "leave it out"
         )
-    _run(plan, resume or out, ray, journal, resume is not None, overwrite, wide, quiet, debug)
+    _run(plan, ray, _Record(plan, resume or out, journal, wide), **context.params)
 
 
 def _run(
-    plan: SimulationPlan,
-    out: Path | None,
-    ray: RayEngine,
-    journal: bool,
-    resume: bool,
-    overwrite: bool,
-    wide: bool,
-    quiet: bool,
-    debug: bool,
-) -> None:
-    """Run the algorithms of a plan, write their studies, and print the results.
-
-    Without `out` they are in the plan's own directory, and `runs/latest` points at it.
-    """
+    plan: SimulationPlan, ray: RayEngine, record: _Record, *, resume: Path | None, overwrite: bool,
+    quiet: bool, debug: bool, **_others: object,
+) -> None:  # fmt: skip
+    """Run the algorithms of a plan, write their studies, and print the results."""
     from fbo_flower.cli.progress import Display
     from fbo_flower.simulation.ray_workers import ray_running
     from fbo_flower.simulation.runner import prior_study, simulate
@@ -179,13 +167,12 @@ def _run(
 
     engine = ray if plan.given["engine"] == "ray" else plan.given["engine"]
     problem = plan.check()  # finds every wrong setting before the first evaluation
-    directory = plan.directory() if out is None else path_of(out, "out")
-    record = _Record(directory, journal, out is None, wide)
-    journals = directory / JOURNALS if journal else None
-    with in_order(record.said), ExitStack() as stack:
+    directory, resumed = record.directory, resume is not None
+    journals = directory / JOURNALS if record.journal else None
+    with in_order(record.how_to_continue), ExitStack() as stack:
         stack.enter_context(removed_if_empty(directory))
-        study_directory(directory, overwrite=overwrite, resume=resume)
-        if journals is not None and not resume:
+        study_directory(directory, overwrite=overwrite, resume=resumed)
+        if journals is not None and not resumed:
             if journals.exists():
                 raise ConfigError(
                     f"--journal: {directory} already holds journals; continue them with --resume {directory}"
@@ -196,13 +183,12 @@ def _run(
             if isinstance(engine, RayEngine):
                 stack.enter_context(ray_running(engine.address))
                 engine = replace(engine, address=None)  # this process is connected
-            observations, start, agents = None, plan.start, plan.agents
+            observations, start, agents, optuna = None, plan.start, plan.agents, plan.given["optuna"]
             if start.prior_rounds:
                 display.announce(f"prior {start.prior_algorithm}")
-                earlier = Keep(journals=None if journals is None else journals / "prior", resume=resume)
+                earlier = Keep(journals=None if journals is None else journals / "prior", resume=resumed)
                 settings = start.prior_algorithm, start.prior_rounds, plan.given["seed"], engine
                 observations = prior_study(problem, *settings, earlier)
-            optuna = plan.given["optuna"]
             for number, contestant in enumerate(plan.contestants, 1):
                 display.announce(contestant.label)
                 own = None if journals is None else journals / f"{number}-{file_name(contestant.label)}"
@@ -221,51 +207,30 @@ def _run(
                     engine=engine,
                     rounds=plan.rounds,
                     start=Start(observations=observations, warm_start=plan.warm(contestant)),
-                    keep=Keep(journals=own, resume=resume, messages=directory, label=contestant.label),
+                    keep=Keep(journals=own, resume=resumed, messages=directory, label=contestant.label),
                     callbacks=[record, display.advance, *trackers],
                     verbose=False,
                 )
         except BaseException as error:
             if record.studies:
                 record.draw()
-            error.add_note(record.said())
+            error.add_note(record.how_to_continue())
             raise
         no_picture = record.draw()
         stack.close()
         if not quiet:
-            _print_results(plan, record.study, directory, no_picture, wide=wide)
-
-
-def _print_results(
-    plan: SimulationPlan, study: Study, directory: Path, no_picture: str, *, wide: bool
-) -> None:
-    from fbo_flower.reports.summary import summarise
-
-    print_table(summarise(study), wide=wide)
-    print_selections(study)
-    if plan.given["function"] is None:
-        typer.echo(
-            "Simulated agents disclosed their trials, because nobody owns the data of a bundled problem."
-        )
-    from fbo_flower.reports.figures import PICTURE
-
-    typer.echo(f"No picture: {no_picture}" if no_picture else f"Picture: {directory / PICTURE}")
-    typer.echo(f"Results: {directory}")
-    if plan.given["optuna"] is not None:
-        typer.echo(f"Look at the trials: optuna-dashboard {plan.given['optuna']}")
-    if plan.rounds.clock is not None:
-        typer.echo(f"Values against time: fbo-flower report {directory} --x time")
+            record.show(no_picture)
 
 
 class _Record(Callback):
     """The studies of the algorithms that have ended, saved after each of them so that none is lost."""
 
-    def __init__(self, directory: Path, journal: bool, is_default: bool, wide: bool) -> None:
-        self.directory = directory
-        self.journal = journal
-        self.is_default = is_default
-        self.wide = wide or None
-        self.replaces = holds_study(directory)
+    def __init__(self, plan: SimulationPlan, out: Path | None, journal: bool, wide: bool) -> None:
+        """Without `out`, results are in the plan's own directory, and `runs/latest` points at it."""
+        self.plan = plan
+        self.directory = plan.directory() if out is None else path_of(out, "out")
+        self.journal, self.is_default, self.wide = journal, out is None, wide or None
+        self.replaces = holds_study(self.directory)
         self.studies: list[Study] = []
 
     @property
@@ -285,7 +250,24 @@ class _Record(Callback):
 
         return draw(self.study, self.directory / PICTURE, wide=self.wide)
 
-    def said(self) -> str:
+    def show(self, no_picture: str) -> None:
+        from fbo_flower.reports.figures import PICTURE
+        from fbo_flower.reports.summary import summarise
+
+        directory, given = self.directory, self.plan.given
+        print_table(summarise(self.study), wide=bool(self.wide))
+        print_selections(self.study)
+        if given["function"] is None:
+            why = "because nobody owns the data of a bundled problem"
+            typer.echo(f"Simulated agents disclosed their trials, {why}.")
+        typer.echo(f"No picture: {no_picture}" if no_picture else f"Picture: {directory / PICTURE}")
+        typer.echo(f"Results: {directory}")
+        if given["optuna"] is not None:
+            typer.echo(f"Look at the trials: optuna-dashboard {given['optuna']}")
+        if self.plan.rounds.clock is not None:
+            typer.echo(f"Values against time: fbo-flower report {directory} --x time")
+
+    def how_to_continue(self) -> str:
         """Return a sentence that says what the directory holds, and how to continue."""
         more = ""
         if self.journal and (self.directory / PLAN).is_file():
