@@ -22,7 +22,6 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fbo_flower import __version__
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import natural_key
 from fbo_flower.errors import ConfigError, FBOError
@@ -40,6 +39,7 @@ from fbo_flower.strategies.study_agents import (
     spaces_of,
     too_few,
 )
+from fbo_flower.version import __version__
 from fbo_flower.wire.protections import remedy_for
 
 _STEADY_SECONDS = 2.0  # the number of connected nodes must not change for this time
