@@ -20,8 +20,7 @@ from fbo_flower import __version__, wire
 from fbo_flower.errors import FBOError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.strategies.exchange import send_and_receive
-from fbo_flower.strategies.registration import wait_for_nodes
-from fbo_flower.strategies.study_agents import differing_parameters
+from fbo_flower.strategies.registration import differing_parameters, wait_for_nodes
 
 MARK = "fbo-flower doctor: "
 SETTINGS = "fbo-flower-doctor"  # key of the run config

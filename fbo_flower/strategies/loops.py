@@ -88,7 +88,7 @@ class Notifier:
         registry = self.run.registry
         for agent in agents:
             task = self.run.sent[agent].task
-            if registry.agents[agent].said.disclosure.startswith(_DISCLOSES_TRIALS):
+            if registry.agents[agent].registration.disclosure.startswith(_DISCLOSES_TRIALS):
                 for number in range(task.trial, task.trial + task.num_trials):
                     self._call("on_trial", Trial(agent, number, task.round))
 

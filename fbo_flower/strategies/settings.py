@@ -124,7 +124,7 @@ def study_settings(settings: StrategySettings, run: StudyRun, status: str, secon
     """
     algorithm, recorder = run.algorithm, run.recorder
     registry, core = run.registry, algorithm.inner
-    fixed = {name: list(a.said.fixed) for name, a in registry.agents.items() if a.said.fixed}
+    fixed = {name: list(a.registration.fixed) for name, a in registry.agents.items() if a.registration.fixed}
     targets = core.targets
     disclosures = dict(sorted(registry.disclosures().items()))
     found = core.description(algorithm.inner_state(run.state))

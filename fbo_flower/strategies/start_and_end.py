@@ -40,10 +40,9 @@ from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.exchange import Clocked, Stopped
 from fbo_flower.strategies.recorder import Recorder, failures_text, tally
-from fbo_flower.strategies.registration import AgentRegistry
+from fbo_flower.strategies.registration import Agent, AgentRegistry, Registration
 from fbo_flower.strategies.replies import FAILED, MAX_REASON, CurvePool
 from fbo_flower.strategies.settings import ASYNC, StrategySettings, study_settings
-from fbo_flower.strategies.study_agents import Agent, Registration
 from fbo_flower.strategies.study_run import StudyRun
 from fbo_flower.study.study import Study
 

@@ -192,7 +192,7 @@ class StudyRun:
         converted: dict[int, FlowerArray] = {}
         for sent in map(self.sent.__getitem__, agents):
             packed = wire.encode_task(sent.task, sent.envelope)
-            if self.pool is not None and self.registry.agents[sent.agent].said.curves:
+            if self.pool is not None and self.registry.agents[sent.agent].registration.curves:
                 packed = self.pool.attach(packed, sent.task)
             content = to_records(packed, converted)
             if not sent.counted:
@@ -360,7 +360,7 @@ class StudyRun:
         keys = (server_round, self.num_asked) if goes_on else (server_round,)
         rng = generator(self.seed, "server", "ask", str(phase), *keys)
         if self.algorithm.sums_securely:
-            said = {name: agent.said for name, agent in self.registry.agents.items()}
+            said = {name: agent.registration for name, agent in self.registry.agents.items()}
             cards = {name: bytes.fromhex(one.key) for name, one in said.items() if one.key}
             self.state = self.algorithm.register_cards(self.state, self.study, cards)
         if self.asynchronous and self.algorithm.sees_tasks_under_way:
@@ -374,7 +374,7 @@ class StudyRun:
         if not goes_on:
             self.sent, self.replies = {}, {}
         for agent in sorted(tasks, key=natural_key):
-            said_by = self.registry.agents[agent].said
+            said_by = self.registry.agents[agent].registration
             envelope = wire.Envelope(self.study, said_by.agent, digest, self.algorithm.name, options)
             task = tasks[agent]
             if task.num_trials and task.trial < (ended := self.registry.agents[agent].trials):

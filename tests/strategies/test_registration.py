@@ -16,8 +16,7 @@ from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, Int, SearchSpace
 from fbo_flower.strategies import RandomSearch
 from fbo_flower.strategies.exchange import Stopped
-from fbo_flower.strategies.registration import AgentRegistry
-from fbo_flower.strategies.study_agents import Agent, Registration
+from fbo_flower.strategies.registration import Agent, AgentRegistry, Registration
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 OTHER = SearchSpace({"x": Float(0.0, 2.0)})
@@ -58,7 +57,7 @@ def test_a_resumed_run_knows_the_agents_of_its_journal_and_who_has_lost_its_memo
     restored.wait_for_agents(grid(2), 2, 0.2, threading.Event())  # other nodes, with other memories
     assert list(restored.agents) == ["0", "1", "0~2", "1~2"]
     assert restored.nodes == {"0~2": 1001, "1~2": 1002}
-    assert restored.agents["1~2"].said.agent == "1"
+    assert restored.agents["1~2"].registration.agent == "1"
 
 
 def test_who_may_be_asked_is_a_question_of_budgets_and_shares():
@@ -74,7 +73,7 @@ def test_who_may_be_asked_is_a_question_of_budgets_and_shares():
     assert "the other 1" in registry.end_line(3)
     agents["b"].node = None
     assert registry.all_spent, "who is not there is not waited for"
-    agents["b"].said = Registration(agent="b", participation=0.3)
+    agents["b"].registration = Registration(agent="b", participation=0.3)
     assert registry.longest_pause == 4
     assert sum(bool(registry.willing("b", Phase.TRAIN, r, 0)) for r in range(1, 101)) == 30
     assert registry.willing("b", Phase.FINISH, 1, 0) == registry.willing("b", Phase.FINISH, 2, 0) == ["b"]
