@@ -18,7 +18,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import metadata
@@ -37,7 +37,7 @@ from fbo_flower.errors import ConfigError, FBOError, WireError, printable
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.held import check_names
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.strategies.exchange import ForwardingGrid, Stopped, send_and_receive
+from fbo_flower.strategies.exchange import Exchange, Exchanges, ForwardingGrid, Stopped, collected
 from fbo_flower.wire.checks import check_names as check_entries
 from fbo_flower.wire.checks import show
 from fbo_flower.wire.protections import remedy_for
@@ -383,8 +383,8 @@ class AgentRegistry:
 
     def wait_for_agents(
         self, grid: Grid, num_agents: int | None, wait_seconds: float, stop: threading.Event
-    ) -> None:
-        """Wait until the agents are connected, and register them.
+    ) -> Exchanges[None]:
+        """Wait until the agents are connected, and yield the exchanges that register them.
 
         Once `num_agents` agents have the same search space and objectives, others do not take part.
 
@@ -414,7 +414,7 @@ class AgentRegistry:
                 before, changed = connected, time.monotonic()
             known = found.keys() | set(self.nodes.values())
             asked = [node for node in connected if node not in known]
-            found |= {one.node: one for one in self._query(grid, asked, deadline, stop)}
+            found |= {one.node: one for one in (yield from self._query(asked, deadline))}
             found = {node: one for node, one in found.items() if node in connected}
             now = time.monotonic()
             decide = num_agents is None or is_simulated(grid) or now >= deadline
@@ -427,10 +427,11 @@ class AgentRegistry:
             )
             if agreeing:
                 found = {}
-            self._admit_all(agreeing, connected)
+            self._admit(agreeing, connected)
             number = len(self.nodes)
             if number >= (num_agents or 1):
-                log(INFO, "Registered %d agents, search space %s", number, self.space.digest[:12])
+                digest = "" if self.space is None else self.space.digest[:12]
+                log(INFO, "Registered %d agents, search space %s", number, digest)
                 self._back_off(connected)
                 return
             if connected and len(connected) >= (num_agents or 1) and set(connected) <= set(self.refused):
@@ -441,9 +442,7 @@ class AgentRegistry:
             pause = min(2 * pause, _LAST_PAUSE)  # a simulation logs a traceback for every refusal
             connected = wait_for_nodes(grid, num_agents, deadline, stop)
 
-    def register_late(
-        self, grid: Grid, connected: list[int], stop: threading.Event, seconds: float = 30.0
-    ) -> bool:
+    def register_late(self, connected: Sequence[int], seconds: float = 30.0) -> Exchanges[bool]:
         """Register nodes that connected later, that were refused before, or whose agents have failed.
 
         Return whether there were any.
@@ -459,13 +458,15 @@ class AgentRegistry:
                     nodes.append(node)
                 else:
                     self.backoff[node] = requests, rounds_to_skip - 1
+        if not nodes:
+            return False
         valid = []
-        for found in self._query(grid, nodes, time.monotonic() + seconds, stop):
+        for found in (yield from self._query(nodes, time.monotonic() + seconds)):
             if reason := self._misfit(found):
                 self._refuse(found.node, reason)
             else:
                 valid.append(found)
-        self._admit_all(valid, connected)
+        self._admit(valid, connected)
         self._back_off(nodes)
         return bool(valid)
 
@@ -477,7 +478,7 @@ class AgentRegistry:
                 requests = self.backoff.get(node, (0, 0))[0] + 1
                 self.backoff[node] = requests, min(2 ** min(requests - 1, 10), _MAX_SKIPPED_ROUNDS)
 
-    def tell_end(self, grid: Grid, study: str, stop: threading.Event, seconds: float) -> None:
+    def tell_end(self, study: str, connected: Iterable[int], seconds: float) -> Exchanges[None]:
         """Tell the agents that asked for it that the study has ended; nothing is evaluated.
 
         The agents log their own answers. If a message is lost, its agent keeps the answer in its journal.
@@ -486,46 +487,48 @@ class AgentRegistry:
         ----------
         seconds : how long to wait for the agents at most
         """
-        nodes, present = self.nodes, self.present(grid.get_node_ids())
-        agents = [name for name in present if self.agents[name].registration.wants_end]
-        messages = self._queries([nodes[name] for name in agents], {"end": study})
-        replies = send_and_receive(grid, messages, min(seconds, _END_SECONDS), stop)
+        agents = [self.agents[name] for name in self.present(connected)]
+        nodes = [agent.node for agent in agents if agent.registration.wants_end and agent.node is not None]
+        replies = yield from self._ask(nodes, {"end": study}, min(seconds, _END_SECONDS))
         told = sum(not reply.has_error() and _confirms(reply.content) for reply in replies.values())
-        if told < len(agents):
+        if told < len(nodes):
             log(
                 WARNING,
                 "%d of %d agents did not confirm the end of the study; what they know is in their journals",
-                len(agents) - told, len(agents),
+                len(nodes) - told, len(nodes),
             )  # fmt: skip
 
-    def _queries(self, nodes: Iterable[int], config: dict[str, Any]) -> list[Message]:
+    def _ask(
+        self, nodes: Iterable[int], config: dict[str, Any], seconds: float
+    ) -> Exchanges[dict[int, Message]]:
+        """Send nodes a QUERY message; return node -> reply."""
         kind = MessageType.QUERY + self.message_suffix
-        return [
-            Message(RecordDict({"config": ConfigRecord(config)}), node, kind, group_id="0") for node in nodes
-        ]
+        messages = (
+            (node, Message(RecordDict({"config": ConfigRecord(config)}), node, kind, group_id="0"))
+            for node in nodes
+        )
+        return (yield from collected(Exchange(messages, seconds)))
 
-    def _query(
-        self, grid: Grid, nodes: list[int], deadline: float, stop: threading.Event
-    ) -> list[Registration]:
+    def _query(self, nodes: Sequence[int], deadline: float) -> Exchanges[list[Registration]]:
         """Return the valid registrations of nodes, in natural order of their agents."""
-        messages = self._queries(nodes, {"key": True} if self.needs_keys else {})
         sent = time.time()
-        replies = send_and_receive(grid, messages, max(1.0, deadline - time.monotonic()), stop)
+        config = {"key": True} if self.needs_keys else {}
+        replies = yield from self._ask(nodes, config, max(1.0, deadline - time.monotonic()))
         heard = time.time()
         registrations = []
         before = dict(self.refused)
-        for position in sorted(replies):
-            reply = replies[position]
+        for node in [node for node in nodes if node in replies]:
+            reply = replies[node]
             try:
                 if reply.has_error():
                     reason = " ".join(str(reply.error.reason).split())
                     raise ConfigError(
                         f"registration: expected an answer, got an error: {reason}{remedy_for(reason)}"
                     )
-                registrations.append(read_registration(nodes[position], reply.content))
+                registrations.append(read_registration(node, reply.content))
                 self._warn(registrations[-1], reply.content["config"], sent, heard)
             except FBOError as error:
-                self.refused[nodes[position]] = str(error)[:_MAX_REASON]
+                self.refused[node] = str(error)[:_MAX_REASON]
         self._log_refusals(before)
         return sorted(registrations, key=lambda r: (natural_key(r.agent), r.node))
 
@@ -624,72 +627,59 @@ class AgentRegistry:
             f"{Aims.from_json(found.aims)} at {agents}; give every agent the same app"
         )
 
-    def _admit_all(self, registrations: Collection[Registration], connected: Iterable[int]) -> None:
+    def _admit(self, registrations: Iterable[Registration], connected: Iterable[int]) -> None:
         """Bind agents to their nodes, except those whose id another connected node has registered."""
-        if not registrations:
-            return
-        by_name: dict[str, list[str]] = {}
+        by_name: dict[str, list[str]] = {}  # id that is reported -> agents that report it, in order
         for name, agent in self.agents.items():
             by_name.setdefault(agent.registration.agent, []).append(name)
         by_node = {node: name for name, node in self.nodes.items()}
         there = set(connected)
-        for registration in registrations:
-            self._admit(registration, by_name.setdefault(registration.agent, []), by_node, there)
+        for one in registrations:
+            incarnations = by_name.setdefault(one.agent, [])
+            same_name = [self.agents[name].node for name in incarnations]
+            owners = [node for node in same_name if node != one.node and node in there]
+            if owners:
+                self._refuse(
+                    one.node,
+                    f"agent: expected an id of its own, got {one.agent!r}, which node {owners[0]} has "
+                    "already; give each node another `agent` in node_config",
+                )
+                continue
+            if one.fixed and self.needs_all_parameters:
+                self._refuse(
+                    one.node,
+                    f"fixed: expected an agent that tunes all parameters, because "
+                    f"{self.needs_all_parameters}, got agent {one.agent} with {len(one.fixed)} fixed ones",
+                )
+                continue
+            name = self._agent_id(one, incarnations)
+            agent = self.agents.setdefault(name, Agent(one))
+            if name not in incarnations:
+                incarnations.append(name)
+                if name != one.agent:
+                    text = "Agent %s has lost its memory; it takes part as new agent %s"
+                    log(WARNING, text, one.agent, name)
+            elif agent.node not in (None, one.node):
+                log(INFO, "Agent %s has moved to node %d", name, one.node)
+            if (former := by_node.get(one.node, name)) != name:
+                self.agents[former].node = None
+            if agent.node is not None:
+                by_node.pop(agent.node, None)  # where it was before
+            by_node[one.node] = name
+            # its operator may have changed what it says of itself
+            agent.registration, agent.node, agent.spent = one, one.node, one.spent
+            self.refused.pop(one.node, None)
+            self.backoff.pop(one.node, None)
 
-    def _admit(
-        self, registration: Registration, incarnations: list[str], by_node: dict[int, str], there: set[int]
-    ) -> None:
-        """Bind an agent to its node, unless another connected node has registered the same id.
-
-        Parameters
-        ----------
-        incarnations : agents that report this id, in order; updated here
-        by_node : node -> its agent; updated here
-        there : the connected nodes
-        """
-        same_name = [self.agents[name].node for name in incarnations]
-        owners = [node for node in same_name if node != registration.node and node in there]
-        if owners:
-            self._refuse(
-                registration.node,
-                f"agent: expected an id of its own, got {registration.agent!r}, which node {owners[0]} has "
-                "already; give each node another `agent` in node_config",
-            )
-            return
-        if registration.fixed and self.needs_all_parameters:
-            self._refuse(
-                registration.node,
-                f"fixed: expected an agent that tunes all parameters, because {self.needs_all_parameters}, "
-                f"got {shorten([registration.agent])} with {len(registration.fixed)} fixed ones",
-            )
-            return
-        name = self._agent_id(registration, incarnations)
-        agent = self.agents.setdefault(name, Agent(registration))
-        if name not in incarnations:
-            incarnations.append(name)
-            if name != registration.agent:
-                own_name = registration.agent
-                log(WARNING, "Agent %s has lost its memory; it takes part as new agent %s", own_name, name)
-        elif agent.node not in (None, registration.node):
-            log(INFO, "Agent %s has moved to node %d", name, registration.node)
-        if (former := by_node.get(registration.node, name)) != name:
-            self.agents[former].node = None
-        if agent.node is not None:
-            by_node.pop(agent.node, None)  # where it was before
-        by_node[registration.node] = name
-        # its operator may have changed what it says of itself
-        agent.registration, agent.node, agent.spent = registration, registration.node, registration.spent
-        self.refused.pop(registration.node, None)
-        self.backoff.pop(registration.node, None)
-
-    def _agent_id(self, registration: Registration, incarnations: list[str]) -> str:
+    def _agent_id(self, one: Registration, incarnations: Sequence[str]) -> str:
+        """Return the agent with the memory of this registration, or a new id for it."""
         for name in incarnations:
-            if self.agents[name].registration.incarnation == registration.incarnation:
+            if self.agents[name].registration.incarnation == one.incarnation:
                 return name
-        name, number = registration.agent, len(incarnations)
+        name, number = one.agent, len(incarnations)
         while name in self.agents:
             number += 1
-            name = f"{registration.agent}~{number}"
+            name = f"{one.agent}~{number}"
         return name
 
     def _refuse(self, node: int, reason: str) -> None:
