@@ -230,7 +230,7 @@ def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here
 def _wrong(
     node: Mapping[str, Any], server: Mapping[str, Any], usual: Sequence[str], differing: str
 ) -> list[str]:
-    from fbo_flower.strategies.study_agents import node_differences  # it imports Flower
+    from fbo_flower.strategies.registration import node_differences  # it imports Flower
 
     if "error" in node:
         return [str(node["error"])]
@@ -263,7 +263,7 @@ def show(report: Mapping[str, Any], findings: Sequence[Diagnosis], console: Cons
 
 
 def _block(node: Mapping[str, Any]) -> list[str]:
-    from fbo_flower.strategies.study_agents import skew  # it imports Flower
+    from fbo_flower.strategies.registration import skew  # it imports Flower
 
     title = f"agent {str(node.get('agent', '?'))[:40]}  (node {node['node']})"
     if "error" in node:
