@@ -114,7 +114,7 @@ class AppConfig:
         options: dict[str, Any] = {name: getattr(self, name) for name in same}
         options |= {"num_agents": self.num_agents or None, "label": self.label or None}
         trackers = [OptunaTracker(self.optuna)] if self.optuna else []
-        return TuningStrategy(self.made().inner, callbacks=trackers, **options)
+        return TuningStrategy(self.made(), callbacks=trackers, **options)
 
     def how_to_start(self) -> dict[str, Any]:
         """Return the arguments of the strategy's `start`."""
