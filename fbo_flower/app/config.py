@@ -72,6 +72,7 @@ class AppConfig:
             "float": number,
             "bool": check_flag,
             "Path | None": _path,
+            "Options": _options,
         }
         found: dict[str, Any] = {}
         for field in fields(AppConfig):
@@ -81,7 +82,7 @@ class AppConfig:
                     f"{key}: expected in [tool.flwr.app.config] of pyproject.toml, but it is missing; add it "
                     "there"
                 )
-            found[field.name] = readers.get(str(field.type), _options)(key, run_config[key])
+            found[field.name] = readers[str(field.type)](key, run_config[key])
         return AppConfig(**found)
 
     def __post_init__(self) -> None:
@@ -109,17 +110,11 @@ class AppConfig:
 
     def strategy(self) -> TuningStrategy:
         """Return the strategy."""
-        return TuningStrategy(
-            self.made(),
-            num_agents=self.num_agents or None,
-            seed=self.seed,
-            fraction=self.fraction,
-            wait_seconds=self.wait_seconds,
-            round_timeout=self.round_timeout,
-            quorum=self.quorum,
-            label=self.label or None,
-            callbacks=[OptunaTracker(self.optuna)] if self.optuna else [],
-        )
+        same = ("seed", "fraction", "wait_seconds", "round_timeout", "quorum")
+        options: dict[str, Any] = {name: getattr(self, name) for name in same}
+        options |= {"num_agents": self.num_agents or None, "label": self.label or None}
+        trackers = [OptunaTracker(self.optuna)] if self.optuna else []
+        return TuningStrategy(self.made(), callbacks=trackers, **options)
 
     def how_to_start(self) -> dict[str, Any]:
         """Return the arguments of the strategy's `start`."""

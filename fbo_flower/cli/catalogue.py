@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.version import __version__
 
 if TYPE_CHECKING:
-    from fbo_flower.algorithms import AlgorithmRecord
+    pass
 
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)]*)\)")
 TITLE = "fbo-flower: federated black-box optimisation on Flower"
@@ -57,13 +57,32 @@ def algorithms(name: str | None = None, *, cite: bool = False) -> None:
     name : Explain this one with its options.
     cite : Print BibTeX entries instead: of this software, and of the algorithm's papers.
     """
-    from fbo_flower.algorithms.registry import RECOMMENDED, find, records
+    from fbo_flower.algorithms.registry import RECOMMENDED, find, inference, records
 
     if cite:
-        typer.echo("\n\n".join([software(), *([] if name is None else _papers_of(find(name)))]))
+        record = None if name is None else find(name)
+        keys = () if record is None else PAPERS.get(record.name, ())
+        if record is not None and not keys:
+            package = record.home.partition(".")[0].partition(":")[0]
+            known = f"{record.name!r} comes from the package {package}"
+            typer.echo(f"note: {known}; its authors say which paper to cite", err=True)
+        papers = read_papers() if keys else {}
+        typer.echo("\n\n".join([software(), *(papers[key] for key in keys)]))
         return
     if name is not None:
-        _show(find(name).name, _plain(find(name).summary), _details(find(name)))
+        record = find(name)
+        kind: Any = record.load()
+        defaults = kind.option_defaults()
+        lines = [f"class: {record.home}", *([f"page: {record.page}"] if record.page else []), ""]
+        lines.append(f"The server sends: {_plain(record.server_sends)}.")
+        lines.append(f"An agent sends: {_plain(record.agent_sends)}.")
+        inferred = inference(record.name, defaults.get("secure_sums", 0))
+        lines.append(f"A curious server can infer: {_plain(inferred)}")
+        if attack := record.attack_name:
+            lines.append(f"Measure it, in a clone of the repository: python -m studies attack {attack}")
+        lines += [f"Caution: {_plain(record.caution)}"] if record.caution else []
+        lines += ["", f"defaults: {', '.join(option_lines(defaults))}", "", *kind.option_texts()]
+        _show(record.name, _plain(record.summary), lines)
         return
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -92,28 +111,6 @@ def problems() -> None:
         _show(name, summary, [agents, *option_lines(problem.options())])
 
 
-def _details(record: AlgorithmRecord) -> Iterator[str]:
-    from fbo_flower.algorithms.registry import inference
-
-    kind: Any = record.load()
-    yield f"class: {record.home}"
-    if record.page:
-        yield f"page: {record.page}"
-    yield ""
-    yield f"The server sends: {_plain(record.server_sends)}."
-    yield f"An agent sends: {_plain(record.agent_sends)}."
-    least = kind.option_defaults().get("secure_sums", 0)
-    yield f"A curious server can infer: {_plain(inference(record.name, least))}"
-    if record.attack_name is not None:
-        yield f"Measure it, in a clone of the repository: python -m studies attack {record.attack_name}"
-    if record.caution:
-        yield f"Caution: {_plain(record.caution)}"
-    yield ""
-    yield f"defaults: {', '.join(option_lines(kind.option_defaults()))}"
-    yield ""
-    yield from kind.option_texts()
-
-
 def option_lines(options: dict[str, object]) -> list[str]:
     """Return `name = default` of every option."""
     return [f"{name} = {default!r}" for name, default in options.items()]
@@ -129,18 +126,6 @@ def _show(name: str, summary: str, lines: Iterable[str]) -> None:
     typer.echo(f"  {summary}")
     for line in lines:
         typer.echo(f"    {line}".rstrip())
-
-
-def _papers_of(record: AlgorithmRecord) -> list[str]:
-    keys = PAPERS.get(record.name, ())
-    if not keys:
-        package = record.home.partition(".")[0].partition(":")[0]
-        typer.echo(
-            f"note: {record.name!r} comes from the package {package}; its authors say which paper to cite",
-            err=True,
-        )
-    papers = read_papers() if keys else {}
-    return [papers[key] for key in keys]
 
 
 def software() -> str:

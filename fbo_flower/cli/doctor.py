@@ -15,7 +15,7 @@ import tempfile
 import time
 import tomllib
 import zipfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -115,25 +115,23 @@ def seconds_ahead(superlink: str, root_certificates: Path | None, insecure: bool
     if not insecure and root_certificates is not None and not root_certificates.is_file():
         raise ConfigError(f"--root-certificates: expected a file, got {root_certificates}")
     try:
+        address = host.strip("[]"), int(port)
         if insecure:
-            return _seconds_ahead(http.client.HTTPConnection(host.strip("[]"), int(port), timeout=10.0))
+            return _seconds_ahead(http.client.HTTPConnection(*address, timeout=10.0))
         context = ssl.create_default_context(cafile=root_certificates)
-        for attempt in range(2):
-            try:
-                return _seconds_ahead(
-                    http.client.HTTPSConnection(host.strip("[]"), int(port), timeout=10.0, context=context)
-                )
-            except ssl.SSLCertVerificationError as error:
-                if attempt or error.verify_code not in _NOT_NOW:
-                    raise
-                # a clock that is far off makes a good certificate invalid; only the time is read
-                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        try:
+            return _seconds_ahead(http.client.HTTPSConnection(*address, timeout=10.0, context=context))
+        except ssl.SSLCertVerificationError as error:
+            if error.verify_code not in _NOT_NOW:
+                raise
+        # a clock that is far off makes a good certificate invalid; only the time is read
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return _seconds_ahead(http.client.HTTPSConnection(*address, timeout=10.0, context=context))
     except (OSError, http.client.HTTPException, OverflowError, ValueError) as error:
         hint = "" if insecure else "; pass --insecure if it does not use TLS"
         raise ConfigError(
             f"--superlink: expected a SuperLink at {superlink}: {type(error).__name__}: {error}{hint}"
         ) from error
-    raise AssertionError("the loop returns or raises")
 
 
 def _seconds_ahead(connection: http.client.HTTPConnection) -> float:
@@ -196,6 +194,8 @@ def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here
     From the result of `strategies.doctor.examine`, the SuperNodes that `flwr supernode list` knows, and the
     version of fbo-flower that runs this command.
     """
+    from fbo_flower.strategies.registration import node_differences  # it imports Flower
+
     server, nodes = report["server"], report["nodes"]
     found = []
     if server["version"] != here:
@@ -215,7 +215,15 @@ def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here
     usual = [digest for digest, count in digests.items() if count == most]
     for node in nodes:
         subject = f"agent {node['agent']}" if "agent" in node else f"node {node['node']}"
-        wrong = list(_wrong(node, server, usual, str(report["differing"])))
+        wrong = [str(node["error"])] if "error" in node else []
+        if not wrong and node.get("schema") != server["schema"]:
+            wrong.append(f"message schema {node.get('schema')}, the server has {server['schema']}")
+        others = [digest[:12] for digest in usual if digest != node.get("digest")]
+        if others and "error" not in node:  # where several spaces are equally frequent, all nodes differ
+            who = "most nodes have" if len(usual) == 1 else "as many nodes have"
+            own, differing = str(node.get("digest"))[:12], report["differing"]
+            wrong.append(f"search space {own}, {who} {', '.join(others)}; they differ in {differing}")
+        wrong += [] if "error" in node else node_differences(node, server)
         if "agent" in node and names[node["agent"]] > 1:
             wrong.append(
                 f"{names[node['agent']]} nodes call themselves so; set a different agent in each node_config"
@@ -227,55 +235,32 @@ def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here
     return found
 
 
-def _wrong(
-    node: Mapping[str, Any], server: Mapping[str, Any], usual: Sequence[str], differing: str
-) -> list[str]:
-    from fbo_flower.strategies.registration import node_differences  # it imports Flower
-
-    if "error" in node:
-        return [str(node["error"])]
-    wrong = []
-    if node.get("schema") != server["schema"]:
-        wrong.append(f"message schema {node.get('schema')}, the server has {server['schema']}")
-    others = [digest[:12] for digest in usual if digest != node.get("digest")]
-    if others:  # where several spaces are equally frequent, every node differs from some others
-        who = "most nodes have" if len(usual) == 1 else "as many nodes have"
-        own = str(node.get("digest"))[:12]
-        wrong.append(f"search space {own}, {who} {', '.join(others)}; they differ in {differing}")
-    return wrong + node_differences(node, server)
-
-
 def show(report: Mapping[str, Any], findings: Sequence[Diagnosis], console: Console) -> None:
     """Print a block of lines for each node, none wider than 80 columns, and then the findings."""
+    from fbo_flower.strategies.registration import skew  # it imports Flower
+
     server = report["server"]
     text = f"server: fbo-flower {server['version']}, flwr {server['flwr']}, Python {server['python']}"
     console.print(text, highlight=False, soft_wrap=True)
     for node in report["nodes"]:
-        for line in _block(node):
+        lines = [f"agent {str(node.get('agent', '?'))[:40]}  (node {node['node']})", "  no answer"]
+        if "error" not in node:
+            got = defaultdict(lambda: "?", node)
+            clock = f"{skew(node):+.0f} s" if "time" in node else "?"
+            by = f" ({node['disclose_by']})" if "disclose_by" in node else ""
+            lines[1:] = [
+                f"  fbo-flower {got['version']}, flwr {got['flwr']}, Python {got['python']}",
+                f"  space {str(got['digest'])[:12]}, role {node.get('role') or '-'}, "
+                f"discloses {got['disclose']}{by}",
+                f"  journal {got['journal']}, clock {clock}, "
+                f"answered in {node['heard'] - node['sent']:.0f} s",
+            ]
+        for line in lines:
             console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
     for finding in findings:
-        style, word = ("red", "wrong") if finding.is_wrong else ("yellow", "note")
-        console.print(f"[{style}]{word}[/{style}] ", end="")
+        kind = "[red]wrong[/red] " if finding.is_wrong else "[yellow]note[/yellow] "
+        console.print(kind, end="")
         text = printable(f"{finding.subject}: {finding.text}")
         console.print(text, highlight=False, markup=False, soft_wrap=True)
     if not any(finding.is_wrong for finding in findings):
         console.print("[green]nothing is wrong[/green]")
-
-
-def _block(node: Mapping[str, Any]) -> list[str]:
-    from fbo_flower.strategies.registration import skew  # it imports Flower
-
-    title = f"agent {str(node.get('agent', '?'))[:40]}  (node {node['node']})"
-    if "error" in node:
-        return [title, "  no answer"]
-    clock = f"{skew(node):+.0f} s" if "time" in node else "?"
-    journal, disclose = node.get("journal", "?"), node.get("disclose", "?")
-    by = f" ({node['disclose_by']})" if "disclose_by" in node else ""
-    return [
-        title,
-        f"  fbo-flower {node.get('version', '?')}, flwr {node.get('flwr', '?')}, "
-        f"Python {node.get('python', '?')}",
-        f"  space {str(node.get('digest', '?'))[:12]}, role {node.get('role') or '-'}, "
-        f"discloses {disclose}{by}",
-        f"  journal {journal}, clock {clock}, answered in {node['heard'] - node['sent']:.0f} s",
-    ]

@@ -19,6 +19,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
@@ -148,7 +149,11 @@ class FlowerCLI:
 
     def _json(self, *words: str) -> dict[str, Any]:
         done = self._run(*words, "--format", "json")
-        answer = _last_object(done.stdout)
+        answer: dict[str, Any] = {}
+        for start in re.finditer("{", done.stdout):  # the object at the end, after any other text
+            with suppress(ValueError):
+                answer = json.loads(done.stdout[start.start() :])
+                break
         if done.returncode or not answer.get("success", True) or not answer:
             reason = answer.get("error-message") or done.stderr.strip() or done.stdout.strip()
             raise ConfigError(f"flwr {' '.join(words)}: {' '.join(str(reason).split())[:500]}")
@@ -201,9 +206,7 @@ def missing_dependencies(project: Mapping[str, Any]) -> list[str]:
             requirement = Requirement(text)
             if requirement.marker is not None and not requirement.marker.evaluate():
                 continue
-            own = (
-                requirement.name == "fbo-flower"
-            )  # it is running, perhaps from a checkout that is not installed
+            own = requirement.name == "fbo-flower"  # it is running, perhaps from a checkout
             version = __version__ if own else metadata.version(requirement.name)
             met = requirement.specifier.contains(version, prereleases=True)
         except (InvalidRequirement, metadata.PackageNotFoundError):
@@ -211,19 +214,6 @@ def missing_dependencies(project: Mapping[str, Any]) -> list[str]:
         if not met:
             missing.append(str(text))
     return missing
-
-
-def _last_object(text: str) -> dict[str, Any]:
-    """Return the JSON object at the end of an output, after any other text; {} if there is none."""
-    start = text.find("{")
-    while start >= 0:
-        try:
-            found = json.loads(text[start:])
-        except ValueError:
-            start = text.find("{", start + 1)
-            continue
-        return found if isinstance(found, dict) else {}
-    return {}
 
 
 @dataclass(frozen=True)
@@ -289,11 +279,15 @@ def check_simulation(connection: Connection) -> dict[str, str]:
             f"simulation: expected Ray in the environment of {sys.executable}, found none; run pip install "
             "'fbo-flower[simulation]'"
         )
-    here = _scripts(sys.executable)
+    here = Path(sys.executable).parent.resolve()
     own = [ports for scripts, ports in background_superlinks(running_processes()) if scripts == here]
     if any(port == PORT for port, _ in own) or (not own and _is_free(PORT) and _is_free(CONTROL_PORT)):
         return {}
-    port, control = own[0] if own else _free_ports()
+    with socket.socket() as one, socket.socket() as two:
+        for found in (one, two):
+            found.bind(("127.0.0.1", 0))
+        free = str(one.getsockname()[1]), str(two.getsockname()[1])
+    port, control = own[0] if own else free
     home = path_of(os.environ.get("FLWR_HOME") or "~/.flwr", "FLWR_HOME")
     place = home / "fbo-flower" / hashlib.sha256(str(here).encode()).hexdigest()[:12]
     place.mkdir(parents=True, exist_ok=True)
@@ -306,13 +300,6 @@ def _is_free(port: str) -> bool:
     """Return whether nobody listens on a port of this computer."""
     with socket.socket() as found:
         return found.connect_ex(("127.0.0.1", int(port))) != 0
-
-
-def _free_ports() -> tuple[str, str]:
-    with socket.socket() as one, socket.socket() as two:
-        for found in (one, two):
-            found.bind(("127.0.0.1", 0))
-        return str(one.getsockname()[1]), str(two.getsockname()[1])
 
 
 def background_superlinks(processes: Sequence[tuple[int, str]]) -> list[tuple[Path, tuple[str, str]]]:
@@ -346,7 +333,3 @@ def running_processes() -> list[tuple[int, str]]:
         return []
     rows = [line.split(None, 1) for line in done.stdout.splitlines()]
     return [(int(row[0]), row[1]) for row in rows if len(row) == 2 and row[0].isdigit()]
-
-
-def _scripts(interpreter: str) -> Path:
-    return Path(interpreter).parent.resolve()

@@ -203,8 +203,8 @@ def describe(ledger: Ledger, rounds: bool = False) -> Iterator[str]:
     from fbo_flower.algorithms.registry import inference, meaning
     from fbo_flower.reports.summary import format_bytes
 
-    if ledger.roll_call:
-        yield f"  At every registration: {', '.join(ledger.roll_call)}."
+    if ledger.registration:
+        yield f"  At every registration: {', '.join(ledger.registration)}."
     if ledger.disclosure:
         yield f"  Discloses beyond the algorithm's messages: {ledger.disclosure}."
     if not ledger.rows:

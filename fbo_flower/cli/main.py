@@ -23,8 +23,6 @@ from fbo_flower.cli.interruption import Interrupted, guard, in_order
 from fbo_flower.lazy import lazily
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fbo_flower.cli.commands import app
     from fbo_flower.cli.common import Debug, Quiet
     from fbo_flower.cli.plan import parse_options
@@ -58,10 +56,13 @@ def run(arguments: Sequence[str], program: str = "fbo-flower") -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal, pipe or file may not have all characters
             stream.reconfigure(errors="backslashreplace")
+    import traceback
+
     import click
     from rich.console import Console
     from rich.text import Text
 
+    from fbo_flower.algorithms.registry import option_owners
     from fbo_flower.cli.commands import app
     from fbo_flower.errors import ConfigError, FBOError, printable
 
@@ -75,36 +76,24 @@ def run(arguments: Sequence[str], program: str = "fbo-flower") -> int:
     except Interrupted as interrupted:
         errors.print(Text(printable(f"interrupted; {interrupted}")))
         return interruption.status()
-    except (FBOError, click.ClickException) as error:
-        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        status = 2 if isinstance(error, ConfigError | click.UsageError) else 1
-        return _fail(errors, error, message, status, arguments)
-    except Exception as error:  # a bug of ours or of a library: also one line
+    except Exception as error:  # that of a bug, of ours or of a library, is also one line
         message = f"unexpected {type(error).__name__}: {error} (use --debug to see where)"
-        return _fail(errors, error, message, 1, arguments)
-
-
-def _fail(errors: Console, error: Exception, message: str, status: int, arguments: Sequence[str]) -> int:
-    import traceback
-
-    from rich.text import Text
-
-    from fbo_flower.errors import printable
-
-    if "--debug" in arguments:
-        errors.print(Text("\n".join(map(printable, "".join(traceback.format_exception(error)).split("\n")))))
-    message = re.sub(r"( Did you mean [^?]*\?)\1", r"\1", message)  # Click's and Typer's
-    unknown = re.match(r"No such option:? '?--([\w-]+)", message)
-    if unknown and "simulate" in arguments:
-        from fbo_flower.algorithms.registry import option_owners
-
-        if owner := option_owners().get(option := unknown[1].replace("-", "_")):
-            message = f"No such option '--{unknown[1]}'; here that is --option {option}=..., of {owner.name}"
-    note = "".join(f"; {note}" for note in getattr(error, "__notes__", []))
-    if "unexpected extra argument" in message:
-        note += "; quote what has blanks or * in it, as in --data 'dir/*.csv'"
-    errors.print(Text(printable(" ".join(f"error: {message}{note}".split()))))
-    return status
+        if isinstance(error, FBOError | click.ClickException):
+            message = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        if "--debug" in arguments:
+            trace = "".join(traceback.format_exception(error)).split("\n")
+            errors.print(Text("\n".join(map(printable, trace))))
+        message = re.sub(r"( Did you mean [^?]*\?)\1", r"\1", message)  # Click's and Typer's
+        unknown = re.match(r"No such option:? '?--([\w-]+)", message)
+        option = unknown[1].replace("-", "_") if unknown and "simulate" in arguments else ""
+        if unknown and (owner := option_owners().get(option)):
+            here = f"here that is --option {option}=..., of {owner.name}"
+            message = f"No such option '--{unknown[1]}'; {here}"
+        note = "".join(f"; {note}" for note in getattr(error, "__notes__", []))
+        if "unexpected extra argument" in message:
+            note += "; quote what has blanks or * in it, as in --data 'dir/*.csv'"
+        errors.print(Text(printable(" ".join(f"error: {message}{note}".split()))))
+        return 2 if isinstance(error, ConfigError | click.UsageError) else 1
 
 
 __all__ = ["Debug", "Quiet", "app", "guard", "in_order", "main", "parse_options", "run"]

@@ -135,13 +135,13 @@ def _of_aims(aims: Aims) -> dict[str, str]:
     returned = ["return {", *entries, "}"] if aims.names else ["return error"]
     lines = [line for line, _ in ways.values()] + returned
     limits = {name: f"{side} {bound:g}" for name, side, bound in aims.limits}
-    said = {"objectives": dict(aims.objectives), "limits": limits} if aims.names else {}
+    written = {"objectives": dict(aims.objectives), "limits": limits} if aims.names else {}
     own = ", ".join(f"{name} {limit}" for name, limit in limits.items())
     return {
         "what": ", ".join(aims.names) or "the mean absolute error",
         "then": "change `objectives`" if aims.names else "leave out `minimize`",
         "measured": indent("\n".join(lines), " " * 4),
-        "aims": "".join(f"{name} = {json.dumps(value)}\n" for name, value in said.items()),
+        "aims": "".join(f"{name} = {json.dumps(value)}\n" for name, value in written.items()),
         "wider": ', "epsilon": Float(1, 100, log=True)' if "kilobytes" in names else "",
         "arguments": "objectives=objectives, limits=limits" if aims.names else "minimize=True",
         "shown": _FRONT if len(aims.objectives) > 1 else _BEST,

@@ -183,22 +183,31 @@ class SimulationPlan:
         if durations is not None and durations.startswith("table:"):
             durations = f"table:{_absolute(durations.removeprefix('table:'))}"
         absolute = {"warm_start": _absolute(given["warm_start"]), "optuna": _storage(given["optuna"])}
-        given = {**given, **_function(given), **absolute, "durations": durations}
+        function, data, space = given["function"], given["data"], given["space"]
+        if function is None:
+            if extra := [name for name in ("data", "space", "minimize") if given[name]]:
+                raise ConfigError(f"--{extra[0]}: expected FILE.py:FUNCTION as well, got a bundled problem")
+        else:
+            for name, value in {"--data": data, "--space": space}.items():
+                if value is None:
+                    remedy = "see fbo-flower simulate --help"
+                    raise ConfigError(f"{name}: expected with {function}, got none; {remedy}")
+            if given["agents"] is not None or given["problem_option"]:
+                raise ConfigError(
+                    "--agents, --problem-option: expected with a bundled problem only; files are agents"
+                )
+            file, colon, own = function.rpartition(":")
+            absolute["function"] = f"{_absolute(file)}{colon}{own}" if file else function
+            absolute |= {"data": str(path_of(data, "--data").absolute()), "space": _absolute(space)}
+        given = {**given, **absolute, "durations": durations}
         sites = parse_options(given["site_option"] or (), "--site-option")
-        own = parse_options(given["option_"] or (), "--option")
-        algorithm = given["algorithm"]
+        algorithm, options = given["algorithm"], parse_options(given["option_"] or (), "--option")
+        first = Contestant(given["label"] or algorithm, algorithm, options)
+        parallel = {name: given[name] for name in ("num_parallel", "trial_timeout")}
         return SimulationPlan(
             given,
-            (
-                Contestant(given["label"] or algorithm, algorithm, own),
-                *map(Contestant.parse, given["compare"] or ()),
-            ),
-            Agents(
-                limits=_limits(given["limits"])[1],
-                num_parallel=given["num_parallel"],
-                trial_timeout=given["trial_timeout"],
-                site_options=sites,
-            ),
+            (first, *map(Contestant.parse, given["compare"] or ())),
+            Agents(limits=_limits(given["limits"])[1], site_options=sites, **parallel),
             _rounds(given),
             Start((), given["prior_rounds"], given["prior_algorithm"], None, given["warm_start"]),
         )
@@ -325,28 +334,6 @@ def read_plan(directory: Path, command: click.Command | None = None) -> Simulati
             f"--resume: expected the settings of a run in {path}, got {type(error).__name__}: {error}; "
             "restore a copy of the file, or start a new study with another --out"
         ) from error
-
-
-def _function(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the user's function, with absolute paths; {} for a bundled problem."""
-    function, data, space = given["function"], given["data"], given["space"]
-    if function is None:
-        if extra := [name for name in ("data", "space", "minimize") if given[name]]:
-            raise ConfigError(f"--{extra[0]}: expected FILE.py:FUNCTION as well, got a bundled problem")
-        return {}
-    for name, value in {"--data": data, "--space": space}.items():
-        if value is None:
-            raise ConfigError(f"{name}: expected with {function}, got none; see fbo-flower simulate --help")
-    if given["agents"] is not None or given["problem_option"]:
-        raise ConfigError(
-            "--agents, --problem-option: expected with a bundled problem only; files are agents"
-        )
-    file, colon, name = function.rpartition(":")
-    return {
-        "function": f"{_absolute(file)}{colon}{name}" if file else function,
-        "data": str(path_of(data, "--data").absolute()),
-        "space": _absolute(space),
-    }
 
 
 def _limits(texts: Sequence[str] | None) -> tuple[str | None, dict[str, str] | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -19,11 +18,15 @@ _MOST_CHARACTERS = 500  # of a warning, unless Flower's whole log is shown
 _ENGINE_LOGGERS = ("vce_api", "raybackend", "ray_actor", "ray_client_proxy", "run_simulation")
 
 
-class Display:
-    """Show a progress bar unless `quiet`, and Flower's warnings or, with `debug`, its whole log."""
+class Display(logging.Handler):
+    """Show a progress bar unless `quiet`, and Flower's warnings or, with `debug`, its whole log.
+
+    It stands in place of Flower's own log handlers: each warning is a line above the bar.
+    """
 
     def __init__(self, *, quiet: bool = False, debug: bool = False, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, highlight=False)
+        super().__init__(logging.DEBUG if debug else logging.INFO)
+        self._debug, self._console = debug, console or Console(stderr=True, highlight=False)
         if not self._console.is_terminal:
             self._console.width = max(self._console.width, 120)
         self._progress = Progress(
@@ -36,11 +39,15 @@ class Display:
         )
         self._task: TaskID | None = None
         self._lost = self._failed = 0
-        self._done = ""  # what the bar says after the last round
-        self._log = _FlowerLog(self._console, debug, self._show_replies)
+        self._done = ""  # what the bar shows after the last round
 
     def __enter__(self) -> Self:
-        self._log.attach()
+        import flwr.common.logger  # noqa: F401  # it installs handlers when it is imported
+
+        self._flower = logging.getLogger("flwr")
+        self._before = list(self._flower.handlers), self._flower.level
+        self._flower.handlers[:] = [self]
+        self._flower.setLevel(logging.INFO)
         self._progress.start()
         return self
 
@@ -48,7 +55,8 @@ class Display:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.stop()
-        self._log.detach()
+        self._flower.handlers[:], level = self._before
+        self._flower.setLevel(level)
 
     def announce(self, label: str) -> None:
         """Start the bar of the next algorithm."""
@@ -65,44 +73,16 @@ class Display:
         self._failed += progress.failed_trials
         counts = f" {self._lost} lost" if self._lost else ""
         counts += f" {self._failed} failed" if self._failed else ""
+        best, mean = ("-" if math.isnan(x) else number_text(x) for x in (progress.best, progress.mean))
         done, total = progress.done
-        so_far = f"{done}/{total or '?'} best {_score(progress.best)} mean {_score(progress.mean)}"
-        self._done = so_far + counts
+        self._done = f"{done}/{total or '?'} best {best} mean {mean}{counts}"
         self._progress.update(self._task, completed=done, total=total, done=self._done)
-
-    def _show_replies(self, replies: str) -> None:
-        if self._task is not None:
-            self._progress.update(self._task, done=f"{self._done}; {replies}")
-
-
-class _FlowerLog(logging.Handler):
-    """Print each of Flower's warnings as one line above the bar, and pass on the replies that have come."""
-
-    def __init__(self, console: Console, debug: bool, on_replies: Callable[[str], None]) -> None:
-        super().__init__(logging.DEBUG if debug else logging.INFO)
-        self._console = console
-        self._on_replies = on_replies
-        self._debug = debug
-        self._flower = logging.getLogger("flwr")
-        self._before: tuple[list[logging.Handler], int] = ([], logging.NOTSET)
-
-    def attach(self) -> None:
-        """Replace Flower's own log handlers."""
-        import flwr.common.logger  # noqa: F401  # it installs handlers when it is imported
-
-        self._before = (list(self._flower.handlers), self._flower.level)
-        self._flower.handlers[:] = [self]
-        self._flower.setLevel(logging.INFO)
-
-    def detach(self) -> None:
-        """Restore Flower's own log handlers."""
-        self._flower.handlers[:], level = self._before
-        self._flower.setLevel(level)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record, except the engine's reports of a failing agent, which the strategy logs too."""
-        if replies := getattr(record, "replies", ""):
-            self._on_replies(replies)
+        replies = getattr(record, "replies", "")  # that have come in a round under way
+        if replies and self._task is not None:
+            self._progress.update(self._task, done=f"{self._done}; {replies}")
         text = record.getMessage().strip()
         if not self._debug:
             if record.levelno < logging.WARNING:
@@ -112,7 +92,3 @@ class _FlowerLog(logging.Handler):
             text = text.splitlines()[0][:_MOST_CHARACTERS] if text else text
         lines = [printable(line) for line in f"{record.levelname.lower()}: {text}".splitlines()]
         self._console.print(Text("\n".join(lines)), soft_wrap=True)
-
-
-def _score(value: float) -> str:
-    return "-" if math.isnan(value) else number_text(value)

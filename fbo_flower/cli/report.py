@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -58,11 +59,18 @@ def report(
     from fbo_flower.reports.page import write_html_page
     from fbo_flower.reports.summary import summarise, to_markdown
     from fbo_flower.reports.traffic import PAGE, write_privacy_page
+    from fbo_flower.study.study import Study
 
     if as_html and out is not None and out.suffix.lower() != ".html":
         raise ConfigError(f"--out: expected a name that ends in .html with --html, got {out}")
     directories = [path_of(directory) for directory in directories]
-    study = _merged([(directory, load_study(directory)) for directory in directories])
+    studies = [load_study(directory) for directory in directories]
+    labels = [label for study in studies for label in study.algorithms]
+    for number, directory in enumerate(directories):
+        for label in studies[number].algorithms:
+            if labels.count(label) > 1:
+                studies[number] = studies[number].relabel(label, f"{label} ({directory.resolve().name})")
+    study = Study.merge(studies)
     check_x(study, x)
     rows = summarise(study, reference)
     if markdown:
@@ -112,10 +120,23 @@ def export(
     curves : `FILE`: CSV file for what objectives have reported with `context.report`, a row per step; -:
         print it. The paths are then journals of agents, or directories that contain them.
     """
+    from fbo_flower.cli.journals import journal_files
+    from fbo_flower.storage.agent_journal import read_curves
+    from fbo_flower.storage.files import atomic_file
+
     if (optuna is None) == (curves is None):
         raise ConfigError("export: expected --optuna STORAGE or --curves FILE, got neither or both")
     if curves is not None:
-        _export_curves(paths, curves)
+        found = [curve for path in journal_files(paths) for curve in read_curves(path)]
+        with nullcontext(sys.stdout) if curves == "-" else atomic_file(curves, text=True) as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow(CURVES)
+            for curve in found:
+                state = "stopped early" if curve.stopped else "failed" if curve.failure else "completed"
+                for step, value in zip(curve.steps, curve.values, strict=True):
+                    writer.writerow((curve.agent, curve.study, curve.trial, step, repr(value), state))
+        if curves != "-":
+            typer.echo(f"{plural(len(found), 'curve')}: {curves}")
         return
     from fbo_flower.study.study import Study
 
@@ -123,29 +144,6 @@ def export(
     names = [own.study_name for study in studies for own in study.to_optuna(str(optuna), one_study=one_study)]
     typer.echo(f"Optuna studies in {optuna}: {', '.join(names) or 'none, because no trial was disclosed'}")
     typer.echo(f"Look at them: optuna-dashboard {optuna}")
-
-
-def _export_curves(paths: Sequence[Path], out: str) -> None:
-    from fbo_flower.cli.journals import journal_files
-    from fbo_flower.storage.agent_journal import read_curves
-    from fbo_flower.storage.files import atomic_file
-
-    found = [curve for path in journal_files(paths) for curve in read_curves(path)]
-
-    def write(file: IO[Any]) -> None:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(CURVES)
-        for curve in found:
-            state = "stopped early" if curve.stopped else "failed" if curve.failure else "completed"
-            for step, value in zip(curve.steps, curve.values, strict=True):
-                writer.writerow((curve.agent, curve.study, curve.trial, step, repr(value), state))
-
-    if out == "-":
-        write(sys.stdout)
-        return
-    with atomic_file(out, text=True) as stream:
-        write(stream)
-    typer.echo(f"{plural(len(found), 'curve')}: {out}")
 
 
 def load_study(path: Path) -> Study:
@@ -174,20 +172,6 @@ def load_study(path: Path) -> Study:
             "run goes on, wait until its first algorithm has ended"
         )
     return Study.merge([study_of_journal(journal) for journal in journals], name=path.resolve().name)
-
-
-def _merged(studies: Sequence[tuple[Path, Study]]) -> Study:
-    """Merge studies; an algorithm that occurs in several gets the directory's name added to its label."""
-    from fbo_flower.study.study import Study
-
-    labels = [label for _, study in studies for label in study.algorithms]
-    distinct = []
-    for directory, study in studies:
-        for label in study.algorithms:
-            if labels.count(label) > 1:
-                study = study.relabel(label, f"{label} ({directory.resolve().name})")  # noqa: PLW2901
-        distinct.append(study)
-    return Study.merge(distinct)
 
 
 def print_table(rows: Sequence[SummaryRow], console: Console | None = None, *, wide: bool = False) -> None:

@@ -174,8 +174,12 @@ def prepare(
                 raise ConfigError(f"--run-config: {key}: expected {expected}, got {value!r}")
     added, settings = {}, {**(known or {}), **given}
     for key in PATHS:
-        if isinstance(settings.get(key), str) and settings[key]:
-            added[key] = str(_absolute(key, settings[key], connection))
+        if isinstance(text := settings.get(key), str) and text:
+            path = path_of(text, key)  # a relative one begins where the command was typed
+            if not path.is_absolute() and not connection.is_local:
+                server = "because the server runs on another computer"
+                raise ConfigError(f"{key}: expected an absolute path, {server}, got {text!r}")
+            added[key] = str(path.absolute())
     files = _files(data, settings, nodes, known, connection) if data is not None else ()
     if files:
         added[DATA] = json.dumps([str(path) for path in files]).replace("'", "\\u0027")
@@ -247,18 +251,6 @@ def _check_key(key: str, known: Sequence[str], option: str, where: str) -> None:
     if key not in known:
         hint = did_you_mean(key, known) or f"; known are {', '.join(known) or 'none'}"
         raise ConfigError(f"{option}: {key}: expected a key of {where}, got an unknown one{hint}")
-
-
-def _absolute(key: str, text: str, connection: Connection) -> Path:
-    """Return an absolute path; a relative one begins where the command was typed, not where Flower runs."""
-    path = path_of(text, key)
-    if path.is_absolute():
-        return path
-    if not connection.is_local:
-        raise ConfigError(
-            f"{key}: expected an absolute path, because the server runs on another computer, got {text!r}"
-        )
-    return path.absolute()
 
 
 def _files(
@@ -333,6 +325,8 @@ def run_app(
     data : Files of the simulated nodes, one each, in natural order: 'dir/*.csv'. They decide the number of
         nodes.
     """
+    from fbo_flower.clients.operator import names_of_files  # it imports Flower
+
     if data is not None and connection is not None and Path(connection).is_file():
         raise ConfigError("--data: expected a pattern in quotes, as in --data 'dir/*.csv', got several files")
     project = read_app(app)
@@ -350,15 +344,19 @@ def run_app(
         )
     run_id, where = "", "" if connection is None else f" {connection}"
 
-    def said() -> str:
+    def what_runs() -> str:
         if not run_id:
             return f"flwr list{where} shows whether the run was submitted"
         return f"run {run_id} is still running; flwr stop {run_id}{where} ends it"
 
-    with in_order(said):
+    with in_order(what_runs):
         run_id = flower.submit(app, settings.run_config, settings.federation_config)
         if not quiet:
-            _announce(run_id, settings)
+            typer.echo(f"Run {run_id}", err=True)
+            if settings.results is not None:
+                typer.echo(f"Results will be in {settings.results}", err=True)
+            for name, path in zip(names_of_files(settings.files), settings.files, strict=True):
+                typer.echo(f"Agent {name}: {path}", err=True)
             if target.is_background:
                 typer.echo("Starting Ray, which takes some seconds", err=True)
             flower.stream(run_id, everything=debug)
@@ -395,16 +393,6 @@ def _error_in(log: str) -> tuple[type[FBOError], str]:
         return FBOError, ""
     name, text = found[-1]
     return (ConfigError if name == "ConfigError" else FBOError), text.strip()[:_MAX_REASON]
-
-
-def _announce(run_id: str, settings: Submission) -> None:
-    from fbo_flower.clients.operator import names_of_files
-
-    typer.echo(f"Run {run_id}", err=True)
-    if settings.results is not None:
-        typer.echo(f"Results will be in {settings.results}", err=True)
-    for name, path in zip(names_of_files(settings.files), settings.files, strict=True):
-        typer.echo(f"Agent {name}: {path}", err=True)
 
 
 def _status(flower: FlowerCLI, run_id: str, journal: bool) -> RunStatus:

@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -76,10 +76,9 @@ class RunState:
         self.mode = str(settings.get("mode", self.mode))
         self.fraction = float(settings.get("fraction", self.fraction))
         for event in events:
-            self._apply(event)
+            self._apply(event, event.values)
 
-    def _apply(self, event: Event) -> None:
-        values: Mapping[str, Any] = event.values
+    def _apply(self, event: Event, values: Mapping[str, Any]) -> None:
         self.simulated = self.simulated or "time" in values
         match event.kind:
             case "roll" | "agents":
@@ -129,24 +128,37 @@ class RunState:
         """Yield the lines that show the run; an end is expected, counted from `now`, if it `goes_on`."""
         yield printable(f"{self.label or 'run'}: {status}")
         done, totals = len(self.seconds), self.totals
-        share, bar = self._share(), ""
-        if share is not None:
-            full = round(_BAR * share)
-            bar = f"  [{'#' * full}{'.' * (_BAR - full)}]"
+        made, whole = done, self.num_rounds
+        if self.num_trials:
+            made, whole = totals["evaluations"], self.num_trials * len(self.agents)
+        share = min(made / whole, 1.0) if whole else None  # how much is done; None: the end is not known
+        full = round(_BAR * (share or 0.0))
+        bar = "" if share is None else f"  [{'#' * full}{'.' * (_BAR - full)}]"
         text = f"{done} done, for {self.num_trials} evaluations of each agent"
         yield _line("rounds", (text if self.num_trials else f"{done} of {self.num_rounds or '?'} done") + bar)
         if self.open_round:
             heard, asked = len(self.answered), len(self.waiting) + len(self.answered)
             yield _line("open", f"round {self.open_round}: {heard:,} of {asked:,} agents answered")
-        yield from self._about_agents()
-        if self.best is not None:
-            best = f"{self.best:.6g}" + ("" if self.mean is None else f", mean over agents {self.mean:.6g}")
-        elif not totals["replies"]:
-            best = "no round has ended yet"
-        elif self.disclosed:
-            best = "no evaluation has succeeded yet"
+        silent, present = set(self.silent), self.present
+        parts = [f"{len(self.agents):,}", f"{len(present - silent):,} present", f"{len(silent):,} silent"]
+        if self.fraction < 1.0:  # who was not drawn may be there
+            parts[1] = f"{len(present):,} drawn for this round"
         else:
-            best = "not disclosed; each device has its own: fbo-flower best JOURNAL"
+            away = self.agents - present - silent if present else ()
+            parts.append(f"{len(away):,} left or resting")
+        yield _line("agents", ", ".join(parts))
+        for name, counts, unit in (("silent", self.silent, "unanswered"), ("failing", self.failed, "failed")):
+            worst = sorted(counts.items(), key=lambda item: (-item[1], natural_key(item[0])))[:_WORST]
+            named = [f"{printable(agent)[:_LONGEST_NAME]} ({number:,} {unit})" for agent, number in worst]
+            more = f" and {len(counts) - len(worst):,} more" if len(counts) > len(worst) else ""
+            if counts:
+                yield _line(f"  {name}", f"{', '.join(named)}{more}")
+        mean = "" if self.mean is None else f", mean over agents {self.mean:.6g}"
+        best = "not disclosed; each device has its own: fbo-flower best JOURNAL"
+        if self.best is not None:
+            best = f"{self.best:.6g}{mean}"
+        elif self.disclosed or not totals["replies"]:
+            best = f"no {'evaluation has succeeded' if totals['replies'] else 'round has ended'} yet"
         yield _line("best", best)
         counted = f"{totals['evaluations']:,} done" if totals["evaluations"] else "not counted"
         yield _line("evaluations", f"{counted}, {totals['failed_trials']:,} failed")
@@ -164,32 +176,9 @@ class RunState:
             day = "" if end.date() == now.date() else f"{end:%Y-%m-%d} "
             yield _line("end", f"expected at {day}{end:%H:%M:%S}, in {duration(left)}")
 
-    def _share(self) -> float | None:
-        """Return how much of the run is done; None if its end is not known."""
-        done, whole = len(self.seconds), self.num_rounds
-        if self.num_trials:
-            done, whole = self.totals["evaluations"], self.num_trials * len(self.agents)
-        return min(done / whole, 1.0) if whole else None
 
-    def _about_agents(self) -> Iterator[str]:
-        silent, present = set(self.silent), self.present
-        parts = [f"{len(self.agents):,}", f"{len(present - silent):,} present", f"{len(silent):,} silent"]
-        if self.fraction < 1.0:  # who was not drawn may be there
-            parts[1] = f"{len(present):,} drawn for this round"
-        else:
-            left = self.agents - present - silent if present else ()
-            parts.append(f"{len(left):,} left or resting")
-        yield _line("agents", ", ".join(parts))
-        for name, counts, unit in (("silent", self.silent, "unanswered"), ("failing", self.failed, "failed")):
-            worst = sorted(counts.items(), key=lambda item: (-item[1], natural_key(item[0])))[:_WORST]
-            named = [f"{printable(agent)[:_LONGEST_NAME]} ({number:,} {unit})" for agent, number in worst]
-            more = f" and {len(counts) - len(worst):,} more" if len(counts) > len(worst) else ""
-            if counts:
-                yield _line(f"  {name}", f"{', '.join(named)}{more}")
-
-
-def _line(name: str, said: str) -> str:
-    return f"  {name:<12} {said}"
+def _line(name: str, text: str) -> str:
+    return f"  {name:<12} {text}"
 
 
 def _names(value: object) -> set[str]:
@@ -304,8 +293,13 @@ class WatchedRun:
     def lines(self, now: datetime) -> Iterator[str]:
         """Yield the lines that show the run: several for an algorithm that runs, one if it has ended."""
         journals = list(self._journals.values())
-        if not journals:
-            yield from self._lines_without_journals(now)
+        if not journals and not holds_study(self.path):
+            yield f"{self.path}: no algorithm has begun yet"
+        elif not journals:
+            study = Study.load(self.path)
+            for algorithm in study.algorithms:
+                status = str(study.run(algorithm).get("status") or "ended")
+                yield from state_of_study(study, algorithm).lines(status, now)
         labels = self._planned()
         if journals and len(labels) > 1:
             ended = sum(journal.state.ended for journal in journals)
@@ -317,15 +311,6 @@ class WatchedRun:
             else:
                 best = "not disclosed" if state.best is None else f"best {state.best:.6g}"
                 yield printable(f"{state.label}: ended after {len(state.seconds)} rounds, {best}")
-
-    def _lines_without_journals(self, now: datetime) -> Iterator[str]:
-        if not holds_study(self.path):
-            yield f"{self.path}: no algorithm has begun yet"
-            return
-        study = Study.load(self.path)
-        for algorithm in study.algorithms:
-            status = str(study.run(algorithm).get("status") or "ended")
-            yield from state_of_study(study, algorithm).lines(status, now)
 
     @property
     def may_change(self) -> bool:
@@ -354,27 +339,18 @@ def find_journals(directory: Path) -> list[Path]:
     if (directory / JOURNALS).is_dir():
         directory = directory / JOURNALS
     found = [path for path in (directory / _NAME, *directory.glob(f"*/{_NAME}")) if path.is_file()]
-    if found:
-        return sorted(found, key=_order)
-    others = [path for path in sorted(directory.glob("*.db"))[:_MOST_FILES] if _is_server_journal(path)]
+    if found:  # "prior" first, and "2-ts" before "10-ei"
+        numbers = {path: re.match(r"([0-9]+)-", path.parent.name) for path in found}
+        return sorted(found, key=lambda path: (int(match[1]) if (match := numbers[path]) else 0, str(path)))
+    others = []
+    for path in sorted(directory.glob("*.db"))[:_MOST_FILES]:
+        with suppress(JournalError):  # another database
+            StudyJournalReader(path)
+            others.append(path)
     if len(others) > 1:
         names = ", ".join(path.name for path in others[:5])
         raise ConfigError(f"watch: expected one server's journal in {directory}, got {names}; pass the file")
     return others
-
-
-def _order(path: Path) -> tuple[int, str]:
-    """Return a key that sorts "prior" first and "2-ts" before "10-ei"."""
-    match = re.match(r"([0-9]+)-", path.parent.name)
-    return (int(match[1]) if match else 0), str(path)
-
-
-def _is_server_journal(path: Path) -> bool:
-    try:
-        StudyJournalReader(path)
-    except JournalError:
-        return False
-    return True
 
 
 def writer(path: Path) -> int | None:

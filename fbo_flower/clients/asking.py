@@ -39,7 +39,7 @@ from fbo_flower.space.checks import check_flag, check_number
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage.agent_journal import KIND, aims_note
 from fbo_flower.storage.paths import path_of
-from fbo_flower.storage.store import JournalKind, Rows, Store, opened
+from fbo_flower.storage.store import JournalKind, Store, StoredRows, opened
 
 POLL_SECONDS = 1.0  # between two looks for a question or an answer
 LOCK_SECONDS = 30.0  # to wait until the other process has finished its transaction
@@ -100,7 +100,7 @@ def mail_of(journal: str | os.PathLike[str]) -> Path:
     return path_of(f"{os.fspath(journal)}.mail", "journal")
 
 
-def _questions(mail: Rows, where: str = "", arguments: Sequence[object] = ()) -> Iterator[Question]:
+def _questions(mail: StoredRows, where: str = "", arguments: Sequence[object] = ()) -> Iterator[Question]:
     for row in mail.select("trials", f"{where} ORDER BY until, trial", arguments):
         yield Question(
             row["study"], row["trial"], json.loads(row["config"]), row["until"], row["owner"],

@@ -175,7 +175,7 @@ def _run(tuner: Tuner, keep: Keep) -> None:
         raise
     except KeyboardInterrupt:  # not with the long traceback of whatever ran just then
         status = "interrupted"
-        raise KeyboardInterrupt(f"tune_federation was interrupted; {keep.said()}") from None
+        raise KeyboardInterrupt(f"tune_federation was interrupted; {keep.how_to_continue()}") from None
     finally:
         resumable = tuner.journal is not None and status != "finished"
         tuner.trackers.finished(tuner.trials, status, resumable=resumable)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from fbo_flower.study.study import Study
 
+_QUANTILES = 0.1, 0.25, 0.5, 0.75, 0.9
 MAX_LINES = 100  # agents that get a line each; of more, quantiles are drawn
 
 
@@ -96,7 +97,15 @@ def draw_curves(
         return
     by_time, minimize = x == "time", study.any_minimizes
     num_initial = 0 if x == "rounds" else _initial_design(study)
-    start = _end_of_initial_design(study) if by_time else num_initial
+    start = float(num_initial)
+    if by_time and num_initial:  # when the median agent of the fastest algorithm has ended its initial design
+        ends = [math.inf]
+        for algorithm in study.algorithms:
+            times = study.times.where(algorithm=algorithm)
+            own = [np.sort(times["ended"][times["agent"] == agent]) for agent in set(times["agent"].tolist())]
+            middle = np.median([ended[min(num_initial, len(ended)) - 1] for ended in own])
+            ends.append(float(middle - times["started"].min()))
+        start = min(ends)
     shown = agents if len(agents) > 1 else lines
     scale = pictures.zoomed(shown.values(), start, minimize=minimize)
     lines, agents = ({n: scale.line(line) for n, line in all_.items()} for all_ in (lines, agents))
@@ -108,14 +117,14 @@ def draw_curves(
             colours |= {agent: (hue, "-") for agent, hue in hues.items()} | {name: ("#000000", "-")}
             named = agents | lines
         pictures.draw_lines(ax, {name: (grid, mean, np.full(len(grid), np.nan))}, colours, steps=by_time)
-        _draw_agents(ax, agents, hues, styles[name][0], steps=by_time, detail=detail)
+        _draw_agents(ax, agents, hues, styles[name][0], by_time, detail)
         if detail.lines_of is None:  # a page says it below the picture
             pictures.corner_note(ax, what_is_drawn(len(agents)), at_top=minimize)
     else:
         pictures.draw_lines(ax, lines, styles, steps=by_time)
         for agent in agents:
             ax.lines[0].set_gid(f"agent {quoted(agent)}")
-        _explain_bands(ax, lines, at_top=minimize)
+        pictures.explain_bands(ax, lines, at_top=minimize)
     what = pictures.shorten(metric_of(study)) or "value"
     chosen = "best" in study.trials.columns and np.isfinite(study.recommendations["mean"]).any()
     ax.set_ylabel(
@@ -174,33 +183,24 @@ def what_is_drawn(num_agents: int) -> str:
 
 
 def _draw_agents(
-    ax: Axes,
-    lines: Mapping[str, Line],
-    hues: Mapping[str, str],
-    colour: str,
-    *,
-    steps: bool,
-    detail: Detail,
+    ax: Axes, lines: Mapping[str, Line], hues: Mapping[str, str], colour: str, steps: bool, detail: Detail
 ) -> None:
     """Draw a thin line per agent or, of many agents, bands of quantiles."""
     thin: dict[str, Any] = {"drawstyle": "steps-post" if steps else "default", "zorder": 2}
-    shown: Iterable[str] = lines
-    if len(lines) > MAX_LINES:
+    if many := len(lines) > MAX_LINES:
         x, own = next(iter(lines.values()))[0], np.array([curve for _, curve, _ in lines.values()])
         columns = np.isfinite(own).any(axis=0)
-        low, first, median, third, high = np.nanquantile(own[:, columns], (0.1, 0.25, 0.5, 0.75, 0.9), axis=0)
-        pictures.draw_band(ax, x[columns], low, high, colour, steps=steps)
-        pictures.draw_band(ax, x[columns], first, third, colour, steps=steps)
+        low, first, median, third, high = np.nanquantile(own[:, columns], _QUANTILES, axis=0)
+        for edges in ((low, high), (first, third)):
+            pictures.draw_band(ax, x[columns], *edges, colour, steps=steps)
         ax.plot(x[columns], median, color=colour, linewidth=0.7, **thin)
-        shown = [agent for agent in lines if agent in (detail.lines_of or ())]
-    width, alpha = (1.1, 0.8) if hues else (0.7, 0.35)
-    kind = "many" if len(lines) > MAX_LINES else "agent"
-    for agent in shown:
-        x, curve, _ = lines[agent]
-        turns = curve[1:] != curve[:-1]  # points between two that are as high need not be drawn
-        corners = np.r_[True, turns] | np.r_[turns, True]
-        style: dict[str, Any] = {"color": hues.get(agent, colour), "linewidth": width, "alpha": alpha}
-        ax.plot(x[corners], curve[corners], gid=f"{kind} {quoted(agent)}", **style, **thin)
+    thin |= {"linewidth": 1.1, "alpha": 0.8} if hues else {"linewidth": 0.7, "alpha": 0.35}
+    for agent, (x, curve, _) in lines.items():
+        if not many or agent in (detail.lines_of or ()):
+            turns = curve[1:] != curve[:-1]  # points between two that are as high need not be drawn
+            corners = np.r_[True, turns] | np.r_[turns, True]
+            gid = f"{'many' if many else 'agent'} {quoted(agent)}"
+            ax.plot(x[corners], curve[corners], color=hues.get(agent, colour), gid=gid, **thin)
 
 
 def best_by_time(study: Study, algorithm: str, points: int = 1000) -> tuple[list[str], Array, Array]:
@@ -254,26 +254,10 @@ def _held(
     return list(found), grid, curves
 
 
-def _explain_bands(ax: Axes, lines: Mapping[str, Line], *, at_top: bool) -> None:
-    if any(np.isfinite(stderr).any() for _, _, stderr in lines.values()):
-        pictures.corner_note(ax, "mean over agents ± 1 s.e.", at_top=at_top)
-
-
 def _initial_design(study: Study) -> int:
     """Return the size of the initial design if it is the same in all runs, else 0."""
     sizes = {int(run.get("num_initial") or 0) for run in study.settings["runs"]}
     return sizes.pop() if len(sizes) == 1 else 0
-
-
-def _end_of_initial_design(study: Study) -> float:
-    """Return when the median agent of the fastest algorithm has ended its initial design; 0 without one."""
-    number, ends = _initial_design(study), [np.inf]
-    for algorithm in study.algorithms if number else ():
-        times = study.times.where(algorithm=algorithm)
-        groups = [np.sort(times["ended"][times["agent"] == agent]) for agent in set(times["agent"].tolist())]
-        middle = np.median([own[min(number, len(own)) - 1] for own in groups])
-        ends.append(float(middle - times["started"].min()))
-    return min(ends) if number else 0.0
 
 
 def nothing_to_draw(study: Study) -> str:
@@ -307,11 +291,11 @@ def draw_regret(axes: Sequence[Axes], study: Study, styles: Mapping[str, Style])
             raise ConfigError(f"figure: expected known values of {name.lower()}, got only NaN")
         values = np.concatenate([mean for _, mean, _ in lines.values()])
         simple = column == "simple"  # on a logarithmic axis, with a regret of zero at its lower edge
-        scale = pictures.Scale.of(values[np.isfinite(values) & ((values > 0) | (not simple))], log=simple)
+        scale = pictures.AxisScale.of(values[np.isfinite(values) & ((values > 0) | (not simple))], log=simple)
         lines = {name: scale.line(line) for name, line in lines.items()}
         scale.limit(ax.yaxis)
         pictures.draw_lines(ax, lines, styles)
-        _explain_bands(ax, lines, at_top=simple)
+        pictures.explain_bands(ax, lines, at_top=simple)
         ax.set_xlabel("Evaluations per agent")
         ax.set_ylabel(name)
         pictures.mark_initial_design(ax, _initial_design(study))

@@ -24,7 +24,7 @@ import numpy as np
 from fbo_flower.algorithms.options import check_choice
 from fbo_flower.errors import ConfigError, number_text, printable
 from fbo_flower.reports.curves import draw_curves, draw_regret, mean_lines, metric_of, named_agents
-from fbo_flower.reports.fronts import draw_all, feasible, has_outputs, rows_of_axes
+from fbo_flower.reports.fronts import COLUMNS, MOST_AXES, draw_all, feasible, feasible_shares, has_outputs
 from fbo_flower.reports.importance import draw_slices, most_important, study_axes, study_importance
 from fbo_flower.reports.pictures import (
     FORMATS,
@@ -154,7 +154,7 @@ def figure(
     heights = [3.5]
     if wide or outputs:
         heights.append(2.5 * -(-len(chosen) // 3) if chosen else 0.01 if outputs else 0.7)
-    heights += [0.5 + 2.3 * rows_of_axes(study)] if outputs else []
+    heights += [0.5 + 2.3 * -(-min(len(feasible_shares(study)), MOST_AXES) // COLUMNS)] if outputs else []
     heights += [0.55 + _LINE_HEIGHT * (len(first) + 1)] if first else []
     known = study.rounds["mean_incumbent"], study.recommendations["value"], study.regret["simple"]
     if not any(np.isfinite(values).any() for values in (study.trials["value"], *known)):

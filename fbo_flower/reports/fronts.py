@@ -13,8 +13,8 @@ import numpy as np
 
 from fbo_flower.numerics.arrays import Array, BoolArray
 from fbo_flower.reports import pictures
-from fbo_flower.reports.pictures import SMALL, Scale, Style
-from fbo_flower.study.ranking import Front, natural_order
+from fbo_flower.reports.pictures import SMALL, AxisScale, Style
+from fbo_flower.study.ranking import natural_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,14 +30,6 @@ WIDE = 20.0  # values that differ by a larger factor get a logarithmic axis
 def has_outputs(study: Study) -> bool:
     """Return whether agents have disclosed trials with several outputs."""
     return "outputs" in study.trials.columns and any(study.trials["outputs"].tolist())
-
-
-def outputs_shown(study: Study) -> list[tuple[str, str]]:
-    """Return name and direction of the outputs on the axes, `y` first; one, if no other is known."""
-    known = study.objectives
-    for run in study.settings["runs"]:
-        known |= {name: "min" if side == "<=" else "max" for name, side in run.get("limits", {}).items()}
-    return list(known.items())[:2]
 
 
 def agents_shown(study: Study, most: int = MOST_AXES) -> tuple[list[str], str]:
@@ -72,13 +64,6 @@ def feasible_shares(study: Study, algorithm: str | None = None) -> dict[str, flo
     return {agent: float(holds[agents == agent].mean()) for agent in names}
 
 
-def front_or_best(study: Study, agent: str, algorithm: str) -> list[dict[str, Any]]:
-    """Return the configurations to ring: those of the agent's front, or its best one."""
-    if len(study.objectives) > 1:
-        return study.front(agent, algorithm).configs
-    return list(study.recommendations.where(agent=agent, algorithm=algorithm)["config"].tolist())
-
-
 def draw_outputs(
     ax: Axes,
     study: Study,
@@ -95,7 +80,10 @@ def draw_outputs(
     legend : whether to name the algorithms, if they are several
     """
     pictures.dress(ax)
-    (y_name, y_way), *other = outputs_shown(study)
+    known = study.objectives
+    for run in study.settings["runs"]:
+        known |= {name: "min" if side == "<=" else "max" for name, side in run.get("limits", {}).items()}
+    (y_name, y_way), *other = known.items()  # no other, if none is known
     x_name, x_way = other[0] if other else ("trial", "max")
     trials = study.trials
     outputs = trials["outputs"].tolist()
@@ -116,7 +104,11 @@ def draw_outputs(
             if chosen.any():
                 gid = f"trials {' '.join(map(str, np.flatnonzero(chosen).tolist()))}"
                 ax.scatter(x[chosen], y[chosen], s=14, gid=gid, **look)
-        ringed = front_or_best(study, agent, algorithm)
+        if len(study.objectives) > 1:
+            ringed = study.front(agent, algorithm).configs
+        else:
+            best = study.recommendations.where(agent=agent, algorithm=algorithm)
+            ringed = best["config"].tolist()
         rows = np.flatnonzero(mine & holds)
         rows = rows[[config in ringed for config in trials["config"][rows]]] if len(rows) else rows
         rows = rows[np.argsort(x[rows], kind="stable")]
@@ -133,10 +125,10 @@ def draw_outputs(
     ax.set_ylabel(pictures.shorten(f"{y_name} ({y_way})", 24))
 
 
-def _scale_of(values: Array, way: str) -> Scale:
+def _scale_of(values: Array, way: str) -> AxisScale:
     if len(values) and values.min() > 0 and values.max() / WIDE > values.min():
-        return Scale.of(values, log=True)
-    return Scale(*pictures.value_limits(values, minimize=way == "min")[:2])
+        return AxisScale.of(values, log=True)
+    return AxisScale(*pictures.value_limits(values, minimize=way == "min")[:2])
 
 
 def draw_shares(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None:
@@ -172,11 +164,6 @@ def draw_all(part: SubFigure, study: Study, styles: Mapping[str, Style], colours
     part.suptitle(f"Outputs{which}\n{explained(study)}", x=0.01, ha="left", fontsize=10)
 
 
-def rows_of_axes(study: Study) -> int:
-    """Return how many rows of axes `draw_all` needs."""
-    return -(-min(len(feasible_shares(study)), MOST_AXES) // COLUMNS)
-
-
 def heading_of(study: Study, agent: str) -> str:
     """Return the name of an agent, and how many of its trials hold its limits."""
     rows = study.trials.where(agent=agent)
@@ -185,12 +172,3 @@ def heading_of(study: Study, agent: str) -> str:
     number = int(feasible(rows).sum())
     held = f"{number or 'none'} of {len(rows)} hold its limits"
     return f"{pictures.shorten(agent, 22)}: {held}"
-
-
-def front_cells(fronts: Mapping[str, Front], objectives: Mapping[str, str]) -> dict[str, list[Any]]:
-    """Return a table's columns: a row per configuration of each agent's front, without the configuration."""
-    owners = [agent for agent, front in fronts.items() for _ in front.configs]
-    values = [row for front in fronts.values() for row in front.values.tolist()]
-    cells: dict[str, list[Any]] = {"agent": owners}
-    cells |= {name: [f"{row[place]:.6g}" for row in values] for place, name in enumerate(objectives)}
-    return cells | {"volume of the front": [f"{fronts[agent].hypervolume:.5g}" for agent in owners]}

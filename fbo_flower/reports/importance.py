@@ -31,7 +31,7 @@ from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 from fbo_flower.numerics.fanova import Boxes, mean_over_others, variance_shares
 from fbo_flower.numerics.surrogates.transforms import mean_ranks
 from fbo_flower.reports.curves import metric_of, named_agents
-from fbo_flower.reports.pictures import SMALL, Scale, Style, dress, evenly, shorten, value_limits
+from fbo_flower.reports.pictures import SMALL, AxisScale, Style, dress, evenly, shorten, value_limits
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.study.ranking import natural_order
 
@@ -115,32 +115,33 @@ def study_axes(study: Study) -> list[Axis]:
     for config in [*study.trials["config"].tolist(), *study.recommendations["config"].tolist()]:
         for name, value in config.items():
             values.setdefault(name, []).append(value)
-    guessed = {name: _guess(name, own) for name, own in values.items() if name not in spaces}
-    return [_axis_of(name, parameters) for name, parameters in spaces.items()] + list(guessed.values())
-
-
-def _axis_of(name: str, parameters: Sequence[Parameter]) -> Axis:
-    """Return the axis of a parameter in the spaces of several runs: that of the first, as wide as all."""
-    first = parameters[0]
-    conditions = (f"{parent} = {' or '.join(map(str, own))}" for parent, own in first.conditions.items())
-    condition = ", ".join(conditions)
-    if isinstance(first, Categorical | Ordinal):
-        return Axis(name, 0.0, len(first.choices), choices=tuple(first.choices), condition=condition)
-    numbers = [parameter for parameter in parameters if isinstance(parameter, Float | Int)]
-    low, high = min(float(one.low) for one in numbers), max(float(one.high) for one in numbers)
-    # an integer with steps, or with different ranges in its runs, is drawn as a number
-    integer = first if isinstance(first, Int) and first.step == 1 and len(set(numbers)) == 1 else None
-    whole = all(isinstance(parameter, Int) for parameter in numbers)
-    return Axis(name, low, high, first.log, integer=integer, whole=whole, condition=condition)
-
-
-def _guess(name: str, values: Sequence[Any]) -> Axis:
-    if all(map(_is_number, values)):
-        known = [float(value) for value in values if np.isfinite(value)] or [0.0]
-        return Axis(name, min(known), max(known), whole=all(value == round(value) for value in known))
-    distinct = {_key(value): value for value in values}
-    choices = tuple(sorted(distinct.values(), key=lambda value: natural_order(str(value))))
-    return Axis(name, 0.0, len(choices), choices=choices)
+    axes = []
+    for name, parameters in spaces.items():  # as in the first space, and as wide as all
+        first = parameters[0]
+        conditions = (f"{parent} = {' or '.join(map(str, own))}" for parent, own in first.conditions.items())
+        condition = ", ".join(conditions)
+        if isinstance(first, Categorical | Ordinal):
+            choices = tuple(first.choices)
+            axes.append(Axis(name, 0.0, len(choices), choices=choices, condition=condition))
+            continue
+        numbers = [parameter for parameter in parameters if isinstance(parameter, Float | Int)]
+        low, high = min(float(one.low) for one in numbers), max(float(one.high) for one in numbers)
+        # an integer with steps, or with different ranges in its runs, is drawn as a number
+        integer = first if isinstance(first, Int) and first.step == 1 and len(set(numbers)) == 1 else None
+        whole = all(isinstance(parameter, Int) for parameter in numbers)
+        axes.append(Axis(name, low, high, first.log, integer=integer, whole=whole, condition=condition))
+    for name, own in values.items():
+        if name in spaces:
+            continue
+        if all(map(_is_number, own)):
+            known = [float(value) for value in own if np.isfinite(value)] or [0.0]
+            whole = all(value == round(value) for value in known)
+            axes.append(Axis(name, min(known), max(known), whole=whole))
+        else:
+            distinct = {_key(value): value for value in own}.values()
+            choices = tuple(sorted(distinct, key=lambda value: natural_order(str(value))))
+            axes.append(Axis(name, 0.0, len(choices), choices=choices))
+    return axes
 
 
 def _key(value: object) -> tuple[bool, object]:
@@ -226,8 +227,14 @@ def forest_importance(axes: Sequence[Axis], points: Array, ranks: Array) -> Impo
     top = np.sort(np.argsort(-alone.mean(axis=0), kind="stable")[:_PAIRS_OF]).tolist()
     couples = list(combinations(top, 2))
     both = np.array([variance_shares(tree, couples)[1] for tree in trees])  # (T, pairs)
-    singles = _shares([(name,) for name in names], alone)
-    pairs = _shares([(names[a], names[b]) for a, b in couples], both)
+    found: list[list[Share]] = []
+    keys: Sequence[tuple[int, ...]]
+    for keys, shares in (([(a,) for a in range(len(names))], alone), (couples, both)):
+        by_key = shares.reshape(len(trees), len(keys))
+        moments = zip(keys, by_key.mean(axis=0).tolist(), by_key.std(axis=0).tolist(), strict=True)
+        own = [Share(tuple(names[k] for k in key), max(mean, 0.0), stddev) for key, mean, stddev in moments]
+        found.append(sorted(own, key=lambda share: -share.mean))
+    singles, pairs = found
     return Importance(axes, trees, singles, pairs, len(ranks), score)
 
 
@@ -293,16 +300,6 @@ def most_important(axes: Sequence[Axis], found: Importance | None, limit: int) -
     return chosen, which if found else f"the first {len(chosen)} parameters of {len(axes)}"
 
 
-def _shares(names: Sequence[tuple[str, ...]], shares: Array) -> list[Share]:
-    """Return shares `(T, len(names))` of the trees as mean and standard deviation, the largest mean first."""
-    shares = shares.reshape(len(shares), len(names))
-    found = [
-        Share(name, float(max(mean, 0.0)), float(stddev))
-        for name, mean, stddev in zip(names, shares.mean(axis=0), shares.std(axis=0), strict=True)
-    ]
-    return sorted(found, key=lambda share: -share.mean)
-
-
 _MAX_CHOICES = 12  # labels on an axis
 _GRID = 36  # cells of an axis of a contour
 _LEVELS = 8
@@ -363,7 +360,7 @@ def draw_slice(
 
     dress(ax)
     low, high, _ = shown_values(study)
-    scale = Scale(low, high)
+    scale = AxisScale(low, high)
     tables = study.trials, study.recommendations
     positions = [axis.positions(table["config"].tolist()) for table in tables]
     inside = [
@@ -371,11 +368,15 @@ def draw_slice(
         for place, table in zip(positions, tables, strict=True)
     ]
     if axis.choices is not None:
-        _name_choices(ax, axis.choices)
+        shown_choices = range(0, len(axis.choices), -(-len(axis.choices) // _MAX_CHOICES))
+        labels = [shorten(str(axis.choices[number]), 12) for number in shown_choices]
+        slant: dict[str, Any] = {"rotation": 30, "ha": "right"} if sum(map(len, labels)) > 24 else {}
+        ax.set_xticks(list(shown_choices), labels, **slant)
+        ax.set_xlim(-0.5, len(axis.choices) - 0.5)
     else:
         ax.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=axis.whole, min_n_ticks=1))
         drawn = np.concatenate([place[shown] for place, shown in zip(positions, inside, strict=True)])
-        across = Scale.of(drawn, log=axis.log)
+        across = AxisScale.of(drawn, log=axis.log)
         across.limit(ax.xaxis, whole=axis.whole)
         positions = [across.places(place) for place in positions]
     hues, count = named_agents(study), len(study.algorithms)
@@ -408,14 +409,6 @@ def sampled(mask: BoolArray, most: int) -> IntArray:
     return rows[evenly(len(rows), most)]
 
 
-def _name_choices(ax: Axes, choices: Sequence[object]) -> None:
-    shown = range(0, len(choices), -(-len(choices) // _MAX_CHOICES))
-    labels = [shorten(str(choices[number]), 12) for number in shown]
-    crowded = sum(map(len, labels)) > 24
-    ax.set_xticks(list(shown), labels, rotation=30 if crowded else 0, ha="right" if crowded else "center")
-    ax.set_xlim(-0.5, len(choices) - 0.5)
-
-
 def num_cells(axis: Axis) -> int:
     if axis.choices is not None:
         return min(len(axis.choices), _GRID)
@@ -425,6 +418,7 @@ def num_cells(axis: Axis) -> int:
 def draw_contour(ax: Axes, axes: Sequence[Axis], surface: Array) -> None:
     """Draw the levels of a surface whose cells have the same size, each cell in one colour."""
     from matplotlib.colors import to_rgba
+    from matplotlib.ticker import LogLocator, MaxNLocator
 
     low, high = float(surface.min()), float(surface.max())
     edges = [np.repeat(np.arange(n + 1) / n, 2)[1:-1] for n in surface.shape]
@@ -435,20 +429,15 @@ def draw_contour(ax: Axes, axes: Sequence[Axis], surface: Array) -> None:
     dress(ax)
     ax.grid(visible=False)
     for parameter, axis in zip(axes, (ax.xaxis, ax.yaxis), strict=True):
-        axis.set_ticks(*_ticks(parameter))
-        logarithmic = " (logarithmic)" if parameter.log else ""
-        axis.set_label_text(shorten(parameter.name, 34) + logarithmic)
-
-
-def _ticks(axis: Axis) -> tuple[Array, list[str]]:
-    """Return the marks of a parameter's axis in [0, 1], at most about eight, and their labels."""
-    from matplotlib.ticker import LogLocator, MaxNLocator
-
-    if axis.choices is not None:
-        shown = range(0, len(axis.choices), -(-len(axis.choices) // 8))
-        return axis.unit(np.array(shown)), [shorten(str(axis.choices[k]), 10) for k in shown]
-    logarithmic = axis.log and axis.high >= 100 * axis.low
-    locator = LogLocator(numticks=6) if logarithmic else MaxNLocator(4, integer=axis.whole)
-    values = np.asarray(locator.tick_values(axis.low, axis.high))
-    values = values[(values >= axis.low) & (values <= axis.high)]
-    return axis.unit(values), [f"{value:.4g}" for value in values]
+        if parameter.choices is not None:
+            shown = range(0, len(parameter.choices), -(-len(parameter.choices) // 8))
+            marks, labels = np.array(shown), [shorten(str(parameter.choices[k]), 10) for k in shown]
+        else:
+            low, high = parameter.low, parameter.high
+            logarithmic = parameter.log and high >= 100 * low
+            locator = LogLocator(numticks=6) if logarithmic else MaxNLocator(4, integer=parameter.whole)
+            marks = np.asarray(locator.tick_values(low, high))
+            marks = marks[(marks >= low) & (marks <= high)]
+            labels = [f"{value:.4g}" for value in marks]
+        axis.set_ticks(parameter.unit(marks), labels)
+        axis.set_label_text(shorten(parameter.name, 34) + " (logarithmic)" * parameter.log)

@@ -174,8 +174,13 @@ def _best(pen: Pen) -> list[Part]:
     if len(study.objectives) > 1:
         agents = list(dict.fromkeys(study.trials["agent"].tolist()))[:MAX_AGENTS]
         found = {agent: study.front(agent) for agent in agents}
-        cells: dict[str, Any] = fronts.front_cells(found, study.objectives)
-        owners, configs = cells["agent"], [config for front in found.values() for config in front.configs]
+        owners = [agent for agent, front in found.items() for _ in front.configs]
+        configs = [config for front in found.values() for config in front.configs]
+        values = np.array([row for front in found.values() for row in front.values.tolist()])
+        cells: dict[str, Any] = {"agent": owners}
+        for name, column in zip(study.objectives, values.T, strict=False):
+            cells[name] = [f"{value:.6g}" for value in column.tolist()]
+        cells["volume of the front"] = [f"{found[agent].hypervolume:.5g}" for agent in owners]
     else:
         cells, owners = best_cells(study, MAX_AGENTS), [agent for agent, _ in best]
         configs = [entry["config"] for _, entry in best]

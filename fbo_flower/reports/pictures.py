@@ -187,7 +187,7 @@ def use_logarithm(axis: XAxis | YAxis, unit: float = 1.0, *, whole: bool = False
 
     Parameters
     ----------
-    unit : of the coordinates, see `Scale`
+    unit : of the coordinates, see `AxisScale`
     whole : label whole numbers only
     """
     from matplotlib.ticker import LogFormatter, LogLocator
@@ -211,7 +211,7 @@ def draw_band(ax: Axes, x: Array, low: Array, high: Array, colour: str, *, steps
 
 
 @dataclass(frozen=True)
-class Scale:
+class AxisScale:
     """The limits of an axis, and the unit of its coordinates.
 
     Matplotlib adds and subtracts coordinates, so it draws neither very large nor very small ones. Numbers
@@ -228,7 +228,7 @@ class Scale:
     log: bool = False
 
     @staticmethod
-    def of(values: Array, *, log: bool = False, margins: tuple[float, float] = (0.05, 0.05)) -> Scale:
+    def of(values: Array, *, log: bool = False, margins: tuple[float, float] = (0.05, 0.05)) -> AxisScale:
         """Return a scale that shows finite values `(n,)`, those of a logarithmic one are positive.
 
         Parameters
@@ -236,13 +236,13 @@ class Scale:
         margins : beyond the values, as a share of their range; around one value, of its size
         """
         if not len(values):
-            return Scale(1.0, 10.0, log)
+            return AxisScale(1.0, 10.0, log)
         low, high = float(values.min()), float(values.max())
         if not log:
-            return Scale(*finite.span(low, high, *margins))
+            return AxisScale(*finite.span(low, high, *margins))
         low = max(low, high * 1e-300)  # what a picture can show
         low, high = finite.span(math.log10(low), math.log10(high), *margins)
-        return Scale(10.0**low, 10.0**high if high < 308 else finite.LARGEST, log)
+        return AxisScale(10.0**low, 10.0**high if high < 308 else finite.LARGEST, log)
 
     @property
     def unit(self) -> float:
@@ -284,7 +284,7 @@ class Scale:
             axis.set_major_formatter("{x:g}" if unit == 1.0 else lambda x, place: f"{float(x) * unit:g}")
 
 
-def zoomed(lines: Iterable[Line], start: float, *, minimize: bool = False) -> Scale:
+def zoomed(lines: Iterable[Line], start: float, *, minimize: bool = False) -> AxisScale:
     """Return the scale of the whole curves, or of a part if their second half would become too flat.
 
     A part begins after the initial design.
@@ -313,7 +313,7 @@ def zoomed(lines: Iterable[Line], start: float, *, minimize: bool = False) -> Sc
     elif high > low_half:
         low = max(low, float(finite.difference(high, 4 * float(finite.difference(high, low_half)))))
     low, high = sorted(sign * edge for edge in finite.span(low, high, *_MARGINS))
-    return Scale(low, high)
+    return AxisScale(low, high)
 
 
 def _span(lines: Iterable[Line]) -> tuple[float, float]:
@@ -355,6 +355,12 @@ def corner_note(ax: Axes, text: str, *, at_top: bool) -> None:
     """Write what lines and bands mean into the right-hand corner that the curves leave free."""
     height, va = (0.98, "top") if at_top else (0.02, "bottom")
     ax.text(0.99, height, text, transform=ax.transAxes, ha="right", va=va, **SMALL)
+
+
+def explain_bands(ax: Axes, lines: Mapping[str, Line], *, at_top: bool) -> None:
+    """Say what the bands are, if there are any."""
+    if any(np.isfinite(stderr).any() for _, _, stderr in lines.values()):
+        corner_note(ax, "mean over agents ± 1 s.e.", at_top=at_top)
 
 
 def label_ends(ax: Axes, lines: dict[str, Line], styles: Mapping[str, Style], width: int = 0) -> None:

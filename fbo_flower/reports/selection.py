@@ -77,15 +77,18 @@ def selections(study: Study) -> list[Selection]:
         rows = study.models.where(algorithm=label(run))
         if not len(rows):
             continue
+        options = run.get("options", {})
+        parts = [str(options.get("method", label(run)))]
+        parts += [f"{options.get('alpha', 0.5):g}"] if parts[0] == "fso" else []
+        parts += [f"ship {options['ship']}"] if options.get("ship", "own") != "own" else []
         shipped = rows.take(rows["shipped"])
         front = rows.take(rows["on_front"])
         answers = study.judgements.where(algorithm=label(run))
-        method = run.get("options", {}).get("method", "")
-        reported = {"paper": shipped if method in _SINGLE else front, "fair": front}
+        reported = {"paper": shipped if options.get("method") in _SINGLE else front, "fair": front}
         found.append(
             Selection(
                 label(run),
-                _contestant(run),
+                " ".join(parts),
                 json.dumps([run.get(key) for key in ("problem", "problem_options", "seed")], sort_keys=True),
                 len(rows),
                 int(np.count_nonzero(rows["failure"] != "")),
@@ -159,30 +162,16 @@ def selection_cells(rows: list[Selection]) -> dict[str, list[str]]:
         "failed": [str(row.num_failed) for row in rows],
         "on front": [str(row.num_front) for row in rows],
     }
-    headings = ("J_l", "J_r", "openbox", "curators", "lockbox")
-    for heading, name in zip(headings, LOSSES, strict=True):
-        cells[f"shipped: {heading}"] = [_number(row.shipped[name]) for row in rows]
-    for protocol in PROTOCOLS:
-        cells[f"volume ({protocol})"] = [_number(row.volumes[protocol]) for row in rows]
+    names = ("J_l", "J_r", "openbox", "curators", "lockbox")
+    pairs = zip(names, LOSSES, strict=True)
+    numbers = {f"shipped: {name}": [row.shipped[key] for row in rows] for name, key in pairs}
+    numbers |= {f"volume ({protocol})": [row.volumes[protocol] for row in rows] for protocol in PROTOCOLS}
+    cells |= {key: ["-" if math.isnan(x) else f"{x:.3f}" for x in own] for key, own in numbers.items()}
     if any(row.num_withheld for row in rows):
         cells["answers withheld"] = [str(row.num_withheld) for row in rows]
     if any(row.epsilon for row in rows):
         cells["epsilon spent"] = [f"{row.epsilon:g}" if row.epsilon else "no noise" for row in rows]
     return cells
-
-
-def _number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.3f}"
-
-
-def _contestant(run: Mapping[str, Any]) -> str:
-    options = run.get("options", {})
-    parts = [str(options.get("method", label(run)))]
-    if parts[0] == "fso":
-        parts.append(f"{options.get('alpha', 0.5):g}")
-    if options.get("ship", "own") != "own":
-        parts.append(f"ship {options['ship']}")
-    return " ".join(parts)
 
 
 # -- pictures ---------------------------------------------------------------------------------------------

@@ -106,7 +106,9 @@ def summarise(
         If the study has no run with the reference's label.
     """
     if reference is None:
-        reference = local_only(study)
+        runs = study.settings["runs"]
+        names = [label(run) for name in LOCAL_ONLY for run in runs if run["algorithm"] == name]
+        reference = next((name for name in (*names, *LOCAL_ONLY) if name in study.algorithms), None)
     elif reference not in study.algorithms:
         raise ConfigError(f"reference: expected one of {', '.join(study.algorithms)}, got {reference!r}")
     curves = {algorithm: agent_curves(study, algorithm) for algorithm in study.algorithms}
@@ -114,13 +116,6 @@ def summarise(
     end = min(lengths, default=0)
     places = [k for k in checkpoints if k < end] + [end] * (len(lengths) > 1)
     return [_row(study, algorithm, reference, end, places, curves) for algorithm in study.algorithms]
-
-
-def local_only(study: Study) -> str | None:
-    """Return the label of the first run in which agents tune alone; None if there is none."""
-    runs = study.settings["runs"]
-    names = [label(run) for name in LOCAL_ONLY for run in runs if run["algorithm"] == name]
-    return next((name for name in (*names, *LOCAL_ONLY) if name in study.algorithms), None)
 
 
 def agent_curves(study: Study, algorithm: str) -> tuple[list[str], Array]:
@@ -215,6 +210,13 @@ def _row(
     seen = rounds["mean_incumbent"][np.isfinite(rounds["mean_incumbent"])]
     if not len(agents) and len(seen):  # no trials are disclosed, but the strategy saw means
         final = AgentMean(float(seen[-1]), math.nan, num_agents)
+    with_value = run.get("num_with_value") if len(rounds) else 0
+    if own.size:
+        with_value = int(np.isfinite(_final(own)).sum())
+    reasons: Counter[str] = Counter()
+    for entry in " ".join(rounds["reasons"].tolist()).split():
+        reason, _, number = entry.rpartition(":")
+        reasons[reason] += int(number)
     floats = (rounds["floats_down"] + rounds["floats_up"]).sum() / (num_agents or math.nan)
     failed = (~np.isfinite(trials["value"])).sum() if len(trials) else rounds["failed_trials"].sum()
     return SummaryRow(
@@ -236,12 +238,12 @@ def _row(
         floats_per_agent=float(floats) if len(rounds) else math.nan,
         seconds=float(run.get("seconds") or rounds["seconds"].sum()),
         failed_evaluations=int(failed),
-        num_with_value=_num_with_value(run, rounds, own, num_agents),
+        num_with_value=with_value if isinstance(with_value, int) else None,
         replies=int(rounds["replies"].sum()),
         evaluations_made=sum(run["evaluations"].values()) if "evaluations" in run else None,
         lost_replies=int(rounds["failures"].sum()),
         refused_replies=int(rounds["refused"].sum()),
-        reasons=_reasons(rounds),
+        reasons=dict(reasons),
         disclosures=disclosures_text(run),
     )
 
@@ -257,28 +259,10 @@ def disclosures_text(run: Mapping[str, object]) -> str:
     chosen = run.get("disclosures")
     if not isinstance(chosen, dict):
         return ""
-    texts = {"{} ({})".format(*str(said).split(", ", 1)): number for said, number in chosen.items()}
+    texts = {"{} ({})".format(*str(choice).split(", ", 1)): number for choice, number in chosen.items()}
     if len(texts) == 1:
         return next(iter(texts))
     return ", ".join(f"{text}: {number}" for text, number in texts.items())
-
-
-def _num_with_value(run: Mapping[str, object], rounds: Table, curves: Array, num_agents: int) -> int | None:
-    """Return how many agents disclosed a value; None if none disclosed values."""
-    if curves.size:
-        return int(np.isfinite(_final(curves)).sum())
-    if not len(rounds):
-        return 0
-    number = run.get("num_with_value")
-    return number if isinstance(number, int) else None
-
-
-def _reasons(rounds: Table) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for entry in " ".join(rounds["reasons"].tolist()).split():
-        reason, _, number = entry.rpartition(":")
-        total[reason] += int(number)
-    return dict(total)
 
 
 def _evaluations_to(curves: Array, level: float) -> int | None:
@@ -383,16 +367,6 @@ def summary_cells(rows: Sequence[SummaryRow], *, wide: bool = True) -> dict[str,
     ----------
     wide : all rows; otherwise the `MOST_ROWS` that say most
     """
-    cells = _all_cells(rows)
-    (names, *others) = cells
-    ranks = {
-        name: next((i for i, w in enumerate(_FIRST) if name.startswith(w)), len(_FIRST)) for name in others
-    }
-    shown = others if wide else sorted(others, key=lambda name: ranks[name])[:MOST_ROWS]
-    return {name: cells[name] for name in cells if name == names or name in shown}
-
-
-def _all_cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
     cells: dict[str, list[str]] = {}
 
     def add(heading: str, show: Callable[[SummaryRow], object], wanted: bool = True) -> None:
@@ -426,11 +400,7 @@ def _all_cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
     add("floats per agent", lambda r: _or_dash(r.floats_per_agent, ",.0f"))
     add("seconds", lambda r: f"{r.seconds:.{0 if r.seconds >= 10 else 1}f}")
     reused = any(row.evaluations_made is not None for row in rows)
-    add(
-        "evaluations really made",
-        lambda r: "all" if r.evaluations_made is None else r.evaluations_made,
-        reused,
-    )
+    add("evaluations really made", lambda r: "all" if (n := r.evaluations_made) is None else n, reused)
     add("failed evaluations", lambda r: r.failed_evaluations, any(r.failed_evaluations for r in rows))
     add("replies", lambda r: r.replies, hidden)
     add("disclosed", lambda r: r.disclosures or "unknown", hidden)
@@ -438,7 +408,10 @@ def _all_cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
     add("refused replies", lambda r: r.refused_replies, any(row.refused_replies for row in rows))
     for reason in sorted({reason for row in rows for reason in row.reasons}):
         cells[f"  {reason}"] = [str(row.reasons.get(reason, 0)) for row in rows]
-    return cells
+    names, *others = cells
+    ranks = {name: [name.startswith(w) for w in (*_FIRST, "")].index(True) for name in others}
+    shown = others if wide else sorted(others, key=lambda name: ranks[name])[:MOST_ROWS]
+    return {name: cells[name] for name in cells if name == names or name in shown}
 
 
 def _or_dash(value: float, form: str) -> str:

@@ -124,54 +124,45 @@ def write_privacy_page(study: Study, path: Path) -> None:
 
 def privacy_page(study: Study) -> str:
     """Return the pages of all algorithms of a study as Markdown."""
-    sections = ["\n".join(_section(study, label)) for label in study.algorithms]
-    return "# What the server learned\n\n" + "\n\n".join(sections) + "\n"
+    paragraphs = [text for label in study.algorithms for text in _section(study, label)]
+    return "\n\n".join(["# What the server learned", *paragraphs]) + "\n"
 
 
 def _section(study: Study, label: str) -> Iterator[str]:
+    """Yield the paragraphs about one run."""
     run, rounds = study.run(label), study.rounds.where(algorithm=label)
     algorithm = str(run["algorithm"])
     yield f"## {label}" + (f" ({algorithm})" if label != algorithm else "")
-    yield ""
     turns = int(run.get("num_agents") or 0) * len(set(rounds["round"].tolist()))
     up, down = (
-        f"{_mean(rounds[f'floats_{way}'], turns)} numbers and {_size(rounds[f'bytes_{way}'], turns)} {way}"
+        f"{_mean(rounds[f'floats_{way}'], turns)} numbers and "
+        f"{format_bytes(float(rounds[f'bytes_{way}'].sum()) / turns) if turns else '-'} {way}"
         for way in ("up", "down")
     )
     yield f"Per agent and round: {up}, {down}, headers are included in the bytes."
-    yield ""
-    yield "| what may leave an agent | made from | discloses by design |"
-    yield "|---|---|---|"
     least = int(run.get("options", {}).get("secure_sums") or 0)
     names = meanings(algorithm, least)
-    for name, said in (names or {}).items():
-        yield f"| `{name}`: {said.text} | {said.source} | {said.discloses} |"
+    table = ["| what may leave an agent | made from | discloses by design |", "|---|---|---|"]
+    for name, meaning in (names or {}).items():
+        table.append(f"| `{name}`: {meaning.text} | {meaning.source} | {meaning.discloses} |")
     if names is None:
-        yield "| not described by what is installed here | unknown | unknown |"
+        table.append("| not described by what is installed here | unknown | unknown |")
     elif not names:
-        yield f"| the number of evaluations that failed | the task | {NOTHING} |"
-    trials = len(study.trials.where(algorithm=label))
-    if trials:
-        yield (
-            f"| disclosed beside the algorithm's messages: {trials:,} rows of points and values | "
-            "the tasks | points and values |"
-        )
-    yield ""
+        table.append(f"| the number of evaluations that failed | the task | {NOTHING} |")
+    if trials := len(study.trials.where(algorithm=label)):
+        what = f"disclosed beside the algorithm's messages: {trials:,} rows of points and values"
+        table.append(f"| {what} | the tasks | points and values |")
+    yield "\n".join(table)
     if chosen := disclosures_text(run):
         yield f"What agents disclose beside the algorithm's messages, and who chose it: {chosen}."
-        yield ""
     record = lookup(algorithm)
     attack = "secure-sums" if least else None if record is None else record.attack_name
     measured = f" Measured by `python -m studies attack {attack}` of the repository." if attack else ""
     yield f"What an honest-but-curious server can infer: {inference(algorithm, least)}{measured}"
-    yield ""
     privacy = run.get("privacy")
     if isinstance(privacy, dict) and "sums_made" in privacy:
-        yield (
-            f"Secure sums of at least {privacy['sums_of_at_least']} agents: {privacy['sums_made']} made of "
-            f"{privacy['sums_asked_for']} asked for."
-        )
-        yield ""
+        made = f"{privacy['sums_made']} made of {privacy['sums_asked_for']} asked for"
+        yield f"Secure sums of at least {privacy['sums_of_at_least']} agents: {made}."
     yield _spent(privacy, bool(trials))
 
 
@@ -182,19 +173,13 @@ def _spent(privacy: object, disclosed: bool) -> str:
     count = f"{privacy.get(what)} {what}{' of one agent' if what == 'messages' else ''}"
     if privacy.get("epsilon") is None:
         return f"Noise for differential privacy: none was added in {count}, so no epsilon bounds anything."
-    if privacy.get("noise_from") == "seed":
-        simulated = " Simulated: the noise is drawn from the study's seed and protects nobody."
-    else:
-        simulated = ""
+    simulated = " Simulated: the noise is drawn from the study's seed and protects nobody."
+    simulated *= privacy.get("noise_from") == "seed"
     caveat = " It bounds what the algorithm sends; it does not cover trials that agents disclose beside it."
     return (
         f"Differential privacy, {privacy['noise']} noise: epsilon {privacy['epsilon']:.3g} at delta "
         f"{privacy['delta']:g} after {count}.{simulated}{caveat if disclosed else ''}"
     )
-
-
-def _size(column: object, turns: int) -> str:
-    return format_bytes(float(np.nansum(np.asarray(column, dtype=np.float64))) / turns) if turns else "-"
 
 
 def _mean(column: object, turns: int) -> str:

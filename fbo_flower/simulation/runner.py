@@ -149,7 +149,7 @@ def _explaining(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **given)
         except KeyboardInterrupt:  # not with the long traceback of whatever ran just then
             keep = given.get("keep")
-            said = (keep if isinstance(keep, Keep) else Keep()).said()
+            said = (keep if isinstance(keep, Keep) else Keep()).how_to_continue()
             raise KeyboardInterrupt(f"simulate was interrupted; {said}") from None
 
     return checked

@@ -30,10 +30,10 @@ from fbo_flower.algorithms.records import Array, Task
 from fbo_flower.errors import JournalError
 from fbo_flower.storage import ledger
 from fbo_flower.storage.files import dumps
-from fbo_flower.storage.store import JournalKind, Rows, Store, opened
+from fbo_flower.storage.store import JournalKind, Store, StoredRows, opened
 
 if TYPE_CHECKING:
-    import sqlite3
+    pass
 
 COMMIT_SECONDS = 1.0
 SECONDS = "seconds"  # entry of `Evaluation.measures`: how long the evaluation took
@@ -251,14 +251,14 @@ class AgentJournal(Store):
         """Return the evaluations of a study, or of one of its tasks, in the order they were added."""
         where, arguments = ("", (study,)) if task is None else (" AND task = ?", (study, task))
         rows = self.select("evaluations", f"WHERE study = ?{where} ORDER BY id", arguments)
-        return [_evaluation(row) for row in rows]
-
-
-def _evaluation(row: sqlite3.Row) -> Evaluation:
-    value = math.nan if row["value"] is None else row["value"]
-    point, measures = np.array(json.loads(row["point"]), dtype=np.float64), json.loads(row["measures"])
-    counts = row["count"], row["span"], row["square"]
-    return Evaluation(row["trial"], point, value, *counts, row["failure"], measures, row["artifact"])
+        return [
+            Evaluation(
+                row["trial"], np.array(json.loads(row["point"]), dtype=np.float64),
+                math.nan if row["value"] is None else row["value"], row["count"], row["span"], row["square"],
+                row["failure"], json.loads(row["measures"]), row["artifact"],
+            )
+            for row in rows
+        ]  # fmt: skip
 
 
 def aims_note(study: str) -> str:
@@ -281,10 +281,10 @@ def read_ledger(path: Path) -> ledger.Ledger:
     """Return the ledger of an agent's journal."""
     with opened(path, KIND) as journal:
         meta = _texts(journal)
-        said = json.loads(meta.get("note.roll-call", "{}"))
+        last = json.loads(meta.get("note.roll-call", "{}"))
         sent = journal.select("sent", "ORDER BY id")
         rows = [ledger.LedgerEntry(*row[2:-1], *map(bool, row[-1:])) for row in sent]
-        return ledger.Ledger(meta["agent"], rows, tuple(said.get("names", ())), said.get("disclosure", ""))
+        return ledger.Ledger(meta["agent"], rows, tuple(last.get("names", ())), last.get("disclosure", ""))
 
 
 class StoredStudy(NamedTuple):
@@ -364,5 +364,5 @@ def _aims_in(meta: Mapping[str, str], study: str) -> str:
     return str(json.loads(meta.get(f"note.{aims_note(study)}", "{}")).get("aims", NUMBER.to_json()))
 
 
-def _texts(journal: Rows) -> dict[str, str]:
+def _texts(journal: StoredRows) -> dict[str, str]:
     return {row["key"]: row["value"] for row in journal.select("meta")}

@@ -74,13 +74,13 @@ class Ledger:
     ----------
     agent : the agent's id
     rows : in the order in which they were sent
-    roll_call : names of the fields that the agent sends at every registration
+    registration : names of the fields that the agent sends at every registration
     disclosure : the agent's setting `disclose` at its last registration, and who chose it; "" if unknown
     """
 
     agent: str
     rows: Sequence[LedgerEntry]
-    roll_call: Sequence[str] = ()
+    registration: Sequence[str] = ()
     disclosure: str = ""
 
 

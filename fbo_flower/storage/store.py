@@ -90,7 +90,7 @@ class JournalKind:
         }
 
 
-class Rows:
+class StoredRows:
     """The rows of a journal, with the errors that name it.
 
     Parameters
@@ -211,7 +211,7 @@ class Rows:
 
 
 @contextmanager
-def opened(path: Path, kind: JournalKind, *, check: bool = True) -> Iterator[Rows]:
+def opened(path: Path, kind: JournalKind, *, check: bool = True) -> Iterator[StoredRows]:
     """Open a journal read-only, also while a process writes it; the block reads one committed state.
 
     Parameters
@@ -228,7 +228,7 @@ def opened(path: Path, kind: JournalKind, *, check: bool = True) -> Iterator[Row
         raise JournalError(
             f"journal: expected the file of an existing {kind.application}, got {path}; pass the path of one"
         )
-    file = Rows(path, kind)
+    file = StoredRows(path, kind)
     with file.errors(), closing(_connect(f"{path.resolve().as_uri()}?mode=ro")) as file.connection:
         file.connection.execute("BEGIN")
         file.identify()
@@ -240,7 +240,7 @@ def opened(path: Path, kind: JournalKind, *, check: bool = True) -> Iterator[Row
             raise Damaged(f"its content cannot be read ({type(error).__name__})") from error
 
 
-class Store(Rows):
+class Store(StoredRows):
     """An open journal that this process writes.
 
     Parameters

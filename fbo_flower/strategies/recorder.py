@@ -614,7 +614,7 @@ class Recorder:
             replies=Table.from_rows(self.replies, REPLIES),
         )
 
-    def _recommendations(self) -> Table | None:
+    def _recommendations(self) -> Any:  # as `Study` takes it
         """Return the recommendations, and the best trials of the agents without one; None: only those."""
         if not self.recommended:
             return None

@@ -85,7 +85,7 @@ class Keep:
                 object.__setattr__(self, name, path_of(value, name))
         check_label(self.label)
 
-    def said(self) -> str:
+    def how_to_continue(self) -> str:
         """Return what an interrupted run has left, and how to continue, as the end of a sentence."""
         parts = []
         if self.out is not None and holds_study(self.out):
@@ -166,9 +166,15 @@ def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[st
     ConfigError
         If a file cannot be written; the message names it.
     """
-    if holds_study(directory) and not _is_same(directory / MARK, settings):
-        for name in DERIVED:
-            _remove(directory / name)  # made from the study that this one replaces
+    if holds_study(directory):
+        try:
+            former = dict(json.loads(read_text(directory / MARK)))
+        except (OSError, ValueError, TypeError):
+            former = {}
+        former.pop("tables", None)
+        if as_json(former, sort_keys=True) != as_json(dict(settings), sort_keys=True):
+            for name in DERIVED:
+                _remove(directory / name)  # made from the study that this one replaces
     layouts: dict[str, Any] = {}
     for name, file in _FILES.items():
         if name in _ALWAYS or len(tables[name]):
@@ -201,7 +207,15 @@ def read_study(directory: Path) -> tuple[dict[str, Any], dict[str, Table]]:
     settings = _read_json(directory / MARK)
     check_schema(settings)
     layouts = expect(settings.pop("tables", None), dict, "tables")
-    tables = {"recommendations": _read_best(directory / _BEST)}
+    path, rows = directory / _BEST, []
+    try:
+        for algorithm, agents in expect(_read_json(path), dict, "best").items():
+            for agent, best in expect(agents, dict, algorithm).items():
+                numbers = {"value": math.nan, "mean": math.nan}
+                rows.append({"algorithm": algorithm, "agent": agent, **numbers, **expect(best, dict, agent)})
+        tables = {"recommendations": Table.from_rows(rows, RECOMMENDATIONS)}
+    except ConfigError as error:
+        raise ConfigError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
     for name, file in _FILES.items():
         if name in _ALWAYS or name in layouts:
             layout = expect(layouts.get(name), dict, f"tables.{name}")
@@ -213,28 +227,6 @@ def read_study(directory: Path) -> tuple[dict[str, Any], dict[str, Table]]:
                     f"{directory / file}: expected {num_rows} rows as study.json says, got {len(table)}"
                 )
     return settings, tables
-
-
-def _is_same(path: Path, settings: Mapping[str, Any]) -> bool:
-    """Return whether the study at `path` has these settings; a study's time of creation is one of them."""
-    try:
-        found = dict(json.loads(read_text(path)))
-    except (OSError, ValueError, TypeError):
-        return False
-    found.pop("tables", None)
-    return as_json(found, sort_keys=True) == as_json(dict(settings), sort_keys=True)
-
-
-def _read_best(path: Path) -> Table:
-    rows: list[dict[str, Any]] = []
-    try:
-        for algorithm, agents in expect(_read_json(path), dict, "best").items():
-            for agent, best in expect(agents, dict, algorithm).items():
-                numbers = {"value": math.nan, "mean": math.nan}
-                rows.append({"algorithm": algorithm, "agent": agent, **numbers, **expect(best, dict, agent)})
-        return Table.from_rows(rows, RECOMMENDATIONS)
-    except ConfigError as error:
-        raise ConfigError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
 
 
 def _remove(path: Path) -> None:

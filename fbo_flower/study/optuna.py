@@ -18,7 +18,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -162,10 +162,24 @@ class OptunaWriter:
         self._directions = objectives if len(objectives) > 1 else {"": "min" if minimize else "max"}
         self._one_study = one_study
         self._attributes = dict(attributes or {})
+        self._targets: dict[str, _Target] = {}
         with quiet_optuna():
             self._storage = open_storage(storage)
-            self._targets: dict[str, _Target] = {}
-            self._number = self._find_own()
+            own, numbers = 0, [0]  # the number of this run, and those of others with this label
+            for study in self._storage.get_all_studies():
+                known = study.user_attrs
+                if known.get(_LABEL) != label or not isinstance(known.get(_NUMBER), int):
+                    continue
+                if known.get(_RUN) != run:
+                    numbers.append(known[_NUMBER])
+                elif (_AGENT not in known) == one_study:
+                    own = known[_NUMBER]
+                    target = self._targets[str(known.get(_AGENT, ""))] = _Target(study._study_id)
+                    for trial in self._storage.get_all_trials(study._study_id, deepcopy=False):
+                        agent, number = trial.user_attrs.get("agent"), trial.user_attrs.get("trial")
+                        if isinstance(agent, str) and isinstance(number, int):
+                            target.known[agent, number] = trial._trial_id, not trial.state.is_finished()
+            self._number = own or max(numbers) + 1
 
     @property
     def names(self) -> list[str]:
@@ -192,12 +206,13 @@ class OptunaWriter:
                     distribution = frozen.distributions[name]
                     internal = distribution.to_internal_repr(value)
                     self._storage.set_trial_param(trial_id, name, internal, distribution)
-                for attribute, value in frozen.user_attrs.items():
-                    self._storage.set_trial_user_attr(trial_id, attribute, value)
-                for attribute, value in frozen.system_attrs.items():
-                    self._storage.set_trial_system_attr(trial_id, attribute, value)
-                for step, value in frozen.intermediate_values.items():
-                    self._storage.set_trial_intermediate_value(trial_id, step, value)
+                for store, entries in (
+                    (self._storage.set_trial_user_attr, frozen.user_attrs),
+                    (self._storage.set_trial_system_attr, frozen.system_attrs),
+                    (self._storage.set_trial_intermediate_value, frozen.intermediate_values),
+                ):
+                    for name, value in entries.items():
+                        store(trial_id, name, value)
                 self._storage.set_trial_state_values(trial_id, frozen.state, frozen.values)
             target.known[key] = trial_id, trial.state == RUNNING
             return True
@@ -211,24 +226,6 @@ class OptunaWriter:
                         self._storage.set_trial_user_attr(trial_id, "failure", reason)
                         self._storage.set_trial_state_values(trial_id, self._optuna.trial.TrialState.FAIL)
                         target.known[key] = trial_id, False
-
-    def _find_own(self) -> int:
-        """Find the Optuna studies of this run; return its number among the runs with this label."""
-        own, numbers = 0, [0]
-        for study in self._storage.get_all_studies():
-            attributes = study.user_attrs
-            if attributes.get(_LABEL) != self._label or not isinstance(attributes.get(_NUMBER), int):
-                continue
-            if attributes.get(_RUN) != self._run:
-                numbers.append(attributes[_NUMBER])
-            elif (_AGENT not in attributes) == self._one_study:
-                own = attributes[_NUMBER]
-                target = self._targets[str(attributes.get(_AGENT, ""))] = _Target(study._study_id)
-                for trial in self._storage.get_all_trials(study._study_id, deepcopy=False):
-                    agent, number = trial.user_attrs.get("agent"), trial.user_attrs.get("trial")
-                    if isinstance(agent, str) and isinstance(number, int):
-                        target.known[agent, number] = trial._trial_id, not trial.state.is_finished()
-        return own or max(numbers) + 1
 
     def _create(self, agent: str) -> _Target:
         from optuna.study import StudyDirection
@@ -286,9 +283,7 @@ def _local(seconds: float, otherwise: datetime) -> datetime:
         return otherwise
 
 
-def write_study_to_optuna(
-    study: Study, storage: Storage, one_study: bool, space: SearchSpace | None
-) -> list[Any]:
+def write(study: Study, storage: Storage, one_study: bool, space: SearchSpace | None) -> list[Any]:
     """Write the trials of all runs of a study into an Optuna storage; see `Study.to_optuna`."""
     optuna = require_optuna("optuna")
     texts = {label: study.run(label).get("space") for label in study.algorithms}
@@ -309,9 +304,8 @@ def write_study_to_optuna(
                 known = {name: run[name] for name in _SETTINGS if name in run}
                 minimize, objectives = study.minimizes(label), study.objectives
                 writer = OptunaWriter(opened, run_id, label, own, minimize, objectives, one_study, known)
-                for trial in trials_of(
-                    *(table.where(algorithm=label) for table in (study.trials, study.times))
-                ):
+                tables = (table.where(algorithm=label) for table in (study.trials, study.times))
+                for trial in trials_of(*tables):
                     writer.write(trial)
                 names += writer.names
         except ConfigError:
@@ -346,8 +340,9 @@ def read_studies(
         for trial in trials:
             if trial.state.name not in {"COMPLETE", "FAIL", "PRUNED"} or not trial.params:
                 continue
-            if trial.state.name == "PRUNED" and not _is_stopped(trial):
-                continue
+            last = trial.intermediate_values.get(trial.last_step, math.nan)
+            if trial.state.name == "PRUNED" and not ("agent" in trial.user_attrs and math.isfinite(last)):
+                continue  # a pruned trial of others
             try:
                 for own, value in trial.params.items():
                     if not is_choice(plain(value)):
@@ -420,19 +415,11 @@ def _run_of(study: Any, space: SearchSpace | None, trials: Sequence[Any]) -> tup
         run["minimize"] = True
     if _RUN in attributes:
         run["study"] = attributes[_RUN]
-    space = _space_of(trials) if space is None else space
-    return label, run | ({} if space is None else {"space": space.to_json()})
-
-
-def _space_of(trials: Sequence[Any]) -> SearchSpace | None:
-    """Return the space that the trials are from; None if some parameters are not in every trial."""
     distributions = [trial.distributions for trial in trials if trial.distributions]
-    if not distributions or any(found != distributions[0] for found in distributions):
-        return None
-    try:
-        return from_distributions(distributions[0])
-    except ConfigError:  # a name or a number of steps that a search space cannot have
-        return None
+    if space is None and distributions and all(found == distributions[0] for found in distributions):
+        with suppress(ConfigError):  # a name or a number of steps that a search space cannot have
+            space = from_distributions(distributions[0])
+    return label, run | ({} if space is None else {"space": space.to_json()})
 
 
 def _row(trial: Any, label: str, agent: str, names: Sequence[str]) -> dict[str, Any]:
@@ -445,10 +432,8 @@ def _row(trial: Any, label: str, agent: str, names: Sequence[str]) -> dict[str, 
     complete = trial.state.name == "COMPLETE" and all(map(math.isfinite, values))
     value = trial.intermediate_values[trial.last_step] if stopped else values[0]
     system = trial.system_attrs  # a list, or by name
-    constraints = [
-        *system.get("constraints", ()),
-        *(n for k, n in system.items() if k.startswith("constraints:")),
-    ]
+    named = (number for key, number in system.items() if key.startswith("constraints:"))
+    constraints = [*system.get("constraints", ()), *named]
     outputs: dict[str, float] = {}
     if complete and (len(values) > 1 or constraints):
         own = {name: found for name, found in attributes.items() if type(found) in {int, float}}
@@ -471,12 +456,6 @@ def _row(trial: Any, label: str, agent: str, names: Sequence[str]) -> dict[str, 
         "outputs": outputs,
         "feasible": all(number <= 0 for number in constraints) if constraints else None,
     }
-
-
-def _is_stopped(trial: Any) -> bool:
-    """Return whether a pruned trial is one of ours, with a last step and a finite value there."""
-    step = trial.last_step
-    return "agent" in trial.user_attrs and step is not None and math.isfinite(trial.intermediate_values[step])
 
 
 def _attribute(attributes: Mapping[str, Any], name: str, otherwise: Any) -> Any:

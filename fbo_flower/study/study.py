@@ -41,7 +41,6 @@ from fbo_flower.space.copies import copies, own
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.paths import path_of
 from fbo_flower.study.directory import read_study, write_study
-from fbo_flower.study.optuna import read_studies, write_study_to_optuna
 from fbo_flower.study.ranking import (
     Front,
     best_rows,
@@ -68,8 +67,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_EMPTY: Any = None  # a table that is not given has no rows
+
+
 @copies("settings")
-@dataclass(frozen=True, init=False, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Study:
     """The runs of one or several algorithms on one problem; read-only.
 
@@ -100,35 +102,24 @@ class Study:
     settings: dict[str, Any]
     trials: Table
     rounds: Table
-    regret: Table
-    recommendations: Table
-    models: Table
-    judgements: Table
-    times: Table
-    replies: Table
+    regret: Table = _EMPTY
+    recommendations: Table = _EMPTY
+    models: Table = _EMPTY
+    judgements: Table = _EMPTY
+    times: Table = _EMPTY
+    replies: Table = _EMPTY
 
-    def __init__(
-        self,
-        settings: Mapping[str, Any],
-        trials: Table,
-        rounds: Table,
-        regret: Table | None = None,
-        recommendations: Table | None = None,
-        models: Table | None = None,
-        judgements: Table | None = None,
-        times: Table | None = None,
-        replies: Table | None = None,
-    ) -> None:
-        given = trials, rounds, regret, recommendations, models, judgements, times, replies
-        for (name, columns), table in zip(TABLES.items(), given, strict=True):
-            own = Table.from_rows([], columns) if table is None else table
-            check_columns(name, own)
-            object.__setattr__(self, name, own)
-        object.__setattr__(self, "settings", checked_settings(settings))
+    def __post_init__(self) -> None:
+        given = self.recommendations
+        for name, columns in TABLES.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, Table.from_rows([], columns))
+            check_columns(name, getattr(self, name))
+        object.__setattr__(self, "settings", checked_settings(vars(self)["settings"]))
         order = {name: rank for rank, name in enumerate(self.algorithms)}
         for name in TABLES:
             object.__setattr__(self, name, sorted_rows(getattr(self, name), order))
-        best = self._best(self.trials if recommendations is None else recommendations)
+        best = self._best(self.trials if given is None else given)
         object.__setattr__(self, "recommendations", sorted_rows(best, order))
 
     if not TYPE_CHECKING:
@@ -170,9 +161,12 @@ class Study:
             entry = {"config": row["config"], **numbers, "algorithm": row["algorithm"]}
             known = expected_of(best[agent]) if agent in best else -math.inf if not minimize else math.inf
             if expected_of(entry) < known if minimize else expected_of(entry) > known:
-                if outputs := self._outputs_of(agent, row):
-                    entry["outputs"] = outputs
                 best[agent] = entry
+        for agent, entry in best.items() if "outputs" in self.trials.columns else ():
+            found = self.trials.where(agent=agent, algorithm=entry["algorithm"])
+            outputs = [row["outputs"] for row in found if row["config"] == entry["config"]]
+            if outputs and outputs[0]:
+                entry["outputs"] = dict(outputs[0])
         return {agent: best[agent] for agent in sorted(best, key=natural_order)}
 
     @property
@@ -208,13 +202,11 @@ class Study:
         if algorithm is not None and algorithm not in self.algorithms:
             raise ConfigError(f"algorithm: expected one of {', '.join(self.algorithms)}, got {algorithm!r}")
         worst = dict(zip(objectives, worst_values(self.trials.where(agent=agent), objectives), strict=True))
-        known = self._runs[0].get("reference", {})
-        point = np.array([float(known.get(name, worst[name])) for name in objectives])
-        if reference is not None:
-            if reference.keys() != objectives.keys():
-                names = ", ".join(objectives)
-                raise ConfigError(f"reference: expected a number for each of {names}, got {dict(reference)}")
-            point = np.array([float(reference[name]) for name in objectives])
+        if reference is not None and reference.keys() != objectives.keys():
+            names = ", ".join(objectives)
+            raise ConfigError(f"reference: expected a number for each of {names}, got {dict(reference)}")
+        known = worst | self._runs[0].get("reference", {}) | dict(reference or {})
+        point = np.array([float(known[name]) for name in objectives])
         which = {"agent": agent} | ({} if algorithm is None else {"algorithm": algorithm})
         return front_of(self.trials.where(**which), objectives, point)
 
@@ -225,14 +217,6 @@ class Study:
             return []
         agents, feasible = self.trials["agent"], self.trials["feasible"]
         return sorted(set(agents.tolist()) - set(agents[feasible].tolist()), key=natural_order)
-
-    def _outputs_of(self, agent: str, best: Mapping[str, Any]) -> dict[str, float]:
-        """Return the outputs of the trial that is an agent's best."""
-        if "outputs" not in self.trials.columns:
-            return {}
-        found = self.trials.where(agent=agent, algorithm=best["algorithm"])
-        rows = [row["outputs"] for row in found if row["config"] == best["config"]]
-        return dict(rows[0]) if rows else {}
 
     @property
     def best_config(self) -> dict[str, Any]:
@@ -395,7 +379,9 @@ class Study:
         ConfigError
             If Optuna is not installed, the search space is unknown, or the storage cannot be written.
         """
-        return write_study_to_optuna(self, storage, one_study, space)
+        from fbo_flower.study.optuna import write
+
+        return write(self, storage, one_study, space)
 
     @classmethod
     def from_optuna(
@@ -423,6 +409,8 @@ class Study:
         ConfigError
             If Optuna is not installed, there is no such study, or one has several objectives without names.
         """
+        from fbo_flower.study.optuna import read_studies
+
         settings, trials, times = read_studies(storage, name, agent, space)
         return cls(settings, trials, Table.from_rows([], ROUNDS), times=times)
 

@@ -27,7 +27,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,7 @@ _TYPES: dict[str, Any] = {
     "boolean": bool | np.bool_,
     "config": Mapping,
 }
+_NARROW: tuple[Kind, ...] = ("boolean", "integer", "real", "config")
 _DTYPES: dict[str, Any] = {"integer": np.int64, "real": np.float64, "boolean": np.bool_}
 _SCALARS: dict[type, str] = {bool: "boolean", int: "integer", float: "real", str: "text", type(None): "json"}
 
@@ -217,7 +218,7 @@ class Table:
             raise ConfigError(f"{path}: expected distinct CSV columns, got {header}")
         with atomic_file(path, text=True) as file:
             rows = itertools.chain([header], zip(*cells, strict=True))
-            csv.writer(_UnixLines(file)).writerows(rows)  # lineterminator="\n" leaves a bare "\r" unquoted
+            csv.writer(file, lineterminator="\n").writerows(rows)  # no cell has a bare "\r"
         return layout
 
     @classmethod
@@ -232,7 +233,24 @@ class Table:
         limit = csv.field_size_limit(sys.maxsize)  # cells may hold long tracebacks; csv's limit is global
         try:
             with open_text(path_of(path)) as file:
-                return cls._read(csv.reader(file, strict=True), layout)
+                lines = csv.reader(file, strict=True)
+                header = next(lines, None)
+                layout = dict.fromkeys(header or [], "text") if layout is None else layout
+                expected = _header_of(layout)
+                if header != expected:
+                    raise ConfigError(f"expected the header {expected}, got {header}")
+                blocks: dict[str, list[Column]] = {name: [_objects([])] for name in layout}
+                num_rows = 0
+                while rows := list(itertools.islice(lines, CHUNK)):
+                    for number, row in enumerate(rows, start=num_rows):
+                        if len(row) != len(expected):
+                            raise ConfigError(f"row {number}: expected {len(expected)} cells, got {len(row)}")
+                    num_rows += len(rows)
+                    cells = zip(*rows, strict=True)
+                    for name, kind in layout.items():
+                        blocks[name].append(_decoded_column(name, kind, cells, len(rows)))
+                kinds: dict[str, Any] = {k: v if isinstance(v, str) else "config" for k, v in layout.items()}
+                return cls({name: np.concatenate(own[1:] or own) for name, own in blocks.items()}, kinds)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
         except (ValueError, OverflowError, csv.Error) as error:  # ConfigError is a ValueError
@@ -240,45 +258,34 @@ class Table:
         finally:
             csv.field_size_limit(limit)
 
-    @classmethod
-    def _read(cls, lines: Iterator[list[str]], layout: Mapping[str, Any] | None) -> Table:
-        header = next(lines, None)
-        if layout is None:
-            layout = dict.fromkeys(header or [], "text")
-        expected = _header_of(layout)
-        if header != expected:
-            raise ConfigError(f"expected the header {expected}, got {header}")
-        kinds: dict[str, Any] = {
-            name: kind if isinstance(kind, str) else "config" for name, kind in layout.items()
-        }
-        blocks: dict[str, list[Column]] = {name: [_objects([])] for name in layout}
-        num_rows = 0
-        while rows := list(itertools.islice(lines, CHUNK)):
-            for number, row in enumerate(rows, start=num_rows):
-                if len(row) != len(expected):
-                    raise ConfigError(f"row {number}: expected {len(expected)} cells, got {len(row)}")
-            num_rows += len(rows)
-            cells = zip(*rows, strict=True)
-            for name, kind in layout.items():
-                blocks[name].append(_decoded_column(name, kind, cells, len(rows)))
-        columns = {name: np.concatenate(own[1:] or own) for name, own in blocks.items()}
-        return cls(columns, kinds)
-
     def _encoded(self) -> tuple[Layout, list[str], list[list[str]]]:
         """Return the layout, the CSV header and the cells, one list per CSV column."""
         layout: Layout = {}
         cells: list[list[str]] = []
         for name, column in self._columns.items():
             kind, values = self._kinds[name], column.tolist()
-            if kind == "config":
-                layout[name], encoded = _encoded_configs(name, values)
-                cells += encoded
-            elif kind == "real":
-                layout[name] = kind
-                cells.append(["" if math.isnan(value) else repr(value) for value in values])
-            else:
-                layout[name] = kind
-                cells.append(list(map(_WRITERS[kind], values)))
+            if kind != "config":
+                layout[name], write = kind, _WRITERS[kind]
+                absent = np.isnan(column).tolist() if kind == "real" else itertools.repeat(False)
+                cells.append(["" if no else write(value) for value, no in zip(values, absent, strict=False)])
+                continue
+            names, layout[name] = set().union(*values), {}
+            if not all(isinstance(parameter, str) for parameter in names):
+                raise ConfigError(f"column {name!r}: expected parameter names that are text, got {names}")
+            for parameter in sorted(names):
+                own = [config.get(parameter, _ABSENT) for config in values]
+                own = [value.item() if isinstance(value, np.generic) else value for value in own]
+                types = {type(value) for value in own if value is not _ABSENT}
+                if not types <= set(_SCALARS):
+                    found = ", ".join(sorted(type_.__name__ for type_ in types - set(_SCALARS)))
+                    raise ConfigError(
+                        f"parameter {parameter!r}: expected int, float, bool, str or None, got {found}"
+                    )
+                scalar = _SCALARS[types.pop()] if len(types) == 1 else "json"
+                if scalar == "text" and "" in own:
+                    scalar = "json"  # an empty cell means absent
+                layout[name][parameter], write = scalar, _WRITERS[scalar]
+                cells.append(["" if value is _ABSENT else write(value) for value in own])
         return layout, _header_of(layout), cells
 
 
@@ -292,16 +299,6 @@ def _html_row(tag: str, cells: Sequence[str]) -> str:
     return f"<tr>{''.join(f'<{tag}>{html.escape(printable(cell))}</{tag}>' for cell in cells)}</tr>"
 
 
-class _UnixLines:
-    """A file that ends each row of a CSV writer in a newline alone, without carriage return."""
-
-    def __init__(self, file: IO[str]) -> None:
-        self._write = file.write
-
-    def write(self, row: str) -> int:
-        return self._write(row[:-2] + "\n")
-
-
 def _column(name: str, values: Any, kind: Kind | None) -> tuple[Kind, Column]:
     array = values if isinstance(values, np.ndarray) else _objects(list(values))
     if kind in _DTYPES and array.dtype == _DTYPES[kind] and array.ndim == 1:
@@ -313,7 +310,9 @@ def _column(name: str, values: Any, kind: Kind | None) -> tuple[Kind, Column]:
     if array.ndim != 1:
         raise ConfigError(f"column {name!r}: expected 1 dimension, got shape {array.shape}")
     types = set(map(type, array.tolist()))  # Python's, but in an array of objects NumPy's too
-    kind = kind or _kind_of(types)
+    if kind is None:  # the first one, from narrow to wide, that accepts all these types
+        fitting = (k for k in _NARROW if types and all(issubclass(type_, _TYPES[k]) for type_ in types))
+        kind = next(fitting, "text")
     if kind not in _TYPES:
         raise ConfigError(f"column {name!r}: expected a kind among {', '.join(_TYPES)}, got {kind!r}")
     if not all(
@@ -337,14 +336,6 @@ def _column(name: str, values: Any, kind: Kind | None) -> tuple[Kind, Column]:
 
 def _objects(values: list[Any]) -> Column:
     return np.fromiter(values, dtype=object, count=len(values))
-
-
-def _kind_of(types: set[type]) -> Kind:
-    """Return the first kind, from narrow to wide, that accepts all these types; text if none does."""
-    for kind in ("boolean", "integer", "real", "config"):
-        if types and all(issubclass(type_, _TYPES[kind]) for type_ in types):
-            return kind
-    return "text"
 
 
 def require_pandas(caller: str) -> Any:  # the module, which has no types of its own
@@ -374,26 +365,6 @@ def _header_of(layout: Mapping[str, Any]) -> list[str]:
         else:
             raise ConfigError(f"column {name!r}: expected a kind among {', '.join(_TYPES)}, got {kind!r}")
     return header
-
-
-def _encoded_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[str, str], list[list[str]]]:
-    names = set().union(*configs)
-    if not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"column {column!r}: expected parameter names that are text, got {names}")
-    layout: dict[str, str] = {}
-    cells: list[list[str]] = []
-    for name in sorted(names):
-        values = [config.get(name, _ABSENT) for config in configs]
-        values = [value.item() if isinstance(value, np.generic) else value for value in values]
-        types = {type(value) for value in values if value is not _ABSENT}
-        if not types <= set(_SCALARS):
-            found = ", ".join(sorted(type_.__name__ for type_ in types - set(_SCALARS)))
-            raise ConfigError(f"parameter {name!r}: expected int, float, bool, str or None, got {found}")
-        kind = _SCALARS[types.pop()] if len(types) == 1 else "json"
-        kind = "json" if kind == "text" and "" in values else kind  # an empty cell means absent
-        layout[name] = kind
-        cells.append(["" if value is _ABSENT else _WRITERS[kind](value) for value in values])
-    return layout, cells
 
 
 def _decoded_column(name: str, kind: Any, cells: Iterator[tuple[str, ...]], num_rows: int) -> Column:

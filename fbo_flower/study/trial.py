@@ -10,7 +10,7 @@ pandas is optional and imported late::
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -138,7 +138,17 @@ def trials_frame(trials: Table, times: Table) -> Any:
         named.append(("outputs", trials["outputs"].tolist()))
     for kind, rows in named:
         for name in dict.fromkeys(name for row in rows for name in row):
-            columns[f"{kind}.{name}"] = _parameter_column([row.get(name) for row in rows])
+            values = [row.get(name) for row in rows]
+            types = {type(value) for value in values}
+            dtype: Any = object
+            if types == {bool}:
+                dtype = np.bool_
+            elif types == {int} and all(abs(value) < 2**63 for value in values):
+                dtype = np.int64
+            elif types <= {int, float, type(None)} and types & {int, float}:
+                dtype = np.float64  # None -> NaN
+            column = np.fromiter(values, dtype=object, count=len(values))
+            columns[f"{kind}.{name}"] = column.astype(dtype)
     last = [
         name
         for name in ("pulls", "regret", "failure", "stopped_at", "best", "feasible")
@@ -146,17 +156,6 @@ def trials_frame(trials: Table, times: Table) -> Any:
     ]
     columns |= {name: trials[name].copy() for name in last}
     return pandas.DataFrame(columns)
-
-
-def _parameter_column(values: Sequence[Any]) -> Column:
-    types = {type(value) for value in values}
-    if types == {bool}:
-        return np.array(values, dtype=np.bool_)
-    if types == {int} and all(abs(value) < 2**63 for value in values):
-        return np.array(values, dtype=np.int64)
-    if types <= {int, float, type(None)} and types & {int, float}:
-        return np.array(values, dtype=np.float64)  # None -> NaN
-    return np.fromiter(values, dtype=object, count=len(values))
 
 
 def observations(trials: Table, space: SearchSpace, without: Collection[str] = ()) -> Observations:

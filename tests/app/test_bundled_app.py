@@ -201,8 +201,9 @@ def test_the_bundle_holds_what_an_agent_and_a_server_need_and_nothing_else(bundl
     made = tomllib.loads(bundle.read("pyproject.toml").decode())["tool"]["flwr"]["app"]
     assert made["fab-format-version"] == 1
     assert {parts[1] for parts in files if parts[0] == "fbo_flower"} == {
-        "__init__.py", "errors.py", "lazy.py", "algorithms", "app", "clients", "models", "numerics",
-        "reports", "secure", "simulation", "space", "storage", "strategies", "study", "trackers", "wire",
+        "__init__.py", "errors.py", "lazy.py", "version.py", "algorithms", "app", "clients", "models",
+        "numerics", "reports", "secure", "simulation", "space", "storage", "strategies", "study", "trackers",
+        "wire",
     }  # fmt: skip
     left_out = {"studies", "cli", "tests", "docs", "examples", "runs"}
     assert not left_out & {part for parts in files for part in parts[:2]}

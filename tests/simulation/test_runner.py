@@ -210,10 +210,10 @@ def test_an_interrupted_run_leaves_its_files(tmp_path, error):
 def test_what_an_interrupted_run_says_is_true(tmp_path):
     out, journals = tmp_path / "out", tmp_path / "journals"
     nothing = "nothing was written; with keep=Keep(out=..., journals=...) it could be continued"
-    assert Keep().said() == Keep(out=out, journals=journals).said() == nothing
+    assert Keep().how_to_continue() == Keep(out=out, journals=journals).how_to_continue() == nothing
     journals.mkdir()
     (journals / "study.db").touch()
-    assert Keep(out=out, journals=journals).said() == (
+    assert Keep(out=out, journals=journals).how_to_continue() == (
         f"continue with the same call and keep=Keep(journals={str(journals)!r}, resume=True)"
     )
 

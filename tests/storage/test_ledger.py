@@ -72,7 +72,7 @@ def test_the_ledger_is_what_a_tap_on_the_line_hears(tmp_path: Path, disclose: st
         assert {r.algorithm for r in read.rows} == {"fts"}
         sources = [r.source for r in read.rows if r.name == "weights"]
         assert sources == [f"{n} evaluations" for n in (3, 4, 5, 6)]
-        assert {"agent", "space", "digest", "version", "time"} <= set(read.roll_call)
+        assert {"agent", "space", "digest", "version", "time"} <= set(read.registration)
 
 
 def test_an_answer_that_is_sent_again_is_in_the_ledger_again(tmp_path: Path) -> None:
