@@ -97,9 +97,7 @@ class Evidence:
         )
 
     def __sub__(self, other: Evidence) -> Evidence:
-        return Evidence(
-            self.precision - other.precision, self.response - other.response, self.misfit - other.misfit
-        )
+        return self + Evidence(-other.precision, -other.response, -other.misfit)
 
 
 def num_inducing(dim: int) -> int:
