@@ -33,7 +33,7 @@ from fbo_flower.algorithms.bandits.base import (
     once_per_state,
     with_outcome,
 )
-from fbo_flower.algorithms.messages import Content, real, whole
+from fbo_flower.algorithms.messages import Content, Replies, real, whole
 from fbo_flower.algorithms.options import choice
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -45,7 +45,6 @@ from fbo_flower.algorithms.records import (
     Payload,
     Phase,
     Query,
-    Report,
     Task,
     floats,
 )
@@ -237,7 +236,7 @@ class GPPNE(BatchedBandit[GPState]):
         first = min(self.budget, shared_mean.design_size(dim, len(federation.agents)))
         return GPState(federation.agents, dim, int(rng.integers(MAX_SEED)), first)
 
-    def tell(self, state: GPState, phase: Phase, reports: Mapping[str, Report]) -> GPState:
+    def tell(self, state: GPState, phase: Phase, reports: Replies) -> GPState:
         received = dict(state.reports)
         for agent, report in reports.items():
             if Evidences.of(report).exchange == state.exchange and report.arrays:
