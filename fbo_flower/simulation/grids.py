@@ -202,7 +202,7 @@ def reply_all(
 
     Parameters
     ----------
-    on_answer : called whenever an agent of a `TuningApp` has done its task
+    on_reply : called whenever an agent of a `TuningApp` has done its task
     """
     with garbage_of_a_batch():
         if not isinstance(app, TuningApp):

@@ -58,7 +58,7 @@ from fbo_flower.numerics.aggregation.shared_mean import (
     RESIDUALS,
     Belief,
     Evidence,
-    Model,
+    SharedMeanModel,
 )
 from fbo_flower.numerics.bandits.pulls import Pulls
 from fbo_flower.space.space import SearchSpace
@@ -172,10 +172,10 @@ class Observations:
         return self.points, values, (count + self.pulls.in_vain).astype(np.float64)
 
 
-def model(setting: AnyArray, dim: int, residual: float) -> Model:
+def model(setting: AnyArray, dim: int, residual: float) -> SharedMeanModel:
     """Return the model of a setting: places in `LENGTHSCALES` and in `NOISES`."""
     scale, noise = np.asarray(setting, dtype=np.int64).tolist()[:2]
-    return Model(dim, LENGTHSCALES[scale] * math.sqrt(dim), NOISES[noise], residual)
+    return SharedMeanModel(dim, LENGTHSCALES[scale] * math.sqrt(dim), NOISES[noise], residual)
 
 
 def unpacked(precision: AnyArray, response: AnyArray) -> Evidence:
