@@ -14,6 +14,7 @@ number of messages; here it is linear.
 from __future__ import annotations
 
 import math
+import pickle
 import threading
 import time
 from collections import deque
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from logging import WARNING
 from typing import Any
 
-from flwr.app import Error, Message
+from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
@@ -156,6 +157,11 @@ class RayGrid(LocalGrid):
     def num_workers(self) -> int:
         """Number of workers."""
         return len(self._workers)
+
+    def context(self, node: int) -> Context:
+        """Return a copy of a node's context after its last answer; `contexts` holds those of the start."""
+        context: Context = pickle.loads(self._memory(node))
+        return context
 
     # -- Flower's interface --------------------------------------------------------------------
 
