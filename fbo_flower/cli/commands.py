@@ -20,7 +20,8 @@ from fbo_flower.cli.report import export, report
 from fbo_flower.cli.run import run_app
 from fbo_flower.cli.simulate import simulate
 from fbo_flower.cli.watch import watch
-from fbo_flower.simulation.settings import Agents, Async, Clock, Start, Sync
+from fbo_flower.simulation.durations import Clock
+from fbo_flower.simulation.settings import Agents, Async, Start, Sync
 from fbo_flower.study.directory import Keep
 from fbo_flower.version import __version__
 

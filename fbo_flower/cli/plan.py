@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fbo_flower.errors import ConfigError, did_you_mean
-from fbo_flower.simulation.settings import Agents, Async, Clock, Start, Sync
+from fbo_flower.simulation.durations import Clock
+from fbo_flower.simulation.settings import Agents, Async, Start, Sync
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.storage.paths import file_name, path_of, read_text
 from fbo_flower.study.directory import check_label

@@ -16,7 +16,8 @@ from fbo_flower.cli.interruption import NOTHING, in_order
 from fbo_flower.cli.plan import JOURNALS, PLAN, SimulationPlan, parse_options, point_latest_at, read_plan
 from fbo_flower.cli.report import print_selections, print_table
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.settings import Agents, Clock, RayEngine, Start, Sync
+from fbo_flower.simulation.durations import Clock
+from fbo_flower.simulation.settings import Agents, RayEngine, Start, Sync
 from fbo_flower.storage.paths import file_name, path_of
 from fbo_flower.study.directory import Keep, holds_study
 from fbo_flower.trackers.callback import Callback, StudyInfo

@@ -65,11 +65,6 @@ class Metric:
     ----------
     given : "accuracy"; "loss[-1]", the last number of a list; or a function of the metrics, a mapping from
         names to numbers and lists of numbers, that returns a number
-
-    Raises
-    ------
-    ConfigError
-        If it is neither a text nor a function.
     """
 
     def __init__(self, given: MetricLike) -> None:
@@ -308,7 +303,7 @@ class Judge(Settings):
 
     def checked(
         self,
-        metric: Metric,
+        metric: Metric | str,
         sent: Sequence[Message],
         replies: Sequence[Message | None],
         weighted_by: str | None,
@@ -322,7 +317,8 @@ class Judge(Settings):
         sent, replies, weighted_by : see `check_replies`
         what : goes on without a refused reply, at the beginning of the warning: "Trial 3"
         """
-        bounds = None if self.bounds is None else (metric, self.bounds)
+        judged = metric if isinstance(metric, Metric) else Metric(metric)
+        bounds = None if self.bounds is None else (judged, self.bounds)
         checked = check_replies(sent, replies, weighted_by, bounds)
         for line in self.lower_weights(checked.used, weighted_by):
             log(WARNING, "%s: %s", what, printable(line))

@@ -105,8 +105,8 @@ def tuned_run_config(message: Message, context: Context, call_next: ClientAppCal
         context.run_config = own
     if asked and not reply.has_error():
         lists = {"read": sorted(read), "keys": sorted(own)}
-        told: dict[str, Any] = {name: names for name, names in lists.items() if names}  # nothing empty
-        reply.content[READ] = ConfigRecord({"version": 1, **told})
+        noted: dict[str, Any] = {name: names for name, names in lists.items() if names}  # nothing empty
+        reply.content[READ] = ConfigRecord({"version": 1, **noted})
     return reply
 
 

@@ -89,10 +89,8 @@ def decode(form: Mapping[str, Any], arrays: Arrays, like: object = None) -> Any:
             object.__setattr__(found, name, item)  # also of a frozen dataclass
     elif kind == "namedtuple":
         found = _class_of(form["class"])(*items)
-    elif kind in _MAPPINGS:
-        found = _MAPPINGS[kind](_paired(items))
     else:
-        found = _SEQUENCES[kind](items) if kind in _SEQUENCES else _READERS[kind](*items)
+        found = _READERS[kind](items)
     return found
 
 
@@ -100,40 +98,32 @@ def _paired(items: list[Any]) -> dict[Any, Any]:
     return dict(zip(items[::2], items[1::2], strict=True))
 
 
-def _generator(name: str, state: Any) -> np.random.Generator:
-    bits = getattr(np.random, name)(0)
-    bits.state = state
+def _with_state(made: Any, method: str, state: Any) -> Any:
+    """Return a generator of random numbers after its state was set."""
+    getattr(made, method)(state)
+    return made
+
+
+def _generator(items: list[Any]) -> np.random.Generator:
+    bits = getattr(np.random, items[0])(0)
+    bits.state = items[1]
     return np.random.Generator(bits)
 
 
-def _random_state(state: Any) -> np.random.RandomState:
-    found = np.random.RandomState(0)  # a strategy may keep one
-    found.set_state(state)
-    return found
-
-
-def _python_random(state: Any) -> random.Random:
-    found = random.Random()
-    found.setstate(state)
-    return found
-
-
-_SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
-    "list": list, "tuple": tuple, "set": set, "frozenset": frozenset,
-}  # fmt: skip
-_MAPPINGS: dict[str, Callable[[dict[Any, Any]], Any]] = {
-    "dict": dict, "OrderedDict": OrderedDict, "Counter": Counter, "ArrayRecord": ArrayRecord,
-    "MetricRecord": MetricRecord, "ConfigRecord": ConfigRecord, "RecordDict": RecordDict,
-}  # fmt: skip
-_READERS: dict[str, Callable[..., Any]] = {
-    "bytes": lambda array: array.tobytes(),
-    "complex": complex,
-    "scalar": lambda array: array[()],
-    "Array": FlowerArray,
+_READERS: dict[str, Callable[[list[Any]], Any]] = {  # kind -> the object that these parts make
+    **{kind.__name__: kind for kind in (list, tuple, set, frozenset)},
+    **{
+        kind.__name__: lambda items, kind=kind: kind(_paired(items))  # type: ignore[misc]  # each its own kind
+        for kind in (dict, OrderedDict, Counter, ArrayRecord, MetricRecord, ConfigRecord, RecordDict)
+    },
+    "bytes": lambda items: items[0].tobytes(),
+    "complex": lambda items: complex(*items),
+    "scalar": lambda items: items[0][()],
+    "Array": lambda items: FlowerArray(*items),
     "Generator": _generator,
-    "RandomState": _random_state,
-    "Random": _python_random,
-    "torch": lambda array: sys.modules["torch"].from_numpy(array.copy()),
+    "RandomState": lambda items: _with_state(np.random.RandomState(0), "set_state", items[0]),
+    "Random": lambda items: _with_state(random.Random(), "setstate", items[0]),
+    "torch": lambda items: sys.modules["torch"].from_numpy(items[0].copy()),
 }
 # the parts of an object of exactly this type, from which its reader makes it
 _PARTS: dict[type, Callable[[Any], list[Any]]] = {

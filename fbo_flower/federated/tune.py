@@ -143,10 +143,7 @@ def tune_federation(
 
 
 def _begin(
-    journal: StudyJournal | None,
-    keep: Keep,
-    settings: Mapping[str, object],
-    limits: Mapping[str, int | None],
+    journal: StudyJournal | None, keep: Keep, settings: Mapping[str, object], limits: Mapping[str, int | None]
 ) -> list[Event]:
     """Return the events of the run so far; the first one holds the run's id, which trackers show."""
     begun = Event("federation", values={"study": f"{fresh_entropy():032x}"[-16:]})

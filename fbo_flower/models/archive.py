@@ -37,16 +37,22 @@ ENCRYPTED = 0x1  # flag bit of an encrypted entry
 def read_archive(data: bytes, limits: Limits) -> dict[str, bytes]:
     """Return the parts of an archive: name -> decompressed bytes.
 
-    Raises
-    ------
-    ModelError
-        If it is not a zip archive, holds anything but a schema and arrays, or exceeds the limits.
+    Anything but a schema and arrays within the limits raises ModelError.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
             _check_directory(entries, len(data), limits)
-            return {entry.filename: _inflate(archive, entry) for entry in entries}
+            parts = {}
+            for entry in entries:
+                with archive.open(entry) as file:
+                    content = file.read(entry.file_size + 1)  # decompresses no more than it returns
+                if len(content) != entry.file_size:
+                    raise ModelError(
+                        f"{entry.filename}: expected {entry.file_size} bytes, got {len(content)}"
+                    )
+                parts[entry.filename] = content
+            return parts
     except ModelError:
         raise
     except Exception as error:  # zipfile's parsers raise BadZipFile, struct.error, zlib.error and others
@@ -64,13 +70,7 @@ def write_archive(parts: Mapping[str, bytes], level: int) -> bytes:
 
 
 def read_array(name: str, data: bytes) -> AnyArray:
-    """Return the array in an npy file of numbers, booleans or texts; objects and pickles are refused.
-
-    Raises
-    ------
-    ModelError
-        If it is not such a file, or its length does not match its header.
-    """
+    """Return the array in an npy file of numbers, booleans or texts; objects and pickles are refused."""
     try:
         shape, fortran, dtype, offset = _header(data[: npy.MAGIC_LEN + 4 + MAX_HEADER])
         expected = math.prod(shape) * dtype.itemsize
@@ -104,14 +104,6 @@ def _check_directory(entries: Sequence[zipfile.ZipInfo], num_bytes: int, limits:
     total, allowed = sum(entry.file_size for entry in entries), limits.inflated(num_bytes)
     if total > allowed:
         raise ModelError(f"archive: expected up to {allowed} bytes inflated from {num_bytes}, got {total}")
-
-
-def _inflate(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    with archive.open(entry) as file:
-        content = file.read(entry.file_size + 1)  # decompresses no more than it returns
-    if len(content) != entry.file_size:
-        raise ModelError(f"{entry.filename}: expected {entry.file_size} bytes, got {len(content)}")
-    return content
 
 
 def _header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:

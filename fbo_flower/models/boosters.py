@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,17 @@ Numbers = npt.NDArray[np.float64]
 XGBOOST, LIGHTGBM = "xgboost-json", "lightgbm-text"
 MAX_TREES = 100_000
 MAX_NODES = 2**24  # of one tree
+
+
+@contextmanager
+def _refusing(name: str) -> Iterator[None]:
+    """Turn what a malformed booster makes Python raise into ModelError."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
+        raise ModelError(f"{name}: expected a booster of trees ({reason(error)})") from error
 
 
 def check_walk(name: str, children: Indices, num_nodes: int) -> None:
@@ -98,13 +110,9 @@ def export_xgboost(model: Any, x: Any) -> bytes:
 
 def checked_xgboost(body: bytes, num_columns: int) -> bytes:
     """Return the parts of a booster that predict, as JSON; ModelError if something is not as it should be."""
-    try:
+    with _refusing(XGBOOST):
         root = json.loads(body, parse_constant=_refuse)
         return json.dumps(_xgboost(root, num_columns), separators=(",", ":"), allow_nan=False).encode()
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        if isinstance(error, ModelError):
-            raise
-        raise ModelError(f"{XGBOOST}: expected a booster of trees ({reason(error)})") from error
 
 
 def load_xgboost(body: bytes) -> Callable[[AnyArray], AnyArray]:
@@ -276,12 +284,8 @@ def export_lightgbm(model: Any, x: Any) -> bytes:
 
 def checked_lightgbm(body: bytes, num_columns: int) -> bytes:
     """Return the parts of a booster that predict, as text; ModelError if something is not as it should be."""
-    try:
+    with _refusing(LIGHTGBM):
         return "".join(_lightgbm(body.decode("ascii", errors="replace"), num_columns)).encode()
-    except (KeyError, ValueError, IndexError, OverflowError) as error:
-        if isinstance(error, ModelError):
-            raise
-        raise ModelError(f"{LIGHTGBM}: expected a booster of trees ({reason(error)})") from error
 
 
 def load_lightgbm(body: bytes) -> Callable[[AnyArray], AnyArray]:
@@ -334,7 +338,7 @@ def _lightgbm_tree(number: int, given: dict[str, str], num_columns: int) -> Iter
     if num_leaves > 1:
         num_splits = num_leaves - 1
         left, right, columns, types = (
-            _whole_line(name, given[key], num_splits)
+            indices(name, [int(word) for word in given[key].split(" ")], num_splits)
             for key in ("left_child", "right_child", "split_feature", "decision_type")
         )
         children = np.concatenate([left, right])
@@ -353,10 +357,6 @@ def _lightgbm_tree(number: int, given: dict[str, str], num_columns: int) -> Iter
 def _fields(block: str) -> dict[str, str]:
     """The lines `key=value` of a block."""
     return {key: value for key, sign, value in (line.partition("=") for line in block.split("\n")) if sign}
-
-
-def _whole_line(name: str, text: str, length: int) -> Indices:
-    return indices(name, [int(word) for word in text.split(" ")], length)
 
 
 def _numbers_line(name: str, text: str, length: int) -> Numbers:

@@ -166,13 +166,7 @@ def is_exported(data: bytes) -> bool:
 
 
 def load_exported(data: bytes, limits: Limits) -> ExportedModel:
-    """Return the model in an envelope, once all that can be checked has been.
-
-    Raises
-    ------
-    ModelError
-        If anything is refused, or the library that judges it is not installed.
-    """
+    """Return the model in an envelope, once all that can be checked has been."""
     chosen, header, body = read_envelope(data, limits)
     for library in chosen.libraries:
         if importlib.util.find_spec(library) is None:

@@ -63,7 +63,11 @@ def confine(mechanisms: tuple[str, ...] = MECHANISMS) -> Confinement:
     by = []
     if "namespace" in mechanisms and _own_network():
         by.append("namespace")
-    _drop_capabilities()
+    if (name := machine()) is not None:
+        # a child of root is not root over the system, and a new user namespace gives none either
+        head = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION, 0))
+        none = ctypes.create_string_buffer(24)
+        system_call(_CAPSET[name], ctypes.addressof(head), ctypes.addressof(none))
     if "landlock" in mechanisms and restrict_files(libraries()):
         by.append("landlock")
     if "seccomp" in mechanisms and filter_calls(reading="landlock" in by):
@@ -80,16 +84,6 @@ def _own_network() -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
     shared = _NEW_NETWORK | _NEW_IPC
     return bool(libc.unshare(_NEW_USER | shared) == 0 or libc.unshare(shared) == 0)
-
-
-def _drop_capabilities() -> None:
-    """A child of root is not root over the system, and a new user namespace gives none either."""
-    name = machine()
-    if name is None:
-        return
-    head = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION, 0))
-    none = ctypes.create_string_buffer(24)
-    system_call(_CAPSET[name], ctypes.addressof(head), ctypes.addressof(none))
 
 
 def limit(name: str, value: int, *, for_good: bool = True) -> None:
@@ -116,14 +110,6 @@ def _reaches_network() -> bool:
     return True
 
 
-def _reads() -> bool:
-    return any(_opens(path, os.O_RDONLY) for path in (os.sep, sys.executable))
-
-
-def _writes() -> bool:
-    return _opens(os.devnull, os.O_WRONLY)
-
-
 def _opens(path: str, flags: int) -> bool:
     try:
         os.close(os.open(path, flags))
@@ -147,8 +133,8 @@ def _starts_processes() -> bool:
 
 _PROBES: Mapping[str, Callable[[], bool]] = {
     "network": _reaches_network,
-    "reading": _reads,
-    "writing": _writes,
+    "reading": lambda: any(_opens(path, os.O_RDONLY) for path in (os.sep, sys.executable)),
+    "writing": lambda: _opens(os.devnull, os.O_WRONLY),
     "processes": _starts_processes,
 }
 
@@ -195,7 +181,13 @@ def restrict_files(paths: Iterable[str]) -> bool:
     try:
         for path in paths:
             with suppress(OSError):  # what does not exist needs no rule
-                _allow(rules, path)
+                descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                try:
+                    allowed = _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)
+                    rule = ctypes.create_string_buffer(struct.pack("=Qi", allowed, descriptor))
+                    system_call(_ADD_RULE, rules, _PATH_BENEATH, ctypes.addressof(rule), 0)
+                finally:
+                    os.close(descriptor)
         return system_call(_RESTRICT, rules, 0) == 0
     finally:
         os.close(rules)
@@ -208,16 +200,6 @@ def libraries() -> Iterator[str]:
     yield from {os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix)}
     yield from (path for path in sys.path if os.path.basename(path) in {"site-packages", "dist-packages"})
     yield str(Path(__file__).parents[1])
-
-
-def _allow(rules: int, path: str) -> None:
-    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        rights = _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)
-        rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, descriptor))
-        system_call(_ADD_RULE, rules, _PATH_BENEATH, ctypes.addressof(rule), 0)
-    finally:
-        os.close(descriptor)
 
 
 # -- seccomp: the system calls that a child gives up, as a filter in the kernel's packet-filter language
@@ -307,9 +289,9 @@ def program(name: str, pid: int, *, reading: bool) -> bytes:
     """Return the filter's instructions for a machine and a process, eight bytes each."""
     column = list(_AUDIT_ARCH).index(name)
     denied, checked = _numbers(_DENIED, column), _numbers(_ARGUMENTS, column)
-    refuse, missing = _return(_ERRNO | errno.EPERM), _return(_ERRNO | errno.ENOSYS)
-    lines = [_load(_ARCH), _jump(_EQUAL, _AUDIT_ARCH[name], 1, 0), _return(_KILL)]
-    lines += [_load(_NUMBER), _jump(_AT_LEAST, NEWEST + 1, 0, 1), missing]  # x32's numbers, too
+    refuse, missing = _jump(_RETURN, _ERRNO | errno.EPERM), _jump(_RETURN, _ERRNO | errno.ENOSYS)
+    lines = [_jump(_LOAD, _ARCH), _jump(_EQUAL, _AUDIT_ARCH[name], 1, 0), _jump(_RETURN, _KILL)]
+    lines += [_jump(_LOAD, _NUMBER), _jump(_AT_LEAST, NEWEST + 1, 0, 1), missing]  # x32's numbers, too
     for number in sorted(denied.values()):
         lines += [_jump(_EQUAL, number, 0, 1), refuse]
     for call in ("clone3", "openat2"):  # flags in memory, where a filter cannot look: libc uses the older
@@ -317,45 +299,33 @@ def program(name: str, pid: int, *, reading: bool) -> bytes:
     for call, number in checked.items():
         body = _check(call, pid, refuse, reading=reading)
         lines += [_jump(_EQUAL, number, 0, len(body)), *body]
-    return b"".join([*lines, _return(_ALLOW)])
+    return b"".join([*lines, _jump(_RETURN, _ALLOW)])
 
 
 def _check(call: str, pid: int, refuse: bytes, *, reading: bool) -> list[bytes]:
     """Return the instructions for a call whose argument decides."""
-    allow = _return(_ALLOW)
+    allow = _jump(_RETURN, _ALLOW)
     if call in {"open", "openat"}:
-        flags = _load(_argument(1 if call == "open" else 2))
+        flags = _jump(_LOAD, _argument(1 if call == "open" else 2))
         return [flags, _jump(_ANY_BIT, _WRITES, 0, 1), refuse, allow] if reading else [refuse]
     if call == "clone":  # a thread shares this process and its filter, anything else is a process
-        return [_load(_argument(0)), _jump(_ANY_BIT, _CLONE_THREAD, 1, 0), refuse, allow]
+        return [_jump(_LOAD, _argument(0)), _jump(_ANY_BIT, _CLONE_THREAD, 1, 0), refuse, allow]
     own = [_jump(_EQUAL, pid, 1, 0), refuse, allow]
     if call == "prlimit64":
-        return [_load(_argument(0)), _jump(_EQUAL, 0, 2, 0), *own]
+        return [_jump(_LOAD, _argument(0)), _jump(_EQUAL, 0, 2, 0), *own]
     assert call in {"kill", "tgkill"}  # abort() signals its own process
-    return [_load(_argument(0)), *own]
+    return [_jump(_LOAD, _argument(0)), *own]
 
 
 def _numbers(text: str, column: int) -> dict[str, int]:
-    table = {}
-    for entry in text.split():
-        call, numbers = entry.split(":")
-        number = numbers.split("/")[column]
-        if number:
-            table[call] = int(number)
-    return table
+    entries = (entry.split(":") for entry in text.split())
+    table = {call: numbers.split("/")[column] for call, numbers in entries}
+    return {call: int(number) for call, number in table.items() if number}
 
 
 def _argument(index: int) -> int:
     """Return the offset of the low half of an argument; both machines are little-endian."""
     return 16 + 8 * index
-
-
-def _load(offset: int) -> bytes:
-    return _jump(_LOAD, offset)
-
-
-def _return(value: int) -> bytes:
-    return _jump(_RETURN, value)
 
 
 def _jump(test: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:

@@ -22,7 +22,7 @@ CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap", "Optional"})
 MAX_NODES = 20_000
 MAX_ELEMENTS = 2**27  # of one tensor
 MAX_SIZES = 64  # dimensions
-_TYPES = {1: np.float32, 11: np.float64, 7: np.int64, 6: np.int32}  # of TensorProto
+_TYPES = {1: "float", 11: "double", 7: "int64", 6: "int32"}  # of TensorProto
 _KEEP_WIDTH = frozenset({"Cast", "Identity", "Scaler", "Imputer", "Normalizer"})
 _EXTERNAL = 1
 _TENSOR, _GRAPH, _TENSORS, _GRAPHS, _SPARSE, _SPARSES = 4, 5, 9, 10, 11, 12  # types of an attribute
@@ -61,12 +61,7 @@ def load(body: bytes) -> Callable[[AnyArray], AnyArray]:
     options.use_deterministic_compute = True
     session = onnxruntime.InferenceSession(body, options, providers=["CPUExecutionProvider"])
     (given,) = session.get_inputs()
-    kinds = {
-        "tensor(float)": np.float32,
-        "tensor(double)": np.float64,
-        "tensor(int64)": np.int64,
-        "tensor(int32)": np.int32,
-    }
+    kinds = {f"tensor({name})": np.dtype({"float": "float32"}.get(name, name)) for name in _TYPES.values()}
     if given.type not in kinds:
         raise ModelError(f"{NAME}: expected rows of numbers as input, got {given.type}")
     first = session.get_outputs()[0].name
@@ -86,7 +81,12 @@ def _check_graph(graph: Any, num_columns: int) -> None:
     inputs = [value for value in graph.input if value.name not in filled]
     if len(inputs) != 1 or len(graph.output) < 1:
         raise ModelError(f"{NAME}: expected one input and an output, got {len(inputs)} inputs")
-    _check_input(inputs[0], num_columns)
+    kind = inputs[0].type.tensor_type
+    if kind.elem_type not in _TYPES:
+        raise ModelError(f"{NAME}: expected rows of numbers as input, got type {kind.elem_type}")
+    width = kind.shape.dim[1].dim_value if len(kind.shape.dim) == 2 else -1
+    if width not in {0, num_columns}:  # 0: any
+        raise ModelError(f"{NAME}: expected an input of {num_columns} columns, got {width}")
     for tensor in graph.initializer:
         _check_tensor(tensor)
     as_wide = {inputs[0].name}  # values that have the input's columns
@@ -105,24 +105,12 @@ def _check_graph(graph: Any, num_columns: int) -> None:
             _check_ensemble(node, bound)
 
 
-def _check_input(value: Any, num_columns: int) -> None:
-    tensor = value.type.tensor_type
-    if tensor.elem_type not in _TYPES:
-        raise ModelError(f"{NAME}: expected rows of numbers as input, got type {tensor.elem_type}")
-    sizes = tensor.shape.dim
-    width = sizes[1].dim_value if len(sizes) == 2 else -1
-    if width not in {0, num_columns}:  # 0: any
-        raise ModelError(f"{NAME}: expected an input of {num_columns} columns, got {width}")
-
-
 def _tensors(node: Any) -> Iterator[Any]:
     for attribute in node.attribute:
         if attribute.type in {_GRAPH, _GRAPHS, _SPARSE, _SPARSES} or attribute.ref_attr_name:
             raise ModelError(f"{NAME}: expected no graphs or sparse tensors in {node.op_type[:40]}")
-        if attribute.type == _TENSOR:
-            yield attribute.t
-        elif attribute.type == _TENSORS:
-            yield from attribute.tensors
+        if attribute.type in {_TENSOR, _TENSORS}:
+            yield from [attribute.t] if attribute.type == _TENSOR else attribute.tensors
 
 
 def _check_tensor(tensor: Any) -> None:

@@ -169,13 +169,7 @@ KERNELS = ("linear", "poly", "rbf", "sigmoid")
 
 
 def check_model(model: Any) -> None:
-    """Raise ModelError if parts of a model are inconsistent; set all parts to predict in one thread.
-
-    Raises
-    ------
-    ModelError
-        If a part is inconsistent; the message names it.
-    """
+    """Raise ModelError if parts of a model are inconsistent; set all parts to predict in one thread."""
     if not callable(getattr(model, "predict", None)):
         raise ModelError(f"model: expected an estimator that predicts, got {type(model).__name__}")
     for part in estimators(model):

@@ -169,26 +169,19 @@ def carries_rows_in_bytes(payload: npt.NDArray[Any], rows: Any) -> list[str]:
     numbers = numbers[np.isfinite(numbers).all(axis=1) & np.array(telling, dtype=np.bool_)]
     chosen, _, body = read_envelope(data, EVERYTHING)
     if chosen.suffix == ".onnx":
-        found = _in_binary(body, numbers)
+        found = []
+        for dtype in (np.dtype("<f4"), np.dtype("<f8")):
+            for offset in range(dtype.itemsize):  # a serialised model aligns nothing
+                count = (len(body) - offset) // dtype.itemsize
+                values = np.frombuffer(body, dtype, count, offset) if count > 0 else np.empty(0)
+                places = _places(values, numbers.astype(dtype))
+                found += [f"{dtype.name} at byte {offset + place * dtype.itemsize}" for place in places]
     else:
         values = np.array(_NUMBER.findall(body)).astype(np.float64)
         rounded = numbers.astype(np.float32).astype(np.float64)
         places = sorted({*_places(values, numbers), *_places(values.astype(np.float32), rounded)})
         found = [f"number {place} of the text" for place in places]
     return found[:MAX_FOUND]
-
-
-def _in_binary(body: bytes, rows: Array) -> list[str]:
-    found = []
-    for dtype in (np.dtype("<f4"), np.dtype("<f8")):
-        for offset in range(dtype.itemsize):  # a serialised model aligns nothing
-            count = (len(body) - offset) // dtype.itemsize
-            if count < rows.shape[1]:
-                continue
-            values = np.frombuffer(body, dtype, count, offset)
-            places = _places(values, rows.astype(dtype))
-            found += [f"{dtype.name} at byte {offset + place * dtype.itemsize}" for place in places]
-    return found
 
 
 def _places(values: npt.NDArray[Any], rows: npt.NDArray[Any]) -> list[int]:

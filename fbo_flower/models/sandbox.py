@@ -85,13 +85,13 @@ def predict(
             raise ModelError(f"model: {method} needs more memory than there is") from error
     else:
         header = {"method": method, "trusted": extra, "limits": asdict(limits)}
-        result = _POOL.ask(header, payload_bytes(payload, limits), x)
+        result = _CHILD.ask(header, payload_bytes(payload, limits), x)
     return _checked(result, method, len(x))
 
 
 def confinement() -> Confinement:
     """Return what the child that judges models cannot do here; starts it if there is none."""
-    return _POOL.confinement()
+    return _CHILD.confinement()
 
 
 def _checked(result: AnyArray, method: str, num_rows: int) -> AnyArray:
@@ -140,14 +140,14 @@ class Child:
         text, rows, seconds = json.dumps(header).encode(), worker.dump_array(x), header["limits"]["seconds"]
         request = worker.REQUEST.pack(len(text), len(payload), len(rows)) + text + payload + rows
         most = MAX_HEADER + MAX_WIDTH * max(8 * len(x), MAX_TEXT)
-        answer, content = self._exchange(request, most, seconds, "predicting")
-        if answer.get("failed") == worker.OUT_OF_MEMORY:
+        reply, content = self._exchange(request, most, seconds, "predicting")
+        if reply.get("failed") == worker.OUT_OF_MEMORY:
             self.kill()
             raise ModelError(
                 f"model: expected to need at most {header['limits']['memory_bytes']} bytes, got more"
             )
-        if "refused" in answer:
-            raise ModelError(_line(answer["refused"]))
+        if "refused" in reply:
+            raise ModelError(_line(reply["refused"]))
         return read_array("predictions", content)
 
     def kill(self) -> None:
@@ -185,7 +185,7 @@ class Child:
             self.process.stdin.write(request)
             self.process.stdin.flush()
             stream = self.process.stdout
-            sizes = worker.ANSWER.unpack(_read(stream, worker.ANSWER.size))
+            sizes = worker.REPLY.unpack(_read(stream, worker.REPLY.size))
             if sizes[0] > MAX_HEADER or sizes[1] > most:
                 raise ModelError(f"worker: expected a short answer, got {sizes[0]} and {sizes[1]} bytes")
             header, content = json.loads(_read(stream, sizes[0])), _read(stream, sizes[1])
@@ -216,7 +216,7 @@ class Child:
         return f"ended with status {code}" + (f" ({_line(last)})" if last else "")
 
 
-class Pool:
+class OneChild:
     """Holds the one child of this process and replaces it when it is lost."""
 
     def __init__(self, boot: str = BOOT) -> None:
@@ -230,11 +230,11 @@ class Pool:
         with self.lock:
             child = self._child(tuple(header.get("trusted", ())))
             try:
-                answer = child.ask(header, payload, x)
+                reply = child.ask(header, payload, x)
             finally:
                 if child.alive:
                     self.num_lost = 0
-            return answer
+            return reply
 
     def confinement(self) -> Confinement:
         """As `Child.confinement`, starting a child where there is none."""
@@ -260,8 +260,8 @@ class Pool:
         self.child = None
 
 
-_POOL = Pool()
-atexit.register(_POOL.close)
+_CHILD = OneChild()
+atexit.register(_CHILD.close)
 
 
 def _read(stream: IO[bytes], length: int) -> bytes:

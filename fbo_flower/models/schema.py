@@ -154,11 +154,6 @@ def check_schema(parts: Mapping[str, bytes], trusted: frozenset[str], max_bytes:
     Returns
     -------
     The full names of all types in the model; all of them are trusted.
-
-    Raises
-    ------
-    ModelError
-        If the schema names an untrusted type or an array is invalid; the message names it.
     """
     try:
         root = json.loads(parts[SCHEMA])
@@ -210,10 +205,15 @@ def check_trust(payload: npt.NDArray[Any], trusted: Sequence[str] = ()) -> None:
     if is_exported(data):
         return
     more, never = set[str](), set[str]()
-    for node in _all_nodes(json.loads(read_archive(data, EVERYTHING)[SCHEMA])):
-        loader, name = node["__loader__"], f"{node.get('__module__')}.{node.get('__class__')}"
-        if name not in BUILDS.get(loader, ()) and name not in trusted:
-            (more if loader in EXTENDED else never).add(name)
+    todo: list[Any] = [json.loads(read_archive(data, EVERYTHING)[SCHEMA])]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, dict):
+            loader, name = node.get("__loader__"), f"{node.get('__module__')}.{node.get('__class__')}"
+            if loader is not None and name not in BUILDS.get(loader, ()) and name not in trusted:
+                (more if loader in EXTENDED else never).add(name)
+        if isinstance(node, dict | list):
+            todo.extend(node.values() if isinstance(node, dict) else node)
     if never:
         raise ModelError(
             f"{SETUP}the model holds {', '.join(sorted(never))}, which no site can trust; export it as onnx"
@@ -221,18 +221,6 @@ def check_trust(payload: npt.NDArray[Any], trusted: Sequence[str] = ()) -> None:
     if more:
         line = ",".join(sorted({*trusted, *more}))
         raise ModelError(f'{SETUP}set in node_config of every site: trusted = "{line}"')
-
-
-def _all_nodes(value: Any) -> Iterator[dict[str, Any]]:
-    todo = [value]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, dict):
-            if "__loader__" in one:
-                yield one
-            todo.extend(one.values())
-        elif isinstance(one, list):
-            todo.extend(one)
 
 
 # -- the children of each kind of node -----------------------------------------------------------
@@ -367,11 +355,6 @@ def check_tree(
     num_classes : `(num_outputs,)`, at least 1 each; 1 for regression
     nodes : `(node_count,)`, of scikit-learn's node dtype
     values : `(node_count, num_outputs, max(num_classes))`, finite
-
-    Raises
-    ------
-    ModelError
-        At the first inconsistency; the message describes it.
     """
     for name, value, least in (
         ("features", num_features, 1),
@@ -392,10 +375,6 @@ def check_tree(
     expected = (node_count, num_outputs, int(num_classes.max()))
     if values.dtype != np.float64 or values.shape != expected or not np.isfinite(values).all():
         raise ModelError(f"tree: expected values {expected}, all finite, got {values.shape} {values.dtype}")
-    _check_nodes(nodes, num_features)
-
-
-def _check_nodes(nodes: npt.NDArray[Any], num_features: int) -> None:
     index = np.arange(len(nodes))
     leaf = nodes["left_child"] == LEAF
     for side in ("left_child", "right_child"):

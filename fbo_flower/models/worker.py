@@ -34,7 +34,7 @@ from fbo_flower.models.jail import confine, landlock_version, limit
 from fbo_flower.models.packing import num_features, pack, payload_bytes, unpack
 from fbo_flower.models.schema import ESTIMATORS
 
-REQUEST, ANSWER = struct.Struct("<QQQ"), struct.Struct("<QQ")
+REQUEST, REPLY = struct.Struct("<QQQ"), struct.Struct("<QQ")
 METHODS = ("predict", "predict_proba", "decision_function", "classes_")
 MAX_FILES = 64
 PRELOADED = ("skops.io", *sorted({name.rpartition(".")[0] for name in ESTIMATORS}))
@@ -59,8 +59,8 @@ def run(
             )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            answer = getattr(model, method)
-            result = np.asarray(answer if method == "classes_" else answer(x))
+            reply = getattr(model, method)
+            result = np.asarray(reply if method == "classes_" else reply(x))
         if result.dtype == object and all(isinstance(label, str) for label in result.ravel()):
             result = result.astype(np.str_)
         return result
@@ -84,7 +84,7 @@ def dump_array(array: AnyArray) -> bytes:
 
 def main() -> None:
     """Answer requests until standard input ends."""
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     for name in PRELOADED:  # import once, before the first request
         importlib.import_module(name)
     for name in filter(None, os.environ.get(PRELOAD, "").split(",")):
@@ -95,10 +95,12 @@ def main() -> None:
             with suppress(ImportError):
                 importlib.import_module(library)
     _warm_up()
-    base_memory = _virtual_memory()
+    base_memory = None  # the size of this process's address space in bytes, if the system reports it
+    with suppress(OSError, ValueError, AttributeError), open("/proc/self/statm", encoding="ascii") as file:
+        base_memory = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     nowhere = os.open(os.devnull, os.O_RDWR)
     _limit_once()
-    _send(answers, {"ready": True, "confinement": confine()._asdict()})
+    _send(replies, {"ready": True, "confinement": confine()._asdict()})
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
     while True:
@@ -107,14 +109,14 @@ def main() -> None:
             return
         header, payload, rows = (_read(requests, length) for length in REQUEST.unpack(head))
         try:
-            result = _answer(json.loads(header), payload, rows, base_memory)
+            result = _reply(json.loads(header), payload, rows, base_memory)
         except MemoryError:
-            _send(answers, {"failed": OUT_OF_MEMORY})
+            _send(replies, {"failed": OUT_OF_MEMORY})
             return  # end: the heap may be nearly full, and the next model needs a fresh process
         except ModelError as error:
-            _send(answers, {"refused": str(error)})
+            _send(replies, {"refused": str(error)})
         else:
-            _send(answers, {}, result)
+            _send(replies, {}, result)
 
 
 def _warm_up() -> None:
@@ -130,7 +132,7 @@ def _warm_up() -> None:
         run(pack(model), x, "predict_proba", None, Limits())
 
 
-def _answer(header: dict[str, Any], payload: bytes, rows: bytes, base_memory: int | None) -> bytes:
+def _reply(header: dict[str, Any], payload: bytes, rows: bytes, base_memory: int | None) -> bytes:
     limits = Limits(**header["limits"])
     _limit_request(limits, base_memory)
     x = read_array("rows", rows)
@@ -149,7 +151,7 @@ def _read(stream: IO[bytes], length: int) -> bytes:
 
 def _send(stream: IO[bytes], header: dict[str, Any], content: bytes = b"") -> None:
     text = json.dumps(header).encode()
-    stream.write(ANSWER.pack(len(text), len(content)) + text + content)
+    stream.write(REPLY.pack(len(text), len(content)) + text + content)
     stream.flush()
 
 
@@ -164,12 +166,3 @@ def _limit_request(limits: Limits, base_memory: int | None) -> None:
     limit("RLIMIT_CPU", math.ceil(time.process_time() + limits.seconds) + 1, for_good=False)
     if base_memory is not None:
         limit("RLIMIT_AS", base_memory + limits.memory_bytes, for_good=False)
-
-
-def _virtual_memory() -> int | None:
-    """Return the size of this process's address space in bytes; None if the system does not report it."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError):
-        return None

@@ -22,7 +22,7 @@ from fbo_flower.numerics.arrays import Array
 
 
 @dataclass(frozen=True)
-class Boxes:
+class StepFunction:
     """A function on the unit cube that is constant on each of some boxes, which do not overlap.
 
     Parameters
@@ -51,7 +51,7 @@ class Boxes:
         return float((self.values - self.mean) ** 2 @ self.widths.prod(axis=1))
 
 
-def variance_shares(boxes: Boxes, pairs: Sequence[tuple[int, int]] = ()) -> tuple[Array, Array]:
+def variance_shares(boxes: StepFunction, pairs: Sequence[tuple[int, int]] = ()) -> tuple[Array, Array]:
     """Return the shares of the variance that single parameters and pairs explain [Hutter2014, Alg. 2].
 
     Parameters
@@ -68,7 +68,7 @@ def variance_shares(boxes: Boxes, pairs: Sequence[tuple[int, int]] = ()) -> tupl
     The function `[x < 1/2] + 2 [y < 1/2]` is additive: its parts have the variances 1/4 and 1.
 
     >>> low = np.array([[0, 0], [0, 0.5], [0.5, 0], [0.5, 0.5]])
-    >>> boxes = Boxes(low, low + 0.5, np.array([3.0, 1.0, 2.0, 0.0]))
+    >>> boxes = StepFunction(low, low + 0.5, np.array([3.0, 1.0, 2.0, 0.0]))
     >>> variance_shares(boxes, [(0, 1)])
     (array([0.2, 0.8]), array([0.]))
     """
@@ -80,7 +80,7 @@ def variance_shares(boxes: Boxes, pairs: Sequence[tuple[int, int]] = ()) -> tupl
     return singles / variance, both.reshape(len(pairs)) / variance
 
 
-def mean_over_others(boxes: Boxes, axes: Sequence[int], points: Sequence[Array]) -> Array:
+def mean_over_others(boxes: StepFunction, axes: Sequence[int], points: Sequence[Array]) -> Array:
     """Return the mean of the function over all parameters but one, `(n,)`, or two, `(n, m)`.
 
     Parameters
@@ -90,12 +90,15 @@ def mean_over_others(boxes: Boxes, axes: Sequence[int], points: Sequence[Array])
     """
     others = [d for d in range(boxes.low.shape[1]) if d not in axes]
     weight = boxes.values * boxes.widths[:, others].prod(axis=1)  # (L,)
-    inside = [_contains(boxes.low[:, d], boxes.high[:, d], x) for d, x in zip(axes, points, strict=True)]
+    inside = []  # of each axis `(n, L)`, 1 where a position is in an interval; the last contains its end
+    for d, x in zip(axes, points, strict=True):
+        low, high, at = boxes.low[:, d], boxes.high[:, d], np.asarray(x, dtype=np.float64)[:, None]
+        inside.append(((low <= at) & ((at < high) | ((at >= 1.0) & (high >= 1.0)))).astype(np.float64))
     first = inside[0] * weight  # (n, L)
     return np.asarray(first.sum(axis=1) if len(inside) == 1 else first @ inside[1].T)
 
 
-def _variance_of_mean(boxes: Boxes, axes: Sequence[int]) -> float:
+def _variance_of_mean(boxes: StepFunction, axes: Sequence[int]) -> float:
     others = [d for d in range(boxes.low.shape[1]) if d not in axes]
     weight = (boxes.values - boxes.mean) * boxes.widths[:, others].prod(axis=1)  # (L,)
     overlap = np.ones((len(weight), len(weight)))
@@ -104,9 +107,3 @@ def _variance_of_mean(boxes: Boxes, axes: Sequence[int]) -> float:
         high = np.minimum(boxes.high[:, None, d], boxes.high[None, :, d])
         overlap *= np.maximum(high - low, 0.0)
     return float(weight @ overlap @ weight)
-
-
-def _contains(low: Array, high: Array, x: Array) -> Array:
-    """Return `(n, L)`, 1 where a position is in an interval; the last interval contains its end."""
-    x = np.asarray(x, dtype=np.float64)[:, None]
-    return ((low <= x) & ((x < high) | ((x >= 1.0) & (high >= 1.0)))).astype(np.float64)

@@ -49,13 +49,15 @@ class Factor:
         solution: Array = lapack().dpotrs(self.lower, b, lower=1)[0]
         return solution
 
-    def solve_lower(self, b: Array) -> Array:
-        """Return `L^-1 b` for `b` of shape `(n,)` or `(n, k)`; its squared norm is `b^T A^-1 b`."""
-        return self._solve_triangular(b, transpose=0)
+    def solve_lower(self, b: Array, *, transposed: bool = False) -> Array:
+        """Return `L^-1 b` for `b` of shape `(n,)` or `(n, k)`; its squared norm is `b^T A^-1 b`.
 
-    def solve_upper(self, b: Array) -> Array:
-        """Return `L^-T b` for `b` of shape `(n,)` or `(n, k)`; maps draws of `N(0, I)` to `N(0, A^-1)`."""
-        return self._solve_triangular(b, transpose=1)
+        With `transposed` it is `L^-T b`, which maps draws of `N(0, I)` to `N(0, A^-1)`.
+        """
+        if b.size == 0:
+            return np.zeros_like(b)
+        solution: Array = lapack().dtrtrs(self.lower, b, lower=1, trans=int(transposed))[0]
+        return solution
 
     def inverse(self) -> Array:
         """Return `A^-1 (n, n)`, symmetric to the last bit."""
@@ -69,12 +71,6 @@ class Factor:
     def log_determinant(self) -> float:
         """Return `log |A|`."""
         return 2.0 * float(np.log(self.lower.diagonal()).sum())  # 2 sum_i log L_ii
-
-    def _solve_triangular(self, b: Array, transpose: int) -> Array:
-        if b.size == 0:
-            return np.zeros_like(b)
-        solution: Array = lapack().dtrtrs(self.lower, b, lower=1, trans=transpose)[0]
-        return solution
 
 
 def cholesky(matrix: Array) -> Factor:

@@ -77,11 +77,6 @@ def gaussian_epsilon(precision: float, delta: float) -> float:
 def sampled_epsilon(noise_multiplier: float, sampling_rate: float, count: int, delta: float) -> float:
     """Return an upper bound of the smallest `epsilon` of `count` equal releases; infinite without noise.
 
-    Raises
-    ------
-    ConfigError
-        If a number is out of bounds, or participants are sampled and dp-accounting is not installed.
-
     >>> round(sampled_epsilon(1.0, 0.35, 20, 1e-3), 1)
     7.7
     """
@@ -122,12 +117,6 @@ class Account:
     Parameters
     ----------
     releases : noise multiplier -> how often. A multiplier of 0 is a release without noise
-
-    Raises
-    ------
-    ConfigError
-        If a multiplier is neither 0 nor from 1e-6 to 1e9, a count is not positive, or there are more than 64
-        different entries or a million releases.
     """
 
     releases: Mapping[float, int] = field(default_factory=dict)
@@ -168,10 +157,7 @@ class Account:
     def from_json(value: object) -> Account:
         """Return the account of a value that `to_json` made and JSON carried.
 
-        Raises
-        ------
-        ConfigError
-            If the value is damaged. An account that cannot be read must not be replaced by an empty one.
+        A damaged value raises ConfigError, because an empty account must not replace it.
         """
         rows = value.get("releases") if isinstance(value, dict) and set(value) == {"releases"} else None
         if not isinstance(rows, list):

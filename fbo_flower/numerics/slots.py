@@ -40,13 +40,7 @@ def rounded(rows: Array) -> Array:
 
 
 def write(rows: Array, slots: IntArray, size: int) -> Array:
-    """Return the table `(K, C)` with `rows (r, C)` in `slots (r,)`; rows in one slot are added up.
-
-    Raises
-    ------
-    ConfigError
-        If an entry is larger than `LIMIT` or not finite.
-    """
+    """Return the table `(K, C)` with `rows (r, C)` in `slots (r,)`; rows in one slot are added up."""
     if not (np.abs(rows) <= LIMIT).all():
         raise ConfigError(f"slots: expected entries between -{LIMIT:g} and {LIMIT:g}, got {rows.tolist()}")
     table = np.zeros((size, rows.shape[1]))

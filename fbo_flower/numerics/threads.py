@@ -41,17 +41,15 @@ class _Limit:
         self.process_before: dict[str, int] = {}  # file -> threads, restored after the last block
         self.local = threading.local()  # .depth, .thread_before: OpenMP and MKL count per thread
 
-    def list_libraries(self) -> list[LibController]:
-        seen = tuple(name for name in _LOADING_MODULES if name in sys.modules)
-        if seen != self.seen:
-            self.libraries = list(ThreadpoolController().lib_controllers)
-            self.seen = seen
-        return self.libraries
-
     def apply(self) -> None:
         """Limit every library that is not limited yet, and store its thread count."""
-        for library in self.list_libraries():
-            before = self.local.thread_before if _is_per_thread(library) else self.process_before
+        seen = tuple(name for name in _LOADING_MODULES if name in sys.modules)
+        if seen != self.seen:
+            self.libraries, self.seen = list(ThreadpoolController().lib_controllers), seen
+        for library in self.libraries:
+            per_thread = library.user_api == "openmp" or library.internal_api == "mkl"
+            per_thread |= getattr(library, "threading_layer", None) == "openmp"
+            before = self.local.thread_before if per_thread else self.process_before
             if library.filepath not in before:
                 before[library.filepath] = library.num_threads
                 _set_num_threads(library, 1)
@@ -62,12 +60,6 @@ class _Limit:
                 _set_num_threads(library, before[library.filepath])
                 _release(library)
         before.clear()
-
-
-def _is_per_thread(library: LibController) -> bool:
-    if library.user_api == "openmp" or library.internal_api == "mkl":
-        return True
-    return getattr(library, "threading_layer", None) == "openmp"
 
 
 def _set_num_threads(library: LibController, num_threads: int) -> None:

@@ -28,7 +28,7 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics import finite
 from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
-from fbo_flower.numerics.fanova import Boxes, mean_over_others, variance_shares
+from fbo_flower.numerics.fanova import StepFunction, mean_over_others, variance_shares
 from fbo_flower.numerics.surrogates.transforms import mean_ranks
 from fbo_flower.reports.curves import metric_of, named_agents
 from fbo_flower.reports.pictures import SMALL, AxisScale, Style, dress, evenly, shorten, value_limits
@@ -183,7 +183,7 @@ class Importance:
     """
 
     axes: Sequence[Axis]
-    trees: Sequence[Boxes]
+    trees: Sequence[StepFunction]
     singles: Sequence[Share]
     pairs: Sequence[Share]
     num_trials: int
@@ -238,7 +238,7 @@ def forest_importance(axes: Sequence[Axis], points: Array, ranks: Array) -> Impo
     return Importance(axes, trees, singles, pairs, len(ranks), score)
 
 
-def fit_forest(points: Array, values: Array) -> tuple[list[Boxes], float]:
+def fit_forest(points: Array, values: Array) -> tuple[list[StepFunction], float]:
     """Return the trees of a random forest as functions on the unit cube, and its out-of-bag R^2.
 
     Raises
@@ -256,7 +256,7 @@ def fit_forest(points: Array, values: Array) -> tuple[list[Boxes], float]:
     return [tree_boxes(tree.tree_, points.shape[1]) for tree in forest.estimators_], float(forest.oob_score_)
 
 
-def tree_boxes(tree: Any, dimension: int) -> Boxes:
+def tree_boxes(tree: Any, dimension: int) -> StepFunction:
     """Return the leaves of a scikit-learn tree as boxes of the unit cube."""
     low, high, values = [], [], []
     stack = [(0, np.zeros(dimension), np.ones(dimension))]
@@ -271,7 +271,7 @@ def tree_boxes(tree: Any, dimension: int) -> Boxes:
         left, right = end.copy(), start.copy()
         left[d], right[d] = min(threshold, end[d]), max(threshold, start[d])
         stack += [(int(tree.children_left[node]), start, left), (int(tree.children_right[node]), right, end)]
-    return Boxes(np.array(low), np.array(high), np.array(values))
+    return StepFunction(np.array(low), np.array(high), np.array(values))
 
 
 def ranks_within(values: Array, groups: Sequence[object]) -> Array:

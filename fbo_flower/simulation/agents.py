@@ -100,23 +100,8 @@ class OwnObjective(Problem):
 def own_objective(
     objective: object, space: object, agents: object, seed: int, aims: Aims, initial: object
 ) -> OwnObjective:
-    """Return the problem of a user's function; see `simulate` for the arguments.
-
-    Raises
-    ------
-    ConfigError
-        If an argument has the wrong type, or a configuration of `initial` is not in the search space.
-    """
+    """Return the problem of a user's function; see `simulate` for the arguments."""
     check_objective(objective, space, "data")
-    names, data = _named(agents)
-    function: Any = objective  # `check_objective` has checked both
-    search_space: Any = space
-    points_of(initial, search_space)
-    known: Any = initial
-    return OwnObjective(len(names), seed, function, search_space, names, data, aims, tuple(known))
-
-
-def _named(agents: object) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     if isinstance(agents, Mapping):
         names, data = tuple(str(name) for name in agents), tuple(agents.values())
     elif isinstance(agents, Sequence) and not isinstance(agents, str | bytes):
@@ -134,7 +119,11 @@ def _named(agents: object) -> tuple[tuple[str, ...], tuple[Any, ...]]:
                 "agents: expected different names of 1 to 100 printable characters without a comma, got "
                 f"{name[:40]!r}{' twice' if names.count(name) > 1 else ''}"
             )
-    return names, data
+    function: Any = objective  # `check_objective` has checked both
+    search_space: Any = space
+    points_of(initial, search_space)
+    known: Any = initial
+    return OwnObjective(len(names), seed, function, search_space, names, data, aims, tuple(known))
 
 
 ALIKE = Agents()

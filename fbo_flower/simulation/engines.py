@@ -32,7 +32,7 @@ from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.strategies.settings import TuningResult
 
 ENGINES = ("ray", "inline", "flower")
-Start = Callable[[Grid], TuningResult]
+OnGrid = Callable[[Grid], TuningResult]
 
 
 def engine_name(engine: str | RayEngine) -> str:
@@ -44,7 +44,7 @@ def engine_name(engine: str | RayEngine) -> str:
 
 
 def run_on_engine(
-    engine: str | RayEngine, strategy: TuningStrategy, start: Start, app: ClientApp, num_agents: int
+    engine: str | RayEngine, strategy: TuningStrategy, start: OnGrid, app: ClientApp, num_agents: int
 ) -> None:
     """Call `start` with the engine's grid and wait until the strategy has ended.
 
@@ -55,7 +55,9 @@ def run_on_engine(
     app : the ClientApp of every agent
     """
     name = engine_name(engine)
-    colour_terminals_only()
+    for handler in logging.getLogger(LOGGER_NAME).handlers:  # Flower colours files and pipes, too
+        if isinstance(handler, ConsoleHandler) and not handler.stream.isatty():
+            handler.colored = False
     if name == "inline":
         with rare_collections():
             start(InProcessGrid(app, num_agents))
@@ -67,14 +69,7 @@ def run_on_engine(
         _run_flower(strategy, start, app, num_agents)
 
 
-def colour_terminals_only() -> None:
-    """Switch off the colours of Flower's log where it goes to a file or a pipe: Flower colours both."""
-    for handler in logging.getLogger(LOGGER_NAME).handlers:
-        if isinstance(handler, ConsoleHandler) and not handler.stream.isatty():
-            handler.colored = False
-
-
-def _run_flower(strategy: TuningStrategy, start: Start, app: ClientApp, num_agents: int) -> None:
+def _run_flower(strategy: TuningStrategy, start: OnGrid, app: ClientApp, num_agents: int) -> None:
     """Run on Flower's simulation engine, which starts the ServerApp in a separate thread."""
     import_ray("flower")  # without Ray, Flower would end this process
     from flwr.simulation import run_simulation

@@ -1,12 +1,17 @@
 """A Flower `Grid` in this process, which calls the ClientApp directly, one node after the other.
 
 The strategy and the ClientApp run unchanged. For tests, the grid can inject faults: nodes that are down, stay
-silent, raise, or answer with wrong content or late.
+silent, raise, or reply with wrong content or late.
+
+A `ClockedGrid` has a simulated clock. Another grid delivers its messages as fast as it can. Their replies
+arrive in the order of simulated time, so hours of stragglers pass in seconds and repeat exactly.
 """
 
 from __future__ import annotations
 
 import gc
+import heapq
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -14,15 +19,18 @@ from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Literal
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from fbo_flower.clients.app import TuningApp
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.simulation.durations import Duration
 from fbo_flower.space.checks import check_integer
-from fbo_flower.strategies.exchange import MessageGrid, ReplyProgress
+from fbo_flower.strategies.exchange import Clocked, ForwardingGrid, MessageGrid, ReplyProgress, SentAt
 
 # Python looks for garbage cycles whenever 700 more objects exist than before. A round makes hundreds of
 # objects per agent and keeps most of them until it ends, so nearly all of these searches find nothing: they
@@ -169,7 +177,7 @@ def identify() -> None:
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = RUN_ID, 0, 0
 
 
-def answer(app: ClientApp, message: Message, context: Context) -> Message:
+def reply_of(app: ClientApp, message: Message, context: Context) -> Message:
     """Return the ClientApp's reply; if the app fails, return an error message, as Flower does.
 
     A strategy may send one content to all nodes. Over a network each node gets its own, and so it does here.
@@ -187,23 +195,21 @@ def answer(app: ClientApp, message: Message, context: Context) -> Message:
     return Message(lost, reply_to=message)
 
 
-def answer_all(
-    app: ClientApp,
-    batch: Sequence[tuple[Message, Context]],
-    on_answer: Callable[[], object] = lambda: None,
+def reply_all(
+    app: ClientApp, batch: Sequence[tuple[Message, Context]], on_reply: Callable[[], object] = lambda: None
 ) -> list[Message]:
     """Return the ClientApp's replies to messages of different nodes; it may answer them together.
 
     Parameters
     ----------
-    on_answer : called whenever an agent of a `TuningApp` has done its task
+    on_reply : called whenever an agent of a `TuningApp` has done its task
     """
     with garbage_of_a_batch():
         if not isinstance(app, TuningApp):
-            return [answer(app, message, context) for message, context in batch]
+            return [reply_of(app, message, context) for message, context in batch]
         return [
             _error(reply, message) if isinstance(reply, Exception) else reply
-            for (message, _), reply in zip(batch, app.answer_together(batch, on_answer), strict=True)
+            for (message, _), reply in zip(batch, app.answer_together(batch, on_reply), strict=True)
         ]
 
 
@@ -262,9 +268,9 @@ class InProcessGrid(LocalGrid):
             else:
                 waiting.append((message_id, message))
             if len(waiting) == BATCH:
-                self._answer(waiting, progress)
+                self._reply(waiting, progress)
                 waiting = []
-        self._answer(waiting, progress)
+        self._reply(waiting, progress)
         return [message_id for message_id, _ in items]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
@@ -280,9 +286,9 @@ class InProcessGrid(LocalGrid):
 
     # -- one node ------------------------------------------------------------------------------
 
-    def _answer(self, waiting: Sequence[tuple[str, Message]], progress: ReplyProgress) -> None:
+    def _reply(self, waiting: Sequence[tuple[str, Message]], progress: ReplyProgress) -> None:
         batch = [(message, self.contexts[message.metadata.dst_node_id]) for _, message in waiting]
-        replies = answer_all(self._app, batch, progress.add)
+        replies = reply_all(self._app, batch, progress.add)
         self._replies.update((name, (0.0, reply)) for (name, _), reply in zip(waiting, replies, strict=True))
 
     def _deliver(self, message_id: str, message: Message, server_round: int) -> None:
@@ -297,9 +303,147 @@ class InProcessGrid(LocalGrid):
         elif kind == "raising":
             reply = Message(Error(code=2, reason="RuntimeError: planted fault"), reply_to=message)
         else:
-            reply = answer(self._app, message, self.contexts[node])
+            reply = reply_of(self._app, message, self.contexts[node])
         if kind == "malformed" and fault.change is not None:
             reply = Message(fault.change(reply.content), reply_to=message)
         elif kind == "slow":
             due = time.monotonic() + fault.seconds
         self._replies[message_id] = due, reply
+
+
+class ClockedGrid(Clocked, ForwardingGrid):
+    """A grid whose nodes answer after the simulated duration of their evaluations.
+
+    Parameters
+    ----------
+    inner : the grid that answers the messages
+    duration : of an evaluation, by agent and trial
+    seed : of the durations
+    exchange_seconds : time on the way of a task and its reply together, half of it in either direction
+    """
+
+    def __init__(
+        self, inner: LocalGrid, duration: Duration, seed: int, exchange_seconds: float = 0.0
+    ) -> None:
+        super().__init__(inner)
+        self._inner, self._duration, self._seed = inner, duration, seed
+        self._one_way = exchange_seconds / 2.0
+        self._now = 0.0
+        self._free: dict[str, float] = {}  # agent -> when it has done its tasks
+        self._times: dict[tuple[str, int], tuple[float, float]] = {}
+        self._missing: set[str] = set()  # ids of the messages whose replies have not arrived
+        self._heap: list[tuple[float, int, str]] = []  # of them: when the reply is due, place, id
+        self._arrived: dict[str, Message] = {}
+        self._num_sent = 0
+        # agent -> first trial and number of trials of its last task from before, and when its reply was due
+        self._restored: dict[str, tuple[int, int, float]] = {}
+
+    # -- the clock -----------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Return the seconds since the simulation began."""
+        return self._now
+
+    def advance(self, to: float) -> None:
+        """Let time pass until `to`, in which nothing happens."""
+        self._now = max(self._now, to)
+
+    def awaits(self, message_ids: Iterable[str]) -> bool:
+        """Return whether a reply to one of these messages may still arrive."""
+        ids = list(message_ids)
+        return any(i in self._arrived for i in ids) or self._inner.awaits(ids)
+
+    def restore(self, now: float, sent: Sequence[SentAt]) -> None:
+        """Set the clock to `now`, after these tasks were sent in an earlier process."""
+        for task in sent:
+            reply_due = self._do_work(task) + self._one_way
+            self._restored[task.agent] = task.trial, task.num_trials, reply_due
+        self._now = now
+
+    @property
+    def times(self) -> Mapping[tuple[str, int], tuple[float, float]]:
+        """Agent and trial -> start and end of its evaluation, in simulated seconds."""
+        return self._times
+
+    # -- Flower's interface --------------------------------------------------------------------
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Send messages, and set when their replies are due."""
+        listed = list(messages)
+        due = [self._due_time(message) for message in listed]
+        ids = [str(i) for i in self._inner.push_messages(listed)]
+        for message_id, seconds in zip(ids, due, strict=True):
+            self._num_sent += 1
+            self._missing.add(message_id)
+            heapq.heappush(self._heap, (seconds, self._num_sent, message_id))
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Return the replies that are due next, once they have arrived; the clock advances to that time."""
+        wanted = message_ids if isinstance(message_ids, Set) else set(message_ids)
+        missing = wanted & self._missing
+        for reply in self._inner.pull_messages(missing) if missing else []:
+            message_id = reply.metadata.reply_to_message_id
+            self._arrived[message_id] = reply
+            self._missing.discard(message_id)
+        found: list[Message] = []
+        skipped: list[tuple[float, int, str]] = []
+        while self._heap:
+            entry = heapq.heappop(self._heap)
+            seconds, _, message_id = entry
+            is_lost = message_id not in self._arrived and not self._inner.awaits([message_id])
+            if message_id not in wanted or is_lost:
+                skipped.append(entry)  # somebody else may ask for it later
+                continue
+            if (found and seconds > self._now) or message_id not in self._arrived:
+                skipped.append(entry)
+                break
+            self.advance(seconds)
+            found.append(self._arrived.pop(message_id))
+        for entry in skipped:
+            heapq.heappush(self._heap, entry)
+        return found
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Push messages and return their replies, in the order of simulated time."""
+        waiting, replies = set(self.push_messages(messages)), []
+        while waiting:
+            new = self.pull_messages(waiting)
+            replies += new
+            waiting -= {reply.metadata.reply_to_message_id for reply in new}
+            if not new and not self._inner.awaits(waiting):
+                break
+        return replies
+
+    # -- durations -----------------------------------------------------------------------------
+
+    def _due_time(self, message: Message) -> float:
+        """Return when the reply to a message is due, and note the times of its evaluations."""
+        config = message.content.get("config") if message.has_content() else None
+        if not isinstance(config, ConfigRecord) or "num-trials" not in config:
+            return self._now
+        agent, trial, num_trials = (config[name] for name in ("agent", "trial", "num-trials"))
+        task = SentAt(self._now, str(agent), int(str(trial)), int(str(num_trials)))
+        *known, reply_due = self._restored.pop(task.agent, (-1, 0, 0.0))
+        if known == [task.trial, task.num_trials]:
+            return max(self._now, reply_due)  # under way when the earlier process ended: it is not sent twice
+        return max(self._now, self._do_work(task) + self._one_way)
+
+    def _do_work(self, task: SentAt) -> float:
+        """Return when an agent has done a task, and note the times of its evaluations."""
+        agent = task.agent
+        time = max(task.time + self._one_way, self._free.get(agent, 0.0))
+        for trial in range(task.trial, task.trial + task.num_trials):
+            if (agent, trial) in self._times:  # a task that is sent again was done the first time
+                time = max(time, self._times[agent, trial][1])
+                continue
+            seconds = float(self._duration(agent, trial, generator(self._seed, "duration", agent, trial)))
+            if not 0.0 <= seconds < math.inf:
+                raise ConfigError(
+                    f"durations: expected seconds that are finite and not negative, got {seconds!r} for "
+                    f"trial {trial} of agent {agent!r}"
+                )
+            self._times[agent, trial] = time, time + seconds
+            time += seconds
+        self._free[agent] = time
+        return time

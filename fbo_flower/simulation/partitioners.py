@@ -49,11 +49,6 @@ def dirichlet(
     Returns
     -------
     `num_parts` arrays; every row is in exactly one of them
-
-    Raises
-    ------
-    ConfigError
-        If there are not enough rows or classes.
     """
     values, codes = np.unique(np.asarray(labels), return_inverse=True)
     _check(codes, len(values), num_parts, concentration, min_size, min_classes)
@@ -172,11 +167,6 @@ def stratified_random(labels: ArrayLike, num_parts: int, rng: np.random.Generato
     Returns
     -------
     `num_parts` arrays; every row is in exactly one of them
-
-    Raises
-    ------
-    ConfigError
-        If there are not two classes, or if a class has fewer rows than there are parts.
     """
     low, high = _two_classes(labels, num_parts)
     return _pair(*(np.array_split(rng.permutation(rows), num_parts) for rows in (low, high)))
@@ -206,12 +196,6 @@ def clustered(
     Returns
     -------
     `num_parts` arrays; every row is in exactly one of them
-
-    Raises
-    ------
-    ConfigError
-        If there are not two classes, a class has fewer rows than there are parts, or an option is out of
-        range.
     """
     if not 0 < variance < 1:
         raise ConfigError(f"clustered: variance: expected a number between 0 and 1, got {variance}")

@@ -158,11 +158,6 @@ class RayGrid(LocalGrid):
         """Number of workers."""
         return len(self._workers)
 
-    @property
-    def is_running(self) -> bool:
-        """Whether messages are still sent to workers."""
-        return self._thread.is_alive()
-
     def context(self, node: int) -> Context:
         """Return a copy of a node's context after its last answer; `contexts` holds those of the start."""
         context: Context = pickle.loads(self._memory(node))
@@ -207,23 +202,20 @@ class RayGrid(LocalGrid):
         """Send batches and collect answers until the grid is closed."""
         try:
             while not self._closed:
-                self._turn()
+                self._hand_out()
+                if not self._in_flight:
+                    self._wake.wait(timeout=1.0)
+                    self._wake.clear()
+                    continue
+                reference = self._workers.wait(list(self._in_flight), _LOOK)
+                if reference is not None:
+                    self._collect(reference)
+                self._give_up_late_batches()
         except Exception as error:  # Ray itself failed: answer with errors, or the strategy would wait
             if not self._closed:
                 log(WARNING, "Ray failed: %s", error)
                 self._failure = f"Ray failed: {type(error).__name__}"
                 self._fail_all()
-
-    def _turn(self) -> None:
-        self._hand_out()
-        if not self._in_flight:
-            self._wake.wait(timeout=1.0)
-            self._wake.clear()
-            return
-        reference = self._workers.wait(list(self._in_flight), _LOOK)
-        if reference is not None:
-            self._collect(reference)
-        self._give_up_late_batches()
 
     def _hand_out(self) -> None:
         """Send batches to workers with room; suspects go one by one to idle workers."""
@@ -256,28 +248,28 @@ class RayGrid(LocalGrid):
     def _collect(self, reference: Any) -> None:
         batch = self._in_flight[reference]
         try:
-            answers = self._workers.collect(reference)
+            found = self._workers.collect(reference)
         except WorkerDied as error:
             self._bury(batch.worker, str(error))
             return
         except BatchFailed as error:
-            answers = None
+            found = None
             self._retry(batch.items, str(error))
         del self._in_flight[reference]
         self._load[batch.worker] -= batch.weight
-        if answers is None:
+        if found is None:
             return
         if not batch.items:
             self._num_stillborn = 0
             return
-        self.busy_seconds += answers.seconds
-        each = answers.seconds / len(batch.items)
+        self.busy_seconds += found.seconds
+        each = found.seconds / len(batch.items)
         self._seconds = each if self._seconds is None else 0.5 * (self._seconds + each)
-        self._num_bytes = max(batch.num_bytes, answers.num_bytes) / len(batch.items)
-        self._memories.update(answers.memories)
-        self._answer((i, reply) for (i, _), reply in zip(batch.items, answers.replies, strict=True))
+        self._num_bytes = max(batch.num_bytes, found.num_bytes) / len(batch.items)
+        self._memories.update(found.memories)
+        self._deliver((i, reply) for (i, _), reply in zip(batch.items, found.replies, strict=True))
 
-    def _answer(self, replies: Iterable[tuple[str, Message]]) -> None:
+    def _deliver(self, replies: Iterable[tuple[str, Message]]) -> None:
         with self._lock:
             for message_id, reply in replies:
                 self._replies[message_id] = reply
@@ -309,14 +301,14 @@ class RayGrid(LocalGrid):
 
     def _fail(self, items: Iterable[Item], reason: str) -> None:
         error = Error(code=ErrorCode.UNKNOWN, reason=reason)
-        self._answer((message_id, Message(error, reply_to=message)) for message_id, message in items)
+        self._deliver((message_id, Message(error, reply_to=message)) for message_id, message in items)
 
     def _fail_all(self) -> None:
         with self._lock:
             waiting = [*self._queue, *self._suspects]
             waiting += [item for batch in self._in_flight.values() for item in batch.items]
-            for unanswered in (self._queue, self._suspects, self._in_flight):
-                unanswered.clear()
+            for pending in (self._queue, self._suspects, self._in_flight):
+                pending.clear()
         self._fail(waiting, self._failure)
 
     def _give_up_late_batches(self) -> None:

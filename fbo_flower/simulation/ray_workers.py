@@ -26,7 +26,7 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 from fbo_flower.errors import ConfigError, FBOError
-from fbo_flower.simulation.grids import answer_all, collect_rarely, identify
+from fbo_flower.simulation.grids import collect_rarely, identify, reply_all
 from fbo_flower.strategies.exchange import uninterrupted
 
 _START_SECONDS = 120.0  # how long the workers may take to start
@@ -46,7 +46,7 @@ class BatchFailed(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True)
-class Answers:
+class BatchReply:
     """The answers to a batch."""
 
     replies: Sequence[Message]
@@ -123,7 +123,7 @@ class RayWorkers:
         ready, _ = self._ray.wait(list(references), num_returns=1, timeout=seconds)
         return ready[0] if ready else None
 
-    def collect(self, reference: Any) -> Answers:
+    def collect(self, reference: Any) -> BatchReply:
         """Return the answers to a batch that is done, or raise WorkerDied or BatchFailed."""
         try:
             data, seconds = self._ray.get(reference)
@@ -132,7 +132,7 @@ class RayWorkers:
         except self._ray.exceptions.RayError as error:
             raise BatchFailed(f"{type(error).__name__}: {_last_line(error)}") from error
         replies, memories = pickle.loads(data)
-        return Answers(replies, memories, seconds, len(data))
+        return BatchReply(replies, memories, seconds, len(data))
 
     def replace(self, worker: int) -> None:
         """End a worker, if it still lives, and start a new one in its place, which takes seconds."""
@@ -162,7 +162,7 @@ class _Worker:
         messages, memories = pickle.loads(data)
         contexts = {node: pickle.loads(memory) for node, memory in memories.items()}
         batch = [(message, contexts[message.metadata.dst_node_id]) for message in messages]
-        replies = answer_all(self._app, batch)
+        replies = reply_all(self._app, batch)
         packed = dumps((replies, {node: dumps(context) for node, context in contexts.items()}))
         return packed, time.perf_counter() - start
 
@@ -177,13 +177,6 @@ def dumps(value: object) -> bytes:
     return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-class _Nowhere:
-    """A file that keeps nothing."""
-
-    def write(self, data: bytes) -> int:
-        return len(data)
-
-
 def check_picklable(app: ClientApp) -> None:
     """Raise ConfigError if an app cannot be sent to workers; large arrays are not copied for it."""
     cloudpickle: Any
@@ -192,7 +185,8 @@ def check_picklable(app: ClientApp) -> None:
     except ImportError:
         return  # the engine says what to install
     try:
-        cloudpickle.CloudPickler(_Nowhere(), protocol=5, buffer_callback=lambda _: False).dump(app)
+        with open(os.devnull, "wb") as nowhere:
+            cloudpickle.CloudPickler(nowhere, protocol=5, buffer_callback=lambda _: False).dump(app)
     except Exception as error:  # pickle raises several kinds, and so may the user's objects
         raise ConfigError(
             "objective, agents: expected what can be pickled and sent to worker processes, got "

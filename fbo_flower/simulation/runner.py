@@ -40,9 +40,9 @@ from fbo_flower.simulation.agents import (
     own_objective,
     problem_app,
 )
-from fbo_flower.simulation.durations import ClockedGrid, duration_of, with_simulated_times
+from fbo_flower.simulation.durations import duration_of
 from fbo_flower.simulation.engines import engine_name, run_on_engine
-from fbo_flower.simulation.grids import LocalGrid
+from fbo_flower.simulation.grids import ClockedGrid, LocalGrid
 from fbo_flower.simulation.problems import PROBLEMS, Problem, make_problem
 from fbo_flower.simulation.settings import Agents, Async, RayEngine, Start, Sync, check_groups, places
 from fbo_flower.space.checks import as_real, check_integer
@@ -54,7 +54,7 @@ from fbo_flower.strategies import RoundProgress, TuningStrategy
 from fbo_flower.strategies.exchange import uninterrupted
 from fbo_flower.strategies.settings import TuningResult, check_extent
 from fbo_flower.study.directory import Directory, Keep, removed_if_empty, study_directory
-from fbo_flower.study.schema import REGRET
+from fbo_flower.study.schema import REGRET, TIMES
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table
 from fbo_flower.trackers import Callback, InlineProgress
@@ -307,7 +307,7 @@ def simulate(
         def complete(study: Study) -> Study:
             prior_trials = {agent: len(points) for agent, (points, _) in held.items()}
             study = annotate(study, problem, engine=name, prior_trials=prior_trials)
-            return with_simulated_times(study, clocked[0].times) if clocked else study
+            return _with_times_of(clocked[0], study) if clocked else study
 
         strategy.complete = complete
         try:
@@ -317,6 +317,18 @@ def simulate(
                 study = _saved(strategy, directory, keep.messages or directory, keep.label or made.name)
     assert study is not None, "the run has ended without an error"
     return study
+
+
+def _with_times_of(grid: ClockedGrid, study: Study) -> Study:
+    """Return the study with simulated times of its disclosed trials, not measured ones."""
+    times, label, trials = grid.times, study.algorithms[0], study.trials
+    rows = [
+        {"algorithm": label, "agent": agent, "trial": trial, "started": start, "ended": end}
+        for agent, trial in zip(trials["agent"].tolist(), trials["trial"].tolist(), strict=True)
+        if (agent, trial) in times
+        for start, end in [times[agent, trial]]
+    ]
+    return study.with_times(Table.from_rows(rows, TIMES))
 
 
 def _saved(

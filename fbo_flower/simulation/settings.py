@@ -11,6 +11,7 @@ from fbo_flower.algorithms.options import Settings, bounded, integer
 from fbo_flower.algorithms.registry import option_owners
 from fbo_flower.clients.evaluator import MAX_PARALLEL
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.simulation.durations import Clock
 from fbo_flower.space.checks import as_real, check_number
 from fbo_flower.space.copies import copies
 from fbo_flower.study.directory import Directory, Keep
@@ -18,7 +19,6 @@ from fbo_flower.study.directory import Directory, Keep
 if TYPE_CHECKING:
     from fbo_flower.clients.agent import Prior
     from fbo_flower.clients.pruning import Pruning
-    from fbo_flower.simulation.durations import Durations
     from fbo_flower.space.space import Config
     from fbo_flower.study.study import Study
 
@@ -99,11 +99,6 @@ class Agents(Settings):
         Parameters
         ----------
         names : the agents, by partition
-
-        Raises
-        ------
-        ConfigError
-            If a mapping names an agent that does not exist, or a list has not one item per agent.
         """
         found = {}
         for name, expected in _OWN.items():
@@ -127,23 +122,6 @@ class Agents(Settings):
             if value is not None:
                 found[name] = value
         return found
-
-
-@copies("durations")
-@dataclass(frozen=True)
-class Clock(Settings):
-    """A simulated clock, which costs no time; the study's times are then simulated seconds.
-
-    Parameters
-    ----------
-    durations : how long evaluations take: seconds, agent -> seconds (or a list, one per trial), a function
-        `(agent, trial, rng) -> seconds`, or a text: constant:SECONDS, lognormal:MEDIAN,SIGMA,
-        heavy:SHORTEST,EXPONENT, or table:FILE (CSV of agents and seconds, such as a times.csv)
-    exchange_seconds : how long a task and its reply are on their way together
-    """
-
-    durations: Durations | str
-    exchange_seconds: float = bounded(0.0, 0.0)
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,6 @@ class HeldSpace(SearchSpace):
     whole : the shared search space
     fixed : name -> value of every parameter that is not tuned
 
-    Raises
-    ------
-    ConfigError
-        If a name is unknown, a value is outside its parameter, or no parameter is left to tune.
-
     Examples
     --------
     >>> from fbo_flower.space.parameters import Float
@@ -54,13 +49,15 @@ class HeldSpace(SearchSpace):
         object.__setattr__(self, "fixed", fixed)
         object.__setattr__(self, "_whole", whole)
         check_names(whole, tuple(fixed))
-        object.__setattr__(self, "_held", {whole.names.index(name): self._unit(name) for name in fixed})
-
-    def _unit(self, name: str) -> float:
-        parameter, value = self.parameters[name], self.fixed[name]
-        if is_continuous(parameter):
-            return float(parameter.unit(value, f"fixed: {name}"))
-        return float(parameter.centre_of(np.array([parameter.index_of(value, f"fixed: {name}")]))[0])
+        held: dict[int, float] = {}
+        for name, value in fixed.items():
+            parameter, axis = self.parameters[name], whole.names.index(name)
+            if is_continuous(parameter):
+                held[axis] = float(parameter.unit(value, f"fixed: {name}"))
+            else:
+                index = np.array([parameter.index_of(value, f"fixed: {name}")])
+                held[axis] = float(parameter.centre_of(index)[0])
+        object.__setattr__(self, "_held", held)
 
     @property
     def whole(self) -> SearchSpace:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar
 
 from fbo_flower.errors import ConfigError, WireError
-from fbo_flower.space.checks import Conditions, show
+from fbo_flower.space.checks import show
 from fbo_flower.space.parameters import Categorical, Float, Int, Ordinal, Parameter
 
 MAX_JSON_LENGTH = 2**20  # 1 MiB: the canonical JSON is ASCII
@@ -83,22 +83,19 @@ def _parameter(where: str, entry: object) -> tuple[str, Parameter]:
     for values in (conditions or {}).values():
         _check_plain(where, values)
     try:
-        return name, _build(where, entry, kind, conditions)
+        if issubclass(kind, Float | Int):
+            number: type[float] = float if issubclass(kind, Float) else int
+            own: dict[str, Any] = {
+                key: _field(where, entry, key, number) for key in ("low", "high", "step") if key in given
+            }
+            return name, kind(**own, log=_field(where, entry, "log", bool), active_when=conditions)
+        choices = _field(where, entry, "choices", list)
+        _check_plain(where, choices)
+        return name, kind(choices, conditions)
     except ConfigError as error:
         # The message begins with the kind ("Float: ..."); replace it by the parameter's name.
         _, _, problem = str(error).partition(": ")
         raise ConfigError(f"{name if name.isprintable() else show(name)}: {problem}") from None
-
-
-def _build(where: str, entry: object, kind: type[Parameter], conditions: Conditions | None) -> Parameter:
-    if issubclass(kind, Float | Int):
-        number: type[float] = float if issubclass(kind, Float) else int
-        given = [key for key in ("low", "high", "step") if isinstance(entry, dict) and key in entry]
-        own: dict[str, Any] = {key: _field(where, entry, key, number) for key in given}
-        return kind(**own, log=_field(where, entry, "log", bool), active_when=conditions)
-    choices = _field(where, entry, "choices", list)
-    _check_plain(where, choices)
-    return kind(choices, conditions)
 
 
 def _check_plain(where: str, values: object) -> None:

@@ -19,13 +19,7 @@ _EXACT = 2**53  # Optuna stores integers as floats, which are exact up to here
 
 
 def require_optuna(caller: str) -> Any:  # the module, whose API is used in several rooms
-    """Return the module optuna.
-
-    Raises
-    ------
-    ConfigError
-        If Optuna is not installed; the message says what to install.
-    """
+    """Return the module optuna; ConfigError says what to install if there is none."""
     try:
         import optuna
     except ImportError as error:
@@ -36,13 +30,7 @@ def require_optuna(caller: str) -> Any:  # the module, whose API is used in seve
 
 
 def to_distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """Return the distribution of each parameter.
-
-    Raises
-    ------
-    ConfigError
-        If Optuna is not installed, or an integer is too large for it.
-    """
+    """Return the distribution of each parameter."""
     require_optuna("space")
     return {name: _distribution(name, parameter) for name, parameter in space.parameters.items()}
 

@@ -54,8 +54,8 @@ Indices: TypeAlias = NDArray[np.int64]
 _DECIMAL = Context(prec=60)  # the user may have changed the precision of the default one
 
 
-class _Parameter:
-    """Base class of all kinds."""
+class _Discrete(ABC):
+    """Base class of all kinds: a parameter with finitely many values, by default in bins of equal width."""
 
     active_when: Conditions | None
 
@@ -67,10 +67,6 @@ class _Parameter:
     def _set(self, **values: object) -> None:
         for name, value in values.items():  # bypasses the frozen dataclass
             object.__setattr__(self, name, value)
-
-
-class _Discrete(_Parameter, ABC):
-    """A parameter with finitely many values; by default its bins have equal width."""
 
     @property
     @abstractmethod

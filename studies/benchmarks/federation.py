@@ -40,8 +40,10 @@ from fbo_flower.federated import (
     TunerProgress,
     tune_federation,
 )
+from fbo_flower.federated.effects import Effects
 from fbo_flower.federated.proposals import Proposals, ranking
-from fbo_flower.federated.records import Trial
+from fbo_flower.federated.records import FederatedTrial
+from fbo_flower.federated.replies import Metric
 from fbo_flower.federated.schedules import ASHA
 from fbo_flower.federated.step import Failure, Step, TrialRun
 from fbo_flower.numerics.threads import single_thread
@@ -172,7 +174,7 @@ def whole_run(
     grid = InProcessGrid(app(on, seed, stream), num_clients_of(on, seed))
     run = TrialRun(lambda own: Run(make(own), first_model(on, seed, stream)), seed, stream, dict(config))
     nodes = grid.get_node_ids()
-    step = Step(grid, "accuracy", Judge(), Clients(timeout=60.0))
+    step = Step(grid, Metric("accuracy"), Judge(), Clients(timeout=60.0), Effects(SPACE.names))
     for server_round in range(1, ROUNDS + 1):
         with single_thread():
             result = step.run({stream: run}, {stream: server_round}, {stream: nodes}, nodes)[stream]
@@ -231,7 +233,7 @@ def tuned(
 ) -> Found:
     """Return the incumbents of `tune_federation`, and the model of the last one."""
     budget = budget_of(on, seed)
-    trace: list[tuple[int, tuple[Trial, ...]]] = []
+    trace: list[tuple[int, tuple[FederatedTrial, ...]]] = []
 
     def note(progress: TunerProgress) -> None:
         if any(t.rounds and not t.failure for t in progress.trials):

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from fbo_flower.algorithms.rfms.state import Method, RFMSState, SiteReply, Trial
+from fbo_flower.algorithms.rfms.state import Method, ModelTrial, RFMSState, SiteReply
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
@@ -31,7 +31,7 @@ def state(space: SearchSpace, rng: np.random.Generator, num_trials: int = NUM_TR
     """Return a state with all its trials done."""
     points = space.snap(rng.random((num_trials, space.dimension)))
     losses = [_losses(points, num_rows, rng) for num_rows in (100, 60, 90, 120)]
-    trials = tuple(Trial(i, x, SiteReply(float(losses[0][i]), 100)) for i, x in enumerate(points))
+    trials = tuple(ModelTrial(i, x, SiteReply(float(losses[0][i]), 100)) for i, x in enumerate(points))
     answers = {
         i: {str(k): SiteReply(float(losses[k][i]), 60 + 30 * (k - 1)) for k in range(1, NUM_CURATORS + 1)}
         for i in range(num_trials)

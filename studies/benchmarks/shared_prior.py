@@ -13,9 +13,8 @@ from functools import partial
 import numpy as np
 from scipy.optimize import minimize
 
-from fbo_flower.algorithms.co_kg.agent import first_points
 from fbo_flower.algorithms.co_kg.central import AGAINST, ENOUGH
-from fbo_flower.algorithms.co_kg.co_kg import CoKG
+from fbo_flower.algorithms.co_kg.co_kg import CoKG, first_points
 from fbo_flower.numerics.aggregation.agreement import log_bayes_factors
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.sobol import mesh, sobol

@@ -26,7 +26,7 @@ from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import fitting, gp, rff
 from fbo_flower.numerics.surrogates.fitting import Known
-from fbo_flower.numerics.surrogates.trend import Rows
+from fbo_flower.numerics.surrogates.trend import SharedRows
 
 HYPERPARAMETERS = gp.Hyperparameters("rbf", np.array([0.3, 0.2]), 1.3, 0.02)
 FEATURES = rff.draw_features(30, 0.5, 2, np.random.default_rng(0))
@@ -58,7 +58,7 @@ def shared(agent: int) -> Shared:
     """Return what an agent takes from 20 or 21 rows of others."""
     rng = np.random.default_rng([5, agent])
     x, scales = rng.random((20 + agent % 2, 2)), np.array([0.2, 0.4 + 0.01 * agent])
-    return Shared(Rows(x, rng.standard_normal(len(x)), scales), 0.006 * agent, 0.1 + 0.01 * agent)
+    return Shared(SharedRows(x, rng.standard_normal(len(x)), scales), 0.006 * agent, 0.1 + 0.01 * agent)
 
 
 def fit_over_a_trend(agent: int) -> Request:

@@ -22,8 +22,8 @@ from forks import forked
 from fbo_flower.clients import workers
 from fbo_flower.simulation import Agents
 from fbo_flower.simulation.agents import problem_app
-from fbo_flower.simulation.durations import ClockedGrid, log_normal
-from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.simulation.durations import log_normal
+from fbo_flower.simulation.grids import ClockedGrid, InProcessGrid
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.storage import agent_journal
 from fbo_flower.storage.store import Store

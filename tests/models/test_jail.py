@@ -35,13 +35,13 @@ def judged(request):
     """Say what an attack achieves in a child."""
     if request.param == "all" and not jail.landlock_version():
         pytest.skip("this kernel has no Landlock")
-    pool = sandbox.Pool(sandbox.BOOT if request.param == "all" else WITHOUT_LANDLOCK)
-    before, sandbox._POOL = sandbox._POOL, pool
+    pool = sandbox.OneChild(sandbox.BOOT if request.param == "all" else WITHOUT_LANDLOCK)
+    before, sandbox._CHILD = sandbox._CHILD, pool
     if "seccomp" not in confinement().by:
         pytest.skip(f"this kernel lets nobody filter system calls: {confinement()}")
     yield attack
     pool.close()
-    sandbox._POOL = before
+    sandbox._CHILD = before
 
 
 def attack(name, argument="", in_process=False):

@@ -30,7 +30,7 @@ UNCHECKED = (
 @pytest.fixture(scope="module")
 def shared():
     """The pool of most tests here: its child takes a second or two to start."""
-    made = sandbox.Pool(sandbox.BOOT)
+    made = sandbox.OneChild(sandbox.BOOT)
     yield made
     made.close()
 
@@ -38,12 +38,12 @@ def shared():
 @pytest.fixture(autouse=True)
 def pool(monkeypatch, shared):
     """Return a function that makes a pool whose child runs other code, instead of the shared one."""
-    monkeypatch.setattr(sandbox, "_POOL", shared)
+    monkeypatch.setattr(sandbox, "_CHILD", shared)
     made = []
 
     def start(boot):
-        made.append(sandbox.Pool(boot))
-        monkeypatch.setattr(sandbox, "_POOL", made[-1])
+        made.append(sandbox.OneChild(boot))
+        monkeypatch.setattr(sandbox, "_CHILD", made[-1])
         return made[-1]
 
     yield start
@@ -260,16 +260,16 @@ sys.path.insert(0, sys.argv[1])
 from crafted_models import X, pack, tree
 from fbo_flower.models import predict, sandbox
 predict(pack(tree()), X)
-before = sandbox._POOL.child.process.pid
+before = sandbox._CHILD.child.process.pid
 child = os.fork()
 if child == 0:
     predict(pack(tree()), X)
-    assert sandbox._POOL.child.process.pid != before
-    sandbox._POOL.close()
+    assert sandbox._CHILD.child.process.pid != before
+    sandbox._CHILD.close()
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 predict(pack(tree()), X)
-assert sandbox._POOL.child.process.pid == before
+assert sandbox._CHILD.child.process.pid == before
 print(before, flush=True)
 os._exit(0)  # without any clean-up
 """

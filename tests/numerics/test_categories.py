@@ -35,7 +35,7 @@ def improvement(x, h):
 
 
 def shared(x, h):
-    rows = trend.Rows(x[:7], Y[:7], h.lengthscales)
+    rows = trend.SharedRows(x[:7], Y[:7], h.lengthscales)
     mean, covariance = (own := guided.Shared(rows, 0.6, 0.1)).prior(x[7:])
     process = gp.condition(x[None, 7:], (Y[7:] - mean)[None], [h], covariance[None])[0]
     return guided.GuidedImprovement(process, 0.4, own)

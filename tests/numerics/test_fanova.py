@@ -5,7 +5,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from fbo_flower.numerics.fanova import Boxes, mean_over_others, variance_shares
+from fbo_flower.numerics.fanova import StepFunction, mean_over_others, variance_shares
 
 
 def grid_boxes(edges, values):
@@ -13,7 +13,7 @@ def grid_boxes(edges, values):
     cells = list(product(*(range(len(edge) - 1) for edge in edges)))
     low = np.array([[edges[d][i] for d, i in enumerate(cell)] for cell in cells])
     high = np.array([[edges[d][i + 1] for d, i in enumerate(cell)] for cell in cells])
-    return Boxes(low, high, np.array([values[cell] for cell in cells]))
+    return StepFunction(low, high, np.array([values[cell] for cell in cells]))
 
 
 def random_function(seed):
@@ -60,7 +60,7 @@ def test_means_over_others_are_those_of_the_grid():
 
 
 def test_a_constant_function_has_no_shares():
-    boxes = Boxes(np.zeros((1, 2)), np.ones((1, 2)), np.array([3.0]))
+    boxes = StepFunction(np.zeros((1, 2)), np.ones((1, 2)), np.array([3.0]))
     singles, interactions = variance_shares(boxes, [(0, 1)])
     assert singles.tolist() == [0, 0]
     assert interactions.tolist() == [0]

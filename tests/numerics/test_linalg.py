@@ -20,7 +20,7 @@ def test_factors_solutions_inverse_and_determinant_agree_with_numpy_and_need_no_
     assert factor.jitter == 0.0
     np.testing.assert_allclose(factor.solve(b), np.linalg.solve(matrix, b), atol=1e-10)
     np.testing.assert_allclose(factor.lower @ factor.solve_lower(b), b, atol=1e-10)
-    np.testing.assert_allclose(factor.lower.T @ factor.solve_upper(b), b, atol=1e-10)
+    np.testing.assert_allclose(factor.lower.T @ factor.solve_lower(b, transposed=True), b, atol=1e-10)
     np.testing.assert_allclose(factor.inverse(), np.linalg.inv(matrix), atol=1e-10)
     np.testing.assert_array_equal(factor.inverse(), factor.inverse().T)
     assert factor.log_determinant() == pytest.approx(np.linalg.slogdet(matrix)[1])

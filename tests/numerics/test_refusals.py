@@ -13,9 +13,10 @@ from fbo_flower.numerics.acquisition import expected_improvement as ei
 from fbo_flower.numerics.acquisition import knowledge_gradient as kg
 from fbo_flower.numerics.aggregation import agreement, bures, portfolio, rank_weights
 from fbo_flower.numerics.bandits import elimination, hct, partition, racing
-from fbo_flower.numerics.optim import maximise, scattered, sobol
+from fbo_flower.numerics.optim import maximise, sobol
 from fbo_flower.numerics.surrogates import fitting, gp, pivots, rff, transforms
 from fbo_flower.numerics.surrogates import shared_hyperparameters as shared
+from fbo_flower.simulation.problems import table
 
 ZEROS, ONES, EYE, RNG, NAN = np.zeros, np.ones, np.eye, np.random.default_rng(0), np.array([math.nan])
 ACQUISITION = kg.BatchKnowledgeGradient(ZEROS(10), EYE(10), 0.1, ZEROS((4, 2)))
@@ -41,7 +42,7 @@ def tree(depth, index):
 
 
 def interpolant(*parts):
-    return scattered.DelaunayInterpolant(*parts)
+    return table.DelaunayInterpolant(*parts)
 
 
 def barycenter(covariances, weights=None, start=None):

@@ -17,7 +17,7 @@ from waiting import LIMIT, Clock
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.simulation import grids, simulate
-from fbo_flower.simulation.grids import Fault, InProcessGrid, answer_all
+from fbo_flower.simulation.grids import Fault, InProcessGrid, reply_all
 from fbo_flower.strategies.exchange import ReplyProgress
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
@@ -213,10 +213,10 @@ def test_cycles_of_a_long_batch_are_collected_after_it(monkeypatch) -> None:
     (node,) = grid.get_node_ids()
     batch = [(grid.create_message(RecordDict(), "train", node, "1"), grid.contexts[node])]
     with grids.rare_collections():
-        answer_all(app, batch)
+        reply_all(app, batch)
         assert made[0]() is not None
         monkeypatch.setattr(grids, "LONG_SECONDS", -1.0)
-        answer_all(app, batch)
+        reply_all(app, batch)
         assert [reference() for reference in made] == [None, None]
 
 

@@ -250,7 +250,7 @@ def test_an_unknown_learner_too_few_trees_or_a_missing_parameter_are_refused() -
         make_learner("forest", max_trees=100)
     for name in LEARNERS:
         with pytest.raises(ObjectiveError, match="expected a number in the configuration, got None"):
-            make_learner(name).make_model({})
+            make_learner(name).make_model({}).fit(np.arange(4.0)[:, None], np.array([0, 1, 0, 1]))
 
 
 def problem(

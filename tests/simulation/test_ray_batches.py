@@ -25,7 +25,7 @@ from fbo_flower.simulation.ray_grid import (
     RayGrid,
     batch_size,
 )
-from fbo_flower.simulation.ray_workers import Answers, BatchFailed, WorkerDied
+from fbo_flower.simulation.ray_workers import BatchFailed, BatchReply, WorkerDied
 
 
 class PlantedWorkers:
@@ -61,7 +61,7 @@ class PlantedWorkers:
     def wait(self, references: Sequence[int], seconds: float) -> int:
         return min(references)
 
-    def collect(self, reference: int) -> Answers:
+    def collect(self, reference: int) -> BatchReply:
         messages, memories = self.under_way.pop(reference)
         chance = self.rng.random() if self.rng and messages else 1.0
         if memories.keys() & self.deadly or chance < 0.05 or (self.stillborn and not messages):
@@ -72,7 +72,7 @@ class PlantedWorkers:
         for message in messages:
             state = contexts[message.metadata.dst_node_id].state
             state["count"] = ConfigRecord({"n": state.get("count", {"n": 0})["n"] + 1})
-        return Answers(
+        return BatchReply(
             [Message(message.content, reply_to=message) for message in messages],
             {node: pickle.dumps(context) for node, context in contexts.items()},
             self.seconds * len(messages),
@@ -253,7 +253,7 @@ def test_a_cluster_that_is_gone_or_starts_no_worker_answers_with_errors_now_and_
         setattr(workers, ending, True)
         workers.deadly = set(list(grid.contexts)[:1])
         assert failed(ask(grid)) >= (workers.deadly if workers.stillborn else set(grid.contexts))
-        wait_until(lambda: not grid.is_running, "the end of the thread")
+        wait_until(lambda: not grid._thread.is_alive(), "the end of the thread")
         assert all("Ray failed" in reply.error.reason for reply in ask(grid).values())
     if workers.stillborn:
         assert workers.num_replaced - 2 * MAX_STARTS in {1, 2}, "a message killed one or two that had started"

@@ -158,7 +158,7 @@ def test_a_message_that_never_ends_is_given_up_and_the_others_go_on(
 
 def test_closing_ends_the_thread_and_may_be_repeated(grid: RayGrid) -> None:
     grid.close()
-    assert not grid.is_running
+    assert not grid._thread.is_alive()
     grid.close()
 
 

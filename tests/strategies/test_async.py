@@ -11,8 +11,8 @@ from grouped import grouped
 
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.simulation import Async, simulate
-from fbo_flower.simulation.durations import ClockedGrid, constant, log_normal, slower
-from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.simulation.durations import constant, log_normal, slower
+from fbo_flower.simulation.grids import ClockedGrid, Fault, InProcessGrid
 from fbo_flower.strategies import FTS, RandomSearch, exchange
 
 NUM_AGENTS, ROUNDS = 4, 6

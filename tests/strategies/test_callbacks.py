@@ -13,8 +13,8 @@ from tracked import SPACE, score, tune
 
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.durations import ClockedGrid, constant, slower
-from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.simulation.durations import constant, slower
+from fbo_flower.simulation.grids import ClockedGrid, InProcessGrid
 from fbo_flower.strategies import FTS, STRATEGIES
 from fbo_flower.study import Study
 from fbo_flower.study.trial import Trial

@@ -15,8 +15,8 @@ from fbo_flower.cli.main import run as command
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.simulation.agents import problem_app
-from fbo_flower.simulation.durations import ClockedGrid, log_normal
-from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.simulation.durations import log_normal
+from fbo_flower.simulation.grids import ClockedGrid, Fault, InProcessGrid
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.strategies import STRATEGIES

@@ -16,8 +16,8 @@ from waiting import wait_until
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.simulation import simulate
-from fbo_flower.simulation.durations import ClockedGrid, constant, slower
-from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.simulation.durations import constant, slower
+from fbo_flower.simulation.grids import ClockedGrid, InProcessGrid
 from fbo_flower.strategies import STRATEGIES
 from fbo_flower.study import Study
 from fbo_flower.study.trial import Trial

@@ -23,7 +23,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fbo_flower.algorithms.co_kg import agent as agent_half
 from fbo_flower.algorithms.co_kg import central
 from fbo_flower.algorithms.co_kg.state import (
     CoKGOptions,
@@ -52,11 +51,14 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Rng, Steps
 from fbo_flower.errors import WireError
-from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
-from fbo_flower.numerics.finite import difference
-from fbo_flower.numerics.linalg import Factor
-from fbo_flower.numerics.surrogates import gp
-from fbo_flower.numerics.surrogates.pivots import Increment, pivot_factor, pool, whiten
+from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
+from fbo_flower.numerics.acquisition.joint_design import own_gain
+from fbo_flower.numerics.aggregation.agreement import moments
+from fbo_flower.numerics.finite import difference, standardised
+from fbo_flower.numerics.linalg import Factor, cholesky
+from fbo_flower.numerics.optim.sobol import sobol
+from fbo_flower.numerics.surrogates import gp, shared_hyperparameters
+from fbo_flower.numerics.surrogates.pivots import Increment, observe, pivot_factor, pool, whiten
 from fbo_flower.numerics.surrogates.transforms import expanded
 
 MOST_VALUES = 2**40  # largest number of values in an agent's moments
@@ -110,8 +112,10 @@ class CoKG(CoKGOptions):
 
     def tell(self, state: CoKGState, phase: Phase, replies: Replies) -> CoKGState:
         if phase is Phase.FINISH:
-            told = {agent: Found.of(report) for agent, report in replies.items()}
-            best = {a: self._recommended(state, sent) for a, sent in told.items() if sent.best is not None}
+            received = {agent: Found.of(report) for agent, report in replies.items()}
+            best = {
+                a: self._recommended(state, sent) for a, sent in received.items() if sent.best is not None
+            }
             return replace(state, finished={**state.finished, **best})
         warm_ups, posteriors, histories = dict(state.warm_ups), dict(state.posteriors), dict(state.histories)
         finished = dict(state.finished)
@@ -131,7 +135,7 @@ class CoKG(CoKGOptions):
         state = replace(
             state, progress=state.progress.advance(replies), warm_ups=warm_ups, posteriors=posteriors,
             histories=histories, finished=finished,
-            last_answered=state.round if replies else state.last_answered,
+            last_heard=state.round if replies else state.last_heard,
         )  # fmt: skip
         return central.recommend(self, central.compare(self, state)) if replies else state
 
@@ -260,7 +264,7 @@ class CoKG(CoKGOptions):
     # -- the agent's half ----------------------------------------------------------------------
 
     def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Query | None:
-        return agent_half.propose(self, task, agent_state, rng())
+        return propose(self, task, agent_state, rng())
 
     def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> AgentState:
         setting = SharedPrior.read(task.arrays, self.kernel)
@@ -270,19 +274,21 @@ class CoKG(CoKGOptions):
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         setting, content, draws = SharedPrior.read(task.arrays, self.kernel), Work.of(task), rng()
         sent = Found()
-        if content.fit and (own := agent_half.warm_up(self, agent_state, setting)) is not None:
+        if content.fit and (own := warm_up(self, agent_state, setting)) is not None:
             sent = own.to_sums() if self.secure_sums else Found(**vars(own))
         arrays = sent.arrays
         if self.framework == "data-communication" and task.phase is Phase.TRAIN:
-            points, outcomes = agent_half.disclosed_trials(task, agent_state)
-            arrays |= Found(points=points, outcomes=outcomes).arrays
+            history = agent_state.history  # the first task's trials include those from before the study
+            rows = (history.trials < task.end) & ((history.trials >= task.trial) | (task.trial == 0))
+            arrays |= Found(points=history.points[rows], outcomes=history.values[rows]).arrays
         if setting is None:
             return Payload(arrays)
         if task.phase is Phase.FINISH or self.framework == "no-collaboration":
-            index, _, mean = agent_half.best_of_set(self, agent_state, setting, content.added)
-            arrays |= Found(best=np.array([index]), best_mean=np.array([mean])).arrays
+            means = means_at(self, agent_state, setting, self.points(agent_state.space, content.added))
+            best = int(np.argmax(means))
+            arrays |= Found(best=np.array([best]), best_mean=means[[best]]).arrays
         elif self.framework != "data-communication":
-            arrays |= agent_half.posterior(self, agent_state, setting, draws).arrays
+            arrays |= posterior(self, agent_state, setting, draws).arrays
         return Payload(arrays)
 
     def best(self, agent_state: AgentState, *, own: bool = True) -> Best | Steps[Best | None] | None:
@@ -294,7 +300,7 @@ class CoKG(CoKGOptions):
         usable = np.isfinite(agent_state.usable_values(own=own))
         if setting is None or not usable.any():
             return super().best(agent_state, own=own)
-        means = agent_half.means_at(self, agent_state, setting, history.points)
+        means = means_at(self, agent_state, setting, history.points)
         row = int(np.argmax(np.where(usable, means, -np.inf)))
         return Best(
             history.points[row], float(history.values[row]), self.in_units(setting, float(means[row]))
@@ -390,3 +396,113 @@ def _agreement(number: int, p_values: Mapping[str, float]) -> str:
             f"; they do not share one objective, least of all agent {least}: use central=barycenter or auto"
         )
     return f"[round {number}] do agents share one objective? p-values {listed}{advice}"
+
+
+# -- an agent: its warm-up, its posterior at the pivots, its own knowledge gradient --------------------
+# Notation as in `state.py`; `x (n, F)`, `y (n,)` are observations as features and standardised values.
+
+
+def observations(options: CoKGOptions, agent_state: AgentState, setting: SharedPrior) -> tuple[Array, Array]:
+    """Return features `(n, F)` and values `(n,)` in the shared units; a failed trial counts as the worst."""
+    points, values = agent_state.history.observed()
+    transformed = options.transformed(values)
+    return agent_state.space.features(points), standardised(transformed, setting.shift, setting.scale)
+
+
+def propose(
+    options: CoKGOptions, task: Task, agent_state: AgentState, rng: np.random.Generator
+) -> Query | None:
+    """Return the warm-up as one batch; later the server's point, or without one the agent's own choice."""
+    trial = agent_state.next_trial
+    if trial >= task.end:
+        return None
+    space = agent_state.space
+    setting = SharedPrior.read(task.arrays, options.kernel)
+    if "point" in task.arrays and trial == task.trial:
+        return Query(space.snap(np.asarray(task.arrays["point"], dtype=np.float64)[np.newaxis]))
+    if setting is None or trial < options.num_initial:
+        return Query(space.snap(first_points(options, task.end - trial, space.dimension, rng)))
+    return Query(own_choice(options, agent_state, setting, rng)[np.newaxis])
+
+
+def first_points(options: CoKGOptions, num_points: int, dimension: int, rng: np.random.Generator) -> Array:
+    """Return the points of the warm-up, `(n, D)`: Sobol points, the first of which are repeated at the end.
+
+    At least three points differ: two values could be computed from their mean and standard deviation.
+    """
+    num_repeated = max(min(options.num_repeated, num_points - 3, num_points // 2), 0)
+    points = sobol(num_points - num_repeated, dimension, rng)
+    return np.concatenate([points, points[:num_repeated]])
+
+
+def own_choice(
+    options: CoKGOptions, agent_state: AgentState, setting: SharedPrior, rng: np.random.Generator
+) -> Array:
+    """Return the point `(D,)` with the largest acquisition value under the agent's own posterior [Eq. 4]."""
+    frame, pivots = setting.frame(options, agent_state.space), agent_state.space.features(setting.pivots)
+    x, y = observations(options, agent_state, setting)
+    mean, covariance = pool([observe(x, y, pivots, setting.hyperparameters)])
+    factor = frame.basis @ cholesky(covariance).lower
+    noise = setting.hyperparameters.noise_variance
+    gain = own_gain(options.acquisition, frame.basis @ mean, factor, noise, options.num_draws, rng)
+    best: Array = frame.points[int(np.argmax(gain))]
+    return best
+
+
+def means_at(options: CoKGOptions, agent_state: AgentState, setting: SharedPrior, points: Array) -> Array:
+    """Return the agent's posterior mean `(n,)` at points `(n, D)`."""
+    x, y = observations(options, agent_state, setting)
+    return gp.posterior(x, y, setting.hyperparameters).mean(agent_state.space.features(points))
+
+
+# -- an agent: its reports ---------------------------------------------------------------------------
+
+
+def warm_up(options: CoKGOptions, agent_state: AgentState, setting: SharedPrior | None) -> WarmUp | None:
+    """Return moments of the agent's values and log likelihoods of the grid.
+
+    Return None before successes at three points: from mean and standard deviation of two values the server
+    could compute both values. The likelihoods are those of values in the shared units, or before these are
+    known in units of the agent's own.
+    """
+    history = agent_state.history
+    if len(np.unique(history.points[np.isfinite(history.values)], axis=0)) < 3:
+        return None
+    points, values = history.observed()
+    own = moments(options.transformed(values))
+    if not np.isfinite(own).all():
+        return None
+    if own[2] <= 0.0:
+        return WarmUp(own)
+    shift, scale = own[1:] if setting is None else (setting.shift, setting.scale)
+    y = standardised(options.transformed(values), shift, scale)
+    x = agent_state.space.features(points)
+    log_likelihoods, theta = shared_hyperparameters.own(
+        x, y, options.kernel, scale, isotropic=options.isotropic
+    )
+    return WarmUp(own, theta, log_likelihoods)
+
+
+def posterior(
+    options: CoKGOptions, agent_state: AgentState, setting: SharedPrior, rng: np.random.Generator
+) -> Found:
+    """Return mean `(r,)` and packed covariance at the pivots [Zhan2025, Eq. 3].
+
+    With `central = "product"` or "auto" return instead the precision and shift that the observations add to
+    the prior. `mean_noise_stddev` adds noise: a scaled draw from the prior, `L e`, to the mean, or
+    `(I + Lambda) e` to the shift.
+    """
+    pivots = agent_state.space.features(setting.pivots)
+    x, y = observations(options, agent_state, setting)
+    noise = np.zeros(len(pivots))
+    if options.mean_noise_stddev > 0.0:
+        noise = options.mean_noise_stddev * rng.standard_normal(len(pivots))
+    if options.central != "barycenter":
+        increment = observe(x, y, pivots, setting.hyperparameters)
+        shift = increment.shift + noise + increment.precision @ noise
+        return Found(precision=pack_symmetric(increment.precision), shift=shift)
+    process = gp.posterior(x, y, setting.hyperparameters)
+    mean = process.mean(pivots)
+    if options.mean_noise_stddev > 0.0:
+        mean = mean + pivot_factor(pivots, setting.hyperparameters).lower @ noise
+    return Found(mean=mean, covariance=pack_symmetric(process.covariance(pivots)))

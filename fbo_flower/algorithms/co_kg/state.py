@@ -8,7 +8,7 @@ posteriors; `F` features. In whitened coordinates `v` (`numerics.surrogates.pivo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any
@@ -151,13 +151,7 @@ class CoKGOptions(Algorithm["CoKGState"]):
         self.points(space)
 
     def points(self, space: SearchSpace, added: Array | None = None) -> Array:
-        """Return the point set `X_D`, `(S, D)`, the same at the server and at every agent, and `added`.
-
-        Raises
-        ------
-        ConfigError
-            If a covariance matrix over these points takes more than `memory_limit` bytes.
-        """
+        """Return the point set `X_D`, `(S, D)`, the same at the server and at every agent, and `added`."""
         if self.mesh is not None:
             drawn = mesh(self.mesh, space.dimension, self.memory_limit)
         else:
@@ -401,7 +395,7 @@ class CoKGState:
     setting: SharedPrior | None = None  # the shared prior; None before the first report of a warm-up
     settled: int = 0  # round in which the first shared prior was sent
     round: int = 0  # last round with tasks
-    last_answered: int = 0  # last round in which some agent answered
+    last_heard: int = 0  # last round in which some agent answered
     # agent -> version of the shared prior in its last task, 0 without one
     versions: Mapping[str, int] = field(default_factory=dict)
     # without a barrier, the points `(D,)` that other agents are evaluating; else None
@@ -424,18 +418,16 @@ class CoKGState:
     finished: Mapping[str, tuple[Array, float]] = field(default_factory=dict)
     asked_to_recommend: tuple[str, ...] = ()  # agents that were asked for their maximiser at the end
 
-    def known(self, stale: str, agents: Sequence[str] | None = None) -> dict[str, WhitenedPosterior]:
-        """Return the posteriors, of some agents or of all, that are under the present shared prior.
+    def known(self, stale: str) -> dict[str, WhitenedPosterior]:
+        """Return the posteriors that are under the present shared prior.
 
         With `stale` "drop" they must be from the last round in which an agent answered, or without a barrier
         from the last two.
         """
-        oldest = self.last_answered - (self.under_way is not None)
+        oldest = self.last_heard - (self.under_way is not None)
         version = 0 if self.setting is None else self.setting.version
         return {
             agent: posterior
             for agent, posterior in self.posteriors.items()
-            if posterior.version == version
-            and (agents is None or agent in agents)
-            and (stale == "keep" or posterior.round >= oldest)
+            if posterior.version == version and (stale == "keep" or posterior.round >= oldest)
         }

@@ -425,7 +425,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         peaks = np.argsort(-shared.rows.mean(cross, shared.share), kind="stable")[:NUM_PEAKS]
         return space.snap(points[np.concatenate([best, peaks])])
 
-    def _others(self, task: Task, agent_state: AgentState, place: int = 0) -> trend.Rows | None:
+    def _others(self, task: Task, agent_state: AgentState, place: int = 0) -> trend.SharedRows | None:
         """Return the rows of others with one of their values: those in the task without own ones.
 
         None if there are too few.
@@ -441,8 +441,8 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         key = "rows", agent_state.space.whole.digest, place, scales.tobytes(), others.tobytes()
         if key not in kept:
             x = agent_state.space.whole.features(every[others, :dimension])
-            kept[key] = trend.Rows(x, every[others, dimension + place], scales)
-        found: trend.Rows = kept[key]
+            kept[key] = trend.SharedRows(x, every[others, dimension + place], scales)
+        found: trend.SharedRows = kept[key]
         return found
 
     def _shared(self, agent_state: AgentState) -> list[int]:

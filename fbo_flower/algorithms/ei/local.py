@@ -41,8 +41,14 @@ from fbo_flower.algorithms.requests import Condition, Draws, Fit, Session, Steps
 from fbo_flower.algorithms.run_task import believed
 from fbo_flower.algorithms.search import farthest, searching
 from fbo_flower.numerics import finite
-from fbo_flower.numerics.acquisition import stopping
-from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement, Goal, feasible, in_units
+from fbo_flower.numerics.acquisition.feasible import (
+    FeasibleImprovement,
+    Goal,
+    confidence,
+    feasible,
+    in_units,
+    left_to_gain,
+)
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.optim.sobol import sobol
@@ -93,7 +99,7 @@ class EIOptions(Algorithm[State]):
         incumbent are added
     stop_when : "no gain": an agent ends its search after 10 trials or more, when what it can still gain is
         less than the noise of its model, or than a hundredth of the values' standard deviation, see
-        `acquisition.stopping`. It does not with several objectives. "": all agents go on
+        `acquisition.feasible`. It does not with several objectives. "": all agents go on
     """
 
     num_initial: int = 3
@@ -176,8 +182,8 @@ class LocalEI(EIOptions[State]):
         least = np.full(1, -np.inf)
         if isinstance(model.improvement, FeasibleImprovement):
             least = model.improvement.goal.least
-        factor = stopping.confidence(len(history), space.dimension)
-        gain = stopping.left_to_gain(mean, stddev, len(history), least, factor)
+        factor = confidence(len(history), space.dimension)
+        gain = left_to_gain(mean, stddev, len(history), least, factor)
         noise_variance = np.exp(np.atleast_2d(model.fitted)[0, -1])
         return bool(gain < max(np.sqrt(noise_variance), LEAST_NOISE))
 

@@ -58,7 +58,7 @@ from fbo_flower.numerics.aggregation.shared_mean import (
     RESIDUALS,
     Belief,
     Evidence,
-    Model,
+    SharedMeanModel,
 )
 from fbo_flower.numerics.bandits.pulls import Pulls
 from fbo_flower.space.space import SearchSpace
@@ -97,7 +97,7 @@ class Setting(Content):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told(Evaluations):
+class Evidences(Evaluations):
     """A report: moments; with a scale also likelihoods; with a setting also evidence."""
 
     exchange: int = 0
@@ -108,17 +108,12 @@ class Told(Evaluations):
     misfit: Annotated[Array | None, real(len(RESIDUALS))] = None
 
 
-@dataclass(frozen=True)
-class Scale:
-    """The unit of the objective that the agents agreed on: the model is of `(y - mean) / stddev`."""
+def read_scale(arrays: Mapping[str, AnyArray]) -> Array | None:
+    """Return mean and deviation of values in a task or an agent's state, `(2,)`; None before they are known.
 
-    mean: float
-    stddev: float
-
-    @staticmethod
-    def read(arrays: Mapping[str, AnyArray]) -> Scale | None:
-        """Return the scale in a task or an agent's state; None before there is one."""
-        return Scale(*floats(arrays["scale"]).tolist()) if "scale" in arrays else None
+    The model is of `(y - mean) / stddev`.
+    """
+    return floats(arrays["scale"]) if "scale" in arrays else None
 
 
 @dataclass(frozen=True)
@@ -168,19 +163,19 @@ class Observations:
         ) / count.sum()
         return np.array([count.sum(), mean, unit * math.sqrt(variance)])
 
-    def modelled(self, scale: Scale) -> tuple[Array, Array, Array]:
+    def modelled(self, scale: Array) -> tuple[Array, Array, Array]:
         """Return points, standardised means and counts, failures included; nothing before a success."""
         count, means = self.pulls.count, self.pulls.means(np.nan)
         if not count.any():
             return self.points[:0], np.empty(0), np.empty(0)
-        values = (np.where(np.isnan(means), np.nanmin(means), means) - scale.mean) / scale.stddev
+        values = (np.where(np.isnan(means), np.nanmin(means), means) - scale[0]) / scale[1]
         return self.points, values, (count + self.pulls.in_vain).astype(np.float64)
 
 
-def model(setting: AnyArray, dim: int, residual: float) -> Model:
+def model(setting: AnyArray, dim: int, residual: float) -> SharedMeanModel:
     """Return the model of a setting: places in `LENGTHSCALES` and in `NOISES`."""
     scale, noise = np.asarray(setting, dtype=np.int64).tolist()[:2]
-    return Model(dim, LENGTHSCALES[scale] * math.sqrt(dim), NOISES[noise], residual)
+    return SharedMeanModel(dim, LENGTHSCALES[scale] * math.sqrt(dim), NOISES[noise], residual)
 
 
 def unpacked(precision: AnyArray, response: AnyArray) -> Evidence:
@@ -190,7 +185,7 @@ def unpacked(precision: AnyArray, response: AnyArray) -> Evidence:
 
 def belief(agent_state: AgentState, seen: Observations) -> Belief | None:
     """Return the agent's posterior of its function; None before the first exchange."""
-    arrays, scale = agent_state.arrays, Scale.read(agent_state.arrays)
+    arrays, scale = agent_state.arrays, read_scale(agent_state.arrays)
     if scale is None or "chosen" not in arrays:
         return None
     residual = RESIDUALS[int(np.asarray(arrays["chosen"])[2])]
@@ -230,7 +225,7 @@ class GPPNE(BatchedBandit[GPState]):
 
     name: ClassVar[str] = "pf-pne"
     task_content: ClassVar[type[Content]] = Setting
-    report_content: ClassVar[type[Content]] = Told
+    report_content: ClassVar[type[Content]] = Evidences
 
     variant: str = choice("gp", ("gp",))
 
@@ -243,9 +238,9 @@ class GPPNE(BatchedBandit[GPState]):
 
     def tell(self, state: GPState, phase: Phase, reports: Replies) -> GPState:
         received = dict(state.reports)
-        for agent, answer in reports.items():
-            if Told.of(answer).exchange == state.exchange and answer.arrays:
-                received[agent] = dict(answer.arrays)
+        for agent, report in reports.items():
+            if Evidences.of(report).exchange == state.exchange and report.arrays:
+                received[agent] = dict(report.arrays)
         return super().tell(replace(state, reports=in_order(received)), phase, reports)
 
     def next_pulls(self, state: GPState, agent: str, left: int) -> tuple[Content | None, int]:
@@ -361,19 +356,19 @@ class GPPNE(BatchedBandit[GPState]):
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         """Return what the agent tells of its observations."""
-        seen, scale = Observations.read(agent_state), Scale.read(task.arrays)
+        seen, scale = Observations.read(agent_state), read_scale(task.arrays)
         dim = agent_state.space.dimension
-        told = Told(exchange=Setting.of(task).exchange, evaluations=self.evaluations(agent_state))
+        sent = Evidences(exchange=Setting.of(task).exchange, evaluations=self.evaluations(agent_state))
         if scale is None:
-            return replace(told, moments=seen.moments()).payload
+            return replace(sent, moments=seen.moments()).payload
         x, y, counts = seen.modelled(scale)
-        within = float(seen.pulls.within.sum()) / scale.stddev / scale.stddev
+        within = float(seen.pulls.within.sum()) / scale[1] / scale[1]
         likelihoods = shared_mean.log_likelihoods(dim, x, y, counts, within).reshape(-1)
         if "setting" not in task.arrays:
-            return replace(told, likelihoods=likelihoods).payload
+            return replace(sent, likelihoods=likelihoods).payload
         found = [shared_mean.evidence(model(task.arrays["setting"], dim, d), x, y, counts) for d in RESIDUALS]
         return replace(
-            told,
+            sent,
             likelihoods=likelihoods,
             precision=np.array([pack_symmetric(e.precision) for e in found[:SHARING]]),
             response=np.array([e.response for e in found[:SHARING]]),

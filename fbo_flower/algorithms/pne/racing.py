@@ -61,11 +61,11 @@ from fbo_flower.numerics.bandits.racing import (
     STAGE_ONE_PART,
     Gathering,
     RacingOptions,
+    RacingSearch,
     StageOneResult,
     first_cells,
     grown_tree,
 )
-from fbo_flower.numerics.bandits.racing_search import RacingSearch
 from fbo_flower.space.space import SearchSpace
 
 MAX_CELLS = 2**16

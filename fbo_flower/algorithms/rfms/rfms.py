@@ -50,12 +50,12 @@ from fbo_flower.algorithms.rfms.state import (
     REFERENCES,
     SHIP,
     Method,
+    ModelTrial,
     RFMSState,
     SiteReply,
-    Trial,
     pooled_loss,
-    read_answer,
     read_late,
+    read_reply,
     read_trials,
     shipped,
     write_trials,
@@ -186,9 +186,9 @@ class RFMS(Sites[RFMSState]):
         if report is None:
             local = SiteReply(math.nan, 0, f"the openbox did not answer {self.attempts} times")
         else:
-            local = read_answer(report)
+            local = read_reply(report)
         number = len(state.trials)
-        trial = Trial(state.round, state.point, local)
+        trial = ModelTrial(state.round, state.point, local)
         state = replace(state, trials=(*state.trials, trial), point=None, attempts=0)
         if report is None or local.failure:
             return state
@@ -217,7 +217,7 @@ class RFMS(Sites[RFMSState]):
         trial = state.unjudged
         if trial is None or not state.asked:
             return state
-        answers = {t: dict(known) for t, known in state.answers.items()}
+        replies = {t: dict(known) for t, known in state.replies.items()}
         owed = dict(state.owed)
         for agent in state.asked:
             report = reports.get(agent)
@@ -225,12 +225,12 @@ class RFMS(Sites[RFMSState]):
                 owed[agent] = tuple(dict.fromkeys((*owed.get(agent, ()), trial)))
                 continue
             late = read_late(report.values.get("late", "[]"), owed.pop(agent, ()))
-            for number, answer in {**late, trial: read_answer(report)}.items():
-                answers.setdefault(number, {})[agent] = answer
-        judged = trial in answers or state.attempts >= self.attempts
+            for number, reply in {**late, trial: read_reply(report)}.items():
+                replies.setdefault(number, {})[agent] = reply
+        judged = trial in replies or state.attempts >= self.attempts
         state = replace(
             state,
-            answers={t: dict(sorted(answers[t].items())) for t in sorted(answers)},
+            replies={t: dict(sorted(replies[t].items())) for t in sorted(replies)},
             owed=owed,
             asked=(),
             unjudged=None if judged else trial,
@@ -260,7 +260,7 @@ class RFMS(Sites[RFMSState]):
         for step in range(state.final_step, _SWEEPS * len(state.final)):
             trial = state.final[step % len(state.final)]
             arrays: dict[str, AnyArray] = {"model": state.models[trial], "manifest": manifest}
-            waiting = [agent for agent in sites if agent not in state.final_answers.get(trial, {})]
+            waiting = [agent for agent in sites if agent not in state.final_replies.get(trial, {})]
             if waiting:
                 tasks = {agent: Task(Phase.FINISH, server_round, trial, 0, arrays) for agent in waiting}
                 return replace(state, final_step=step + 1), tasks
@@ -268,20 +268,20 @@ class RFMS(Sites[RFMSState]):
 
     def _tell_all_sites(self, state: RFMSState, reports: Mapping[str, Report]) -> RFMSState:
         """Store the losses of the selected models on rows that were not used before."""
-        answers = {t: dict(known) for t, known in state.final_answers.items()}
+        replies = {t: dict(known) for t, known in state.final_replies.items()}
         for agent in sorted(reports):
-            answers.setdefault(reports[agent].trial, {})[agent] = read_answer(reports[agent])
-        return replace(state, final_answers={t: dict(sorted(answers[t].items())) for t in sorted(answers)})
+            replies.setdefault(reports[agent].trial, {})[agent] = read_reply(reports[agent])
+        return replace(state, final_replies={t: dict(sorted(replies[t].items())) for t in sorted(replies)})
 
     # -- reports and results -----------------------------------------------------------------------------
 
     def check_report(self, task: Task, report: Report) -> None:
         """Raise WireError unless a report has a loss or a reason, and a model exactly if one was trained."""
-        answer = read_answer(report)
-        failed = bool(answer.failure)
+        reply = read_reply(report)
+        failed = bool(reply.failure)
         if task.num_trials and bool(report.num_failed) != failed:
             raise WireError(
-                f"failure: expected a reason if the trial failed, and none otherwise, got {answer.failure!r} "
+                f"failure: expected a reason if the trial failed, and none otherwise, got {reply.failure!r} "
                 f"with {report.num_failed} failed trials"
             )
         expected = task.phase is Phase.TRAIN and not failed
@@ -299,7 +299,7 @@ class RFMS(Sites[RFMSState]):
         front, losses, failed = set(state.front()), state.losses(), state.failed()
         models = []
         for number, trial in enumerate(state.trials):
-            final = state.final_answers.get(number, {})
+            final = state.final_replies.get(number, {})
             curators = pooled_loss(a for agent, a in final.items() if agent in state.curators)
             lockboxes = pooled_loss(a for agent, a in final.items() if agent in state.lockboxes)
             models.append(
@@ -321,9 +321,9 @@ class RFMS(Sites[RFMSState]):
         judgements = []
         for number, trial in enumerate(state.trials):
             judgements.append(_row(number, state.openbox, "openbox", "inbag", trial.local))
-            for split, answers in (("inbag", state.answers), ("outbag", state.final_answers)):
-                for agent, answer in answers.get(number, {}).items():
-                    judgements.append(_row(number, agent, _role(state, agent), split, answer))
+            for split, replies in (("inbag", state.replies), ("outbag", state.final_replies)):
+                for agent, reply in replies.get(number, {}).items():
+                    judgements.append(_row(number, agent, _role(state, agent), split, reply))
         return ServerResults(models, judgements, {} if best is None else _recommendations(state, best))
 
 
@@ -333,14 +333,14 @@ def _recommendations(state: RFMSState, shipped: int) -> dict[str, Best]:
     The loss is the one of the search, or of the end if there is none.
     """
     trial = state.trials[shipped]
-    answers = {**state.final_answers.get(shipped, {}), **state.answers.get(shipped, {})}
-    answers[state.openbox] = trial.local
-    known = {agent: answer.loss for agent, answer in answers.items() if math.isfinite(answer.loss)}
+    replies = {**state.final_replies.get(shipped, {}), **state.replies.get(shipped, {})}
+    replies[state.openbox] = trial.local
+    known = {agent: reply.loss for agent, reply in replies.items() if math.isfinite(reply.loss)}
     return {agent: Best(trial.point, -loss) for agent, loss in known.items()}
 
 
-def _row(trial: int, agent: str, role: str, split: str, answer: SiteReply) -> dict[str, object]:
-    return {"agent": agent, "role": role, "trial": trial, "split": split, **vars(answer)}
+def _row(trial: int, agent: str, role: str, split: str, reply: SiteReply) -> dict[str, object]:
+    return {"agent": agent, "role": role, "trial": trial, "split": split, **vars(reply)}
 
 
 def _role(state: RFMSState, agent: str) -> str:
@@ -349,5 +349,5 @@ def _role(state: RFMSState, agent: str) -> str:
 
 def _failure(state: RFMSState, trial: int) -> str:
     local = state.trials[trial].local.failure
-    refusals = [f"{agent}: {a.failure}" for agent, a in state.answers.get(trial, {}).items() if a.failure]
+    refusals = [f"{agent}: {a.failure}" for agent, a in state.replies.get(trial, {}).items() if a.failure]
     return local or "; ".join(refusals)

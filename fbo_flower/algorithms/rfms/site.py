@@ -50,7 +50,7 @@ def num_final_judgements(agent_state: AgentState) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question(Content):
+class SiteTask(Content):
     """A task: a configuration to train, or a model to judge with the list of all models that there are."""
 
     point: Annotated[Array | None, real(1, "D", low=0.0, high=1.0)] = None
@@ -60,7 +60,7 @@ class Question(Content):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer(Content):
+class SiteReport(Content):
     """A report: a model that was trained, or a judgement."""
 
     model: Annotated[AnyArray | None, octets(None, most=MAX_MODEL_BYTES)] = None
@@ -74,8 +74,8 @@ class Answer(Content):
 class Sites(Algorithm[State]):
     """The work of openbox, curators and lockboxes on a task."""
 
-    task_content: ClassVar[type[Content]] = Question
-    report_content: ClassVar[type[Content]] = Answer
+    task_content: ClassVar[type[Content]] = SiteTask
+    report_content: ClassVar[type[Content]] = SiteReport
 
     def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Query | None:
         """Return a query that trains the task's point or judges its model; None if that was done before."""
@@ -174,11 +174,11 @@ class Sites(Algorithm[State]):
             place = _place(agent_state, task.trial)
             assert place is not None
             loss = float(agent_state.arrays["final.losses"][place])
-            values = _answer_values(loss, int(agent_state.arrays["final.rows"][place]), "")
+            values = _reply_values(loss, int(agent_state.arrays["final.rows"][place]), "")
             return {**values, **_spent(agent_state, "final.epsilon")}
         row = int(np.flatnonzero(history.trials == task.trial)[0])
         rows = agent_state.arrays["rows"]
-        values = _answer_values(
+        values = _reply_values(
             -float(history.values[row]), int(rows[row]), history.failures.get(task.trial, "")
         )
         owed = [t for t in read_trials(task.values.get("owed", "")) if t != task.trial]
@@ -191,7 +191,7 @@ class Sites(Algorithm[State]):
         return {**values, **_spent(agent_state, "epsilon")}
 
 
-def _answer_values(loss: float, num_rows: int, reason: str) -> dict[str, Scalar]:
+def _reply_values(loss: float, num_rows: int, reason: str) -> dict[str, Scalar]:
     """Return the values of an answer.
 
     An exception's text may contain data, so only reasons that this package wrote itself are sent.

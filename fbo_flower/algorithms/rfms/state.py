@@ -50,7 +50,7 @@ class SiteReply:
 
 
 @dataclass(frozen=True)
-class Trial:
+class ModelTrial:
     """One configuration: the round in which it was asked for, its point `(D,)`, and `J_l`."""
 
     round: int
@@ -67,9 +67,9 @@ class RFMSState:
     curators: tuple[str, ...]
     lockboxes: tuple[str, ...]
     design: Array  # `(n, D)`, configurations drawn at the start
-    trials: tuple[Trial, ...] = ()  # finished configurations; the index is the trial id
+    trials: tuple[ModelTrial, ...] = ()  # finished configurations; the index is the trial id
     # trial -> curator -> its answer on its inbag rows
-    answers: Mapping[int, Mapping[str, SiteReply]] = field(default_factory=dict)
+    replies: Mapping[int, Mapping[str, SiteReply]] = field(default_factory=dict)
     asked: tuple[str, ...] = ()  # curators that were asked in this half-round
     # curator -> trials that it was asked for and did not answer, since its last reply
     owed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class RFMSState:
     final: tuple[int, ...] | None = None  # trials whose models are judged at the end; None before the end
     final_step: int = 0  # number of exchanges of the phase FINISH so far
     # trial -> site -> its answer on its outbag rows
-    final_answers: Mapping[int, Mapping[str, SiteReply]] = field(default_factory=dict)
+    final_replies: Mapping[int, Mapping[str, SiteReply]] = field(default_factory=dict)
 
     @property
     def points(self) -> Array:
@@ -92,14 +92,14 @@ class RFMSState:
     def losses(self) -> Array:
         """Return `(J_l, J_r)` of all trials, `(n, 2)`; NaN for unknown ones [Sun2019, Eqs. 2-3]."""
         local = [trial.local.loss for trial in self.trials]
-        remote = [pooled_loss(self.answers.get(trial, {}).values()) for trial in range(len(self.trials))]
+        remote = [pooled_loss(self.replies.get(trial, {}).values()) for trial in range(len(self.trials))]
         return np.array([local, remote], dtype=np.float64).T.reshape(-1, 2)
 
     def worst_losses(self) -> Array:
         """Return the largest loss at any site, `(n,)`; NaN if `J_l` or all curators' losses are missing."""
         worst = np.full(len(self.trials), np.nan)
         for number, trial in enumerate(self.trials):
-            known = [a.loss for a in self.answers.get(number, {}).values() if math.isfinite(a.loss)]
+            known = [a.loss for a in self.replies.get(number, {}).values() if math.isfinite(a.loss)]
             if known and math.isfinite(trial.local.loss):
                 worst[number] = max(trial.local.loss, *known)
         return worst
@@ -111,15 +111,15 @@ class RFMSState:
         """
         found = np.zeros(len(self.trials), dtype=bool)
         for number, trial in enumerate(self.trials):
-            answers = [a for a in self.answers.get(number, {}).values() if not a.withheld]
-            refused = bool(answers) and not any(math.isfinite(a.loss) for a in answers)
+            replies = [a for a in self.replies.get(number, {}).values() if not a.withheld]
+            refused = bool(replies) and not any(math.isfinite(a.loss) for a in replies)
             found[number] = refused or not math.isfinite(trial.local.loss)
         return found
 
     def exhausted(self) -> bool:
         """Return whether the last answer of every curator is withheld."""
-        last = {agent: answer for answers in self.answers.values() for agent, answer in answers.items()}
-        return set(last) == set(self.curators) and all(answer.withheld for answer in last.values())
+        last = {agent: reply for replies in self.replies.values() for agent, reply in replies.items()}
+        return set(last) == set(self.curators) and all(reply.withheld for reply in last.values())
 
     def unfit(self) -> bool:
         """Return whether the openbox refused its own first model for a reason that only people can mend."""
@@ -141,13 +141,13 @@ class RFMSState:
         """Return the state with all unsettled trials treated as failed."""
         unsettled, failed = self.unsettled, SiteReply(math.nan, 0, "not settled")
         trials = [replace(t, local=failed) if n in unsettled else t for n, t in enumerate(self.trials)]
-        answers = {t: known for t, known in self.answers.items() if t not in unsettled}
-        return replace(self, trials=tuple(trials), answers=answers)
+        replies = {t: known for t, known in self.replies.items() if t not in unsettled}
+        return replace(self, trials=tuple(trials), replies=replies)
 
 
-def pooled_loss(answers: Iterable[SiteReply]) -> float:
+def pooled_loss(replies: Iterable[SiteReply]) -> float:
     """Return `sum n_i J_i / sum n_i` over the answers that hold a loss; NaN without any."""
-    known = [(a.loss, a.num_rows) for a in answers if math.isfinite(a.loss)]
+    known = [(a.loss, a.num_rows) for a in replies if math.isfinite(a.loss)]
     total = sum(n for _, n in known)
     return sum(n * loss for loss, n in known) / total if total else math.nan
 
@@ -155,7 +155,7 @@ def pooled_loss(answers: Iterable[SiteReply]) -> float:
 # -- answers on the wire -------------------------------------------------------------------------
 
 
-def read_answer(report: Report) -> SiteReply:
+def read_reply(report: Report) -> SiteReply:
     """Return the answer in a report; WireError if it has neither a loss nor a reason, or both."""
     values = report.values
     epsilon = float(values.get("epsilon", 0.0))
@@ -167,19 +167,19 @@ def read_answer(report: Report) -> SiteReply:
                 f"characters{' and a loss' if 'loss' in values else ''}"
             )
         return SiteReply(math.nan, 0, reason, epsilon)
-    return replace(_answer(values.get("loss"), values.get("num_rows")), epsilon=epsilon)
+    return replace(_reply(values.get("loss"), values.get("num_rows")), epsilon=epsilon)
 
 
-def write_late(answers: Mapping[int, tuple[float, int]]) -> str:
+def write_late(replies: Mapping[int, tuple[float, int]]) -> str:
     """Return late answers, trial -> `(loss, num_rows)`, as a text for a report."""
-    return json.dumps([[trial, *answer] for trial, answer in answers.items()], separators=(",", ":"))
+    return json.dumps([[trial, *reply] for trial, reply in replies.items()], separators=(",", ":"))
 
 
 def read_late(text: Scalar, owed: Iterable[int]) -> dict[int, SiteReply]:
     """Return the late answers in a text; WireError unless they are about trials in `owed`, each once."""
     try:
         rows = json.loads(str(text))
-        late = {trial: _answer(loss, num_rows) for trial, loss, num_rows in rows}
+        late = {trial: _reply(loss, num_rows) for trial, loss, num_rows in rows}
         known = set(owed)
         if len(late) != len(rows) or not all(type(t) is int and t in known for t in late):
             raise ValueError(f"trials {list(late)[:5]}")
@@ -190,7 +190,7 @@ def read_late(text: Scalar, owed: Iterable[int]) -> dict[int, SiteReply]:
     return late
 
 
-def _answer(loss: object, num_rows: object) -> SiteReply:
+def _reply(loss: object, num_rows: object) -> SiteReply:
     if not isinstance(loss, float) or not abs(loss) <= MAX_LOSS:
         raise WireError(f"loss: expected a number of at most {MAX_LOSS:g}, got {loss!r}")
     if type(num_rows) is not int or not 1 <= num_rows <= MAX_ROWS:

@@ -42,12 +42,7 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps
-from fbo_flower.algorithms.senders import (
-    MessageOptions,
-    check_features,
-    check_lengthscale,
-    drawn_features,
-)
+from fbo_flower.algorithms.senders import MessageOptions, check_features, check_lengthscale, drawn_features
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric
 from fbo_flower.numerics.optim.functions import Differentiable
@@ -83,7 +78,7 @@ class TransferState:
     progress: Progress = field(default_factory=Progress)  # every agent's next trial
     # agent -> the last posterior that it sent
     posteriors: Mapping[str, WeightPosterior] = field(default_factory=dict)
-    answered: frozenset[str] = frozenset()  # agents that were asked for a posterior and replied
+    replied: frozenset[str] = frozenset()  # agents that were asked for a posterior and replied
     has_features: frozenset[str] = frozenset()  # agents that store the random features
     # target -> digests of the posteriors that it stores
     stored: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -216,7 +211,7 @@ class Posteriors(Content):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Posterior(Content):
+class PosteriorReport(Content):
     """A report: the agent's weight posterior; or that it lacks what the task relies on."""
 
     mean: Annotated[Array | None, real("num_features", low=-1e6, high=1e6)] = None
@@ -241,7 +236,7 @@ class Transfer(MessageOptions[TransferState]):
     """
 
     task_content: ClassVar[type[Content]] = Posteriors
-    report_content: ClassVar[type[Content]] = Posterior
+    report_content: ClassVar[type[Content]] = PosteriorReport
     barrier: ClassVar[str] = ""
     needs_all_parameters: ClassVar[str] = ""
 
@@ -287,7 +282,7 @@ class Transfer(MessageOptions[TransferState]):
             if tunes and trial > 0:
                 content = once_per_trial(sent, agent, trial, partial(outgoing.arrays, agent, state.stored))
                 arrays.update(content)
-            if self.is_due(agent, state.answered, server_round):
+            if self.is_due(agent, state.replied, server_round):
                 values["message"] = True
             if agent not in state.has_features:
                 arrays |= state.features.arrays
@@ -309,7 +304,7 @@ class Transfer(MessageOptions[TransferState]):
                 stored[agent] = frozenset(_integers(arrays["members"]))
             if report.values.get("missing"):
                 stored[agent] = frozenset()
-        answered = [a for a, r in reports.items() if "mean" in r.arrays or r.num_trials == 0]
+        replied = [a for a, r in reports.items() if "mean" in r.arrays or r.num_trials == 0]
         # an agent stores the features when it evaluates, because only then its state is written
         evaluated = [a for a, r in reports.items() if r.num_trials]
         lost = {a for a, r in reports.items() if r.values.get("missing")}
@@ -317,7 +312,7 @@ class Transfer(MessageOptions[TransferState]):
             state,
             progress=state.progress.advance(reports),
             posteriors=posteriors,
-            answered=state.answered.union(answered),
+            replied=state.replied.union(replied),
             has_features=state.has_features.union(evaluated) - lost,
             stored=stored,
         )

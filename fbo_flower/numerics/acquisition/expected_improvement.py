@@ -230,33 +230,22 @@ class BatchExpectedImprovement:
         return self._values(design, agent, candidates, self._draws)
 
     def _values(self, design: IntArray, agent: int, candidates: IntArray, draws: Array) -> Array:
-        value = np.empty(len(candidates))
+        """Return the sum of the conditional closed forms over the points of each batch, `(C,)`."""
+        value = np.zeros(len(candidates))
         width = max(1, BLOCK // len(draws))
         for start in range(0, len(candidates), width):
             part = candidates[start : start + width]
             gap = self._gap[replaced(design, agent, part)]  # (C, n)
             lower = stacked_cholesky(batch_covariances(self._factor, design, agent, part))
-            value[start : start + width] = _improvement(gap, lower, draws)
+            total = value[start : start + width]
+            reached = np.zeros((len(gap), len(draws)))  # b_n - best
+            for n in range(gap.shape[1]):
+                stddev = lower[:, n, n, np.newaxis]
+                if n == 0:
+                    total += expected_improvement(gap[:, 0], np.square(stddev[:, 0]), 0.0)
+                # from the draws, the values of the earlier points
+                conditional = gap[:, n, np.newaxis] + lower[:, n, :n] @ draws[:, :n].T  # (C, M)
+                if n > 0:
+                    total += expected_improvement(conditional, np.square(stddev), reached).mean(axis=1)
+                np.maximum(reached, conditional + stddev * draws[:, n], out=reached)
         return value
-
-
-def _improvement(gap: Array, lower: Array, draws: Array) -> Array:
-    """Return the expected improvement `(C,)`: the sum of the conditional closed forms over the points.
-
-    Parameters
-    ----------
-    gap : `(C, n)`, means minus the best value
-    lower : `(C, n, n)`, Cholesky factors of the covariances
-    draws : `(M, N)`, from which the values of the earlier points are computed
-    """
-    total = np.zeros(len(gap))
-    reached = np.zeros((len(gap), len(draws)))  # b_n - best
-    for n in range(gap.shape[1]):
-        stddev = lower[:, n, n, np.newaxis]
-        if n == 0:
-            total += expected_improvement(gap[:, 0], np.square(stddev[:, 0]), 0.0)
-        conditional = gap[:, n, np.newaxis] + lower[:, n, :n] @ draws[:, :n].T  # (C, M)
-        if n > 0:
-            total += expected_improvement(conditional, np.square(stddev), reached).mean(axis=1)
-        np.maximum(reached, conditional + stddev * draws[:, n], out=reached)
-    return total

@@ -14,6 +14,14 @@ its two factors are multiplied like all others, as in Optuna and BoTorch.
 
 Notation: `O` outputs, `n` own points, `m` candidates of each of `B` functions, `F` features.
 
+**When a search has nothing left to gain** [Makarova2022]. With a high probability the function lies within
+`m(x) +- sqrt(beta) s(x)` for all `x`. So what is left to gain over the evaluated points `X` is at most
+
+    max_x [m(x) + sqrt(beta) s(x)] - max_(x in X) [m(x) - sqrt(beta) s(x)].
+
+As in the paper, and in Optuna's `RegretBoundEvaluator`, `beta` is a fifth of the theory's, and the first
+maximum is over sampled points.
+
 References
 ----------
 [Ament2023] Ament, Daulton, Eriksson, Balandat, Bakshy. Unexpected improvements to expected improvement for
@@ -21,10 +29,13 @@ Bayesian optimization. NeurIPS 2023.
 [Gardner2014] Gardner, Kusner, Xu, Weinberger, Cunningham. Bayesian optimization with inequality constraints.
 ICML 2014.
 [Gelbart2014] Gelbart, Snoek, Adams. Bayesian optimization with unknown constraints. UAI 2014.
+[Makarova2022] Makarova, Shen, Perrone, Klein, Faddoul, Krause, Seeger, Archambeau. Automatic termination for
+hyperparameter optimization. AutoML 2022.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -44,6 +55,7 @@ from fbo_flower.numerics.optim.functions import Stack, Stackable
 from fbo_flower.numerics.surrogates.transforms import FENCE, winsorise
 
 LEAST_GAIN = 1e-3  # of the logarithm: a step of the climb that gains less is the last
+DELTA = 0.1  # probability that the bound of what is left to gain does not hold
 FARTHEST = 1e6  # of a limit from the values, in their standard deviations
 LIKELY = float(np.log(0.5))  # probability that every limit holds, of a point that is taken for feasible
 
@@ -284,3 +296,27 @@ class FeasibleStack(Stack):
         """Return means and deviations `(B, O, m)` of all outputs, and the pulls."""
         means, stddevs, pulls = zip(*(process.moments(z) for process in self.processes), strict=True)
         return np.stack(means, axis=1), np.stack(stddevs, axis=1), pulls
+
+
+def confidence(num_points: int, dimension: int) -> float:
+    """Return `sqrt(beta)` after a number of evaluations, in a space of some dimension."""
+    return math.sqrt(0.4 * math.log(dimension * num_points**2 * math.pi**2 / (6.0 * DELTA)))
+
+
+def left_to_gain(mean: Array, stddev: Array, num_own: int, least: Array, factor: float) -> float:
+    """Return the bound for the first output, inf if no own point holds every limit by its means.
+
+    Where a limit may hold, a point counts as feasible for the first maximum.
+
+    Parameters
+    ----------
+    mean, stddev : `(O, m)`, of outputs at sampled points and, the last `num_own`, at own points
+    least : `(O,)`, the limits, -inf for an output without one
+    factor : `confidence`
+    """
+    holds = feasible(mean[:, -num_own:], least)
+    if not holds.any():
+        return math.inf
+    upper, lower = mean + factor * stddev, mean - factor * stddev
+    highest = np.where(feasible(upper, least), upper[0], -np.inf).max()
+    return float(highest - lower[0, -num_own:][holds].max())

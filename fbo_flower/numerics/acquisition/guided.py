@@ -29,7 +29,7 @@ from fbo_flower.numerics.categories import add_squared_distances, category_colum
 from fbo_flower.numerics.optim.functions import Stack, Stackable
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.gp import Posterior
-from fbo_flower.numerics.surrogates.trend import KERNEL, Rows
+from fbo_flower.numerics.surrogates.trend import KERNEL, SharedRows
 
 LEAST_VARIANCE = 1e-10  # relative to the outputscale: the variance at an observed point is rounding noise
 LEAST_GAIN = 1e-3  # of log EI: a step of the climb that gains less than a thousandth of EI is the last
@@ -46,7 +46,7 @@ class Shared:
     tau : prior variance of the agent's level
     """
 
-    rows: Rows
+    rows: SharedRows
     share: float
     tau: float
 

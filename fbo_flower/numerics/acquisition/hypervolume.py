@@ -116,11 +116,6 @@ def free_boxes(values: Array, reference: Array) -> tuple[Array, Array]:
     ----------
     values : `(n, K)`, `K` from 1 to 3; `n` may be 0
     reference : `(K,)`; the boxes lie above it
-
-    Raises
-    ------
-    ConfigError
-        If there are more than three objectives, or a number is not finite.
     """
     inside = _inside(values, reference)
     num_objectives = len(reference)

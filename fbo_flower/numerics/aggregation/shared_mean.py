@@ -49,7 +49,7 @@ RESIDUALS = (0.02, 0.1, 0.4, 1.0)  # d
 
 
 @dataclass(frozen=True)
-class Model:
+class SharedMeanModel:
     """The hyperparameters and the inducing points.
 
     Parameters
@@ -97,9 +97,7 @@ class Evidence:
         )
 
     def __sub__(self, other: Evidence) -> Evidence:
-        return Evidence(
-            self.precision - other.precision, self.response - other.response, self.misfit - other.misfit
-        )
+        return self + Evidence(-other.precision, -other.response, -other.misfit)
 
 
 def num_inducing(dim: int) -> int:
@@ -117,7 +115,7 @@ def inducing_points(dim: int) -> Array:
 
 @lru_cache(maxsize=64)
 def _inducing_factor(dim: int, lengthscale: float) -> Factor:
-    z, model = inducing_points(dim), Model(dim, lengthscale, 0.0, 1.0)
+    z, model = inducing_points(dim), SharedMeanModel(dim, lengthscale, 0.0, 1.0)
     return cholesky(model.covariance(z, z) + JITTER * np.eye(len(z)))
 
 
@@ -127,7 +125,7 @@ def nothing(dim: int) -> Evidence:
     return Evidence(np.zeros((size, size)), np.zeros(size), 0.0)
 
 
-def evidence(model: Model, x: Array, y: Array, counts: Array) -> Evidence:
+def evidence(model: SharedMeanModel, x: Array, y: Array, counts: Array) -> Evidence:
     """Return what an agent's data say about the shared function.
 
     Parameters
@@ -142,7 +140,7 @@ def evidence(model: Model, x: Array, y: Array, counts: Array) -> Evidence:
     return Evidence(white.T @ white, white.T @ white_y, misfit)
 
 
-def log_likelihood(model: Model, total: Evidence) -> float:
+def log_likelihood(model: SharedMeanModel, total: Evidence) -> float:
     """Return the log marginal likelihood of all data in a sum of evidence."""
     shared = 1.0 - model.residual  # a
     if shared == 0.0:
@@ -165,7 +163,7 @@ def log_likelihoods(dim: int, x: Array, y: Array, counts: Array, within: float) 
     table = np.zeros((len(LENGTHSCALES), len(NOISES)))
     repeats = float(counts.sum()) - len(y)
     for row, scale in enumerate(LENGTHSCALES):
-        model = Model(dim, scale * math.sqrt(dim), 0.0, 1.0)
+        model = SharedMeanModel(dim, scale * math.sqrt(dim), 0.0, 1.0)
         covariance = model.covariance(x, x)
         for column, noise in enumerate(NOISES):
             factor = cholesky(covariance + np.diag(noise / counts))
@@ -187,7 +185,7 @@ class Belief:
     factor, alpha : Cholesky factor of the covariance of `y`, and `(cov y)^-1 (y - mean)`
     """
 
-    model: Model
+    model: SharedMeanModel
     x: Array
     centre: Array
     spread: Array
@@ -204,7 +202,7 @@ class Belief:
         return phi @ self.centre + cross @ self.alpha, np.maximum(variance, 0.0)
 
 
-def belief(model: Model, x: Array, y: Array, counts: Array, others: Evidence) -> Belief:
+def belief(model: SharedMeanModel, x: Array, y: Array, counts: Array, others: Evidence) -> Belief:
     """Condition an agent's function on its own data (as in `evidence`) and on the sum of others' evidence."""
     shared, size = 1.0 - model.residual, len(others.response)
     inner = cholesky(np.eye(size) + shared * others.precision)
@@ -216,7 +214,7 @@ def belief(model: Model, x: Array, y: Array, counts: Array, others: Evidence) ->
     return Belief(model, x, centre, spread, factor, factor.solve(y - phi @ centre))
 
 
-def _own_covariance(model: Model, x: Array, phi: Array, counts: Array) -> Array:
+def _own_covariance(model: SharedMeanModel, x: Array, phi: Array, counts: Array) -> Array:
     """Return `C = (a + d) K - a Phi Phi^T + s2 diag(1 / counts)`, `(n, n)`."""
     own = model.covariance(x, x) - (1.0 - model.residual) * (phi @ phi.T)
     return np.asarray(own + np.diag(model.noise_variance / counts), dtype=np.float64)

@@ -19,7 +19,7 @@ _COLUMNS: dict[type, dict[str, type[np.generic]]] = {}
 
 
 @dataclass(frozen=True)
-class Table:
+class Columns:
     """Columns `(n,)`, which subclasses name."""
 
     @classmethod
@@ -50,7 +50,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Pulls(Table):
+class Pulls(Columns):
     """Pulls: how many gave a value, sum and squared deviations of the values, and how many failed."""
 
     count: IntArray
@@ -91,7 +91,7 @@ class Pulls(Table):
 
 
 @dataclass(frozen=True)
-class CellTable(Table):
+class CellTable(Columns):
     """Cells by their numbers (`partition.number`), which ascend."""
 
     cell: IntArray

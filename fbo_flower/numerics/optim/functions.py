@@ -26,12 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.numerics.arrays import Array, IntArray
-from fbo_flower.numerics.categories import (
-    add_squared_distances,
-    category_columns,
-    unit_differences,
-    without,
-)
+from fbo_flower.numerics.categories import add_squared_distances, category_columns, unit_differences, without
 from fbo_flower.numerics.linalg import solve
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.rff import (

@@ -122,12 +122,9 @@ def largest_size(memory_limit: int) -> int:
 def mesh(side: int, dimension: int, memory_limit: int) -> Array:
     """Return the uniform mesh `(side^D, D)` with `side` points per axis, including the faces of the cube.
 
-    The last axis varies fastest; `side = 1` gives the centre of the cube.
+    ConfigError names the sizes that fit if a covariance takes more than `memory_limit` bytes.
 
-    Raises
-    ------
-    ConfigError
-        If its covariance takes more than `memory_limit` bytes; the message names the sizes that fit.
+    The last axis varies fastest; `side = 1` gives the centre of the cube.
     """
     if side < 1 or dimension < 1:
         raise ConfigError(f"mesh: expected side >= 1 and D >= 1, got {side} and {dimension}")

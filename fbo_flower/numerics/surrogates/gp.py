@@ -31,12 +31,7 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
-from fbo_flower.numerics.categories import (
-    add_squared_distances,
-    category_columns,
-    unit_differences,
-    without,
-)
+from fbo_flower.numerics.categories import add_squared_distances, category_columns, unit_differences, without
 from fbo_flower.numerics.linalg import Factor, factors, invert_in_place, solve_factored
 
 KERNELS = ("rbf", "matern52")

@@ -240,7 +240,7 @@ def sample_weights(
             phi = phi_of(points)
             factor = cholesky(_precision(phi, noise_variance))  # Sigma = L L^T
             nu = factor.solve(phi.T @ values)
-            drawn.append(nu + stddev * factor.solve_upper(rng.standard_normal(num_features)))
+            drawn.append(nu + stddev * factor.solve_lower(rng.standard_normal(num_features), transposed=True))
         return np.array(drawn)
     phi = cosines_of(*stack_features(features), x)
     phi /= np.maximum(np.sqrt(np.square(phi).sum(axis=2)), np.finfo(np.float64).tiny)[:, :, None]
@@ -278,20 +278,16 @@ def add_categories(angles: npt.NDArray[Any], frequencies: Array, phases: Array, 
     The draws are functions of the phase, which is one of 2^52 numbers, the column and the category:
     SplitMix64 [Steele2014] makes 64 random bits of them. So features need not list all choices.
     """
-    for column in category_columns(x):
+    columns = category_columns(x)
+    if len(columns):
+        from scipy.special import ndtri
+    for column in columns:
         for row, points in enumerate(x[:, :, column]):
             categories, places = np.unique(points, return_inverse=True)
             keys = (categories.astype(np.uint64) << np.uint64(32)) + np.uint64(column)
-            normals = _normals(phases[row].view(np.uint64), keys)
+            bits = _mixed(_mixed(keys)[:, None] + phases[row].view(np.uint64))  # (K, M)
+            normals = ndtri(((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
             angles[row] += (normals * frequencies[row, :, column])[places.ravel()]
-
-
-def _normals(seeds: npt.NDArray[np.uint64], keys: npt.NDArray[np.uint64]) -> Array:
-    """Return a standard normal number for every key and seed, `(K, M)`."""
-    from scipy.special import ndtri
-
-    bits = _mixed(_mixed(keys)[:, None] + seeds)
-    return np.asarray(ndtri(((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53), dtype=np.float64)
 
 
 def _mixed(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

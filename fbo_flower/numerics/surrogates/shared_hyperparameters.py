@@ -155,8 +155,8 @@ def shared(
         theta[-2:] -= 2.0 * np.log(scale)
     known = None if noise_variance is None else noise_variance / scale**2
     if len(log_likelihoods):
-        told = np.array(log_likelihoods)
-        total = len(told) * np.median(told, axis=0) if robust else told.sum(axis=0)
+        given = np.array(log_likelihoods)
+        total = len(given) * np.median(given, axis=0) if robust else given.sum(axis=0)
         factor, *theta[-2:] = estimate(total, known)
         theta[:-2] += np.log(reference(num_features)) + factor - theta[:-2].mean()
     if known is not None:

@@ -50,7 +50,7 @@ SUM_BOUND = 2 * LARGEST_MEAN**2
 
 
 @dataclass(frozen=True)
-class Rows:
+class SharedRows:
     """Rows of others with the eigenvectors of their kernel matrix.
 
     Parameters
@@ -93,7 +93,7 @@ class Rows:
         return scaled @ projected, scaled @ vectors.T
 
 
-def share_of(rows: Rows, x: Array, y: Array, tau: float, noise_variance: float) -> float:
+def share_of(rows: SharedRows, x: Array, y: Array, tau: float, noise_variance: float) -> float:
     """Return the posterior mean of `rho`, from the agent's own values, given the rows.
 
     How well rows agree with each other says nothing: a server can make them up.

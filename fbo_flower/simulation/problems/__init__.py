@@ -21,13 +21,7 @@ from fbo_flower.simulation.problems.functions import (
 )
 from fbo_flower.simulation.problems.gp_samples import GPSamples
 from fbo_flower.simulation.problems.learners import Learner, make_learner, prepare
-from fbo_flower.simulation.problems.sites import (
-    NUM_FOLDS,
-    BreastCancerSites,
-    FiveSites,
-    SitesProblem,
-    bag,
-)
+from fbo_flower.simulation.problems.sites import NUM_FOLDS, BreastCancerSites, FiveSites, SitesProblem, bag
 from fbo_flower.simulation.problems.table import (
     FORMAT,
     PREFIX,

@@ -81,7 +81,7 @@ class DigitsSVM(Digits):
         return float(np.mean(model.predict(agent.x_validation) == agent.y_validation))
 
 
-class Agent(NamedTuple):
+class SplitRows(NamedTuple):
     """Pixels and digits of an agent's rows, and which of them validate."""
 
     x_train: NDArray[np.float64]
@@ -108,13 +108,15 @@ def _parts(problem: Digits) -> list[NDArray[np.intp]]:
 
 
 @lru_cache(maxsize=4096)
-def agent_of(problem: Digits, partition: int) -> Agent:
+def agent_of(problem: Digits, partition: int) -> SplitRows:
     """Return an agent's own rows."""
     pixels, digits = _digits()
     rows = _parts(problem)[partition]
     rng = generator(problem.seed, problem.name, "split", partition)
     train, validation = train_validation(digits[rows], problem.train_fraction, rng)
-    return Agent(pixels[rows[train]], digits[rows[train]], pixels[rows[validation]], digits[rows[validation]])
+    return SplitRows(
+        pixels[rows[train]], digits[rows[train]], pixels[rows[validation]], digits[rows[validation]]
+    )
 
 
 NODE_BYTES = 16  # of a tree: pixel, threshold, two children, each of four bytes

@@ -93,13 +93,7 @@ class PenalisedLikelihood:
 
 
 def solve(problem: PenalisedLikelihood) -> ElasticNetFit:
-    """Minimise the objective; the fit's residual says how close it is to the optimum.
-
-    Raises
-    ------
-    NumericalError
-        If a step gives numbers that are not finite.
-    """
+    """Minimise the objective; the fit's residual says how close it is to the optimum."""
     b = np.zeros(problem.x.shape[1])
     rate = float(np.mean(problem.weights * problem.y))
     b0 = np.log(rate / (1 - rate))
@@ -248,11 +242,6 @@ def make_learner(name: str, class_weight: bool = False, max_trees: int = MAX_TRE
     class_weight : also tune the weight of a positive row relative to a negative row, from 1/16 to 16; the
         labels must be 0 and 1
     max_trees : largest number of trees of a forest; the paper uses 5000
-
-    Raises
-    ------
-    ConfigError
-        If there is no such learner, or `max_trees` is not above 100.
     """
     if name not in LEARNERS:
         raise ConfigError(f"learner: expected one of {', '.join(LEARNERS)}, got {name!r}")
@@ -270,18 +259,12 @@ def make_learner(name: str, class_weight: bool = False, max_trees: int = MAX_TRE
 class ElasticNet:
     """Logistic regression with an elastic-net penalty."""
 
-    strength: float
-    mix: float
-    odds: float
+    config: Config
 
     def fit(self, x: Any, y: Any) -> Any:
         """Return a fitted `sklearn.linear_model.LogisticRegression`."""
-        return logistic_regression(x, y, self.strength, self.mix, self.odds)
-
-
-def elastic_net(config: Config) -> ElasticNet:
-    """Return the classifier of a configuration."""
-    return ElasticNet(number(config, "lambda"), number(config, "alpha"), _odds(config))
+        strength, mix = number(self.config, "lambda"), number(self.config, "alpha")
+        return logistic_regression(x, y, strength, mix, _odds(self.config))
 
 
 def svm(config: Config) -> Any:
@@ -293,28 +276,21 @@ def svm(config: Config) -> Any:
 
 @dataclass(frozen=True)
 class Forest:
-    """A random forest whose trees see a share of the rows; `unfitted` holds its other options."""
+    """A random forest whose trees see a share of the rows."""
 
-    unfitted: Any
-    sample_fraction: float
+    config: Config
 
     def fit(self, x: Any, y: Any) -> Any:
         """Return a fitted `sklearn.ensemble.RandomForestClassifier`."""
-        num_drawn = max(1, round(self.sample_fraction * len(y)))
-        return self.unfitted.set_params(max_samples=num_drawn).fit(x, y)
+        from sklearn.ensemble import RandomForestClassifier
 
-
-def forest(config: Config) -> Forest:
-    """Return the classifier of a configuration."""
-    from sklearn.ensemble import RandomForestClassifier
-
-    unfitted = RandomForestClassifier(
-        int(number(config, "trees")),
-        min_samples_split=int(number(config, "min_node_size")) + 1,
-        class_weight=_class_weight(config),
-        random_state=FOREST_SEED,
-    )
-    return Forest(unfitted, number(config, "sample_fraction"))
+        return RandomForestClassifier(
+            int(number(self.config, "trees")),
+            min_samples_split=int(number(self.config, "min_node_size")) + 1,
+            class_weight=_class_weight(self.config),
+            random_state=FOREST_SEED,
+            max_samples=max(1, round(number(self.config, "sample_fraction") * len(y))),
+        ).fit(x, y)
 
 
 def _odds(config: Config) -> float:
@@ -326,17 +302,14 @@ def _class_weight(config: Config) -> dict[int, float] | None:
 
 
 LEARNERS: dict[str, tuple[dict[str, Parameter], Callable[[Config], Any]]] = {
-    "elastic-net": ({"alpha": Float(0.0, 1.0), "lambda": Float(2.0**-10, 2.0**10, log=True)}, elastic_net),
-    "svm": (
-        {"C": Float(2.0**-15, 2.0**15, log=True), "sigma": Float(2.0**-15, 2.0**15, log=True)},
-        svm,
-    ),
+    "elastic-net": ({"alpha": Float(0.0, 1.0), "lambda": Float(2.0**-10, 2.0**10, log=True)}, ElasticNet),
+    "svm": ({"C": Float(2.0**-15, 2.0**15, log=True), "sigma": Float(2.0**-15, 2.0**15, log=True)}, svm),
     "forest": (
         {
             "trees": Int(MIN_TREES, MAX_TREES, log=True),
             "min_node_size": Int(1, 50),
             "sample_fraction": Float(0.1, 1.0),
         },
-        forest,
+        Forest,
     ),
 }

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fbo_flower.numerics.aggregation import shared_mean
-from fbo_flower.numerics.aggregation.shared_mean import LENGTHSCALES, NOISES, RESIDUALS, Model
+from fbo_flower.numerics.aggregation.shared_mean import LENGTHSCALES, NOISES, RESIDUALS, SharedMeanModel
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
@@ -111,8 +111,8 @@ def _setting(data: Sequence[_Data], mean: float, stddev: float) -> tuple[int, in
     return best // len(NOISES), best % len(NOISES)
 
 
-def _model(dim: int, setting: tuple[int, int], residual: float) -> Model:
-    return Model(dim, LENGTHSCALES[setting[0]] * math.sqrt(dim), NOISES[setting[1]], residual)
+def _model(dim: int, setting: tuple[int, int], residual: float) -> SharedMeanModel:
+    return SharedMeanModel(dim, LENGTHSCALES[setting[0]] * math.sqrt(dim), NOISES[setting[1]], residual)
 
 
 def random_search(surface: Surface, budget: int, seed: int) -> BanditRun:

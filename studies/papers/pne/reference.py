@@ -20,8 +20,7 @@ from fbo_flower.numerics.bandits import elimination, hct, partition, racing, ucb
 from fbo_flower.numerics.bandits.elimination import Constants
 from fbo_flower.numerics.bandits.hct import Tree, power_above
 from fbo_flower.numerics.bandits.pulls import Pulls
-from fbo_flower.numerics.bandits.racing import RacingOptions
-from fbo_flower.numerics.bandits.racing_search import RacingSearch
+from fbo_flower.numerics.bandits.racing import RacingOptions, RacingSearch
 from fbo_flower.numerics.seeding import generator
 from studies.papers.pne.client import BanditRun, Client, Surface, finish
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fbo_flower.algorithms.rfms.state import Method, RFMSState, SiteReply, Trial
+from fbo_flower.algorithms.rfms.state import Method, ModelTrial, RFMSState, SiteReply
 from fbo_flower.numerics.acquisition.proposals import KERNEL, ProposalPlan
 from fbo_flower.numerics.arrays import Array, BoolArray
 from fbo_flower.numerics.seeding import generator
@@ -94,12 +94,12 @@ class ReplaySetting:
             if failed
             else SiteReply(float(local[index]), int(rows[self.openbox]))
         )
-        trial = Trial(number, self.table.points[index], found)
+        trial = ModelTrial(number, self.table.points[index], found)
         answers = {str(k): SiteReply(float(inbag[index, k]), int(rows[k])) for k in self.curators}
         return replace(
             state,
             trials=(*state.trials, trial),
-            answers=state.answers if failed else {**state.answers, number: answers},
+            replies=state.replies if failed else {**state.replies, number: answers},
         )
 
 

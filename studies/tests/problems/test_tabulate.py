@@ -8,9 +8,9 @@ from every_problem import Context
 import studies.commands  # noqa: F401  # adds its commands
 from fbo_flower.cli.main import run as command
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.optim.scattered import DelaunayInterpolant
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation.problems import TableProblem, read_table
+from fbo_flower.simulation.problems.table import DelaunayInterpolant
 from studies.problems import tabulate as tabulating
 from studies.problems.tabulate import accuracy, describe, first_design, next_design, stage_sizes, tabulate
 

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fbo_flower.algorithms import CoKG
-from fbo_flower.algorithms.co_kg.agent import first_points
 from fbo_flower.algorithms.co_kg.central import agent_weights, best_of_agents, frame, settle
 from fbo_flower.algorithms.co_kg.central import fitted as shared_hyperparameters
-from fbo_flower.algorithms.co_kg.co_kg import check_posterior, check_warm_up
+from fbo_flower.algorithms.co_kg.co_kg import check_posterior, check_warm_up, first_points
 from fbo_flower.algorithms.co_kg.state import SharedPrior, WarmUp, WhitenedPosterior, Work
 from fbo_flower.algorithms.messages import Summand, summands_of
 from fbo_flower.algorithms.records import Phase, Report, Task

@@ -9,7 +9,7 @@ from contract import SQUARE, Run, same
 from fbo_flower import strategies
 from fbo_flower.algorithms import PFPNE, Fed1UCB, FedPNE, LocalPNE
 from fbo_flower.algorithms.messages import Replies
-from fbo_flower.algorithms.pne.gp import GPPNE, Observations, Scale
+from fbo_flower.algorithms.pne.gp import GPPNE, Observations
 from fbo_flower.algorithms.pne.racing import RacingPNE, _packed, unpacked
 from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Report, Task
 from fbo_flower.clients import client_app
@@ -152,7 +152,7 @@ def test_failed_pulls_are_missing_once_a_point_has_a_success():
     whole = [np.array(a, dtype=np.int64) for a in ([0, 1, 2], [0, 1, 1], [1, 1, 1])]
     outcome = Outcome(points, np.array([np.nan, 3.0, 5.0]), whole[0], {}, whole[1], whole[2], np.zeros(3))
     seen = seen.add(outcome)
-    _, y, counts = seen.modelled(Scale(0.0, 1.0))
+    _, y, counts = seen.modelled(np.array([0.0, 1.0]))
     assert y.tolist() == [5.0, 3.0]
     assert counts.tolist() == [1.0, 1.0]
     np.testing.assert_allclose(seen.moments(), [2, 4, 1])

@@ -12,9 +12,9 @@ from fbo_flower.algorithms.records import Federation, Phase, Report, Task
 from fbo_flower.algorithms.rfms.site import digest
 from fbo_flower.algorithms.rfms.state import (
     Method,
+    ModelTrial,
     RFMSState,
     SiteReply,
-    Trial,
     pooled_loss,
     read_late,
     shipped,
@@ -59,7 +59,7 @@ class SitesContract(AlgorithmContract):
         assert told == list(range(len(run.agents["0"].log)))
         for trial in range(len(run.state.trials) - 1):  # whatever a curator found out arrived in the end
             knows = {name for name in "123" if trial in run.agents[name].log.trials}
-            assert set(run.state.answers.get(trial, {})) == knows - set(pending(run, trial))
+            assert set(run.state.replies.get(trial, {})) == knows - set(pending(run, trial))
 
     @pytest.mark.parametrize("scales", [(0.0, 0.0, 0.0), (1e-200, 1e11, 1.0)], ids=["equal", "extreme"])
     def test_values_of_any_scale_work(self, scales):
@@ -99,10 +99,10 @@ def state_of(losses, points=None):
     """A state whose trials have these `(J_l, {curator: (J_i, n_i)})`."""
     points = np.linspace(0, 1, 2 * len(losses)).reshape(-1, 2) if points is None else points
     trials = tuple(
-        Trial(1, p, SiteReply(local, 50, "" if np.isfinite(local) else "failed"))
+        ModelTrial(1, p, SiteReply(local, 50, "" if np.isfinite(local) else "failed"))
         for p, (local, _) in zip(points, losses, strict=True)
     )
-    answers = {
+    replies = {
         t: {
             a: SiteReply(*said) if isinstance(said, tuple) else SiteReply(np.nan, 0, said)
             for a, said in row.items()
@@ -111,7 +111,7 @@ def state_of(losses, points=None):
         if row
     }
     models = {t: np.array([t], dtype=np.uint8) for t in range(len(losses))}
-    return RFMSState(SQUARE, "0", ("1", "2"), (), points[:0], trials, answers, models=models)
+    return RFMSState(SQUARE, "0", ("1", "2"), (), points[:0], trials, replies, models=models)
 
 
 def test_remote_loss_is_the_mean_by_rows_over_those_who_answered():
@@ -232,7 +232,7 @@ def test_late_answers_come_with_the_next_reply_and_enter_the_buffer():
     for trial, loss, num_rows in late:
         history = run.agents["1"].log
         assert loss == -history.values[history.trials == trial][0]
-        assert run.state.answers[trial]["1"] == SiteReply(loss, num_rows)
+        assert run.state.replies[trial]["1"] == SiteReply(loss, num_rows)
     assert (run.state.losses()[1:3, 1] != before[1:3, 1]).all()
 
 
@@ -261,7 +261,7 @@ def test_without_curators_the_openbox_waits_and_the_model_is_judged_when_they_re
     assert run.state.unjudged == 1
     run.step()
     assert run.state.unjudged is None
-    assert set(run.state.answers[1]) == {"1", "2"}
+    assert set(run.state.replies[1]) == {"1", "2"}
 
 
 def test_study_ends_when_the_whole_initial_design_fails():
@@ -283,7 +283,7 @@ def test_the_end_asks_everybody_for_every_kept_model_once_and_again_who_was_sile
         exchanges += 1
     kept = run.state.final
     assert set(kept) == set(run.state.front()) | {shipped(run.state, "own", Method("rand_mo", 0.5))}
-    assert {t: set(a) for t, a in run.state.final_answers.items()} == {t: {"0", "1", "2"} for t in kept}
+    assert {t: set(a) for t, a in run.state.final_replies.items()} == {t: {"0", "1", "2"} for t in kept}
     asked = [(e.task.trial, e.agent) for e in run.exchanges if e.phase is Phase.FINISH]
     assert len(asked) == 3 * len(kept) + 1
     assert asked[-1] == (kept[0], "2")

@@ -11,7 +11,7 @@ from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
 from fbo_flower.numerics.optim.functions import shape_of, stack_of
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.gp import condition
-from fbo_flower.numerics.surrogates.trend import KERNEL, LEAST_NOISE, Rows
+from fbo_flower.numerics.surrogates.trend import KERNEL, LEAST_NOISE, SharedRows
 
 BEST, NUM_ROWS = 0.4, 7
 H = gp.Hyperparameters("matern52", np.array([0.3, 0.5, 0.8]), 1.4, 1e-3)
@@ -26,9 +26,9 @@ def observations(seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.random((n, 3)), rng.standard_normal(n)
 
 
-def rows_of(seed: int, m: int = NUM_ROWS) -> Rows:
+def rows_of(seed: int, m: int = NUM_ROWS) -> SharedRows:
     rng = np.random.default_rng([seed, 1000 + m])
-    return Rows(rng.random((m, 3)), rng.standard_normal(m), SCALES * (1.0 + 0.1 * seed))
+    return SharedRows(rng.random((m, 3)), rng.standard_normal(m), SCALES * (1.0 + 0.1 * seed))
 
 
 def function_of(x: np.ndarray, y: np.ndarray, shared: Shared | None, h: gp.Hyperparameters = H):
@@ -100,7 +100,7 @@ def test_alone_it_is_log_expected_improvement(n: int) -> None:
 def test_there_is_no_gradient_of_the_variance_where_it_is_cut_off(share: float | None) -> None:
     exact = gp.Hyperparameters("matern52", np.full(3, 30.0), 1.0, 1e-6)
     x = np.random.default_rng(4).random((12, 3))
-    shared = None if share is None else Shared(Rows(x, np.zeros(12), np.full(3, 30.0)), share, 0.1)
+    shared = None if share is None else Shared(SharedRows(x, np.zeros(12), np.full(3, 30.0)), share, 0.1)
     for part in function_of(x, np.zeros(12), shared, exact).value_and_gradient(x):
         assert np.isfinite(part).all()
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from fbo_flower.numerics.acquisition.stopping import confidence, left_to_gain
+from fbo_flower.numerics.acquisition.feasible import confidence, left_to_gain
 
 MEAN = np.array([[1.0, 3.0, 2.0, 0.5], [0.0, -1.0, 1.0, 2.0]])  # two sampled points, two own ones
 STDDEV = np.array([[0.5, 1.0, 0.1, 0.0], [0.5, 0.2, 0.1, 0.1]])

@@ -40,7 +40,7 @@ def joint(model, data):
 
 @pytest.mark.parametrize(("dim", "residual"), [(1, 0.02), (2, 0.4), (3, 1.0)])
 def test_the_likelihood_from_sums_is_that_of_the_joint_normal(dim, residual):
-    model, data = sm.Model(dim, 0.3, 0.05, residual), agents(dim, dim)
+    model, data = sm.SharedMeanModel(dim, 0.3, 0.05, residual), agents(dim, dim)
     total = sm.nothing(dim)
     for x, y, counts in data:
         total = total + sm.evidence(model, x, y, counts)
@@ -51,7 +51,7 @@ def test_the_likelihood_from_sums_is_that_of_the_joint_normal(dim, residual):
 
 @pytest.mark.parametrize(("residual", "size"), [(0.02, 7), (1.0, 7), (0.1, 0)])
 def test_the_belief_is_the_joint_normal_conditioned_on_all_data(residual, size):
-    model, data = sm.Model(2, 0.3, 0.05, residual), agents(5, 2, size=size)
+    model, data = sm.SharedMeanModel(2, 0.3, 0.05, residual), agents(5, 2, size=size)
     z = np.random.default_rng(1).random((9, 2))
     evidence = [sm.evidence(model, x, y, counts) for x, y, counts in data]
     others = evidence[1] + evidence[2] + sm.nothing(2)
@@ -72,7 +72,7 @@ def test_the_likelihood_of_repeated_observations_is_that_of_single_ones():
     table = sm.log_likelihoods(2, x, means, counts, within)
     rows = np.repeat(x, counts.astype(int), axis=0)
     for i, scale in enumerate(sm.LENGTHSCALES):
-        model = sm.Model(2, scale * math.sqrt(2), 0.0, 1.0)
+        model = sm.SharedMeanModel(2, scale * math.sqrt(2), 0.0, 1.0)
         for j, noise in enumerate(sm.NOISES):
             covariance = model.covariance(rows, rows) + noise * np.eye(len(rows))
             expected = multivariate_normal(np.zeros(len(rows)), covariance).logpdf(np.concatenate(every))
@@ -81,7 +81,7 @@ def test_the_likelihood_of_repeated_observations_is_that_of_single_ones():
 
 @pytest.mark.parametrize("dim", [1, 2])
 def test_the_features_of_the_inducing_points_give_a_smooth_kernel(dim):
-    model, x = sm.Model(dim, 0.8, 1e-3, 0.1), np.random.default_rng(0).random((20, dim))
+    model, x = sm.SharedMeanModel(dim, 0.8, 1e-3, 0.1), np.random.default_rng(0).random((20, dim))
     phi = model.features(x)
     np.testing.assert_allclose(phi @ phi.T, model.covariance(x, x), atol=0.02)
 

@@ -3,8 +3,14 @@ import pytest
 
 from fbo_flower.numerics.bandits import partition, racing
 from fbo_flower.numerics.bandits.pulls import Pulls
-from fbo_flower.numerics.bandits.racing import FIRST_CELLS, Cells, Gathering, RacingOptions, first_cells
-from fbo_flower.numerics.bandits.racing_search import RacingSearch
+from fbo_flower.numerics.bandits.racing import (
+    FIRST_CELLS,
+    Cells,
+    Gathering,
+    RacingOptions,
+    RacingSearch,
+    first_cells,
+)
 
 
 def cone(points, peak):

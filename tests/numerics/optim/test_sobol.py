@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy.stats import qmc
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.optim.scattered import DelaunayInterpolant
 from fbo_flower.numerics.optim.sobol import BITS, largest_size, mesh, refined, sobol, spread, unshifted
 from fbo_flower.numerics.seeding import generator
+from fbo_flower.simulation.problems.table import DelaunayInterpolant
 
 
 @pytest.mark.filterwarnings("ignore:The balance properties:UserWarning")

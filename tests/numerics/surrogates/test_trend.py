@@ -7,13 +7,13 @@ import pytest
 from scipy import stats
 
 from fbo_flower.numerics.surrogates import gp, trend
-from fbo_flower.numerics.surrogates.trend import Level, Rows, level_sums
+from fbo_flower.numerics.surrogates.trend import Level, SharedRows, level_sums
 
 X = np.array([[0.1, 0.2], [0.4, 0.9], [0.7, 0.3], [0.8, 0.8], [0.25, 0.55]])
 Z = np.array([0.5, -1.0, 1.2, 0.3, -0.4])
 SCALES = np.array([0.4, 0.7])
 AT = np.array([[0.3, 0.3], [0.9, 0.1]])
-ROWS = Rows(X, Z, SCALES)
+ROWS = SharedRows(X, Z, SCALES)
 
 
 def k(a, b, scales=SCALES):
@@ -57,7 +57,7 @@ def test_own_values_tell_related_rows_from_unrelated_ones(common, low, high):
         x = rng.random((60, 2))
         lower = np.linalg.cholesky(k(x, x) + 1e-9 * np.eye(60))
         both, mine, theirs = (lower @ rng.standard_normal(60) for _ in range(3))
-        rows = Rows(x[:40], (np.sqrt(common) * both + np.sqrt(1 - common) * theirs)[:40], SCALES)
+        rows = SharedRows(x[:40], (np.sqrt(common) * both + np.sqrt(1 - common) * theirs)[:40], SCALES)
         own = np.sqrt(common) * both + np.sqrt(1 - common) * mine
         shares.append(trend.share_of(rows, x[40:], own[40:], 1.0, 1e-3))
     assert low <= np.mean(shares) < high
