@@ -7,13 +7,7 @@ import pytest
 
 from fbo_flower import Float, Int, SearchSpace
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated.proposals import (
-    Proposals,
-    final_values,
-    gain_of,
-    ranking,
-    sampling_variance,
-)
+from fbo_flower.federated.proposals import Proposals, final_values, gain_of, ranking, sampling_variance
 from fbo_flower.federated.records import Trial, TrialRound
 
 SPACE = SearchSpace({"x": Float(0, 1), "n": Int(1, 4)})

@@ -1,7 +1,5 @@
 """The table of slots: rows go in, the sum comes out, and nothing is lost but what collided."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,7 +11,7 @@ from fbo_flower.numerics import slots
 LOW, HIGH = np.array([0.0, 0.0, -3.5]), np.array([1.0, 1.0, 3.5])
 
 
-def rows_of(rng: np.random.Generator, number: int) -> np.ndarray:
+def rows_of(rng, number):
     return slots.rounded(np.column_stack([rng.random((number, 2)), rng.uniform(-3.5, 3.5, number)]))
 
 

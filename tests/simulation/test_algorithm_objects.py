@@ -1,7 +1,5 @@
 """An algorithm is an object: of this package, of a notebook, or of another package."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,9 +1,5 @@
 """Simulated durations have the distributions that their names and texts say, and tables are as measured."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -64,7 +60,7 @@ def test_a_text_is_the_function_that_it_names(text, same):
         assert draws[0] == draws[1]
 
 
-def test_a_table_has_the_seconds_of_each_agent_in_order(tmp_path: Path):
+def test_a_table_has_the_seconds_of_each_agent_in_order(tmp_path):
     path = tmp_path / "seconds.csv"
     path.write_text("seconds,agent\n1.5,north\n7,south\n2.5,north\n")
     found = parse_durations(f"table:{path}")
@@ -73,7 +69,7 @@ def test_a_table_has_the_seconds_of_each_agent_in_order(tmp_path: Path):
     assert found("south", 4, rng) == 7.0
 
 
-def test_the_times_of_a_study_are_a_table(tmp_path: Path):
+def test_the_times_of_a_study_are_a_table(tmp_path):
     def study(durations):
         rounds = Async(clock=Clock(durations))
         return simulate("double-sine", None, 3, "random", 4, seed=2, engine="inline", rounds=rounds)
@@ -96,7 +92,7 @@ def test_the_times_of_a_study_are_a_table(tmp_path: Path):
         ("agent,started,ended\na,5,3\n", "expected seconds for 'a', not negative"),
     ],
 )
-def test_a_wrong_table_is_refused(content, message, tmp_path: Path):
+def test_a_wrong_table_is_refused(content, message, tmp_path):
     path = tmp_path / "seconds.csv"
     path.write_text(content)
     with pytest.raises(ConfigError, match=message):

@@ -1,7 +1,5 @@
 """The bridge to ConfigSpace: spaces go there and back, and both sides allow the same configurations."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 

@@ -1,7 +1,5 @@
 """Search spaces: round trips, bins, conditions, the vectorised paths against a plain loop, JSON, errors."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json

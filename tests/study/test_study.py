@@ -204,11 +204,7 @@ NESTED = "[" * 100_000
         ("study.json", NESTED, "expected JSON"),
         ("study.json", '{"schema": 7}', "expected schema 2, got 7"),
         ("study.json", '{"schema": 2, "runs": []}', "tables: expected a dict"),
-        (
-            "study.json",
-            '{"schema": 2, "tables": {"trials": 3}}',
-            "tables.trials: expected a dict",
-        ),
+        ("study.json", '{"schema": 2, "tables": {"trials": 3}}', "tables.trials: expected a dict"),
         ("best.json", "[]", "best: expected a dict"),
         ("best.json", NESTED, "expected JSON"),
         ("best.json", '{"ts": {"1": {"value": "high", "config": {}}}}', "expected real values"),

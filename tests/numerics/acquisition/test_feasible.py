@@ -1,7 +1,5 @@
 """Improvement under limits against draws, closed forms, BoTorch and differences."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -213,7 +211,7 @@ def test_the_maximum_lies_where_the_limit_is_likely_to_hold():
         assert low <= found.x[0] <= high
 
 
-def test_a_candidate_is_liked_by_its_mean_if_it_likely_holds_every_limit() -> None:
+def test_a_candidate_is_liked_by_its_mean_if_it_likely_holds_every_limit():
     mean = np.array([[3.0, 2.0, 1.0, 2.5], [-1.0, 0.5, 2.0, 0.1]])
     stddev = np.array([[0.1, 0.1, 5.0, 0.1], [0.5, 0.5, 0.5, 0.5]])
     goal = Goal.of(np.array([[1.5], [1.0]]), [0], np.array([NONE, 0.0]))

@@ -1,7 +1,5 @@
 """Boxes, volumes, log EHVI and proposals against moocore, draws, integration, BoTorch and differences."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 
