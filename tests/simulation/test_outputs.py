@@ -21,7 +21,6 @@ TWO: dict[str, Any] = {
     "objectives": {"kilobytes": "min", "accuracy": "max"},
     "limits": {"recall": ">= 0.3", "kilobytes": 80},
 }
-NUMBERS = {"north": (np.ones((1, 2)), np.ones(1))}
 
 
 def score(config, centre):
@@ -170,34 +169,6 @@ def test_an_output_that_is_no_finite_number_fails_the_trial():
     assert not failed["feasible"].any()
     assert failed["outputs"].tolist() == [{}] * len(failed)
     assert len(failed) < len(study.trials)
-
-
-@pytest.mark.parametrize(
-    ("settings", "error"),
-    [
-        ({"limits": {"a": 1.0}}, "limits: expected objectives beside them"),
-        ({"objectives": {"a": "max"}, "minimize": True}, "objectives: expected no minimize beside them"),
-        ({"objectives": {"a": "up"}}, "objectives: a: expected 'max' or 'min', got 'up'"),
-        ({"objectives": {}}, "objectives: expected a dict of 1 to 3 names"),
-        ({"objectives": "accuracy"}, "or text such as 'accuracy max, kilobytes min', got 'accuracy'"),
-        ({"objectives": dict.fromkeys("abcd", "max")}, "objectives: expected a dict of 1 to 3 names"),
-        ({"objectives": {"a": "max"}, "limits": {"b": "< 3"}}, "limits: b: expected the largest value"),
-        ({"objectives": {"a": "max"}, "limits": {"b": np.inf}}, "limits: b: expected the largest value"),
-        ({"objectives": {"a": "max"}, "limits": {"b": "3"}}, "limits: b: expected the largest value allowed"),
-        ({"objectives": {"a": "max"}, "limits": {"a": 3}}, "limits: a: expected >=, because it is"),
-        ({"objectives": {"a": "max"}, "limits": {"": 3}}, "limits: expected names of 1 to 100"),
-        ({**ONE, "agents": Agents(SITES, limits={"north": {"x": 1}})}, "limits: expected other bounds"),
-        ({**ONE, "agents": Agents(SITES, limits={"nord": {}})}, "limits: expected agents of the simulation"),
-        (
-            {**ONE, "start": Start(observations=NUMBERS)},
-            "observations of accuracy, latency_ms, got one number",
-        ),
-        ({"directions": ["maximize"]}, "directions: expected an argument of simulate"),
-    ],
-)
-def test_aims_that_contradict_each_other_are_refused(settings, error):
-    with pytest.raises(ConfigError, match=re.escape(error)):
-        tune(score, **settings)
 
 
 # -- several objectives ------------------------------------------------------------------------------

@@ -125,55 +125,6 @@ def test_an_earlier_study_of_a_loss_is_known_with_the_right_sign():
     assert three.trials["config"].tolist()[:2] == KNOWN
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"objective": lambda config: 1.0}, "expected a function of two arguments, f(config, data)"),
-        ({"objective": 3}, "objective: expected a function f(config, data) that returns a number, got 3"),
-        ({"space": {"x": Float(0, 1)}}, "expected a SearchSpace, got a dict; wrap it: SearchSpace({...})"),
-        ({"agents": None}, "agents: expected the agents' data"),
-        ({"agents": {}}, "agents: expected the data of at least one agent, got none"),
-        ({"agents": {1: 0, "1": 0}}, "agents: expected different names"),
-        ({"agents": {"a,b": 0}}, "without a comma, got 'a,b'"),
-        ({"agents": CENTRES.values()}, "expected the agents' data, a dict from names to data or a list"),
-        ({"agents": "abc"}, "for agents without data pass their number"),
-        ({"agents": 0}, "agents: expected an integer >= 1, got 0"),
-        ({"minimize": "yes"}, "minimize: expected True or False, got 'yes'"),
-        ({"initial": KNOWN[0]}, "initial: expected a list of configurations"),
-        ({"initial": [3]}, "initial[0]: expected a dict, got 3"),
-        ({"initial": KNOWN, "algorithm": "pf-pne"}, "initial: expected an algorithm with an initial design"),
-        ({"objective": "digits-svm"}, "minimize, objectives, initial: expected none with a bundled problem"),
-        ({"options": {"min_distanc": 1}, "algorithm": None}, "'min_distanc'; did you mean min_d"),
-        ({"algorithm": gain}, "or an object such as algorithms.FTS(), got a function"),
-        ({"engine": "rey"}, "did you mean ray?"),
-        ({"start": "ts"}, "start: expected Start(...), got the text 'ts'"),
-        ({"keep": "here"}, "keep: expected Keep(...), got the text 'here'"),
-        ({"out": 5}, "out: expected the path of a file or directory, got 5"),
-        ({"callbacks": [5]}, "callbacks: expected functions, or objects of a class"),
-        ({"rounds": 5}, "got 5; pass the number of rounds as num_rounds"),
-        ({"seed": -1}, "seed: expected an integer >= 0, got -1"),
-        ({"num_rounds": "3"}, "num_rounds: expected an integer >= 1, got '3'"),
-        ({"objective": "mnist", "space": None, "agents": 2}, "problem: expected one of"),
-        ({"fraction": 0}, "fraction: expected a number between 1e-09 and 1, got 0"),
-        ({"algorithm": "fts", "options": {"targets": ["77"]}}, "'77'"),
-        ({"n_trials": 3}, "an argument of simulate, got an unknown one; here that is num_trials"),
-        ({"num_round": 3}, "an argument of simulate, got an unknown one; did you mean num_rounds"),
-        ({"space": CENTRES, "agents": SPACE}, "space: expected a SearchSpace"),
-        (
-            {"objective": "digits-svm", "space": None},
-            "expected the number of the problem's agents, got a dict",
-        ),
-        ({"quux": 3}, "quux: expected an argument of simulate, got an unknown one"),
-        ({"agents": 0, "objective": "gp-samples", "space": None}, "agents: expected an integer >= 1, got 0"),
-    ],
-)
-def test_a_wrong_argument_is_one_line_with_the_remedy(changes, words):
-    with pytest.raises(ConfigError) as caught:
-        tune(**changes)
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_study_is_not_overwritten_unless_asked_for(tmp_path):
     first = tune(out=tmp_path)
     (tmp_path / "privacy.md").write_text("of the first study")

@@ -7,59 +7,12 @@ from every_problem import *  # noqa: F403
 from every_problem import context, some_config
 from every_xarmed import *  # noqa: F403
 
-from fbo_flower.errors import ConfigError, ObjectiveError
+from fbo_flower.errors import ObjectiveError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import DigitsSVM, GPSamples, make_problem
 from fbo_flower.simulation.problems.digits import _parts
 from fbo_flower.simulation.problems.functions import DoubleSine, Garland, Himmelblau, shifts
 from fbo_flower.simulation.problems.gp_samples import sample_on_grid
-
-
-def test_an_unknown_problem_or_option_is_refused_with_a_list_of_what_there_is():
-    with pytest.raises(
-        ConfigError, match=r"digits-svm, digits-trees, gp-samples, .*, table:FILE, got 'mnist'"
-    ):
-        make_problem("mnist", None, 0, {})
-    with pytest.raises(ConfigError, match=r"f1: expected options among noise_variance=0.02; got noise$"):
-        make_problem("f1", None, 0, {"noise": 1})
-    for option in ("seed", "num_agents", "name"):  # no options
-        with pytest.raises(ConfigError, match="expected options among"):
-            make_problem("gp-samples", None, 0, {option: 1})
-
-
-@pytest.mark.parametrize(
-    ("name", "option", "value", "expected"),
-    [
-        ("digits-svm", "concentration", "0.5", "a finite number"),
-        ("digits-svm", "concentration", float("nan"), "a finite number"),
-        ("digits-svm", "concentration", 0, "a positive number"),
-        ("digits-svm", "min_size", 40.0, "an integer"),
-        ("digits-svm", "min_size", 10, "more than 10 rows"),
-        ("digits-svm", "min_size", 90, "at most 19 agents with min_size=90"),
-        ("digits-svm", "train_fraction", 1.0, "between 0 and 1"),
-        ("gp-samples", "difference", -0.1, "a non-negative number"),
-        ("gp-samples", "dimension", 3, "1 or 2"),
-        ("gp-samples", "dimension", True, "1 or 2"),
-        ("gp-samples", "offset", None, "'sign' or 'smooth'"),
-        ("gp-samples", "unrelated_fraction", 1.5, "between 0 and 1"),
-        ("gp-samples", "noise_variance", -1.0, "a non-negative number"),
-        ("gp-samples", "lengthscale", 0.0, "a positive number"),
-        ("gp-samples", "function_seed", 1.5, "an integer or None"),
-        ("gp-samples", "function_seed", -1, "None or a non-negative int"),
-        ("garland", "noise", -0.1, ""),
-        ("garland", "shift_stddev", -0.1, ""),
-    ],
-)
-def test_an_option_that_cannot_be_used_is_refused_by_name(name, option, value, expected):
-    with pytest.raises(ConfigError, match=rf"^{name}: .*expected .*{expected}.*, got"):
-        make_problem(name, None, 0, {option: value})
-
-
-@pytest.mark.parametrize(("num_agents", "seed"), [(0, 0), (2.0, 0), (2, -1), (2, 0.5), (True, 0)])
-def test_an_unusable_number_of_agents_or_seed_is_refused(num_agents, seed):
-    with pytest.raises(ConfigError, match=r"(agents|gp-samples): expected an integer|gp-samples: "):
-        make_problem("gp-samples", num_agents, seed, {})
-
 
 # digits-svm
 

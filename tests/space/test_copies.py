@@ -5,7 +5,6 @@
 
 import copy
 import math
-import pickle
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from functools import cache
@@ -259,13 +258,6 @@ def test_a_user_may_change_what_was_handed_over(make, given):
     assert (said(made), repr(made)) == before
 
 
-def test_a_parameter_survives_pickle_and_copies():
-    parameter = CONDITIONAL.parameters["gamma"]
-    for made in (pickle.loads(pickle.dumps(parameter)), copy.deepcopy(parameter), eval(repr(parameter))):
-        assert made == parameter
-        assert made.active_when == {"kernel": ("rbf",)}
-
-
 def test_an_app_keeps_what_it_was_given():
     prior = {str(n): (np.full((2, 2), 0.5), np.ones(2)) for n in range(2)}
     handed: dict[str, Any] = {"fixed": {"n": 3}, "prior": prior, "initial": [{"x": 0.25, "n": 3}]}
@@ -477,7 +469,7 @@ def test_a_copy_is_deep_and_leaves_other_objects_as_they_are():
 
 
 def test_a_problem_may_change_the_configuration_whose_true_value_it_is_asked_for():
-    class Popping(PROBLEMS["garland"]):  # type: ignore[misc]  # a class of the table
+    class Popping(PROBLEMS["garland"]):
         def true_value(self, config, partition):
             value = super().true_value(config, partition)
             config.clear()

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement, Goal, in_units
 from fbo_flower.numerics.acquisition.hypervolume import free_boxes, log_improvement, reference_point
 from fbo_flower.numerics.optim.functions import shape_of, stack_of
@@ -116,22 +115,6 @@ def test_constrained_improvement_and_feasibility_are_those_of_botorch():
     np.testing.assert_allclose(Goal.of(OWN, [0], LEAST)(MEAN, STDDEV)[0], expected, rtol=1e-7)
     expected = botorch.LogProbabilityOfFeasibility(model, limits)(points).numpy()
     np.testing.assert_allclose(Goal((0,), LEAST, None)(MEAN, STDDEV)[0], expected, rtol=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("objectives", "least", "message"),
-    [
-        ([0], [NONE, NONE], "limits: expected a number below inf"),
-        ([0], [np.nan, 0.0, 0.0], "limits"),
-        ([0], [0.0, np.inf, 0.0], "limits"),
-        ([3], [NONE] * 3, "objectives: expected some of 3 outputs, got \\[3\\]"),
-        ([1, 1], [NONE] * 3, "objectives"),
-        ([], [NONE] * 3, "objectives"),
-    ],
-)
-def test_malformed_goals_are_refused(objectives, least, message):
-    with pytest.raises(ConfigError, match=message):
-        Goal.of(OWN, objectives, np.array(least))
 
 
 # -- units --------------------------------------------------------------------------------------------
