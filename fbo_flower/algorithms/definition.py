@@ -66,10 +66,6 @@ def check_definition(kind: type[Any], base: type[Any]) -> None:
             raise ConfigError(f"{kind.__name__}.{which}: expected a subclass of Content, got {content!r}")
         for problem in _content_problems(kind, content):
             raise ConfigError(f"{content.__name__}.{problem}")
-    for name in kind.consent.keys() - arrays_of(kind.report_content).keys():
-        raise ConfigError(
-            f"{kind.__name__}.consent: expected arrays of {kind.report_content.__name__}, got {name!r}"
-        )
 
 
 def _problems(kind: type[Any], base: type[Any], members: Mapping[str, Any]) -> Iterator[str]:

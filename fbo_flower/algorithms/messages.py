@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 import numpy as np
 
+from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import (
+    AgentState,
     AnyArray,
     Array,
     IntArray,
@@ -115,6 +117,10 @@ class Spec:
     bound : largest absolute value of an entry that is only summed over agents, the name of a property of the
         algorithm, or a function of algorithm and space; None: it is not summed
     repeats, needed : see `summable`
+    with_trials : whether it comes with new trials only, as its noise is drawn once
+    is_trials : whether it holds points and their values, so that only agents that disclose them take part
+    disclose : the settings of `disclose` with which it may leave an agent; the algorithm works without it.
+        None: any
     in_clear : whether a report with `secure_sums` may not hold it
     only_if : whether an algorithm allows the array, or the name of an option that says so; None: it does
     """
@@ -128,6 +134,9 @@ class Spec:
     bound: Bound | None = None
     repeats: bool = True
     needed: bool = True
+    with_trials: bool = False
+    is_trials: bool = False
+    disclose: tuple[str, ...] | None = None
     in_clear: bool = False
     only_if: Callable[[Any], bool] | str | None = None
 
@@ -175,7 +184,36 @@ def step_numbers() -> Spec:
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What an algorithm puts into a task or a report; its subclasses have fields."""
+    """What an algorithm puts into a task or a report; its subclasses have fields.
+
+    The class of a report with summable arrays says which tasks ask for them, and what is summed.
+    """
+
+    @classmethod
+    def asks_for_sum(cls, task: Task) -> bool:
+        """Return whether a task asks for the summable arrays; by default in TRAIN."""
+        return task.phase is Phase.TRAIN
+
+    @classmethod
+    def sum_name(cls, task: Task, agent_state: AgentState) -> str:
+        """Return the name of the piece of work whose report is summed; an agent masks each name once.
+
+        Reports that are made from the same observations must have the same name, whatever the task says. Two
+        sums of the same work over different agents would differ by a report. By default the name is the
+        number of the agent's trials.
+        """
+        return f"trials {max(task.end, agent_state.next_trial)}"
+
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        """Return the parts of a task that must be the same for all agents in a sum.
+
+        A server that asks one agent about something else than the others would learn that agent's report.
+        By default they are the whole content. An algorithm that tells agents different things returns those
+        on which the summed numbers depend.
+        """
+        values = np.frombuffer(canonical_json(dict(task.values)).encode(), dtype=np.uint8)
+        return {**task.arrays, "values": values}
 
     @classmethod
     def of(cls, message: Task | Report | Payload) -> Self:
@@ -382,13 +420,19 @@ def summands_of(algorithm: Algorithm[Any], space: SearchSpace, task: Task) -> di
 
     If a report leaves such an array out, it counts as zeros.
     """
-    if not algorithm.secure_sums or not algorithm.asks_for_sum(task):
+    if not algorithm.secure_sums or not algorithm.report_content.asks_for_sum(task):
         return {}
     found: dict[str, Summand] = {}
     for name, spec in summable_of(algorithm.report_content).items():
         shape = tuple(_length(n, algorithm, space, task) or 0 for n in spec.shape)
         found[name] = Summand(shape, _bound(spec, algorithm, space))
     return found
+
+
+def reports_trials(algorithm: Algorithm[Any]) -> bool:
+    """Return whether reports hold points and values; then only agents that disclose trials take part."""
+    specs = arrays_of(algorithm.report_content).values()
+    return any(spec.is_trials and _allows(algorithm, spec) for spec in specs)
 
 
 def length_of(length: object) -> str:

@@ -26,7 +26,6 @@ from fbo_flower.algorithms.messages import Content, Replies, Schema, schema_of, 
 from fbo_flower.algorithms.options import (
     Configurable,
     answers_in_part,
-    canonical_json,
     check_secure_sums,
     checked,
 )
@@ -50,6 +49,7 @@ from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.space.space import SearchSpace
 
 State = TypeVar("State")
+Kind = TypeVar("Kind", bound="Algorithm[Any]")
 
 DEFAULT_TRIALS = 25  # evaluations of each agent, unless a number is given or the algorithm has a budget
 
@@ -68,13 +68,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
     max_final_exchanges : largest number of exchanges in the phase FINISH, which ends early without tasks
     roles : the roles of sites that train and judge models instead of evaluating an objective; (): agents have
         no roles
-    consent : name of an array in a report -> the settings of `disclose` with which it may leave an agent; the
-        algorithm works without
-    reports_with_trials : whether reports about observations come with new trials only, as their noise is
-        drawn once
-    draws_in_secret : whether the server draws noise and samples for differential privacy, which nobody may be
-        able to repeat: `secret_draws` makes them
-    sees_tasks_under_way : whether the server, without a barrier, takes into account what agents work on
     barrier : why the answers of a round are needed together, as a clause after "because"; "": they are not,
         so each agent may get its next task at once
     needs_all_parameters : why no agent may hold some parameters at values of its own, as a clause; "": it may
@@ -88,10 +81,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
     budget_option: ClassVar[str] = ""
     max_final_exchanges: ClassVar[int] = 1
     roles: ClassVar[tuple[str, ...]] = ()
-    consent: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    reports_with_trials: ClassVar[bool] = False
-    draws_in_secret: ClassVar[bool] = False
-    sees_tasks_under_way: ClassVar[bool] = False
     barrier: ClassVar[str] = "its rounds need the answers of all agents together"
     needs_all_parameters: ClassVar[str] = "all agents evaluate points that are chosen for them together"
     takes_outputs: ClassVar[bool] = False
@@ -111,17 +100,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """Raise ConfigError if something that the class defines would be lost, see `definition`."""
         check_definition(cls, Algorithm)
         return super().__new__(cls, *args, **options)
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, object]) -> Algorithm[Any]:
-        """Build the algorithm from options by name.
-
-        Raises
-        ------
-        ConfigError
-            If an option is unknown (the message lists the known ones) or its value is not allowed.
-        """
-        return cls(**cls.known_options(options))
 
     # -- options that only some algorithms have ----------------------------------------------------
 
@@ -143,26 +121,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def for_outputs(self, names: tuple[str, ...]) -> Self:
         """Return the algorithm for a federation that shares these outputs, see `Federation`."""
         return self
-
-    def for_trials(self, num_trials: int) -> Self:
-        """Return the algorithm for a study in which each agent makes this number of evaluations.
-
-        Raises
-        ------
-        ConfigError
-            If it has another budget already, or its initial design is larger.
-        """
-        name, least = self.budget_option, 1 if answers_in_part(self) else self.num_initial
-        budget = getattr(self, name) if name else None
-        if budget is not None and budget not in {num_trials, self.option_defaults()[name]}:
-            raise ConfigError(
-                f"num_trials: expected {budget}, the {name} of {self.name}, got {num_trials}; leave one out"
-            )
-        if not name and num_trials < least:
-            raise ConfigError(
-                f"num_trials: expected at least {least}, the num_initial of {self.name}, got {num_trials}"
-            )
-        return replace(self, **{name: num_trials}) if name else self
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -232,8 +190,9 @@ class Algorithm(Configurable, ABC, Generic[State]):
     ) -> Mapping[str, AnyArray]:
         """Return the results of all private draws of the next `ask`, which gets the same arguments.
 
-        The strategy calls this once before `ask`, records the results in the journal, and gives them to
-        `with_draws`. A replayed journal gives the recorded results again, so a study can be resumed bit for
+        These are noise and samples for differential privacy, which nobody may be able to repeat. The server
+        calls this once before `ask`, records the results in the journal, and gives them to `with_draws`. A
+        replayed journal gives the recorded results again, so a study can be resumed bit for
         bit although no seed is kept. Only results are recorded, e.g. a sum with noise, never the noise.
 
         Parameters
@@ -246,40 +205,11 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """Return the state with the results of `secret_draws`, for the next `ask`."""
         return state
 
-    # -- sums over agents, with `secure_sums` ------------------------------------------------------
-
-    def asks_for_sum(self, task: Task) -> bool:
-        """Return whether a task asks for the summable arrays of `report_content`; by default in TRAIN."""
-        return task.phase is Phase.TRAIN
-
-    def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        """Return the name of the piece of work whose report is summed; an agent masks each name once.
-
-        Reports that are made from the same observations must have the same name, whatever the task says. Two
-        sums of the same work over different agents would differ by a report. By default the name is the
-        number of the agent's trials.
-
-        Parameters
-        ----------
-        agent_state : the agent's state before the task
-        """
-        return f"trials {max(task.end, agent_state.next_trial)}"
-
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        """Return the parts of a task that must be the same for all agents in a sum.
-
-        A server that asks one agent about something else than the others would learn that agent's report.
-        By default they are the whole content. An algorithm that tells agents different things returns those
-        on which the summed numbers depend.
-        """
-        values = np.frombuffer(canonical_json(dict(task.values)).encode(), dtype=np.uint8)
-        return {**task.arrays, "values": values}
+    # -- the agent's half ----------------------------------------------------------------------
 
     def accept(self, task: Task, agent_state: AgentState) -> AgentState:
         """Return the agent's state before a task's session; WireError if it must not run."""
         return agent_state
-
-    # -- the agent's half ----------------------------------------------------------------------
 
     def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Query | Steps[Query | None] | None:
         """Return the points to evaluate next, or None when the task is done before its last trial.
@@ -361,14 +291,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """
         return ""
 
-    def reports_trials(self) -> bool:
-        """Return whether reports hold points and values; then only agents that disclose trials take part."""
-        return False
-
-    def reuses_values(self) -> bool:
-        """Return whether the objective is declared deterministic, so that agents evaluate a point once."""
-        return False
-
     def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
         """Return the values `(q,)` that the objective is expected to have at points `(q, D)`.
 
@@ -401,10 +323,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
 
     # -- what may cross the wire ---------------------------------------------------------------
 
-    def task_schema(self, space: SearchSpace) -> Schema:
-        """Return the arrays and values that a task may hold."""
-        return schema_of(self.task_content, self, space)
-
     def report_schema(self, space: SearchSpace) -> Schema:
         """Return the arrays and values that a report may hold; those that a secure sum carries are not."""
         return schema_of(self.report_content, self, space)
@@ -412,3 +330,26 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def check_report(self, task: Task, report: Report) -> None:
         """Raise WireError if a report that fits the schema does not answer the task."""
         return
+
+
+def with_budget(algorithm: Kind, num_trials: int | None) -> Kind:
+    """Return the algorithm for a study in which each agent makes this number of evaluations; None: as it is.
+
+    Raises
+    ------
+    ConfigError
+        If it has another budget already, or its initial design is larger.
+    """
+    name, least = algorithm.budget_option, 1 if answers_in_part(algorithm) else algorithm.num_initial
+    budget = getattr(algorithm, name) if name else None
+    if num_trials is None:
+        return algorithm
+    if budget is not None and budget not in {num_trials, algorithm.option_defaults()[name]}:
+        raise ConfigError(
+            f"num_trials: expected {budget}, the {name} of {algorithm.name}, got {num_trials}; leave one out"
+        )
+    if not name and num_trials < least:
+        raise ConfigError(
+            f"num_trials: expected at least {least}, the num_initial of {algorithm.name}, got {num_trials}"
+        )
+    return replace(algorithm, **{name: num_trials}) if name else algorithm

@@ -366,8 +366,8 @@ class TuningAgent(NumPyClient):
         if guard is not None:
             self._operator.check_peers(guard.peers(task))
             agent_state = agent_state.write(**guards.identity(memory, study))
-        admitted = agent_state if guard is None else guard.admit(task, agent_state)
-        accepted = algorithm.accept(task, admitted)
+        accepted = algorithm.accept(task, agent_state)
+        accepted = accepted if guard is None else guard.admit(task, accepted)
         self._operator.charge(memory, charge, task)
         self._operator.spend(memory, f"{study} {request.key}", algorithm, task, self._space)
         if known is None:
@@ -420,7 +420,8 @@ class TuningAgent(NumPyClient):
     def _evaluator(
         self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
     ) -> Evaluator:
-        cache = EvaluationCache.read(agent_state.arrays) if algorithm.reuses_values() else None
+        repeats = not getattr(algorithm, "deterministic", False)  # an option of bandits
+        cache = None if repeats else EvaluationCache.read(agent_state.arrays)
         return ObjectiveEvaluator(
             self._objective, self._own_space, context, cache, self._parallel, self._initial, agent_state.aims
         )

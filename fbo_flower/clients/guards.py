@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.messages import SUM, Schema, without_sum
+from fbo_flower.algorithms.messages import SUM, Schema, arrays_of, schema_of, without_sum
 from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Report, Task
 from fbo_flower.algorithms.registry import find
 from fbo_flower.algorithms.run_task import TaskResult
@@ -55,7 +55,7 @@ def _make(kind: type[Algorithm[Any]], options: str, space: SearchSpace) -> tuple
 
 def task_schema(algorithm: Algorithm[Any], space: SearchSpace) -> Schema:
     """Return the arrays and values that a task may hold, those of a secure sum included."""
-    schema = algorithm.task_schema(space)
+    schema = schema_of(algorithm.task_content, algorithm, space)
     if guard := sum_guard(algorithm):
         schema = Schema({**schema.arrays, **guard.task_arrays()}, {**schema.values, SUM: int})
     return schema
@@ -125,7 +125,8 @@ def check_once(
         raise WireError(f"trial: expected {following}, the agent's next trial, got {task.trial}")
     if task.num_trials and before is None and algorithm.has_ended(agent_state):
         raise BudgetSpentError(f"num-trials: expected 0, because the search has ended, got {task.num_trials}")
-    noisy = not task.num_trials and algorithm.reports_with_trials
+    specs = arrays_of(algorithm.report_content).values()
+    noisy = not task.num_trials and any(spec.with_trials for spec in specs)
     if noisy and algorithm.uses_observations(task, agent_state.space):
         raise WireError(
             "num-trials: expected at least one trial for a report with noise, got 0", "num-trials"
@@ -202,10 +203,10 @@ def identity(memory: Memory, study: str) -> dict[str, AnyArray]:
 
 def consented(algorithm: Algorithm[Any], report: Report, disclose: str) -> Report:
     """Return the report without the arrays that the operator's setting `disclose` keeps at the agent."""
-    consent = algorithm.consent
-    if not consent:
-        return report
-    kept = {n: a for n, a in report.arrays.items() if disclose in consent.get(n, (disclose,))}
+    kept = dict(report.arrays)
+    for name, spec in arrays_of(algorithm.report_content).items():
+        if spec.disclose is not None and disclose not in spec.disclose:
+            kept.pop(name, None)
     return replace(report, arrays=kept)
 
 

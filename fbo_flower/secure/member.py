@@ -180,7 +180,7 @@ class SumGuard:
         elif SUM not in task.values or not summands_of(algorithm, agent_state.space, task):
             member = replace(member, masks=False)
         else:
-            work, content = algorithm.sum_name(task, agent_state), content_of(algorithm, task)
+            work, content = algorithm.report_content.sum_name(task, agent_state), content_of(algorithm, task)
             member = accept_masking(task, member, self.least, work, content, repeats(algorithm))
         return member.write(agent_state)
 
@@ -246,7 +246,7 @@ def bounds_of(layout: Mapping[str, Summand]) -> Array:
 def content_of(algorithm: Algorithm[Any], task: Task) -> bytes:
     """Return the digest of what must be the same for all members: parts of the task, and the options."""
     options = np.frombuffer(canonical_json(algorithm.options()).encode(), dtype=np.uint8)
-    content = {**algorithm.sum_content(without_sum(task)), "secure.options": options}
+    content = {**algorithm.report_content.sum_content(without_sum(task)), "secure.options": options}
     digest = hashlib.sha256()
     for name, array in sorted(content.items()):
         digest.update(f"{name} {array.dtype.str} {array.shape};".encode())

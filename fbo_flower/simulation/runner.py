@@ -24,6 +24,7 @@ from flwr.serverapp import Grid
 
 from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims, Limit
+from fbo_flower.algorithms.protocol import with_budget
 from fbo_flower.algorithms.registry import RECOMMENDED, register
 from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
@@ -57,7 +58,7 @@ from fbo_flower.study.schema import REGRET
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table
 from fbo_flower.trackers import Callback, InlineProgress
-from fbo_flower.trackers.inline import wants_progress
+from fbo_flower.trackers.callback import wants_progress
 
 
 def annotate(study: Study, problem: Problem, **description: object) -> Study:
@@ -379,7 +380,7 @@ def _chosen(algorithm: str | Algorithm[Any], problem: Problem, num_trials: int |
         check_initial(made)
         core: Any = made
         made = replace(core, num_initial=core.num_initial + len(problem.initial))
-    return made if num_trials is None else made.for_trials(num_trials)
+    return with_budget(made, num_trials)
 
 
 def prior_study(

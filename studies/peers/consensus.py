@@ -118,7 +118,7 @@ class Designs:
 class Design(Content):
     """A task: the averaged design. A report: the agent's own next one."""
 
-    design: Annotated[Array | None, real("D", low=0.0, high=1.0)] = None
+    design: Annotated[Array | None, real("D", low=0.0, high=1.0, disclose=("trials",))] = None
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,6 @@ class Consensus(LocalEI[ConsensusState]):
     name: ClassVar[str] = "consensus"
     task_content: ClassVar[type[Content]] = Design
     report_content: ClassVar[type[Content]] = Design
-    consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"design": ("trials",)}
 
     transition: int = 20
 

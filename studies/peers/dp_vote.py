@@ -133,11 +133,28 @@ class Ballot(Content):
     winner: int = -1
 
 
+_VOTES = summable("num_configs", bound="largest_vote", repeats=False, with_trials=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Votes(Content):
     """A report: the agent's noisy votes."""
 
-    votes: Annotated[Array | None, summable("num_configs", bound="largest_vote", repeats=False)] = None
+    votes: Annotated[
+        Array | None, summable("num_configs", bound="largest_vote", repeats=False, with_trials=True)
+    ] = None
+
+    @classmethod
+    def asks_for_sum(cls, task: Task) -> bool:
+        return Ballot.of(task).vote
+
+    @classmethod
+    def sum_name(cls, task: Task, agent_state: AgentState) -> str:
+        return "votes"  # an agent votes once in a study
+
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        return {"seed": np.array([_seed(task)], dtype=np.int64)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +177,6 @@ class DPVote(Algorithm[VoteState]):
     name: ClassVar[str] = "dp-vote"
     task_content: ClassVar[type[Content]] = Ballot
     report_content: ClassVar[type[Content]] = Votes
-    reports_with_trials: ClassVar[bool] = True
     finishes: ClassVar[bool] = True
 
     num_configs: int = 20
@@ -306,15 +322,6 @@ class DPVote(Algorithm[VoteState]):
     def largest_vote(self) -> float:
         """The largest absolute value of a noisy vote."""
         return 1.0 + 100.0 * self.sensitivity * self.noise_multiplier
-
-    def asks_for_sum(self, task: Task) -> bool:
-        return Ballot.of(task).vote
-
-    def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        return "votes"  # an agent votes once in a study
-
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        return {"seed": np.array([_seed(task)], dtype=np.int64)}
 
     # -- the agent's half ----------------------------------------------------------------------
 

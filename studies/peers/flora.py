@@ -245,12 +245,28 @@ class Work(Content):
     design: Annotated[Array | None, real("D", low=0.0, high=1.0)] = None
 
 
+_ONCE = {"repeats": False, "disclose": ("trials",)}  # an agent sends one surface in a study
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sums(Content):
     """A report: `Phi^T Phi`, packed, and `Phi^T y`."""
 
-    gram: Annotated[Array | None, summable(_packed, bound=LARGEST, repeats=False)] = None
-    moment: Annotated[Array | None, summable("num_features", bound=LARGEST, repeats=False)] = None
+    gram: Annotated[Array | None, summable(_packed, bound=LARGEST, **_ONCE)] = None
+    moment: Annotated[Array | None, summable("num_features", bound=LARGEST, **_ONCE)] = None
+
+    @classmethod
+    def asks_for_sum(cls, task: Task) -> bool:
+        return Work.of(task).share
+
+    @classmethod
+    def sum_name(cls, task: Task, agent_state: AgentState) -> str:
+        return "surface"  # an agent sends one in a study
+
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        features = _features(task)
+        return {"frequencies": features.frequencies, "phases": features.phases}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +293,6 @@ class FLoRA(LocalEI[FloraState]):
     task_content: ClassVar[type[Content]] = Work
     report_content: ClassVar[type[Content]] = Sums
     finishes: ClassVar[bool] = True
-    consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"gram": ("trials",), "moment": ("trials",)}
 
     budget: int = 25
     combine: str = "single"
@@ -405,16 +420,6 @@ class FLoRA(LocalEI[FloraState]):
         return [f"one configuration for all agents: {state.space.decode(state.shared)}"]
 
     # -- secure sums ---------------------------------------------------------------------------
-
-    def asks_for_sum(self, task: Task) -> bool:
-        return Work.of(task).share
-
-    def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        return "surface"  # an agent sends one in a study
-
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        features = _features(task)
-        return {"frequencies": features.frequencies, "phases": features.phases}
 
     # -- the agent's half ----------------------------------------------------------------------
 

@@ -47,8 +47,8 @@ class Copied(Content):
 class Best(Content):
     """A report: the agent's best point and its value."""
 
-    point: Annotated[Array | None, real("D", low=0.0, high=1.0)] = None
-    value: Annotated[Array | None, real(1)] = None
+    point: Annotated[Array | None, real("D", low=0.0, high=1.0, disclose=("trials",))] = None
+    value: Annotated[Array | None, real(1, disclose=("trials",))] = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,6 @@ class ShareBest(LocalEI[SharingState]):
     task_content: ClassVar[type[Content]] = Copied
     report_content: ClassVar[type[Content]] = Best
     barrier: ClassVar[str] = ""
-    consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"point": ("trials",), "value": ("trials",)}
 
     every: int = 4
 

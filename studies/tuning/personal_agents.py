@@ -85,7 +85,7 @@ class PersonalAgents:
     """
 
     def __init__(self, algorithm: Algorithm[Any], space: SearchSpace, seed: int) -> None:
-        together = algorithm.sees_tasks_under_way
+        together = type(algorithm).with_under_way is not Algorithm.with_under_way
         if algorithm.barrier or together or algorithm.phases != (Phase.TRAIN,):
             why = algorithm.barrier or (
                 "it models one objective of all agents" if together else "it has further half-rounds"

@@ -76,7 +76,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "length that nobody has": (reporting(array(real("num_featurs"))), "x: expected an option.*'num_featurs'"),
     "length of another array": (reporting(array(real("len(cells)"))), "expected an array of Plain.*'cells'"),
     "another scalar": (reporting(array(real("value(slots)"))), "expected a scalar of Plain.*'slots'"),
-    "consent to nothing": ({"consent": {"x": ("trials",)}}, "consent: expected arrays of Content, got 'x'"),
 }  # fmt: skip
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from fbo_flower import Float, Int, SearchSpace
 from fbo_flower.federated.proposals import Proposals, final_values, gain_of, ranking, sampling_variance
-from fbo_flower.federated.records import Trial, TrialRound
+from fbo_flower.federated.records import FederatedTrial as Trial
+from fbo_flower.federated.records import TrialRound
 
 SPACE = SearchSpace({"x": Float(0, 1), "n": Int(1, 4)})
 

@@ -132,7 +132,7 @@ def works_asked(monkeypatch):
     def admit(self, task, agent_state):
         if "secure.sum" in task.values and task.phase is Phase.TRAIN:
             agent = agent_state.arrays["secure.private"].tobytes()
-            found.append((agent, self.algorithm.sum_name(task, agent_state)))
+            found.append((agent, self.algorithm.report_content.sum_name(task, agent_state)))
         return original(self, task, agent_state)
 
     monkeypatch.setattr(SumGuard, "admit", admit)
@@ -418,7 +418,7 @@ def test_the_same_observations_have_the_same_name_whatever_the_task_says(name, o
     state = AgentState(SPACE, History.empty(2), passed=7)
 
     def named(trial, num_trials):
-        return secured.sum_name(Task(Phase.TRAIN, 1, trial, num_trials, arrays, values), state)
+        return secured.report_content.sum_name(Task(Phase.TRAIN, 1, trial, num_trials, arrays, values), state)
 
     assert {named(trial, 0) for trial in range(8)} == {named(6, 1)} == {named(3, 2)}
     assert len({named(7, k) for k in range(4)}) == 4

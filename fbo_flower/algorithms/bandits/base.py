@@ -165,9 +165,6 @@ class Bandit(Algorithm[State]):
     budget: int = integer(20_000, 1, 10**9)
     deterministic: bool = flag(False)
 
-    def reuses_values(self) -> bool:
-        return self.deterministic
-
     def ask(
         self, state: State, phase: Phase, server_round: int, present: Sequence[str], rng: np.random.Generator
     ) -> tuple[State, dict[str, Task]]:

@@ -37,7 +37,6 @@ from fbo_flower.algorithms.co_kg.state import (
 from fbo_flower.algorithms.messages import Content, Replies
 from fbo_flower.algorithms.records import (
     AgentState,
-    AnyArray,
     Array,
     Best,
     Federation,
@@ -73,7 +72,6 @@ class CoKG(CoKGOptions):
     task_content: ClassVar[type[Content]] = Work
     report_content: ClassVar[type[Content]] = Found
     barrier: ClassVar[str] = ""
-    sees_tasks_under_way: ClassVar[bool] = True
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -136,12 +134,6 @@ class CoKG(CoKGOptions):
             last_answered=state.round if replies else state.last_answered,
         )  # fmt: skip
         return central.recommend(self, central.compare(self, state)) if replies else state
-
-    def asks_for_sum(self, task: Task) -> bool:
-        return Work.of(task).fit
-
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        return {"units": task.arrays["units"]} if "units" in task.arrays else {}
 
     # -- warm-up and setting -------------------------------------------------------------------
 
@@ -292,9 +284,6 @@ class CoKG(CoKGOptions):
         elif self.framework != "data-communication":
             arrays |= agent_half.posterior(self, agent_state, setting, draws).arrays
         return Payload(arrays)
-
-    def reports_trials(self) -> bool:
-        return self.framework == "data-communication"
 
     def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
         """Return the evaluated point with the best posterior mean; before the warm-up the best trial.

@@ -280,19 +280,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
             )
         return self._with_rows(replace(state, level=level), rows, 0)
 
-    # -- secure sums ---------------------------------------------------------------------------
-
-    def asks_for_sum(self, task: Task) -> bool:
-        return task.phase is Phase.TRAIN and (num_slots(task) > 0 or asks_for_level(task))
-
-    def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        what = "rows" if num_slots(task) else "level"
-        return f"{what} {super().sum_name(task, agent_state)}"
-
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        """Return all that the task holds: what one agent alone is told would mark its rows."""
-        check_task(task, self.num_values)
-        return {**Pool.of(task).arrays, "numbers": np.array([num_slots(task), task.num_trials])}
+    # -- the agent's half ----------------------------------------------------------------------
 
     def accept(self, task: Task, agent_state: AgentState) -> AgentState:
         """Return the agent's state with a note of which trials the task asks for; only these make rows.
@@ -301,6 +289,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         """
         if task.phase is not Phase.TRAIN:
             return agent_state
+        check_task(task, self.num_values)
         following, stored = max(agent_state.next_trial, task.trial), agent_state.arrays
         opened = agent_state.next_trial == self.num_initial and not len(stored.get("rows.own", ()))
         comes_again = task.end <= agent_state.next_trial if task.num_trials else opened
@@ -313,11 +302,6 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         return agent_state.write(
             **{"rows.own": own, "rows.new": own[:0], "rows.begin": np.array([begins], dtype=np.int64)}
         )
-
-    def reports_trials(self) -> bool:
-        return not self.secure_sums
-
-    # -- the agent's half ----------------------------------------------------------------------
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         check_task(task, self.num_values)

@@ -12,13 +12,14 @@ A row is a point of the cube and one standardised value of each shared output. T
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Protocol
 
 import numpy as np
 
 from fbo_flower.algorithms.messages import MEMBERS, Content, real, summable, whole
-from fbo_flower.algorithms.records import Array, IntArray, Task, floats
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, IntArray, Phase, Task, floats
 from fbo_flower.errors import WireError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.surrogates import trend
@@ -50,7 +51,7 @@ def num_scales(algorithm: _Shares, space: SearchSpace) -> int:
 _ONCE = {"repeats": False, "needed": False}  # each row is in one sum; without sums agents tune alone
 _TABLE = summable("value(slots)", num_columns, bound=slots.BOUND, only_if=lambda algorithm: False, **_ONCE)
 _ROWS = real(None, num_columns, low=-slots.LIMIT, high=slots.LIMIT, most=MOST_ROWS)
-_SENT = replace(_ROWS, only_if=lambda algorithm: not algorithm.secure_sums)
+_SENT = replace(_ROWS, only_if=lambda algorithm: not algorithm.secure_sums, is_trials=True)
 _SLOTS = whole(None, high=slots.MOST - 1, most=MOST_ROWS, only_if=_SENT.only_if)
 
 
@@ -75,6 +76,20 @@ class Part(Content):
     table: Annotated[Array | None, _TABLE] = None  # only in secure sums
     rows: Annotated[Array | None, _SENT] = None  # only without
     slots: Annotated[IntArray | None, _SLOTS] = None
+
+    @classmethod
+    def asks_for_sum(cls, task: Task) -> bool:
+        return task.phase is Phase.TRAIN and (num_slots(task) > 0 or asks_for_level(task))
+
+    @classmethod
+    def sum_name(cls, task: Task, agent_state: AgentState) -> str:
+        what = "rows" if num_slots(task) else "level"
+        return f"{what} {super().sum_name(task, agent_state)}"
+
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        """Return all that the task holds: what one agent alone is told would mark its rows."""
+        return {**Pool.of(task).arrays, "numbers": np.array([num_slots(task), task.num_trials])}
 
 
 def most_agents(level: Array) -> float:

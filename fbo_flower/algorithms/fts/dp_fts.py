@@ -123,8 +123,6 @@ class DPFTS(LocalSurrogate[DPFTSState]):
     name: ClassVar[str] = "dp-fts"
     task_content: ClassVar[type[Content]] = Advice
     report_content: ClassVar[type[Content]] = Message
-    reports_with_trials: ClassVar[bool] = True
-    draws_in_secret: ClassVar[bool] = True
     barrier: ClassVar[str] = "its accountant needs one random sample of all agents per release"
     needs_all_parameters: ClassVar[str] = ""
 
@@ -266,9 +264,6 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         total = replies.sum("sums")
         total = state.collection.total if total is None else total
         return replace(state, collection=replace(state.collection, messages=messages, total=total))
-
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        return {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}
 
     def finished(self, state: DPFTSState) -> bool:
         return state.spent and self.when_spent == "stop"
@@ -416,9 +411,6 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             return Payload({"weights": weights})
         sums = np.outer(floats(task.arrays["shares"]), weights)
         return Payload({"sums": to_steps(sums, step) * step if self.noise == "central" else sums})
-
-    def asks_for_sum(self, task: Task) -> bool:
-        return bool(task.values.get("message"))
 
     def uses_observations(self, task: Task, space: SearchSpace) -> bool:
         return bool(task.values.get("message"))

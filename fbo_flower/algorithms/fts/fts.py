@@ -80,6 +80,14 @@ class Message(Content):
     weights: Annotated[Array | None, real("num_features", low=-1e6, high=1e6)] = None
     log_likelihoods: Annotated[Array | None, summable(len(LENGTHSCALE_GRID), bound=1e12)] = None
 
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        return {"lengthscales": task.arrays["lengthscales"]}
+
+    @classmethod
+    def asks_for_sum(cls, task: Task) -> bool:
+        return "lengthscales" in task.arrays
+
 
 @dataclass(frozen=True)
 class State:
@@ -237,9 +245,6 @@ class FTS(senders.MessageOptions[State]):
         state = replace(state, progress=progress, messages=messages, answered=answers)
         return state if total is None else replace(state, log_likelihoods=total)
 
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        return {"lengthscales": task.arrays["lengthscales"]}
-
     def export_messages(self, state: State) -> dict[str, AnyArray]:
         if state.features is None or not state.messages:
             return {}
@@ -300,9 +305,6 @@ class FTS(senders.MessageOptions[State]):
 
     def report_kind(self, task: Task) -> str | None:
         return "lengthscales" if "lengthscales" in task.arrays else "weights"
-
-    def asks_for_sum(self, task: Task) -> bool:
-        return "lengthscales" in task.arrays
 
     def _mixture(
         self, messages: mixture.Messages, agent_state: AgentState, rng: np.random.Generator

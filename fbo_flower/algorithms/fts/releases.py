@@ -10,7 +10,7 @@ import numpy as np
 
 from fbo_flower.algorithms.messages import Content, real, step_numbers, summable
 from fbo_flower.algorithms.progress import Progress
-from fbo_flower.algorithms.records import AnyArray, Array, IntArray, floats
+from fbo_flower.algorithms.records import AnyArray, Array, IntArray, Task, floats
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.space.space import SearchSpace
 
@@ -33,8 +33,9 @@ def largest_sent(algorithm: Any, space: SearchSpace) -> float:
 
 # only in secure sums; its noise protects messages, whoever is in a sum
 _SUMS = summable(
-    regions_of, "num_features", bound=largest_sent, repeats=False, only_if=lambda algorithm: False
-)
+    regions_of, "num_features", bound=largest_sent, only_if=lambda algorithm: False,
+    repeats=False, with_trials=True,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +55,16 @@ class Advice(Content):
 class Message(Content):
     """A report: the agent's clipped message; in a secure sum it travels times its shares."""
 
-    weights: Annotated[Array | None, real("num_features", in_clear=True)] = None
+    weights: Annotated[Array | None, real("num_features", in_clear=True, with_trials=True)] = None
     sums: Annotated[Array | None, _SUMS] = None
+
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        return {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}
+
+    @classmethod
+    def asks_for_sum(cls, task: Task) -> bool:
+        return bool(task.values.get("message"))
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,19 @@ class Means(Evaluations):
         Array | None, summable("len(cells)", bound=1.0, only_if="secure_sums", repeats=False)
     ] = None
 
+    @classmethod
+    def asks_for_sum(cls, task: Task) -> bool:
+        return Cells.of(task).sum
+
+    @classmethod
+    def sum_name(cls, task: Task, agent_state: AgentState) -> str:
+        return f"depth {Cells.of(task).depth}"
+
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        depth = np.array([Cells.of(task).depth], dtype=np.int64)
+        return {"cells": task.arrays["cells"], "pulls": task.arrays["pulls"], "depth": depth}
+
 
 @dataclass(frozen=True)
 class PNEState(BanditState):
@@ -329,16 +342,6 @@ class PhasedPNE(XArmedBandit[PNEState]):
         return self._open_depth(replace(state, depth=state.depth + 1, active=children))
 
     # -- the server: sums of which it sees only the total --------------------------------------
-
-    def asks_for_sum(self, task: Task) -> bool:
-        return Cells.of(task).sum
-
-    def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        return f"depth {Cells.of(task).depth}"
-
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        depth = np.array([Cells.of(task).depth], dtype=np.int64)
-        return {"cells": task.arrays["cells"], "pulls": task.arrays["pulls"], "depth": depth}
 
     def _can_complete_depth(self, state: PNEState, present: Sequence[str]) -> bool:
         """Return whether all agents present can finish this depth in one task, so that it can be summed.

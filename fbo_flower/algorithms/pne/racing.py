@@ -209,7 +209,6 @@ class RacingPNE(BatchedBandit[RacingState]):
 
     name: ClassVar[str] = "pf-pne"
     barrier: ClassVar[str] = ""
-    sees_tasks_under_way: ClassVar[bool] = True
     task_content: ClassVar[type[Content]] = Batch
     report_content: ClassVar[type[Content]] = PullMeans
 

@@ -26,8 +26,6 @@ from fbo_flower.simulation import simulate
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.study import Study
 
-SMALL = {"num_candidates": 64}
-
 
 def bowl(offset=0.0, scale=1.0, space=SQUARE):
     def objective(config, context):

@@ -330,20 +330,20 @@ def test_a_task_that_does_not_fit_is_refused_before_anything_is_evaluated(arrays
     with pytest.raises(WireError):
         check_task(task)
     with pytest.raises(WireError):
-        FedEI().sum_content(task)
+        FedEI().accept(task, AgentState(SQUARE, History.empty(2)))
     agent_state = AgentState(SQUARE, History.empty(2))
     with pytest.raises(WireError):
         next(FedEI().session(task, agent_state, lambda *_: np.random.default_rng(0)))
 
 
 def test_what_one_agent_alone_is_told_changes_the_content_that_all_members_sign():
-    content = FedEI().sum_content(Task(Phase.TRAIN, 1, 0, 1, ROWS, {"slots": 64}))
+    content = Part.sum_content(Task(Phase.TRAIN, 1, 0, 1, ROWS, {"slots": 64}))
     assert set(content) == {*ROWS, "numbers"}
     for other in (
         Task(Phase.TRAIN, 1, 0, 2, ROWS, {"slots": 64}),
         Task(Phase.TRAIN, 1, 0, 1, ROWS, {"slots": 128}),
     ):
-        assert (FedEI().sum_content(other)["numbers"] != content["numbers"]).any()
+        assert (Part.sum_content(other)["numbers"] != content["numbers"]).any()
 
 
 @pytest.mark.parametrize(
