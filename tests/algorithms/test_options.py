@@ -1,7 +1,5 @@
 """An option that cannot be used is refused, with a message that names it and says what was expected."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
