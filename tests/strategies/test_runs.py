@@ -1,6 +1,7 @@
 """What a run needs, what it leaves behind and says, and how it is interrupted."""
 
 import contextlib
+import inspect
 import math
 import os
 import signal
@@ -63,6 +64,12 @@ def test_what_cannot_run_is_refused_before_the_first_evaluation():
             strategy.start(agents(), num_rounds=num_rounds)
     assert not calls
     assert strategy.study is None
+
+
+def test_help_shows_the_algorithms_options():
+    names = list(inspect.signature(FTS).parameters)
+    assert {"num_agents", "quorum", "advice", "schedule", "num_initial"} <= set(names)
+    assert "options" not in names
 
 
 @pytest.mark.parametrize(
