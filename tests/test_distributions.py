@@ -1,7 +1,5 @@
 """What is in the source distribution and in the wheel. `make dist` builds both and checks their metadata."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tarfile
@@ -13,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-def build(kind: str, out: Path) -> Path:
+def build(kind, out):
     """Build a distribution with the backend that is installed: no index is needed."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -23,7 +21,7 @@ def build(kind: str, out: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_sdist_has_everything_that_the_tests_read(tmp_path: Path) -> None:
+def test_the_sdist_has_everything_that_the_tests_read(tmp_path):
     with tarfile.open(build("sdist", tmp_path / "dist")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     kinds = {".bib", ".html", ".json", ".md", ".png", ".py", ".toml", ".txt"}
@@ -37,7 +35,7 @@ def test_the_sdist_has_everything_that_the_tests_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_wheel_has_the_package_and_nothing_else(tmp_path: Path) -> None:
+def test_the_wheel_has_the_package_and_nothing_else(tmp_path):
     with zipfile.ZipFile(build("wheel", tmp_path / "dist")) as archive:
         names = set(archive.namelist())
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"fbo_flower"}

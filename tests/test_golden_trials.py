@@ -1,7 +1,5 @@
 """Refactoring changes no trial: the studies of `golden_trials.py` give the trials that were stored."""
 
-from __future__ import annotations
-
 import golden_trials
 import pytest
 

@@ -1,7 +1,5 @@
 """Objectives and limits: what users write, what agents send, and what counts as feasible."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -13,7 +11,7 @@ from fbo_flower.errors import ConfigError
 AIMS = Aims.of(False, {"size": "min", "accuracy": "max"}, {"recall": ">= 0.9", "size": 64})
 
 
-def test_larger_is_better_in_every_output_and_limits_are_least_values() -> None:
+def test_larger_is_better_in_every_output_and_limits_are_least_values():
     assert AIMS.names == ("size", "accuracy", "recall")
     assert AIMS.signs.tolist() == [-1, 1, 1]
     assert AIMS.least.tolist() == [-64, -math.inf, 0.9]
@@ -24,7 +22,7 @@ def test_larger_is_better_in_every_output_and_limits_are_least_values() -> None:
     assert AIMS.nearest(np.array([[-90.0, 1, 0.9], [np.nan] * 3, [-65, 0, 0.85], [-64, 0, 0.1]])) == 2
 
 
-def test_observations_from_before_are_read_by_name_and_a_gap_is_a_failure() -> None:
+def test_observations_from_before_are_read_by_name_and_a_gap_is_a_failure():
     before = {"recall": [0.9, 1, 1], "size": [3, math.inf, 5], "accuracy": [1, 1, 0.5], "watts": [1]}
     values, outputs = AIMS.observed(before)  # type: ignore[arg-type]  # lists do as well
     assert outputs is not None
@@ -38,10 +36,10 @@ def test_observations_from_before_are_read_by_name_and_a_gap_is_a_failure() -> N
         (AIMS, before | {"size": [1]}),
     ):
         with pytest.raises(ConfigError, match="prior: expected"):
-            aims.observed(wrong)  # type: ignore[arg-type]
+            aims.observed(wrong)
 
 
-def test_what_an_agent_says_of_them_has_no_bounds() -> None:
+def test_what_an_agent_says_of_them_has_no_bounds():
     text = AIMS.to_json()
     assert "64" not in text
     assert "0.9" not in text
@@ -54,7 +52,7 @@ def test_what_an_agent_says_of_them_has_no_bounds() -> None:
         assert Aims.from_json(plain.to_json()) == plain
 
 
-def test_an_agent_changes_bounds_only() -> None:
+def test_an_agent_changes_bounds_only():
     own = AIMS.with_limits({"size": 32})
     assert own.limits == (("recall", ">=", 0.9), ("size", "<=", 32.0))
     assert AIMS.with_limits(None) == AIMS
@@ -63,7 +61,7 @@ def test_an_agent_changes_bounds_only() -> None:
             AIMS.with_limits(other)
 
 
-def test_the_reference_is_no_secret_and_stands_in_the_order_of_the_objectives() -> None:
+def test_the_reference_is_no_secret_and_stands_in_the_order_of_the_objectives():
     aims = Aims.of(False, {"size": "min", "accuracy": "max"}, {"size": 99}, {"size": 64})
     heard = Aims.from_json(aims.to_json())
     np.testing.assert_array_equal(heard.start, [-64, np.nan])
@@ -74,8 +72,8 @@ def test_the_reference_is_no_secret_and_stands_in_the_order_of_the_objectives() 
 @pytest.mark.parametrize(
     "reference", [{"recall": 1}, {"size": "9"}, {"size": math.inf}, {"size": True}, [1, 2], 3]
 )
-def test_a_reference_that_is_no_number_of_an_objective_is_refused(reference: object) -> None:
+def test_a_reference_that_is_no_number_of_an_objective_is_refused(reference):
     with pytest.raises(ConfigError, match="reference: expected numbers for some of several objectives"):
-        Aims.of(False, {"size": "min", "accuracy": "max"}, None, reference)  # type: ignore[arg-type]
+        Aims.of(False, {"size": "min", "accuracy": "max"}, None, reference)
     with pytest.raises(ConfigError, match="reference: expected numbers"):
         Aims.of(False, {"size": "min"}, None, {"size": 3.0})

@@ -83,9 +83,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_class_that_would_lose_something_is_refused(case):
     members, match = REFUSED[case]
     made = type("Mine", (Independent,), {"name": "mine", **{n: m for n, m in members.items() if n != "bare"}})
-    with pytest.raises(ConfigError, match=match) as caught:
+    with pytest.raises(ConfigError, match=match):
         (made if "bare" in members else option(made))()
-    assert "\n" not in str(caught.value)
 
 
 def test_an_abstract_class_says_what_is_missing():

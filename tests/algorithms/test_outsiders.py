@@ -200,9 +200,8 @@ WRONG = {
 def test_a_hook_that_returns_something_else_ends_the_study_with_what_to_write(case, least):
     members, match = WRONG[case]
     algorithm = type("Wrong", (FedTPE,), members)(secure_sums=least)
-    with pytest.raises(HookError, match=match) as caught:
+    with pytest.raises(HookError, match=match):
         simulate("double-sine", agents=3, algorithm=algorithm, num_rounds=3, engine="inline")
-    assert "\n" not in str(caught.value)
 
 
 def test_a_sum_of_different_tasks_is_refused():

@@ -1,7 +1,5 @@
 """What the doctor finds wrong with a federation, and how it asks."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
@@ -251,11 +249,7 @@ def test_the_command_fails_if_something_is_wrong(
     [
         (0, 0, "clock: +0 s against the SuperLink's\n"),
         (280, 0, "clock: -2"),
-        (
-            -3600,
-            1,
-            "clock: +359",
-        ),
+        (-3600, 1, "clock: +359"),
         (3600, 1, "clock: -3"),
     ],
 )

@@ -1,7 +1,5 @@
 """`fbo-flower new`: an app that runs at once, and names that Flower takes."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import json

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from federation import agents
 from flwr.app import Context, RecordDict
-from flwr.clientapp import ClientApp
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.cli.main import run
-from fbo_flower.clients import TuningAgent, add_tuning, client_app, data_file
+from fbo_flower.clients import TuningAgent, client_app, data_file
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.operator import Operator, names_of_files
 from fbo_flower.clients.task_context import disclosed_times
@@ -26,7 +25,6 @@ from fbo_flower.strategies import FTS, HCT, RandomSearch
 from fbo_flower.study import Study
 
 SPACE = SearchSpace({"x": Float(0, 1)})
-KNOWN = [{"x": 0.75}, {"x": 0.25}]
 
 
 def loss(config, context):
@@ -56,17 +54,6 @@ def tune(objective=loss, num_rounds=4, kind=FTS, **given):
 # -- losses and known configurations -----------------------------------------------------------------
 
 
-def test_a_loss_gives_the_same_trials_as_its_gain_and_is_shown_as_it_is():
-    x, y = np.array([[0.1], [0.9]]), np.array([3.04, 3.36])  # observations from before the study
-    minimised = tune(loss, prior=dict.fromkeys("01", (x, y)))
-    maximised = tune(gain, prior=dict.fromkeys("01", (x, -y)))
-    assert minimised.trials["config"].tolist() == maximised.trials["config"].tolist()
-    np.testing.assert_array_equal(minimised.trials["value"], -maximised.trials["value"])
-    assert (minimised.any_minimizes, maximised.any_minimizes) == (True, False)
-    assert minimised.best["0"]["value"] == -maximised.best["0"]["value"]
-    assert minimised.rounds["best"][-1] == min(best["value"] for best in minimised.best.values())
-
-
 def test_the_agent_keeps_its_loss_as_it_is(tmp_path, capsys):
     answers = []
     tune(loss, journals=tmp_path, on_finish=lambda answer, context: answers.append(answer))
@@ -75,18 +62,6 @@ def test_the_agent_keeps_its_loss_as_it_is(tmp_path, capsys):
     assert run(["best", str(tmp_path), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [(a.value, a.config) for a in answers] == [(p["value"], p["config"]) for p in printed]
-
-
-def test_known_configurations_are_evaluated_first():
-    app = ClientApp()
-    add_tuning(app, loss, SPACE, seed=1, disclose="trials", minimize=True, initial=KNOWN)
-    strategy = FTS(seed=1, num_agents=2, num_initial=5, action="tune")
-    study = strategy.start(InProcessGrid(app, 2), num_rounds=4).study
-    for agent in ("0", "1"):
-        trials = study.trials.where(agent=agent)
-        assert trials["config"][:2].tolist() == KNOWN
-        assert (trials["round"] == 1).sum() == 5
-    assert study.trials["config"][2:5].tolist() == tune(gain, num_initial=5).trials["config"][2:5].tolist()
 
 
 @pytest.mark.parametrize("objective", [loss, RepeatableLoss()])
@@ -224,8 +199,7 @@ def test_only_a_node_in_an_actor_of_flowers_simulation_shows_its_trials(
     node_config, actor, disclose, monkeypatch
 ):
     ray = SimpleNamespace(
-        is_initialized=lambda: True,
-        get_runtime_context=lambda: SimpleNamespace(get_actor_id=lambda: actor),
+        is_initialized=lambda: True, get_runtime_context=lambda: SimpleNamespace(get_actor_id=lambda: actor)
     )
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.delitem(sys.modules, "flwr.simulation.ray_transport.ray_actor", raising=False)

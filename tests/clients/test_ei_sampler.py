@@ -1,7 +1,5 @@
 """`EISampler`: Optuna's own tests of samplers, and that it does what `ei` does."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Tuning beside what exists: apps that train with FedAvg, and apps with a `client_fn`."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -173,9 +171,6 @@ def test_whatever_fails_at_a_site_is_an_error_of_the_objective(fails, message):
     [
         ({"scorer": "accuracy"}, "scorer: expected one of misclassification, .*, got 'accuracy'"),
         ({"scorer": 3}, "scorer: expected a name or a function, got 3"),
-        ({"folds": 1}, "folds: expected an integer >= 2, got 1"),
-        ({"folds": True}, "folds: expected an integer"),
-        ({"format": "pickle"}, "format: expected one of skops, onnx"),
         ({"format": "onnx"}, "export: expected a function"),
         ({"export": lambda model, x: b""}, "export: expected with another format"),
     ],

@@ -4,15 +4,12 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
 import typer
 
 from fbo_flower.cli.main import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*/README.md")],
-)
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*/README.md")])
 # the changelog names what there was
 NAMING = [*(p for p in PAGES if p.name != "CHANGELOG.md"), *(ROOT / "studies").rglob("*.md")]
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -44,28 +41,36 @@ def links(page):
     return _LINK.findall(_CODE.sub("", _FENCED.sub("", page.read_text(encoding="utf-8"))))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_links_of_a_page_lead_somewhere(page):
+def test_links_files_modules_and_commands_of_all_pages_exist():
+    wrong = [f"{page.relative_to(ROOT)}: {fault}" for page in PAGES for fault in broken(page)]
+    wrong += [f"{page.relative_to(ROOT)}: {fault}" for page in NAMING for fault in misnamed(page)]
+    assert wrong == []
+
+
+def broken(page):
+    """Yield the links of a page that lead nowhere."""
     for link in links(page):
         if "://" in link or link.startswith("mailto:"):
             continue
         file, _, anchor = link.partition("#")
         target = (page.parent / file).resolve() if file else page
-        assert target.exists(), f"{link}: no such file"
-        assert target.is_relative_to(ROOT), f"{link}: outside of the repository"
-        if anchor:
-            assert anchor in anchors(target), f"{link}: no such heading"
+        if not target.exists() or not target.is_relative_to(ROOT):
+            yield f"{link}: no such file in the repository"
+        elif anchor and anchor not in anchors(target):
+            yield f"{link}: no such heading"
 
 
-@pytest.mark.parametrize("page", NAMING, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_files_and_commands_that_a_page_names_exist(page):
+def misnamed(page):
+    """Yield the files, modules and commands that a page names and that do not exist."""
     text = page.read_text(encoding="utf-8")
     for name in _FILE.findall(text):
-        assert (ROOT / name).is_file() or "/test_x." in name, f"{name}: no such file"
+        if not (ROOT / name).is_file() and "/test_x." not in name:
+            yield f"{name}: no such file"
     for name in _MODULE.findall(text):
         path = ROOT / name.replace(".", "/")
-        assert path.is_dir() or path.with_suffix(".py").is_file(), f"{name}: no such module"
-    assert set(_COMMAND.findall(text)) <= COMMANDS
+        if not path.is_dir() and not path.with_suffix(".py").is_file():
+            yield f"{name}: no such module"
+    yield from (f"{name}: no such command" for name in set(_COMMAND.findall(text)) - COMMANDS)
 
 
 def test_every_page_is_listed():

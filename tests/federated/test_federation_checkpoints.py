@@ -11,14 +11,7 @@ from toy_federation import SPACE, fedavg, toy_grid, toy_model, tune_flat
 
 from fbo_flower.errors import JournalError
 from fbo_flower.federated import Run
-from fbo_flower.federated.state import (
-    Checkpoints,
-    decode,
-    digest_of,
-    encode,
-    restore,
-    state_of,
-)
+from fbo_flower.federated.state import Checkpoints, decode, digest_of, encode, restore, state_of
 from fbo_flower.federated.step import TrialRun
 
 ONE = {"min_available_nodes": 1, "min_train_nodes": 1, "min_evaluate_nodes": 1}

@@ -103,9 +103,8 @@ def test_mistakes_of_an_app_are_named_before_a_trial_counts_as_failed(app, kind,
         return FedAvg(min_available_nodes=1, min_train_nodes=0, min_evaluate_nodes=1, **fractions)
 
     grid = (kind or (lambda grid: grid))(InProcessGrid(app, 4))
-    with pytest.raises(ConfigError, match=words) as got:
+    with pytest.raises(ConfigError, match=words):
         tune_flat(grid, build, SPACE, **ARGUMENTS, journals=tmp_path)
-    assert "\n" not in str(got.value)
     mended = LegacyClients(InProcessGrid(legacy_app(), 4))
     tuned = tune_flat(mended, fedavg, SPACE, **ARGUMENTS, journals=tmp_path, resume=True)
     assert "failed" not in tuned.trials["state"].tolist()

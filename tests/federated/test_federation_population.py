@@ -6,7 +6,6 @@ from flwr.serverapp.strategy import FedAvgM
 from toy_federation import fedavg, toy_app, toy_model, tune_flat
 
 from fbo_flower import Categorical, Float, Int, Ordinal, SearchSpace
-from fbo_flower.errors import ConfigError
 from fbo_flower.federated import Population, cooled, exploit, perturbed
 from fbo_flower.federated.state import in_common, restore, state_of
 from fbo_flower.simulation.grids import InProcessGrid
@@ -144,16 +143,3 @@ def test_a_population_is_resumed_with_the_same_settings_only(tmp_path):
     assert tune(**journal).trials == whole.trials
     with pytest.raises(Exception, match="size was"):
         tune(schedule=Population(size=5, every=2), **journal)
-
-
-@pytest.mark.parametrize("changes", [{"size": 1}, {"every": 0}, {"quantile": 0.7}, {"resample": 2.0}])
-def test_wrong_populations_are_refused(changes):
-    (name,) = changes
-    with pytest.raises(ConfigError, match=name):
-        Population(**changes)
-    assert Population(size=2, every=1, quantile=0.5, width=1.0, resample=1.0).size == 2
-
-
-def test_a_population_has_no_number_of_trials():
-    with pytest.raises(ConfigError, match="num_trials"):
-        tune(num_trials=5)

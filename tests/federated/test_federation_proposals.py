@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 from fbo_flower import Float, Int, SearchSpace
-from fbo_flower.errors import ConfigError
-from fbo_flower.federated.proposals import (
-    Proposals,
-    final_values,
-    gain_of,
-    ranking,
-    sampling_variance,
-)
+from fbo_flower.federated.proposals import Proposals, final_values, gain_of, ranking, sampling_variance
 from fbo_flower.federated.records import FederatedTrial as Trial
 from fbo_flower.federated.records import TrialRound
 
@@ -105,13 +98,6 @@ def test_more_rounds_come_first_and_finalists_before_all():
     assert [t.number for t in ranking(trials)] == [2, 1, 0]
     trials[1] = replace(trials[1], judged=0.2)
     assert [t.number for t in ranking(trials)] == [1, 2, 0]
-
-
-def test_wrong_kinds_are_refused():
-    with pytest.raises(ConfigError, match="kind: expected one of ei, random"):
-        Proposals(SPACE, "tpe", 4, 0)
-    with pytest.raises(ConfigError, match="num_initial"):
-        Proposals(SPACE, "ei", 0, 0)
 
 
 # the noise of a value

@@ -276,19 +276,3 @@ def test_values_out_of_bounds_are_left_out_and_named():
 def test_a_median_needs_the_clients_own_values():
     with pytest.raises(ConfigError, match='by="mean"'):
         tune(honestly, by="median", metric="loss", evaluate_fn=lambda r, a: MetricRecord({"loss": 1.0}))
-
-
-@pytest.mark.parametrize(
-    ("guards", "words"),
-    [
-        ({"bounds": (1.0, 0.0)}, "bounds"),
-        ({"bounds": (0.0,)}, "bounds"),
-        ({"bounds": "ab"}, "bounds"),
-        ({"bounds": (float("nan"), 1.0)}, "bounds"),
-        ({"max_weight": 0.5}, "max_weight"),
-        ({"by": "mode"}, "by"),
-    ],
-)
-def test_mistakes_are_named(guards, words):
-    with pytest.raises(ConfigError, match=words):
-        tune(honestly, **guards)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.errors import ConfigError
 from fbo_flower.federated.records import FederatedTrial as Trial
 from fbo_flower.federated.records import TrialRound
 from fbo_flower.federated.schedules import (
@@ -103,15 +102,6 @@ def test_a_failed_trial_does_not_stop_a_bracket():
         assert choice == GoOn(expected, 3)
         trials[expected] = replace(trials[expected], target=3)
     assert schedule.choose(trials) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "eta", "first", "words"),
-    [("ahsa", 4, 1, "did you mean asha"), ("asha", 1, 1, "eta"), ("asha", 4, 17, "first_rung")],
-)
-def test_wrong_schedules_are_refused(name, eta, first, words):
-    with pytest.raises(ConfigError, match=words):
-        make_schedule(name, 16, eta, first, SearchSpace({"x": Float(0, 1)}), 0)
 
 
 def test_without_a_schedule_every_trial_runs_to_its_end():

@@ -3,7 +3,6 @@ import os
 import pytest
 from toy_federation import SPACE, fedavg, toy_grid, toy_model, tune_flat
 
-from fbo_flower.errors import ConfigError
 from fbo_flower.trackers import Callback, MLflowTracker, OptunaTracker, TensorBoardTracker, WandbTracker
 
 
@@ -140,9 +139,3 @@ def test_an_interrupted_run_does_not_tell_a_trial_that_may_go_on(tmp_path):
     assert (ended.trials, ended.result.settings["runs"][0]["status"]) == ([], "interrupted")
     tune(again, journals=tmp_path, resume=True)
     assert sorted(trial.trial for trial in again.trials) == list(range(6))
-
-
-@pytest.mark.parametrize("wrong", [3, Noted])
-def test_what_is_no_callback_is_refused(wrong):
-    with pytest.raises(ConfigError, match="callbacks: expected functions"):
-        tune(wrong)

@@ -9,9 +9,10 @@ from flwr.serverapp.strategy import FedAvg, FedProx
 from toy_federation import BUILDERS, SPACE, fedavg, toy_app, toy_grid, toy_model, tune_flat
 
 from fbo_flower.errors import ConfigError, ObjectiveError
-from fbo_flower.federated import LegacyClients, TunedFederation
+from fbo_flower.federated import LegacyClients, Population, TunedFederation
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies.exchange import warnings_of_flower
+from fbo_flower.trackers import Callback
 
 
 def tune(grid=None, build=fedavg, **changes):
@@ -241,11 +242,12 @@ def test_if_every_trial_fails_the_error_says_why():
         ),
         ({"rounds": 0}, "rounds"),
         ({"budget": 0}, "budget"),
-        ({"num_parallel": 0}, "num_parallel"),
-        ({"num_initial": 1.5}, "num_initial"),
-        ({"schedule": "median"}, "schedule"),
-        ({"proposals": "tpe"}, "proposals"),
-        ({"evaluate_on": "some"}, "evaluate_on"),
+        ({"schedule": "ahsa"}, "schedule: expected one of .*; did you mean asha"),
+        ({"eta": 1}, "eta"),
+        ({"first_rung": 17}, "first_rung"),
+        ({"schedule": Population(size=4, every=2)}, "num_trials"),
+        *(({"bounds": wrong}, "bounds") for wrong in ((1.0, 0.0), (0.0,), "ab", (float("nan"), 1.0))),
+        *(({"callbacks": [wrong]}, "callbacks: expected functions") for wrong in (3, Callback)),
         ({"space": {"x": (0, 1)}}, "space: expected a SearchSpace"),
         ({"build": fedavg({})}, "build: expected a function"),
         ({"build": lambda config: None}, "strategy: expected .*got None"),

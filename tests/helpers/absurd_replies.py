@@ -1,7 +1,5 @@
 """Clients whose replies are well-formed, finite and absurd."""
 
-from __future__ import annotations
-
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord
 from toy_federation import toy_grid

@@ -1,15 +1,8 @@
 """One agent and the messages that it gets, without a server."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 from flwr.app import Context, RecordDict
 
 from fbo_flower import wire
-from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.space import Float, SearchSpace
@@ -20,22 +13,22 @@ SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 class Objective:
     """A hill, or a function of the configuration and the context; notes its trials."""
 
-    def __init__(self, function: Callable[..., Any] | None = None) -> None:
+    def __init__(self, function=None):
         self.trials: list[int] = []
         self.function = function
 
-    def __call__(self, config: dict[str, Any], context: Any) -> Any:
+    def __call__(self, config, context):
         self.trials.append(context.trial)
         if self.function is not None:
             return self.function(config, context)
         return -((config["x"] - 0.3) ** 2) - config["y"] ** 2
 
     @property
-    def calls(self) -> int:
+    def calls(self):
         return len(self.trials)
 
 
-def node(journal: Path | None = None, state: RecordDict | None = None, **config: Any) -> Context:
+def node(journal=None, state=None, **config):
     """Return the context of agent 3, with its operator's settings."""
     kept = {} if journal is None else {"journal": str(journal)}
     return Context(
@@ -43,13 +36,13 @@ def node(journal: Path | None = None, state: RecordDict | None = None, **config:
     )
 
 
-def packed(algorithm: Algorithm[Any], task: Task, **envelope: str) -> wire.Packed:
+def packed(algorithm, task, **envelope):
     """Return a task as it travels to agent 3 in study "s"; `envelope` holds changes."""
     named = {"study": "s", "agent": "3", "space": SPACE.digest, "algorithm": algorithm.name}
     named["options"] = canonical_json(algorithm.options())
     return wire.encode_task(task, wire.Envelope(**{**named, **envelope}))
 
 
-def task(trial: int = 0, num_trials: int = 3, phase: Phase = Phase.TRAIN, **given: Any) -> Task:
+def task(trial=0, num_trials=3, phase=Phase.TRAIN, **given):
     """Return a task of the round after `trial`."""
     return Task(phase, 1 + trial, trial, num_trials, **given)

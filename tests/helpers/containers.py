@@ -5,8 +5,6 @@ base image, so nothing outside the test's directory changes. A process of `Machi
 network of its own: when it ends, they are gone. Needs root on Linux.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

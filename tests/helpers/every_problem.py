@@ -3,8 +3,6 @@
 Of the studies' problems, where they are registered, and of the package's otherwise.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import pickle
@@ -19,7 +17,7 @@ from real_data import needs_data
 
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.problems import PROBLEMS, Problem, make_problem
+from fbo_flower.simulation.problems import PROBLEMS, make_problem
 
 FIVE_SITES = ("breast-cancer-5sites", "madelon-5sites", "fri-5sites", "semeion-5sites", "gravier-5sites")
 CALIFORNIA = ("california-mlp", "california-trees")
@@ -35,20 +33,20 @@ class Context:
     rng: np.random.Generator
 
 
-def context(partition: int, seed: int = 0) -> Context:
+def context(partition, seed=0):
     return Context(partition, generator(seed, "evaluation", partition))
 
 
-def five_agents(name: str) -> Problem:
+def five_agents(name):
     return make_problem(name, min(5, PROBLEMS[name].max_agents or 5), 1, OPTIONS.get(name))
 
 
-def some_config(problem: Problem, seed: int = 0) -> dict[str, object]:
+def some_config(problem, seed=0):
     return dict(problem.space.decode(generator(seed, "config").random(problem.space.dimension)))
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_problem_evaluates_to_the_same_finite_number_again_and_after_pickling(name: str) -> None:
+def test_a_problem_evaluates_to_the_same_finite_number_again_and_after_pickling(name):
     problem = five_agents(name)
     for partition in range(min(2, problem.num_agents)):
         config = some_config(problem, partition)
@@ -63,7 +61,7 @@ def test_a_problem_evaluates_to_the_same_finite_number_again_and_after_pickling(
 
 
 @pytest.fixture(scope="module")
-def elsewhere() -> dict[str, float]:
+def elsewhere():
     """The value of a configuration of every problem whose data are there, evaluated in a new process."""
     names = [name for name in OURS if name not in NEED_DATA or os.environ.get("FBO_FLOWER_DATA")]
     problems = {name: five_agents(name) for name in names}
@@ -84,13 +82,13 @@ def elsewhere() -> dict[str, float]:
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.xdist_group("elsewhere")  # one process starts the new one
-def test_a_problem_gives_the_same_value_in_a_new_process(name: str, elsewhere: dict[str, float]) -> None:
+def test_a_problem_gives_the_same_value_in_a_new_process(name, elsewhere):
     problem = five_agents(name)
     assert elsewhere[name] == problem(some_config(problem), context(3))
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_problem_says_what_it_is_cannot_be_changed_and_travels_as_a_few_bytes(name: str) -> None:
+def test_a_problem_says_what_it_is_cannot_be_changed_and_travels_as_a_few_bytes(name):
     problem = make_problem(name, None, 0, {})
     assert problem.name == name
     assert problem.metric
@@ -101,12 +99,12 @@ def test_a_problem_says_what_it_is_cannot_be_changed_and_travels_as_a_few_bytes(
     natural |= dict.fromkeys(FIVE_SITES, 5)
     assert problem.num_agents == natural.get(name, 10)
     with pytest.raises(FrozenInstanceError):
-        problem.seed = 1  # type: ignore[misc]
+        problem.seed = 1
     assert len(pickle.dumps(problem)) < 400
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_partition_that_does_not_take_part_or_a_missing_parameter_is_an_error(name: str) -> None:
+def test_a_partition_that_does_not_take_part_or_a_missing_parameter_is_an_error(name):
     problem = make_problem(name, 3, 0, OPTIONS.get(name))
     for partition in (-1, 3):
         with pytest.raises(ConfigError, match=r"partition: expected 0 <= partition < 3"):

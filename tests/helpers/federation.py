@@ -1,12 +1,7 @@
 """A small federation in this process: agents that climb a hill, and the strategies that ask them."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 from fbo_flower.clients import client_app
 from fbo_flower.simulation.grids import InProcessGrid
@@ -17,18 +12,11 @@ EVER = range(1, 100_000)
 _OF_THE_GRID = ("faults", "node_configs", "run_config")
 
 
-def hill(config: dict[str, Any], context: Any) -> float:
+def hill(config, context):
     return 0.9 - (config["x"] - 0.3) ** 2 - config["y"] ** 2
 
 
-def agents(
-    count: int = 3,
-    objective: Callable[..., Any] = hill,
-    *,
-    journals: Path | None = None,
-    grid: type[InProcessGrid] = InProcessGrid,
-    **given: Any,
-) -> Any:
+def agents(count=3, objective=hill, *, journals=None, grid=InProcessGrid, **given):
     """Return a grid of agents that disclose their trials.
 
     Parameters
@@ -46,12 +34,12 @@ def agents(
 
 
 @contextmanager
-def log_lines(level: int = logging.INFO) -> Iterator[list[str]]:
+def log_lines(level=logging.INFO):
     """Collect what Flower's logger says."""
     lines: list[str] = []
 
     class Keeping(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
+        def emit(self, record):
             lines.append(record.getMessage())
 
     logger, handler = logging.getLogger("flwr"), Keeping(level)

@@ -1,7 +1,5 @@
 """What is written in a figure, and whether it can be read."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import TYPE_CHECKING
 

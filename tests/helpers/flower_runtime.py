@@ -3,8 +3,6 @@
 Every process has a session of its own, so that a kill takes its children along, as a power cut does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

@@ -5,19 +5,15 @@ would import it in every one of them, which takes longer than what they do. So t
 fork has imported.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 
-def forked(work: Callable[[], None], directory: Path) -> bool:
+def forked(work, directory):
     """Do work in a process of its own; return whether it came to its end, False: it was killed."""
     pid = os.fork()
     if pid == 0:

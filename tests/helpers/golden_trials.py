@@ -5,8 +5,6 @@
 numerical libraries; `arithmetic()` says whether these are the same.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -37,18 +35,18 @@ MIXED = SearchSpace({"x": Float(0, 1), "y": Float(1e-3, 1, log=True), "k": Categ
 SQUARE = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
 
 
-def loss(config: Mapping[str, Any], centre: float) -> float:
+def loss(config, centre):
     """Return a loss over `MIXED` whose optimum differs from agent to agent."""
     penalty = 0.1 if config["k"] == "b" else 0.0
     return (config["x"] - centre) ** 2 + (config["y"] - 0.3) ** 2 + penalty
 
 
-def score(config: Mapping[str, Any], centre: float) -> float:
+def score(config, centre):
     """Return a score over `SQUARE`."""
     return 1 - (config["x"] - centre) ** 2 - (config["y"] - 0.4) ** 2
 
 
-def learning(config: Mapping[str, Any], centre: float, context: Any) -> float | None:
+def learning(config, centre, context):
     """Return a score that is learnt in six steps, and may be stopped after each."""
     value = 0.0
     for step in range(6):
@@ -72,7 +70,7 @@ class Golden:
     problem: str = ""
     more: Mapping[str, object] = field(default_factory=dict)  # further arguments of `simulate`
 
-    def trials(self, seed: int) -> list[list[Any]]:
+    def trials(self, seed):
         """Return agent, trial, value and configuration of every trial, in order of agents and trials."""
         given: dict[str, Any] = {"algorithm": self.algorithm, "options": self.options, **self.more}
         given |= {"num_rounds": self.rounds, "seed": seed, "engine": "inline"}
@@ -88,9 +86,7 @@ class Golden:
         return sorted(rows, key=lambda row: (row[0], row[1]))
 
 
-def _square(
-    algorithm: str, rounds: int | None, options: Mapping[str, object], agents: int = 4, **more: Any
-) -> Golden:
+def _square(algorithm, rounds, options, agents=4, **more):
     return Golden(algorithm, rounds, options, agents, score, SQUARE, more=more)
 
 
@@ -145,7 +141,7 @@ STUDIES: dict[str, Golden] = {
 PEERS = ("flora", "fmtbo", "consensus")  # tested in studies/, where these algorithms are
 
 
-def arithmetic() -> str:
+def arithmetic():
     """Return a digest of some floating-point results, which differ with processor and libraries."""
     rng = np.random.default_rng(0)
     with single_thread():
@@ -164,14 +160,14 @@ def arithmetic() -> str:
     return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
 
 
-def stored() -> dict[str, Any]:
+def stored():
     """Return what the file holds: `arithmetic`, and `trials` by study and seed."""
     found: dict[str, Any] = json.loads(lzma.decompress(PATH.read_bytes()))
     return found
 
 
 @cache
-def comparable() -> dict[str, Any]:
+def comparable():
     """Return the stored trials by study and seed; skip the test where arithmetic gives other digits."""
     found = stored()
     if found["arithmetic"] != arithmetic():
@@ -180,14 +176,14 @@ def comparable() -> dict[str, Any]:
     return trials
 
 
-def check(name: str, seed: int) -> None:
+def check(name, seed):
     """Compare the trials of a study with the stored ones."""
     expected = comparable()[name][str(seed)]
     trials = json.loads(json.dumps(STUDIES[name].trials(seed)))
     assert json.dumps(trials) == json.dumps(expected)  # as text, so that NaN equals NaN
 
 
-def main(names: list[str]) -> None:
+def main(names):
     """Compute the named studies, or all, and write the file."""
     logging.disable(logging.CRITICAL)
     import_module("studies")  # the peers

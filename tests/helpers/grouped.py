@@ -1,9 +1,6 @@
 """Arguments of `simulate` whose groups are given flat: `label="a"` stands for `keep=Keep(label="a")`."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
-from typing import Any
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.registry import RECOMMENDED
@@ -12,7 +9,7 @@ from fbo_flower.simulation import Agents, Async, Clock, Keep, Start, Sync
 GROUPS = {"agents": Agents, "rounds": Sync, "start": Start, "keep": Keep}
 
 
-def grouped(*, mode: str = "sync", durations: Any = None, exchange_seconds: float = 0.0, **flat: Any) -> Any:
+def grouped(*, mode="sync", durations=None, exchange_seconds=0.0, **flat):
     """Return the arguments, for `simulate(objective, **grouped(...))`.
 
     Parameters

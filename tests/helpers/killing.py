@@ -4,15 +4,11 @@ Server and agents of the study live in that process and keep journals in one dir
 of them can be the last thing that happens. The next process finds what is on disk and nothing else.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -120,7 +116,7 @@ class Ended:
     evaluations: tuple[str, ...]
 
 
-def run(case: Case, directory: Path, kill: Kill | None = None) -> Ended:
+def run(case, directory, kill=None):
     """Run what is left of a study in a process of its own, which may be killed on the way."""
     result, writes, evaluations = (directory / name for name in ("result", "writes", "evaluations"))
     for path in (writes, evaluations):
@@ -130,7 +126,7 @@ def run(case: Case, directory: Path, kill: Kill | None = None) -> Ended:
     return Ended(Study.load(result) if ended else None, *names)
 
 
-def _study(case: Case, directory: Path, writes: Path, evaluations: Path, kill: Kill | None) -> Study:
+def _study(case, directory, writes, evaluations, kill):
     agent_journal.COMMIT_SECONDS = 0.0  # as if every evaluation took a second
     problem = make_problem(case.problem, case.num_agents, SEED, case.problem_options)
     seed = SEED if case.seeded else None
@@ -139,7 +135,7 @@ def _study(case: Case, directory: Path, writes: Path, evaluations: Path, kill: K
     app = problem_app(problem, strategy.algorithm, SEED, agents=parallel, journals=directory)
     local = InProcessGrid(app, case.num_agents)
     grid: Grid = ClockedGrid(local, log_normal(), SEED) if case.mode == "async" else local
-    workers.subprocess = SimpleNamespace(Popen=ForkedWorker, DEVNULL=None)  # type: ignore[assignment]
+    workers.subprocess = SimpleNamespace(Popen=ForkedWorker, DEVNULL=None)
     with dying(kill, writes), _noting(evaluations):
         return strategy.start(
             grid, num_rounds=case.num_rounds, journal=directory / "study.db", resume=True, mode=case.mode
@@ -153,7 +149,7 @@ class ForkedWorker:
     started, because each process of the study has workers of its own.
     """
 
-    def __init__(self, arguments: object, *, pass_fds: Sequence[int], **others: object) -> None:
+    def __init__(self, arguments, *, pass_fds, **others):
         (descriptor,) = pass_fds
         self.returncode: int | None = None
         self.pid = os.fork()
@@ -166,13 +162,13 @@ class ForkedWorker:
             finally:
                 os._exit(1)
 
-    def poll(self) -> int | None:
+    def poll(self):
         return self._wait(os.WNOHANG)
 
-    def wait(self) -> int | None:
+    def wait(self):
         return self._wait(0)
 
-    def _wait(self, options: int) -> int | None:
+    def _wait(self, options):
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, options)
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
@@ -180,12 +176,12 @@ class ForkedWorker:
 
 
 @contextmanager
-def dying(kill: Kill | None, writes: Path) -> Iterator[None]:
+def dying(kill, writes):
     """Note every write of a journal, and end the process at one of them."""
     original, count = Store.transaction, 0
 
     @contextmanager
-    def transaction(self: Store) -> Iterator[None]:
+    def transaction(self):
         nonlocal count
         count += 1
         dies = kill is not None and count == kill.number
@@ -197,29 +193,29 @@ def dying(kill: Kill | None, writes: Path) -> Iterator[None]:
         if dies:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Store.transaction = transaction  # type: ignore[method-assign]
+    Store.transaction = transaction
     yield
 
 
 @contextmanager
-def _noting(evaluations: Path) -> Iterator[None]:
+def _noting(evaluations):
     """Note every evaluation that is entered into an agent's journal."""
     original = agent_journal.AgentJournal.append
 
-    def append(self: Any, study: str, task: str, evaluation: Any) -> None:
+    def append(self, study, task, evaluation):
         _append(evaluations, f"{self.path.name}:{evaluation.trial}:{task[:8]}")
         original(self, study, task, evaluation)
 
-    agent_journal.AgentJournal.append = append  # type: ignore[method-assign]
+    agent_journal.AgentJournal.append = append
     yield
 
 
-def _append(path: Path, line: str) -> None:
+def _append(path, line):
     with path.open("a") as stream:
         stream.write(line + "\n")
 
 
-def tables(study: Study) -> bytes:
+def tables(study):
     """Return what must be the same after a kill: everything but durations and the study's id."""
     rounds = [{k: v for k, v in row.items() if k != "seconds"} for row in study.rounds]
     parts = [

@@ -1,7 +1,5 @@
 """Studies made of rows; what a row leaves out is as in a run in which nothing happened."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any

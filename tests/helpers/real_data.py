@@ -1,7 +1,5 @@
 """Tests on data that this package does not contain: they need the directory of these files."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

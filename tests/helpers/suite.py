@@ -3,9 +3,6 @@
 import logging
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 # several processes run tests: with a thread per core each, BLAS spends most of its time waiting. Before numpy
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -24,7 +21,7 @@ settings.register_profile("fbo-flower", deadline=None, derandomize=True)
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=40)
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """Repeat less if the slow tests are left out; here, before any test is imported.
 
     A shell lets what runs in its background ignore Ctrl-C, and children inherit that; the tests press it.
@@ -36,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Give all tests that share one SuperLink, or one Ray, to one process of pytest-xdist."""
     for item in items:
         for fixture in ("flwr_run", "ray_cluster"):
@@ -45,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def flowers_log_level() -> Iterator[None]:
+def flowers_log_level():
     """Restore the level of Flower's logger, which commands and experiments raise for their process."""
     logger = logging.getLogger("flwr")
     before = logger.level
@@ -54,23 +51,23 @@ def flowers_log_level() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def devices(monkeypatch: pytest.MonkeyPatch) -> None:
+def devices(monkeypatch):
     """Agents of this process are devices, also after a test that ran Flower's simulation in it."""
     monkeypatch.setattr("fbo_flower.clients.agent.in_simulation", lambda: False)
 
 
 @pytest.fixture(autouse=True)
-def registered_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def registered_before(monkeypatch):
     """Forget the classes that a test registers, by running a study for one."""
     monkeypatch.setattr(registry, "_LOCAL", dict(registry._LOCAL))
 
 
 @pytest.fixture
-def unpictured(monkeypatch: pytest.MonkeyPatch) -> None:
+def unpictured(monkeypatch):
     """Write empty pictures, because drawing takes longer than a small study."""
     from fbo_flower.reports.figures import traffic_path
 
-    def draw(study: Any, path: Path, x: str = "evaluations", *, wide: bool | None = None) -> str:
+    def draw(study, path, x="evaluations", *, wide=None):
         for picture in (path, traffic_path(path)):
             picture.write_bytes(b"")
         return ""

@@ -5,8 +5,6 @@ the score of a model is `1 - (distance to the client's point)^2`. So FedAvg's mo
 the points, and a learning rate of 1 is the best.
 """
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from dataclasses import fields
 

@@ -1,7 +1,5 @@
 """A small federation with trials that fail and a conditional parameter, for tests of trackers."""
 
-from __future__ import annotations
-
 from fbo_flower import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.clients import client_app
 from fbo_flower.simulation.grids import InProcessGrid

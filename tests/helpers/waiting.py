@@ -1,15 +1,12 @@
 """Waiting for events. A limit only ends a test whose event will never come; no test is decided by it."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable
 
 LIMIT = 300.0  # seconds, many times what a slow and busy machine needs
 LATE = 1e9  # of a planted fault "slow": its reply is under way and never comes
 
 
-def wait_until(condition: Callable[[], object], what: str, seconds: float = LIMIT) -> None:
+def wait_until(condition, what, seconds=LIMIT):
     """Return when `condition()` is true; raise TimeoutError, naming `what`, if it never is."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -21,18 +18,18 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float = LIMI
 class Clock:
     """A clock that moves when it is told to: seconds that a test need not wait."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         """Return the time, as the function of the module `time` that this object stands for."""
         return self.now
 
     thread_time = monotonic
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         """Let the time pass at once."""
         self.now += seconds

@@ -1,14 +1,10 @@
 """An agent that is asked, and the process of its site: each is killed at every write of each file."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import traceback
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from agents import SPACE, node, packed, task
@@ -25,14 +21,14 @@ pytestmark = pytest.mark.kill
 NUM_TRIALS = 2
 
 
-def _agent(directory: Path) -> None:
+def _agent(directory):
     """Answer a task, as a ClientApp's process does, and note that it was answered."""
     agent = TuningAgent(Asked(600.0), SPACE, node(directory / "a.db"), seed=1)
     agent.answer(packed(RandomSearch(), task(num_trials=NUM_TRIALS)))
     (directory / "answered").touch()
 
 
-def _site(directory: Path) -> None:
+def _site(directory):
     """Evaluate what is asked, until the task is answered."""
     site = Site(directory / "a.db")
     while not (directory / "answered").exists():
@@ -45,7 +41,7 @@ def _site(directory: Path) -> None:
         site.tell(config, hill(config, None))
 
 
-def _start(work: Callable[[Path], None], directory: Path, kill: Kill | None = None) -> int:
+def _start(work, directory, kill=None):
     pid = os.fork()
     if pid == 0:
         try:
@@ -59,7 +55,7 @@ def _start(work: Callable[[Path], None], directory: Path, kill: Kill | None = No
     return pid
 
 
-def _was_killed(pid: int, directory: Path) -> bool:
+def _was_killed(pid, directory):
     _, status = os.waitpid(pid, 0)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
         return True
@@ -68,9 +64,7 @@ def _was_killed(pid: int, directory: Path) -> bool:
 
 
 @pytest.mark.parametrize("victim", [_agent, _site])
-def test_killed_at_every_write_each_trial_is_told_and_counted_once(
-    victim: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_killed_at_every_write_each_trial_is_told_and_counted_once(victim, tmp_path):
     directory, num_kills = tmp_path / "site", 0
     other = _site if victim is _agent else _agent
     while True:

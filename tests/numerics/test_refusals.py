@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics import discrete_noise, privacy, seeding
-from fbo_flower.numerics.acquisition import batch, entropy_search, expected_improvement, proposals
+from fbo_flower.numerics import discrete_noise, privacy, seeding, slots
+from fbo_flower.numerics.acquisition import (
+    batch,
+    entropy_search,
+    expected_improvement,
+    feasible,
+    hypervolume,
+    proposals,
+)
 from fbo_flower.numerics.acquisition import expected_improvement as ei
 from fbo_flower.numerics.acquisition import knowledge_gradient as kg
 from fbo_flower.numerics.aggregation import agreement, bures, portfolio, rank_weights
@@ -26,6 +33,7 @@ FEATURES = rff.draw_features(6, 0.4, 2, RNG)
 INCREMENT = pivots.Increment(EYE(2), ONES(2))
 CUBE = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
 LIMIT = 2**28
+OWN = np.arange(24.0).reshape(3, 8)
 
 
 def constants(name, value):
@@ -56,6 +64,20 @@ def account(*rows):
 MANY = [[1.0 + i, 1] for i in range(privacy.MOST_ENTRIES + 1)]
 ROWS = [
     # -- acquisition
+    *((message, feasible.Goal.of, OWN, objectives, np.array(least)) for message, objectives, least in (
+        ("limits: expected a number below inf", [0], [-np.inf] * 2), ("limits", [0], [np.nan, 0.0, 0.0]),
+        ("limits", [0], [0.0, np.inf, 0.0]), ("objectives", [1, 1], [-np.inf] * 3),
+        (r"objectives: expected some of 3 outputs, got \[3\]", [3], [-np.inf] * 3),
+        ("objectives", [], [-np.inf] * 3),
+    )),
+    ("values", hypervolume.non_dominated, ZEROS(3)),
+    ("finite", hypervolume.hypervolume, np.array([[np.nan, 0.0]]), ZEROS(2)),
+    ("reference: expected 2", hypervolume.hypervolume, ZEROS((1, 2)), ZEROS(3)),
+    ("reference", hypervolume.free_boxes, ZEROS((1, 2)), np.array([0.0, -np.inf])),
+    ("objectives: expected 1 to 3, got 4", hypervolume.free_boxes, ZEROS((1, 4)), ZEROS(4)),
+    ("finite", hypervolume.reference_point, np.full((1, 2), np.inf)),
+    *(("slots: expected entries", slots.write, np.array([[0.1, entry]]), np.array([0]), 64)
+      for entry in (5.0, np.nan, -np.inf)),
     ("up to 2 agents and 10 points", batch.maximise_batch, ACQUISITION, ZEROS((2, 9)), 1.0, 1, RNG),
     ("local", batch.maximise_batch, ACQUISITION, ZEROS((3, 10)), 1.0, 1, RNG),
     ("beta", batch.maximise_batch, ACQUISITION, ZEROS((2, 10)), -1.0, 1, RNG),

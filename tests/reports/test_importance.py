@@ -7,13 +7,7 @@ import pytest
 from made_study import made_study
 from sklearn.tree import DecisionTreeRegressor
 
-from fbo_flower.reports.importance import (
-    Axis,
-    fit_forest,
-    forest_importance,
-    study_importance,
-    tree_boxes,
-)
+from fbo_flower.reports.importance import Axis, fit_forest, forest_importance, study_importance, tree_boxes
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
 
 SPACE = SearchSpace(

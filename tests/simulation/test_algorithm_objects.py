@@ -1,18 +1,15 @@
 """An algorithm is an object: of this package, of a notebook, or of another package."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from fbo_flower.algorithms import FTS, CoKG, Query, find, make_algorithm
+from fbo_flower.algorithms import FTS, Query, make_algorithm
 from fbo_flower.algorithms.pne.racing import RacingPNE
 from fbo_flower.algorithms.progress import Independent
 from fbo_flower.clients import client_app
-from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Keep, Start, simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
@@ -99,23 +96,3 @@ def test_known_configurations_do_not_shorten_the_initial_design_of_an_object():
     study = simulate(lambda c, centre: c["x"], SPACE, [0], FTS(**SMALL), 1, engine="inline", start=start)
     assert len(study.trials) == 4
     assert study.trials["config"][0] == {"x": 0.5, "y": 0.5}
-
-
-def test_what_is_no_algorithm_is_refused():
-    @dataclass(frozen=True, kw_only=True)
-    class Taken(Independent):
-        name: ClassVar[str] = "fts"
-
-        def propose(self, task, agent_state, rng):
-            return None
-
-    with pytest.raises(ConfigError, match="'fts' is the name of fbo_flower"):
-        run(Taken())
-    with pytest.raises(ConfigError, match="algorithm: expected a name such as 'fts', or an object"):
-        run(FTS)
-    with pytest.raises(ConfigError, match="TuningStrategy: expected an algorithm, got"):
-        TuningStrategy(3)
-    with pytest.raises(ConfigError, match="FTS: expected options of fts, got"):
-        STRATEGIES["fts"](CoKG())
-    with pytest.raises(ConfigError, match="algorithm: expected one of"):
-        find("halton-of-nobody")

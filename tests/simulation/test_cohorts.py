@@ -1,7 +1,5 @@
 """A study is the same, bit for bit, however many agents are answered together."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -23,7 +21,7 @@ def hill(config, context):
     return -((config["x"] - 0.02 * context.partition) ** 2) - config["y"] ** 2
 
 
-def trials(algorithm: str, options: dict[str, object], batch: int, monkeypatch) -> list[tuple]:
+def trials(algorithm, options, batch, monkeypatch):
     monkeypatch.setattr(grids, "BATCH", batch)
     found = simulate(
         make_problem("gp-samples", 4, 0, {"dimension": 2}),
@@ -47,12 +45,12 @@ def trials(algorithm: str, options: dict[str, object], batch: int, monkeypatch) 
         ("fed-ei", {"secure_sums": 3, "trials_per_round": 2}),
     ],
 )
-def test_a_study_does_not_depend_on_the_size_of_batches(algorithm, options, monkeypatch) -> None:
+def test_a_study_does_not_depend_on_the_size_of_batches(algorithm, options, monkeypatch):
     one, three = (trials(algorithm, options, batch, monkeypatch) for batch in (1, 3))
     assert one == three
 
 
-def test_agents_with_journals_answer_by_themselves_and_the_same(tmp_path) -> None:
+def test_agents_with_journals_answer_by_themselves_and_the_same(tmp_path):
     def run(node_configs):
         app = client_app(hill, SPACE, seed=1, disclose="trials")
         strategy = FTS(num_agents=4, seed=1, num_candidates=32, num_features=8, num_path_features=16)
@@ -64,7 +62,7 @@ def test_agents_with_journals_answer_by_themselves_and_the_same(tmp_path) -> Non
     np.testing.assert_array_equal(run(None), run(journals))
 
 
-def test_faulty_nodes_fail_alone() -> None:
+def test_faulty_nodes_fail_alone():
     app = client_app(hill, SPACE, seed=1, disclose="trials")
     faults = {1: Fault("raising", [2]), 2: Fault("silent", [3])}
     grid = InProcessGrid(app, 5, faults=faults)
@@ -74,7 +72,7 @@ def test_faulty_nodes_fail_alone() -> None:
     assert study.rounds["replies"].tolist() == [5, 4, 4, 5]
 
 
-def test_a_malformed_message_does_not_spoil_its_batch() -> None:
+def test_a_malformed_message_does_not_spoil_its_batch():
     app = client_app(hill, SPACE, seed=1)
     assert isinstance(app, TuningApp)
     grids.identify()

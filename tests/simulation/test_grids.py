@@ -1,7 +1,5 @@
 """The grid in this process: its nodes, planted faults, and garbage that is collected rarely beside it."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib
@@ -10,7 +8,7 @@ import logging
 import weakref
 
 import pytest
-from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.logger import LOGGER_NAME, ConsoleHandler
 from waiting import LIMIT, Clock
@@ -27,7 +25,7 @@ def echo():
     app = ClientApp()
 
     @app.train()
-    def train(message: Message, context: Context) -> Message:
+    def train(message, context):
         count = context.state.get("count", ConfigRecord({"n": 0}))["n"] + 1
         context.state["count"] = ConfigRecord({"n": count})
         answer = {
@@ -154,7 +152,7 @@ def test_client_app_that_raises_is_an_error_with_its_reason():
     app = ClientApp()
 
     @app.train()
-    def train(message: Message, context: Context) -> Message:
+    def train(message, context):
         raise ValueError("no data")
 
     one = InProcessGrid(app, 1)
@@ -175,7 +173,7 @@ def test_send_and_receive_waits_for_the_slow_but_not_for_the_silent(monkeypatch)
     assert clock.now == pytest.approx(3.0, abs=0.01), "until the slow one has answered, and no longer"
 
 
-def test_the_collector_is_as_before_afterwards() -> None:
+def test_the_collector_is_as_before_afterwards():
     before = gc.get_threshold(), gc.get_freeze_count()
     with contextlib.suppress(RuntimeError), grids.rare_collections():
         assert gc.get_threshold() == grids.THRESHOLDS
@@ -184,7 +182,7 @@ def test_the_collector_is_as_before_afterwards() -> None:
     assert (gc.get_threshold(), gc.get_freeze_count()) == before
 
 
-def test_a_collector_that_is_turned_off_is_left_alone() -> None:
+def test_a_collector_that_is_turned_off_is_left_alone():
     before = gc.get_threshold()
     gc.disable()
     try:
@@ -195,7 +193,7 @@ def test_a_collector_that_is_turned_off_is_left_alone() -> None:
         gc.enable()
 
 
-def test_cycles_of_a_long_batch_are_collected_after_it(monkeypatch) -> None:
+def test_cycles_of_a_long_batch_are_collected_after_it(monkeypatch):
     class Large:
         pass
 
@@ -221,12 +219,12 @@ def test_cycles_of_a_long_batch_are_collected_after_it(monkeypatch) -> None:
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
-def test_a_log_has_colours_at_a_terminal_and_none_in_a_file(stream: io.StringIO) -> None:
+def test_a_log_has_colours_at_a_terminal_and_none_in_a_file(stream):
     handler = ConsoleHandler(colored=True, stream=stream)
     logger = logging.getLogger(LOGGER_NAME)
     logger.addHandler(handler)

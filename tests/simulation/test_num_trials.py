@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from federation import log_lines
 
-from fbo_flower.algorithms import FTS, HCT, PFPNE, CoKG, ExpectedImprovement, FedEI, make_algorithm
+from fbo_flower.algorithms import FTS, HCT, ExpectedImprovement, FedEI, make_algorithm
 from fbo_flower.algorithms.protocol import DEFAULT_TRIALS
 from fbo_flower.algorithms.registry import records
 from fbo_flower.clients.agent import TuningAgent
-from fbo_flower.errors import ConfigError
 from fbo_flower.reports.summary import evaluations_of
 from fbo_flower.simulation import Agents, Async, Clock, Keep, Start, Sync, simulate
 from fbo_flower.space import Float, SearchSpace
@@ -114,21 +113,3 @@ def test_a_resumed_study_makes_what_is_left_or_more(algorithm, before, stop, tmp
     if before == number:
         whole = simulate(bowl, SPACE, 3, algorithm, num_trials=number, engine="inline")
         assert repr([*whole.trials]) == repr([*study.trials])
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "given", "reason"),
-    [
-        ("ei", {"num_trials": 3, "num_rounds": 3}, "num_trials: expected either num_rounds or num_trials"),
-        ("ei", {"num_trials": 0}, "num_trials: expected an integer >= 1, got 0"),
-        ("ei", {"num_trials": 2.5}, "num_trials: expected an integer >= 1, got 2.5"),
-        (HCT(budget=30), {"num_trials": 40}, "num_trials: expected 30, the budget of hct, got 40"),
-        (PFPNE(budget=30), {"num_trials": 20}, "num_trials: expected 30, the budget of pf-pne, got 20"),
-        (CoKG(), {"num_trials": 4}, "num_trials: expected at least 5, the num_initial of co-kg, got 4"),
-    ],
-)
-def test_what_cannot_be_is_one_line(algorithm, given, reason):
-    with pytest.raises(ConfigError) as caught:
-        simulate(bowl, SPACE, 2, algorithm, engine="inline", **given)
-    assert str(caught.value).startswith(reason)
-    assert "\n" not in str(caught.value)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -19,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from fbo_flower.clients.objective import ObjectiveContext
-from fbo_flower.errors import ConfigError, NumericalError, ObjectiveError
+from fbo_flower.errors import ConfigError, NumericalError
 from fbo_flower.models import carries_rows, pack, unpack
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import simulate
@@ -50,13 +48,13 @@ ALL_ROWS = {
 }
 
 
-def sites(name: str, options: dict[str, Any], seed: int = 0) -> SitesProblem:
+def sites(name, options, seed=0):
     problem = make_problem(name, None, seed, options)
     assert isinstance(problem, SitesProblem)
     return problem
 
 
-def context(partition: int) -> ObjectiveContext:
+def context(partition):
     return ObjectiveContext(str(partition), partition, 0, 1, generator(0))
 
 
@@ -64,9 +62,7 @@ def context(partition: int) -> ObjectiveContext:
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_sites_have_roles_and_bags_with_each_row_once_and_four_fifths_of_each_class(
-    name: str, options: Any
-) -> None:
+def test_sites_have_roles_and_bags_with_each_row_once_and_four_fifths_of_each_class(name, options):
     problem = sites(name, options)
     problem.check_data()
     roles = [problem.role(k) for k in range(problem.num_agents)]
@@ -84,7 +80,7 @@ def test_sites_have_roles_and_bags_with_each_row_once_and_four_fifths_of_each_cl
     assert total == ALL_ROWS[name]
 
 
-def test_roles_do_not_change_the_bags_but_the_seed_does() -> None:
+def test_roles_do_not_change_the_bags_but_the_seed_does():
     assert make_problem("himmelblau", 3, 0).role(2) == ""
     first = BreastCancerSites(5, 0)
     with pytest.raises(ValueError, match="read-only"):
@@ -95,7 +91,7 @@ def test_roles_do_not_change_the_bags_but_the_seed_does() -> None:
     assert not np.array_equal(first.site(3).inbag.x, replace(first, seed=1).site(3).inbag.x)
 
 
-def test_as_a_problem_each_site_sees_the_cross_validated_accuracy_of_its_own_inbag() -> None:
+def test_as_a_problem_each_site_sees_the_cross_validated_accuracy_of_its_own_inbag():
     problem = BreastCancerSites(5, 0, split="srs")
     config = {"alpha": 0.5, "lambda": 0.01}
     for k in range(2):
@@ -106,7 +102,7 @@ def test_as_a_problem_each_site_sees_the_cross_validated_accuracy_of_its_own_inb
         assert outbag.loss < 0.2
 
 
-def test_algorithms_without_roles_run_on_sites() -> None:
+def test_algorithms_without_roles_run_on_sites():
     study = simulate(BreastCancerSites(5, 0, split="srs"), algorithm="random", num_rounds=1, engine="inline")
     assert (np.asarray(study.trials["value"], dtype=float) > 0.5).all()
 
@@ -114,7 +110,7 @@ def test_algorithms_without_roles_run_on_sites() -> None:
 # openboxes that cannot be
 
 
-def test_a_site_of_one_class_cannot_be_the_openbox() -> None:
+def test_a_site_of_one_class_cannot_be_the_openbox():
     problem = BreastCancerSites(5, 7, openbox=4)
     assert problem.site(4).inbag.y.sum() == 0
     with pytest.raises(
@@ -125,25 +121,8 @@ def test_a_site_of_one_class_cannot_be_the_openbox() -> None:
     replace(problem, openbox=3).check_data()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"openbox": 5}, "openbox: expected a site from 0 to 4, got 5"),
-        ({"lockbox": -1}, "lockbox: expected a site from 0 to 4, got -1"),
-        ({"openbox": 2, "lockbox": 2}, "lockbox: expected another site than the openbox, got 2"),
-        ({"learner": "knn"}, "learner: expected 'elastic-net' or 'svm' or 'forest', got 'knn'"),
-        ({"split": "dirichlet"}, "split: expected 'drc' or 'srs'"),
-        ({"variance": 1.0}, "variance: expected a number between 0 and 1"),
-        ({"max_trees": 100}, "max_trees: expected more than 100, got 100"),
-    ],
-)
-def test_options_that_cannot_be_used_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=f"breast-cancer-5sites: {message}"):
-        make_problem("breast-cancer-5sites", None, 0, options)
-
-
 @pytest.mark.parametrize(("learner", "weighted", "dimension"), [("elastic-net", False, 2), ("svm", True, 3)])
-def test_the_space_is_the_learners(learner: Any, weighted: bool, dimension: int) -> None:
+def test_the_space_is_the_learners(learner, weighted, dimension):
     assert BreastCancerSites(5, 0, learner=learner, class_weight=weighted).space.dimension == dimension
 
 
@@ -156,11 +135,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
-def fitted(name: str, x: Any = X[TRAIN], y: Any = Y[TRAIN], **more: Any) -> Any:
+def fitted(name, x=X[TRAIN], y=Y[TRAIN], **more):
     return make_learner(name, class_weight=bool(more)).make_model({**CONFIGS[name], **more}).fit(x, y)
 
 
-def test_the_spaces_are_the_papers() -> None:
+def test_the_spaces_are_the_papers():
     spaces = {name: dict(make_learner(name, max_trees=5000).space.parameters) for name in LEARNERS}
     assert spaces == {
         "elastic-net": {"alpha": Float(0, 1), "lambda": Float(2**-10, 2**10, log=True)},
@@ -176,7 +155,7 @@ def test_the_spaces_are_the_papers() -> None:
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_every_corner_of_a_space_can_be_fitted(name: str) -> None:
+def test_every_corner_of_a_space_can_be_fitted(name):
     learner = make_learner(name, class_weight=True, max_trees=101)
     for corner in np.ndindex(*(2,) * learner.space.dimension):
         if name == "forest" and corner[0]:  # 101 trees in place of 100
@@ -186,7 +165,7 @@ def test_every_corner_of_a_space_can_be_fitted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_a_model_is_the_same_pipeline_built_by_hand(name: str) -> None:
+def test_a_model_is_the_same_pipeline_built_by_hand(name):
     by_hand = {
         "elastic-net": LogisticRegression(
             C=1 / (120 * 0.01), l1_ratio=0.4, solver="saga", tol=1e-8, max_iter=100_000
@@ -201,7 +180,7 @@ def test_a_model_is_the_same_pipeline_built_by_hand(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_a_model_trained_on_complete_rows_predicts_for_rows_with_missing_cells(name: str) -> None:
+def test_a_model_trained_on_complete_rows_predicts_for_rows_with_missing_cells(name):
     holes = X[TEST].copy()
     holes[generator(0, "holes").random(holes.shape) < 0.3] = np.nan
     model = fitted(name)
@@ -211,9 +190,7 @@ def test_a_model_trained_on_complete_rows_predicts_for_rows_with_missing_cells(n
 
 @pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.parametrize("value", [np.nan, 7.0])
-def test_a_column_that_is_empty_or_constant_at_the_openbox_is_without_effect_elsewhere(
-    name: str, value: float
-) -> None:
+def test_a_column_that_is_empty_or_constant_at_the_openbox_is_without_effect_elsewhere(name, value):
     train, test = (np.column_stack([x, np.full(len(x), value)]) for x in (X[TRAIN], X[TEST]))
     test[:, -1] = 1e6
     with warnings.catch_warnings():
@@ -223,7 +200,7 @@ def test_a_column_that_is_empty_or_constant_at_the_openbox_is_without_effect_els
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_training_repeats_and_a_model_crosses_the_wire_and_says_whether_it_holds_rows(name: str) -> None:
+def test_training_repeats_and_a_model_crosses_the_wire_and_says_whether_it_holds_rows(name):
     model = fitted(name)
     packed = pack(model, 2**30)
     assert packed.tobytes() == pack(fitted(name), 2**30).tobytes()
@@ -232,7 +209,7 @@ def test_training_repeats_and_a_model_crosses_the_wire_and_says_whether_it_holds
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_odds_of_one_change_nothing_and_high_odds_find_more_of_the_positive_class(name: str) -> None:
+def test_odds_of_one_change_nothing_and_high_odds_find_more_of_the_positive_class(name):
     noisy = generator(0, "flip").permutation(Y)[TRAIN]  # hard to tell, so that weights matter
     plain, even, low, high = (
         fitted(name, X[TRAIN], noisy, **odds).predict(X[TEST])
@@ -243,19 +220,7 @@ def test_odds_of_one_change_nothing_and_high_odds_find_more_of_the_positive_clas
     assert low.sum() < high.sum()
 
 
-def test_an_unknown_learner_too_few_trees_or_a_missing_parameter_are_refused() -> None:
-    with pytest.raises(ConfigError, match="learner: expected one of elastic-net, svm, forest, got 'knn'"):
-        make_learner("knn")
-    with pytest.raises(ConfigError, match="max_trees: expected more than 100, got 100"):
-        make_learner("forest", max_trees=100)
-    for name in LEARNERS:
-        with pytest.raises(ObjectiveError, match="expected a number in the configuration, got None"):
-            make_learner(name).make_model({}).fit(np.arange(4.0)[:, None], np.array([0, 1, 0, 1]))
-
-
-def problem(
-    n: int, d: int, strength: float, mix: float, seed: int = 0, odds: float = 1.0
-) -> PenalisedLikelihood:
+def problem(n, d, strength, mix, seed=0, odds=1.0):
     rng = generator(seed, "elastic-net")
     x = rng.normal(size=(n, d))
     y = (x[:, 0] - 0.5 * x[:, -1] + rng.normal(size=n) > 0.4).astype(float)
@@ -265,7 +230,7 @@ def problem(
     return PenalisedLikelihood(x, y, weights / weights.mean(), strength, mix)
 
 
-def saga(p: PenalisedLikelihood) -> tuple[np.ndarray, float]:
+def saga(p):
     model = LogisticRegression(
         C=1 / (len(p.y) * p.strength), l1_ratio=p.mix, solver="saga", max_iter=200_000, tol=1e-9
     )
@@ -277,9 +242,7 @@ def saga(p: PenalisedLikelihood) -> tuple[np.ndarray, float]:
     ("n", "d", "strength", "mix"),
     [(80, 5, 2**-10, 0.3), (80, 5, 0.1, 0.0), (30, 60, 2**-10, 0.0), (30, 60, 2**-5, 0.3)],
 )
-def test_coefficients_are_those_of_scikit_learns_solver_once_it_has_converged(
-    n: int, d: int, strength: float, mix: float
-) -> None:
+def test_coefficients_are_those_of_scikit_learns_solver_once_it_has_converged(n, d, strength, mix):
     p = problem(n, d, strength, mix, odds=3.0)
     fit = solve(p)
     b, b0 = saga(p)
@@ -300,18 +263,16 @@ def test_coefficients_are_those_of_scikit_learns_solver_once_it_has_converged(
     seed=st.integers(0, 50),
 )
 @settings(max_examples=examples(60, 15), deadline=None)
-def test_every_fit_of_the_space_satisfies_the_optimality_conditions(
-    n: int, d: int, log_strength: float, mix: float, log_odds: float, seed: int
-) -> None:
+def test_every_fit_of_the_space_satisfies_the_optimality_conditions(n, d, log_strength, mix, log_odds, seed):
     fit = solve(problem(n, d, 2.0**log_strength, mix, seed, 2.0**log_odds))
     assert np.isfinite(fit.coefficients).all()
     assert fit.residual <= 20 * TOLERANCE
 
 
-def test_the_residual_is_a_subgradient_of_the_objective() -> None:
+def test_the_residual_is_a_subgradient_of_the_objective():
     p = problem(40, 4, 0.02, 0.0)
 
-    def objective(b: np.ndarray) -> float:
+    def objective(b):
         return p.value(b[1:], p.x @ b[1:] + b[0])
 
     best = minimize(objective, np.zeros(5), tol=1e-12)
@@ -323,7 +284,7 @@ def test_the_residual_is_a_subgradient_of_the_objective() -> None:
     assert p.residual(away[1:], probabilities) >= abs(slope) - 1e-6
 
 
-def test_a_penalty_above_every_gradient_leaves_the_base_rate() -> None:
+def test_a_penalty_above_every_gradient_leaves_the_base_rate():
     p = problem(50, 6, 8.0, 1.0)
     fit = solve(p)
     assert fit.num_steps == 0
@@ -331,14 +292,14 @@ def test_a_penalty_above_every_gradient_leaves_the_base_rate() -> None:
     assert 1 / (1 + np.exp(-fit.intercept)) == pytest.approx(p.y.mean())
 
 
-def test_separable_rows_under_the_weakest_penalty_converge() -> None:
+def test_separable_rows_under_the_weakest_penalty_converge():
     x = np.array([[-1.0, 0.5], [-0.8, -0.5], [0.8, 0.5], [1.0, -0.5]])
     fit = solve(PenalisedLikelihood(x, np.array([0.0, 0, 1, 1]), np.ones(4), 2**-10, 0.5))
     assert fit.residual <= TOLERANCE
     assert fit.coefficients[0] > 3
 
 
-def test_the_result_predicts_as_a_plain_model_of_scikit_learn() -> None:
+def test_the_result_predicts_as_a_plain_model_of_scikit_learn():
     p = problem(60, 5, 0.01, 0.5)
     labels = np.array(["ill", "well"])[p.y.astype(int)]
     model = logistic_regression(p.x, labels, 0.01, 0.5, odds=1.0)
@@ -352,9 +313,7 @@ def test_the_result_predicts_as_a_plain_model_of_scikit_learn() -> None:
     assert pytest.approx(1 / 0.6) == model.C
 
 
-def test_one_class_is_refused_and_rows_that_are_not_finite_are_an_error() -> None:
-    with pytest.raises(ValueError, match="expected two classes, got 1"):
-        logistic_regression(np.zeros((3, 1)), [1, 1, 1], 0.1, 0.5, 1.0)
+def test_rows_that_are_not_finite_are_an_error():
     p = problem(10, 2, 0.1, 0.5)
     p.x[0, 0] = np.inf
     with pytest.raises(NumericalError, match="expected a finite gradient"), np.errstate(invalid="ignore"):

@@ -1,11 +1,8 @@
 """The grid over workers that are planted here: batches, memories and failures, without Ray."""
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +31,7 @@ class PlantedWorkers:
     A node's memory counts the messages that it has answered.
     """
 
-    def __init__(self, count: int, seconds: float = 1e-4, num_bytes: int = 100) -> None:
+    def __init__(self, count, seconds=1e-4, num_bytes=100):
         self.count, self.seconds, self.num_bytes = count, seconds, num_bytes
         self.sent: list[tuple[int, Sequence[Message]]] = []  # worker, messages
         self.under_way: dict[int, tuple[Sequence[Message], Mapping[int, bytes]]] = {}
@@ -45,12 +42,10 @@ class PlantedWorkers:
         self.gone = self.stillborn = False
         self.rng: np.random.Generator | None = None  # with it, one batch in ten fails
 
-    def __len__(self) -> int:
+    def __len__(self):
         return self.count
 
-    def send(
-        self, worker: int, messages: Sequence[Message], memories: Mapping[int, bytes]
-    ) -> tuple[int, int]:
+    def send(self, worker, messages, memories):
         if self.gone:
             raise RuntimeError("no cluster")
         self.sent.append((worker, messages))
@@ -58,10 +53,10 @@ class PlantedWorkers:
         self.most_under_way = max(self.most_under_way, sum(len(m) for m, _ in self.under_way.values()))
         return len(self.sent), self.num_bytes * len(messages)
 
-    def wait(self, references: Sequence[int], seconds: float) -> int:
+    def wait(self, references, seconds):
         return min(references)
 
-    def collect(self, reference: int) -> BatchReply:
+    def collect(self, reference):
         messages, memories = self.under_way.pop(reference)
         chance = self.rng.random() if self.rng and messages else 1.0
         if memories.keys() & self.deadly or chance < 0.05 or (self.stillborn and not messages):
@@ -79,38 +74,38 @@ class PlantedWorkers:
             self.num_bytes * len(messages),
         )
 
-    def replace(self, worker: int) -> None:
+    def replace(self, worker):
         self.num_replaced += 1
 
-    def end(self) -> None:
+    def end(self):
         return
 
     @property
-    def sizes(self) -> list[int]:
+    def sizes(self):
         """Messages of each batch."""
         return [len(messages) for _, messages in self.sent if messages]
 
 
 @contextmanager
-def grid_over(workers: PlantedWorkers, num_nodes: int) -> Iterator[RayGrid]:
+def grid_over(workers, num_nodes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ray_grid, "RayWorkers", lambda *_: workers)
         with RayGrid(ClientApp(), num_nodes) as grid:
             yield grid
 
 
-def push(grid: RayGrid, nodes: Sequence[int] | None = None) -> list[str]:
+def push(grid, nodes=None):
     return grid.push_messages(
         grid.create_message(RecordDict({"c": ConfigRecord({"a": 1})}), MessageType.TRAIN, node, "1")
         for node in (list(grid.contexts) if nodes is None else nodes)
     )
 
 
-def ask(grid: RayGrid, nodes: Sequence[int] | None = None) -> dict[int, Message]:
+def ask(grid, nodes=None):
     """Send a message to each node, and return node -> reply."""
     waiting, found = set(push(grid, nodes)), {}
 
-    def all_there() -> bool:
+    def all_there():
         for reply in grid.pull_messages(waiting):
             waiting.remove(reply.metadata.reply_to_message_id)
             found[reply.metadata.src_node_id] = reply
@@ -120,11 +115,11 @@ def ask(grid: RayGrid, nodes: Sequence[int] | None = None) -> dict[int, Message]
     return found
 
 
-def failed(replies: Mapping[int, Message]) -> set[int]:
+def failed(replies):
     return {node for node, reply in replies.items() if reply.has_error()}
 
 
-def count(grid: RayGrid, node: int) -> Any:
+def count(grid, node):
     return grid.context(node).state.get("count", {"n": 0})["n"]
 
 
@@ -147,7 +142,7 @@ def count(grid: RayGrid, node: int) -> Any:
 )
 def test_batches_are_as_large_as_their_duration_and_size_allow(
     waiting, workers, seconds, num_bytes, expected
-) -> None:
+):
     assert batch_size(waiting, workers, seconds, num_bytes) == expected
 
 
@@ -161,8 +156,8 @@ def test_batches_are_as_large_as_their_duration_and_size_allow(
     ],
 )
 def test_batches_follow_what_messages_take_and_what_is_under_way_is_bounded(
-    seconds: float, num_bytes: int, num_nodes: int, largest: int
-) -> None:
+    seconds, num_bytes, num_nodes, largest
+):
     workers = PlantedWorkers(2, seconds, num_bytes)
     with grid_over(workers, num_nodes) as grid:
         ask(grid)
@@ -174,7 +169,7 @@ def test_batches_follow_what_messages_take_and_what_is_under_way_is_bounded(
     assert workers.most_under_way <= 2 * IN_FLIGHT * max(8, largest)
 
 
-def test_replies_that_nobody_asks_for_are_dropped_from_the_oldest_on() -> None:
+def test_replies_that_nobody_asks_for_are_dropped_from_the_oldest_on():
     with grid_over(PlantedWorkers(1), 3) as grid:
         for _ in range(UNCLAIMED + 4):
             ids = push(grid)
@@ -186,21 +181,21 @@ def test_replies_that_nobody_asks_for_are_dropped_from_the_oldest_on() -> None:
 class AskedOnly(Set[str]):
     """Ids of which somebody may only ask whether one is among them."""
 
-    def __init__(self, ids: Sequence[str]) -> None:
+    def __init__(self, ids):
         self.ids, self.asked = frozenset(ids), 0
 
-    def __contains__(self, message_id: object) -> bool:
+    def __contains__(self, message_id):
         self.asked += 1
         return message_id in self.ids
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self):
         raise AssertionError("a look goes through all ids that wait")
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.ids)
 
 
-def test_a_look_for_replies_costs_as_much_as_has_arrived_and_not_as_much_as_waits() -> None:
+def test_a_look_for_replies_costs_as_much_as_has_arrived_and_not_as_much_as_waits():
     with grid_over(PlantedWorkers(1), 3) as grid:
         ids = push(grid)
         wait_until(lambda: not grid._owed, "all answers")
@@ -210,7 +205,7 @@ def test_a_look_for_replies_costs_as_much_as_has_arrived_and_not_as_much_as_wait
         assert grid.pull_messages(waiting) == []
 
 
-def test_one_of_a_batch_that_fails_costs_its_own_reply_alone() -> None:
+def test_one_of_a_batch_that_fails_costs_its_own_reply_alone():
     workers = PlantedWorkers(2)
     with grid_over(workers, 100) as grid:
         nodes = list(grid.contexts)
@@ -223,7 +218,7 @@ def test_one_of_a_batch_that_fails_costs_its_own_reply_alone() -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_every_answered_message_counts_once_whatever_happens_to_workers(seed: int) -> None:
+def test_every_answered_message_counts_once_whatever_happens_to_workers(seed):
     workers = PlantedWorkers(3, seconds=0.05)  # batches of up to five
     workers.rng = np.random.default_rng(seed)
     with grid_over(workers, 20) as grid:
@@ -237,7 +232,7 @@ def test_every_answered_message_counts_once_whatever_happens_to_workers(seed: in
     assert 200 < sum(answered.values()) < 400, "some messages failed, alone"
 
 
-def test_two_messages_to_a_node_both_count_in_one_batch() -> None:
+def test_two_messages_to_a_node_both_count_in_one_batch():
     with grid_over(PlantedWorkers(1), 1) as grid:
         ids = push(grid, [1001, 1001])
         wait_until(lambda: not grid._owed, "both answers")
@@ -247,7 +242,7 @@ def test_two_messages_to_a_node_both_count_in_one_batch() -> None:
 
 
 @pytest.mark.parametrize("ending", ["gone", "stillborn"])
-def test_a_cluster_that_is_gone_or_starts_no_worker_answers_with_errors_now_and_later(ending: str) -> None:
+def test_a_cluster_that_is_gone_or_starts_no_worker_answers_with_errors_now_and_later(ending):
     workers = PlantedWorkers(2)
     with grid_over(workers, 20) as grid:
         setattr(workers, ending, True)

@@ -1,16 +1,12 @@
 """The grid over Ray workers: a message that kills its worker costs its own reply, never the others'."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from waiting import wait_until
 
@@ -22,11 +18,11 @@ pytestmark = pytest.mark.ray
 HOUR = 3600.0
 
 
-def app() -> ClientApp:
+def app():
     app = ClientApp()
 
     @app.train()
-    def train(message: Message, context: Context) -> Message:
+    def train(message, context):
         asked = message.content["c"]
         if asked["do"] == "die":
             os._exit(1)
@@ -54,18 +50,12 @@ def app() -> ClientApp:
 
 
 @pytest.fixture(scope="module")
-def grid(ray_cluster: None) -> Iterator[RayGrid]:
+def grid(ray_cluster):
     with RayGrid(app(), 40, num_workers=2, timeout=HOUR) as grid:
         yield grid
 
 
-def ask(
-    grid: RayGrid,
-    what: dict[int, str] | None = None,
-    default: str = "echo",
-    where: str = "",
-    meanwhile: Callable[[], object] = lambda: None,
-) -> dict[int, Message]:
+def ask(grid, what=None, default="echo", where="", meanwhile=lambda: None):
     """Send one message to each node, and return partition -> reply; `meanwhile` is called between looks."""
     messages = [
         grid.create_message(
@@ -79,7 +69,7 @@ def ask(
     ids = grid.push_messages(messages)
     replies: dict[str, Message] = {}
 
-    def all_there() -> bool:
+    def all_there():
         for reply in grid.pull_messages([i for i in ids if i not in replies]):
             replies[reply.metadata.reply_to_message_id] = reply
         meanwhile()
@@ -89,11 +79,11 @@ def ask(
     return {i: replies[message_id] for i, message_id in enumerate(ids)}
 
 
-def counts(replies: dict[int, Message]) -> dict[int, int]:
+def counts(replies):
     return {i: r.content["c"]["count"] for i, r in replies.items() if not r.has_error()}
 
 
-def test_every_node_answers_with_its_own_context_on_one_thread(grid: RayGrid) -> None:
+def test_every_node_answers_with_its_own_context_on_one_thread(grid):
     before = counts(ask(grid))
     replies = ask(grid)
     assert {i: r.content["c"]["partition"] for i, r in replies.items()} == {i: i for i in range(40)}
@@ -102,13 +92,13 @@ def test_every_node_answers_with_its_own_context_on_one_thread(grid: RayGrid) ->
     assert os.getpid() not in {r.content["c"]["process"] for r in replies.values()}
 
 
-def test_all_workers_are_busy_at_the_same_time(grid: RayGrid, tmp_path: Path) -> None:
+def test_all_workers_are_busy_at_the_same_time(grid, tmp_path):
     replies = ask(grid, default="meet", where=str(tmp_path))  # no message ends before both have begun one
     assert {str(r.content["c"]["process"]) for r in replies.values()} == set(os.listdir(tmp_path))
     assert len(os.listdir(tmp_path)) == 2
 
 
-def test_a_message_that_kills_its_worker_is_answered_by_an_error_and_no_other_is_lost(grid: RayGrid) -> None:
+def test_a_message_that_kills_its_worker_is_answered_by_an_error_and_no_other_is_lost(grid):
     before = counts(ask(grid))
     replies = ask(grid, {7: "die", 23: "die"})
     assert {i for i, r in replies.items() if r.has_error()} == {7, 23}
@@ -120,7 +110,7 @@ def test_a_message_that_kills_its_worker_is_answered_by_an_error_and_no_other_is
     assert after[8] == before[8] + 2
 
 
-def test_a_failing_client_app_answers_with_an_error(grid: RayGrid) -> None:
+def test_a_failing_client_app_answers_with_an_error(grid):
     replies = ask(grid, {3: "raise"})
     assert {i for i, r in replies.items() if r.has_error()} == {3}
     assert "RuntimeError: planted" in replies[3].error.reason
@@ -129,20 +119,18 @@ def test_a_failing_client_app_answers_with_an_error(grid: RayGrid) -> None:
 class HourGlass:
     """The time of the machine, and the hours by which a test has turned it on."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.turned = 0.0
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         return time.monotonic() + self.turned
 
 
-def test_a_message_that_never_ends_is_given_up_and_the_others_go_on(
-    grid: RayGrid, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_that_never_ends_is_given_up_and_the_others_go_on(grid, monkeypatch):
     hours, hanging = HourGlass(), list(grid.contexts)[11]
     monkeypatch.setattr(ray_grid, "time", hours)
 
-    def turn_when_only_its_worker_is_busy() -> None:
+    def turn_when_only_its_worker_is_busy():
         under_way = list(grid._in_flight.values())
         stuck = {b.worker for b in under_way if hanging in [m.metadata.dst_node_id for _, m in b.items]}
         waiting = grid._queue or grid._suspects
@@ -156,13 +144,13 @@ def test_a_message_that_never_ends_is_given_up_and_the_others_go_on(
     assert not any(r.has_error() for r in ask(grid).values())
 
 
-def test_closing_ends_the_thread_and_may_be_repeated(grid: RayGrid) -> None:
+def test_closing_ends_the_thread_and_may_be_repeated(grid):
     grid.close()
     assert not grid._thread.is_alive()
     grid.close()
 
 
-def test_an_address_where_no_cluster_answers_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_where_no_cluster_answers_is_an_error_at_once(monkeypatch):
     import ray
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
@@ -173,7 +161,7 @@ def test_an_address_where_no_cluster_answers_is_an_error_at_once(monkeypatch: py
             with pytest.raises(ConfigError, match=rf"'{scheme}127.0.0.1:{port}'.*refused"):
                 RayGrid(app(), 2, address=f"{scheme}127.0.0.1:{port}")
 
-    def no_cluster(**_: object) -> None:
+    def no_cluster(**_):
         raise ConnectionError("no cluster on this machine")
 
     monkeypatch.setattr(ray, "init", no_cluster)
@@ -181,10 +169,10 @@ def test_an_address_where_no_cluster_answers_is_an_error_at_once(monkeypatch: py
         RayGrid(app(), 2, address="auto")
 
 
-def test_a_cluster_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_does_not_start_is_one_line(monkeypatch):
     import ray
 
-    def late(**_: object) -> None:
+    def late(**_):
         raise Exception("The current node timed out during startup.")  # as Ray does
 
     ended: list[object] = []
@@ -197,23 +185,23 @@ def test_a_cluster_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPat
     assert ended == [ray]
 
 
-def worker(starts: Callable[[], None]) -> type:
+def worker(starts):
     """Return a class of workers that is pickled as a whole: workers cannot import this file."""
 
     class Planted:
-        def __init__(self, app: ClientApp) -> None:
+        def __init__(self, app):
             starts()
 
-        def work(self, data: bytes) -> None: ...
+        def work(self, data): ...
 
     return Planted
 
 
-def dying() -> type:
+def dying():
     return worker(lambda: os._exit(1))
 
 
-def refusing() -> type:
+def refusing():
     return worker(lambda: {}["no such data"])
 
 
@@ -235,12 +223,7 @@ def refusing() -> type:
         (refusing, {"num_workers": 1}, "^engine: a Ray worker could not load the app: .*no such data"),
     ],
 )
-def test_what_ray_cannot_do_is_an_error_before_the_first_task(
-    planted: Callable[[], type] | None,
-    settings: dict[str, Any],
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_ray_cannot_do_is_an_error_before_the_first_task(planted, settings, said, monkeypatch):
     monkeypatch.setattr(ray_workers, "MAX_STARTS", 0)
     if planted is not None:
         monkeypatch.setattr(ray_workers, "_Worker", planted())
@@ -248,7 +231,7 @@ def test_what_ray_cannot_do_is_an_error_before_the_first_task(
         RayGrid(app(), 2, **settings)
 
 
-def test_the_address_of_the_running_cluster_is_no_other_one() -> None:
+def test_the_address_of_the_running_cluster_is_no_other_one():
     ray_workers._check_same("127.0.0.1:6379", "192.0.2.7:6379")
     ray_workers._check_same("192.0.2.7:6379", "192.0.2.7:6379")
     ray_workers._check_same("auto", "192.0.2.7:6379")
@@ -257,7 +240,7 @@ def test_the_address_of_the_running_cluster_is_no_other_one() -> None:
             ray_workers._check_same(other, "192.0.2.7:6379")
 
 
-def test_workers_take_what_the_settings_say() -> None:
+def test_workers_take_what_the_settings_say():
     cluster = {"CPU": 8.0, "GPU": 2.0, "memory": 1e9}
     room = {(1.0, 0.0): 8, (4.0, 0.0): 2, (0.5, 0.25): 8, (1.0, 1.0): 2, (0.3, 0.0): 26}
     for (cpus, gpus), count in room.items():

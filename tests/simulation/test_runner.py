@@ -16,7 +16,7 @@ from fbo_flower import algorithms
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import Pruning
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import Agents, RayEngine, Start, Sync, simulate
+from fbo_flower.simulation import Agents, RayEngine, Start, simulate
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.simulation.runner import observations, regret_table, with_regret
 from fbo_flower.space import Categorical, Float, SearchSpace
@@ -68,18 +68,6 @@ def same_rows(one, two):
 # -- what comes back ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("given", "match"),
-    [
-        ({"rounds": Sync(quorum=0.5)}, "quorum: expected 1 .*Clock"),
-        ({"agents": Agents(2, site_options={"query_budget": 3})}, "site_options: expected none with random"),
-    ],
-)
-def test_a_setting_that_would_change_nothing_is_refused(given, match):
-    with pytest.raises(ConfigError, match=match):
-        simulate("garland", algorithm="random", num_rounds=1, engine="inline", **given)
-
-
 @pytest.mark.parametrize("size", [1e13, sys.float_info.max])
 @pytest.mark.parametrize("algorithm", ["co-kg", "fed1-ucb"])
 def test_values_of_any_size_make_a_good_study_or_an_error_with_the_remedy(algorithm, size):
@@ -121,12 +109,6 @@ def test_a_study_improves_says_what_was_run_and_repeats_with_its_seed(algorithm,
     noisy = [run(algorithm, 2, Bowl(noise=0.1), seed=seed) for seed in (3, 3, 4)]
     assert same_rows(noisy[0], noisy[1])
     assert not same_rows(noisy[0], noisy[2])
-
-
-def test_label_and_fraction_are_handed_on():
-    study = run("random", 5, label="half", fraction=0.67)
-    assert set(study.trials["algorithm"].tolist()) == {"half"}
-    assert study.rounds["tasks"].tolist() == [2] * 5
 
 
 # -- what was observed before ------------------------------------------------------------------

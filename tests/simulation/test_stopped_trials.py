@@ -1,10 +1,5 @@
 """Early stopping in whole studies: what tables, frames and messages hold, and the pooled medians."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from grouped import grouped
@@ -22,7 +17,7 @@ SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 RULES = ("off", "median", "federated")
 
 
-def curved(config: Any, centre: float, context: Any) -> float:
+def curved(config, centre, context):
     best = 1 - (config["x"] - centre) ** 2 - (config["y"] - 0.5) ** 2
     for epoch in range(8):
         context.report(epoch, best * (1 - 0.6 ** (epoch + 1)))
@@ -31,25 +26,23 @@ def curved(config: Any, centre: float, context: Any) -> float:
     return float(best)
 
 
-def plain(config: Any, centre: float) -> float:
+def plain(config, centre):
     return float(1 - (config["x"] - centre) ** 2 - (config["y"] - 0.5) ** 2)
 
 
-def run(objective: Any = curved, rule: str = "median", **given: Any) -> Study:
+def run(objective=curved, rule="median", **given):
     given = {"num_rounds": 12, "engine": "inline", "algorithm": "random", **given}
     pruning = Pruning(rule, min_trials=given.pop("min_trials", 5), margin=given.pop("margin", 2.5))
     return simulate(objective, SPACE, **grouped(agents=[0.2, 0.3, 0.4, 0.5], pruning=pruning, **given))
 
 
 @pytest.fixture(scope="module")
-def studies() -> dict[str, Study]:
+def studies():
     """A study of each rule."""
     return {rule: run(rule=rule, label=rule) for rule in RULES}
 
 
-def test_tables_frames_and_merged_studies_name_the_trials_that_stopped_early(
-    studies: dict[str, Study], tmp_path: Path
-) -> None:
+def test_tables_frames_and_merged_studies_name_the_trials_that_stopped_early(studies, tmp_path):
     study = studies["median"]
     stopped = np.isfinite(study.trials["stopped_at"])
     assert 4 < stopped.sum() < len(study.trials) / 2
@@ -67,7 +60,7 @@ def test_tables_frames_and_merged_studies_name_the_trials_that_stopped_early(
     assert (states == np.where(stopped, "stopped early", "succeeded")).all()
 
 
-def test_medians_of_curves_travel_only_with_the_federated_rule(studies: dict[str, Study]) -> None:
+def test_medians_of_curves_travel_only_with_the_federated_rule(studies):
     off, local, federated = (studies[rule] for rule in RULES)
     assert (federated.rounds["bytes_up"] > local.rounds["bytes_up"]).all()
     assert (federated.rounds["bytes_down"] > local.rounds["bytes_down"]).all()
@@ -77,14 +70,14 @@ def test_medians_of_curves_travel_only_with_the_federated_rule(studies: dict[str
     assert "pool_curves" not in local.settings["runs"][0]
 
 
-def test_an_objective_that_reports_nothing_has_the_same_messages_under_every_rule() -> None:
+def test_an_objective_that_reports_nothing_has_the_same_messages_under_every_rule():
     off, local, federated = (run(plain, rule, num_rounds=4) for rule in RULES)
     for name in ("bytes_up", "bytes_down", "floats_up"):
         np.testing.assert_array_equal(off.rounds[name], local.rounds[name])
     assert off.trials == local.trials == federated.trials
 
 
-def test_an_agent_that_is_behind_the_others_stops_by_their_medians() -> None:
+def test_an_agent_that_is_behind_the_others_stops_by_their_medians():
     shares = [1.0, 1.0, 1.0, 0.25]
     given = {"participation": shares, "num_rounds": 40, "min_trials": 10, "margin": None}
     local, pooled = run(**given), run(rule="federated", **given)
@@ -94,7 +87,7 @@ def test_an_agent_that_is_behind_the_others_stops_by_their_medians() -> None:
     assert early[1].sum() > 0
 
 
-def test_a_resumed_study_is_the_same(studies: dict[str, Study], tmp_path: Path) -> None:
+def test_a_resumed_study_is_the_same(studies, tmp_path):
     whole, given = studies["federated"], {"rule": "federated", "label": "federated", "journals": tmp_path}
     run(num_rounds=5, **given)
     resumed = run(resume=True, **given)
@@ -102,7 +95,7 @@ def test_a_resumed_study_is_the_same(studies: dict[str, Study], tmp_path: Path) 
     np.testing.assert_array_equal(resumed.rounds["bytes_down"], whole.rounds["bytes_down"])
 
 
-def test_the_name_of_a_rule_stands_for_pruning_with_its_defaults() -> None:
+def test_the_name_of_a_rule_stands_for_pruning_with_its_defaults():
     named, made = (
         simulate(curved, SPACE, Agents([0.2], pruning=pruning), "random", 8, engine="inline")
         for pruning in ("median", Pruning())
@@ -113,4 +106,4 @@ def test_the_name_of_a_rule_stands_for_pruning_with_its_defaults() -> None:
         ("hyperband", "expected one of off, median, federated, got"),
     ):
         with pytest.raises(ConfigError, match=f"pruning: {said}"):
-            simulate(plain, SPACE, Agents([0.2], pruning=wrong))  # type: ignore[arg-type]
+            simulate(plain, SPACE, Agents([0.2], pruning=wrong))

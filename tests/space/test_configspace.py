@@ -1,7 +1,5 @@
 """The bridge to ConfigSpace: spaces go there and back, and both sides allow the same configurations."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 
@@ -144,7 +142,6 @@ def test_what_a_search_space_cannot_say_is_refused(part, message):
     with pytest.raises(ConfigError) as caught:
         from_configspace(cs)
     assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
 
 
 def test_without_the_package_the_bridge_is_imported_and_names_the_extra(monkeypatch):

@@ -1,7 +1,5 @@
 """A space with fixed parameters: every point that an agent evaluates has the agent's own values there."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Spaces as distributions of Optuna, and back."""
 
-from __future__ import annotations
-
 import math
 import sys
 import warnings
@@ -18,7 +16,7 @@ optuna = pytest.importorskip("optuna", reason="needs fbo-flower[optuna]")
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: E402
 
 
-def test_each_kind_becomes_its_distribution() -> None:
+def test_each_kind_becomes_its_distribution():
     space = SearchSpace(
         {
             "a": Float(-1, 2),
@@ -39,7 +37,7 @@ def test_each_kind_becomes_its_distribution() -> None:
     }
 
 
-def test_distributions_become_parameters_and_keep_their_steps() -> None:
+def test_distributions_become_parameters_and_keep_their_steps():
     space = from_distributions(
         {
             "lr": FloatDistribution(1e-5, 1e-1, log=True),
@@ -62,7 +60,7 @@ def test_distributions_become_parameters_and_keep_their_steps() -> None:
     )
 
 
-def test_a_space_without_ordinals_and_conditions_comes_back() -> None:
+def test_a_space_without_ordinals_and_conditions_comes_back():
     space = SearchSpace({"x": Float(0, 1), "n": Int(1, 9, log=True), "k": Categorical(["a", "b"])})
     assert from_distributions(to_distributions(space)) == space
 
@@ -73,7 +71,7 @@ STEPS = st.sampled_from([0.1, 0.3, 0.05, 0.7, 1e-3, 2.5, 1 / 3]) | st.floats(1e-
 
 @given(low=NUMBERS, width=st.floats(0, 100), step=STEPS)
 @example(low=0.0, width=3.0, step=0.1)
-def test_every_value_of_a_step_survives_both_ways(low: float, width: float, step: float) -> None:
+def test_every_value_of_a_step_survives_both_ways(low, width, step):
     """What Optuna samples can be encoded, and what a space decodes is a value for Optuna."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Optuna lowers `high` to the last step
@@ -100,7 +98,7 @@ def test_every_value_of_a_step_survives_both_ways(low: float, width: float, step
 
 
 @given(low=st.integers(-1000, 1000), width=st.integers(1, 1000), step=st.integers(1, 50))
-def test_steps_of_integers_survive_both_ways(low: int, width: int, step: int) -> None:
+def test_steps_of_integers_survive_both_ways(low, width, step):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         distribution = IntDistribution(low, low + width, step=step)
@@ -112,7 +110,7 @@ def test_steps_of_integers_survive_both_ways(low: int, width: int, step: int) ->
     assert [space.decode(space.encode({"n": value}))["n"] for value in values] == list(values)
 
 
-def test_what_the_other_side_would_round_or_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_other_side_would_round_or_cannot_hold_is_refused(monkeypatch):
     with pytest.raises(ConfigError, match=r"big: expected integers up to 2\*\*53"):
         to_distributions(SearchSpace({"big": Int(2**60, 2**60 + 9)}))
     with pytest.raises(ConfigError, match=r"x: expected 0 < step .*at most 2\*\*40 different values"):

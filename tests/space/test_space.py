@@ -1,7 +1,5 @@
 """Search spaces: round trips, bins, conditions, the vectorised paths against a plain loop, JSON, errors."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json
@@ -11,6 +9,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError
+from functools import partial
 
 import numpy as np
 import pytest
@@ -330,7 +329,6 @@ def refusal(kind, call, message):
     with pytest.raises(kind) as caught:
         call()
     assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
@@ -374,18 +372,6 @@ def test_malformed_json_is_refused_in_one_short_line(text, message):
     assert len(refusal(WireError, lambda: SearchSpace.from_json(text), message)) < 300
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"parameters":[]}', "search space: expected at least one parameter, got {}"),
-        (entry(name="C", low=10.0), "C: expected low < high, got low=10.0, high=1.0"),
-        (entry(name="a\nb", low=2.0), "'a\\nb': expected low < high, got low=2.0, high=1.0"),
-    ],
-)
-def test_unusable_spaces_in_json_are_configuration_errors(text, message):
-    refusal(ConfigError, lambda: SearchSpace.from_json(text), message)
-
-
 WORDS = st.sampled_from(["parameters", "name", "kind", "choices", "low", "high", "log", "float", "int", "x"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
@@ -414,6 +400,7 @@ def test_hostile_json_gives_one_of_our_errors_in_one_line_or_a_space(texts, data
 # -- errors ----------------------------------------------------------------------------------------
 
 NAMES = "search space: expected names of 1 to 256 printable characters, got"
+LEGAL = {"C": 1.0, "kernel": "rbf", "gamma": 0.1, "tol": 1e-3, "iterations": 10}
 CYCLES = "search space: expected active_when without cycles, got"
 
 
@@ -475,45 +462,33 @@ def when(**parents):
         (lambda: SearchSpace({"a": when(b=1), "b": when(a=1)}), CYCLES),
         (lambda: SearchSpace({"x": Ordinal([str(i) for i in range(200_000)])}),
          "search space: expected at most 1 MiB of JSON, got "),
+        # -- in JSON
+        *((partial(SearchSpace.from_json, text), message) for text, message in (
+            ('{"parameters":[]}', "search space: expected at least one parameter, got {}"),
+            (entry(name="C", low=10.0), "C: expected low < high, got low=10.0, high=1.0"),
+            (entry(name="a\nb", low=2.0), "'a\\nb': expected low < high, got low=2.0, high=1.0"),
+        )),
+        # -- illegal configurations
+        *((partial(SearchSpace(SVM).encode, LEGAL | change), message) for change, message in (
+            ({"alpha": 1}, "'alpha': expected one of ['C', 'kernel', 'gamma', "),
+            ({"degree": 3}, "degree: expected no value because it is inactive, got 3"),
+            ({"kernel": "linear"}, "gamma: expected no value because it is inactive, got 0.1"),
+            *(({"C": value}, f"C: expected a number in [0.001, 1000.0], got {value!r}")
+              for value in (1001, math.nan, True, "1", np.zeros(2))),
+            *(({"iterations": value}, f"iterations: expected an integer in [1, 1000], got {value!r}")
+              for value in (0, 1.5, True, math.inf)),
+            *(({"kernel": value}, f"kernel: expected one of ['rbf', 'linear', 'poly'], got {value!r}")
+              for value in ("sigmoid", ["rbf"])),
+            ({"tol": None}, "tol: expected one of [0.0001, 0.001, 0.01], got None"),
+        )),
+        (lambda: SearchSpace(SVM).encode({n: v for n, v in LEGAL.items() if n != "gamma"}),
+         "gamma: expected a value because it is active, got none"),
+        *((partial(SearchSpace({"x": Categorical(choices)}).encode, {"x": value}), "x: expected one of")
+          for choices, value in (([0, 1], True), ([True, False], 1), ([0.0, 1.0], False))),
     ],
 )  # fmt: skip
-def test_unusable_definitions_are_refused_with_their_reason(build, message):
+def test_unusable_definitions_and_configurations_are_refused_with_their_reason(build, message):
     refusal(ConfigError, build, message)
-
-
-LEGAL = {"C": 1.0, "kernel": "rbf", "gamma": 0.1, "tol": 1e-3, "iterations": 10}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"alpha": 1}, "'alpha': expected one of ['C', 'kernel', 'gamma', "),
-        ({"gamma": ...}, "gamma: expected a value because it is active, got none"),
-        ({"degree": 3}, "degree: expected no value because it is inactive, got 3"),
-        ({"kernel": "linear"}, "gamma: expected no value because it is inactive, got 0.1"),
-        ({"C": 1001}, "C: expected a number in [0.001, 1000.0], got 1001"),
-        ({"C": math.nan}, "C: expected a number in [0.001, 1000.0], got nan"),
-        ({"C": True}, "C: expected a number in [0.001, 1000.0], got True"),
-        ({"C": "1"}, "C: expected a number in [0.001, 1000.0], got '1'"),
-        ({"C": np.zeros(2)}, "C: expected a number in [0.001, 1000.0], got array([0., 0.])"),
-        ({"iterations": 0}, "iterations: expected an integer in [1, 1000], got 0"),
-        ({"iterations": 1.5}, "iterations: expected an integer in [1, 1000], got 1.5"),
-        ({"iterations": True}, "iterations: expected an integer in [1, 1000], got True"),
-        ({"iterations": math.inf}, "iterations: expected an integer in [1, 1000], got inf"),
-        ({"kernel": "sigmoid"}, "kernel: expected one of ['rbf', 'linear', 'poly'], got 'sigmoid'"),
-        ({"kernel": ["rbf"]}, "kernel: expected one of ['rbf', 'linear', 'poly'], got ['rbf']"),
-        ({"tol": None}, "tol: expected one of [0.0001, 0.001, 0.01], got None"),
-    ],
-)
-def test_illegal_configurations_are_refused_by_name(change, message):
-    config = {name: value for name, value in (LEGAL | change).items() if value is not ...}
-    refusal(ConfigError, lambda: SearchSpace(SVM).encode(config), message)
-
-
-@pytest.mark.parametrize(("choices", "value"), [([0, 1], True), ([True, False], 1), ([0.0, 1.0], False)])
-def test_a_bool_is_no_number(choices, value):
-    space = SearchSpace({"x": Categorical(choices)})
-    refusal(ConfigError, lambda: space.encode({"x": value}), "x: expected one of")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Damaged journals: every one ends in a JournalError that says what to do, and none is read wrongly."""
 
-from __future__ import annotations
-
 import logging
 import resource
 import sqlite3
@@ -9,7 +7,6 @@ import time
 from collections import Counter
 from contextlib import closing, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +15,6 @@ from amounts import examples
 from damage import (
     ALL,
     IN_ROWS,
-    Damage,
     copy,
     damage,
     empty,
@@ -68,7 +64,7 @@ class OneByOne(InProcessGrid):
         return []
 
 
-def start_study(directory: Path) -> None:
+def start_study(directory):
     """Begin or resume the study whose journals are in `directory`."""
     journals = {agent: {"journal": str(directory / f"agent_{agent}.db")} for agent in range(2)}
     grid = OneByOne(client_app(hill, SPACE, seed=7, disclose="trials"), 2, node_configs=journals)
@@ -77,7 +73,7 @@ def start_study(directory: Path) -> None:
     strategy.start(grid, num_rounds=3, journal=directory / "study.db", resume=True)
 
 
-def write_journals(directory: Path) -> None:
+def write_journals(directory):
     """Write the journals of the study as it was cut off in round 2."""
     original, written = StudyJournal.write, []
 
@@ -93,7 +89,7 @@ def write_journals(directory: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def journals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def journals(tmp_path_factory):
     """Journals of a study that was cut off, and of its agents."""
     found = tmp_path_factory.mktemp("journals")
     write_journals(found)
@@ -105,7 +101,7 @@ def journals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def read_agent(path: Path, known: list[tuple[str, str]]) -> list[Any]:
+def read_agent(path, known):
     """Read all that an agent's journal holds, in the ways that agents read it, and write something."""
     with AgentJournal(path, "0", wait_seconds=0.2) as journal:
         read: list[Any] = [journal.incarnation, dict(journal.note("roll-call"))]
@@ -116,13 +112,13 @@ def read_agent(path: Path, known: list[tuple[str, str]]) -> list[Any]:
     return [*read, read_ledger(path)]
 
 
-def read_study(path: Path) -> list[Any]:
+def read_study(path):
     """Read all that a study's journal holds."""
     with StudyJournal(path, wait_seconds=0.2) as journal:
         return [journal.settings, list(journal.events())]
 
 
-def outcome(read: Any, path: Path, truth: str) -> str:
+def outcome(read, path, truth):
     """Return what came of reading a damaged journal, in one word."""
     try:
         found = repr(read(path))
@@ -134,9 +130,7 @@ def outcome(read: Any, path: Path, truth: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
-def test_a_damaged_journal_ends_in_an_error_with_advice_or_is_read_rightly(
-    journals: Path, tmp_path: Path, kind: Damage
-) -> None:
+def test_a_damaged_journal_ends_in_an_error_with_advice_or_is_read_rightly(journals, tmp_path, kind):
     with closing(sqlite3.connect(journals / "agent_0.db")) as connection:
         known = connection.execute("SELECT study, task FROM tasks").fetchall()
     for name, read in (("agent_0.db", partial(read_agent, known=known)), ("study.db", read_study)):
@@ -151,9 +145,7 @@ def test_a_damaged_journal_ends_in_an_error_with_advice_or_is_read_rightly(
             assert set(outcomes) == {"error"}, outcomes
 
 
-def test_a_damaged_study_cannot_be_resumed_and_the_error_says_what_to_do(
-    journals: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_study_cannot_be_resumed_and_the_error_says_what_to_do(journals, tmp_path):
     for seed, kind in enumerate(ALL):
         directory = copy(journals, tmp_path / "damaged")
         damage(directory / "study.db", kind, seed)
@@ -163,7 +155,7 @@ def test_a_damaged_study_cannot_be_resumed_and_the_error_says_what_to_do(
             assert any(advice in str(error) for advice in ADVICE), error  # noqa: PT017
 
 
-def test_a_file_that_was_perhaps_never_a_journal_is_not_to_be_removed_unseen(tmp_path: Path) -> None:
+def test_a_file_that_was_perhaps_never_a_journal_is_not_to_be_removed_unseen(tmp_path):
     for number, kind in enumerate((make_it_text, put_a_directory_there, make_it_another_database)):
         path = tmp_path / f"{number}.db"
         path.touch()
@@ -176,9 +168,7 @@ def test_a_file_that_was_perhaps_never_a_journal_is_not_to_be_removed_unseen(tmp
         assert (path.read_bytes() if path.is_file() else b"") == before
 
 
-def test_commands_say_in_one_line_what_to_do_about_a_damaged_journal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_say_in_one_line_what_to_do_about_a_damaged_journal(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("fbo_flower.reports.figures.draw", lambda *_, **__: "")
     given = (
         "simulate --problem gp-samples --algorithm random --agents 2 --rounds 2 --engine inline --journal -q"
@@ -198,9 +188,7 @@ def test_commands_say_in_one_line_what_to_do_about_a_damaged_journal(
         assert said.count("\n") == 1
 
 
-def test_the_server_names_an_agent_whose_journal_is_damaged(
-    journals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_server_names_an_agent_whose_journal_is_damaged(journals, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     directory = copy(journals, tmp_path / "damaged")
     damage(directory / "agent_1.db", zero_a_page, 1)
@@ -215,11 +203,11 @@ def test_the_server_names_an_agent_whose_journal_is_damaged(
 # -- a full disk: the server names the agent's reason within seconds, and no result is lost ---------------
 
 
-def limit_pages(monkeypatch: pytest.MonkeyPatch, name: str, pages: int) -> None:
+def limit_pages(monkeypatch, name, pages):
     """Limit the number of pages of files with this name, as a small disk does."""
     original = store._connect
 
-    def connect(path: Path, wait_seconds: float) -> sqlite3.Connection:
+    def connect(path, wait_seconds):
         connection = original(path, wait_seconds)
         if path.name.startswith(name):
             connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -229,9 +217,7 @@ def limit_pages(monkeypatch: pytest.MonkeyPatch, name: str, pages: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["no room for a page", "no room for a byte"])
-def test_an_agent_whose_disk_is_full_says_so_at_registration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
-) -> None:
+def test_an_agent_whose_disk_is_full_says_so_at_registration(tmp_path, monkeypatch, caplog, how):
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     grid = agents(2, journals=tmp_path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -255,14 +241,14 @@ def test_an_agent_whose_disk_is_full_says_so_at_registration(
     assert time.monotonic() - started < 10.0
 
 
-def append(journal: AgentJournal, trials: range) -> None:
+def append(journal, trials):
     for trial in trials:
         journal.append("s", "t", Evaluation(trial, np.zeros(1), 0.5))
 
 
 def test_the_evaluations_of_an_agent_whose_disk_is_full_are_kept_and_its_lock_is_released(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     path = tmp_path / "agent-0.db"
     with AgentJournal(path, "0") as journal:
         append(journal, range(1))
@@ -284,10 +270,8 @@ def test_the_evaluations_of_an_agent_whose_disk_is_full_are_kept_and_its_lock_is
         assert len(journal.evaluations("s", "t")) == 400
 
 
-def test_a_server_whose_disk_is_full_keeps_the_results_so_far_and_resumes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def strategy() -> FTS:
+def test_a_server_whose_disk_is_full_keeps_the_results_so_far_and_resumes(tmp_path, monkeypatch):
+    def strategy():
         return FTS(num_agents=2, seed=1, num_features=9, num_candidates=16, num_path_features=9)
 
     with monkeypatch.context() as full:
@@ -305,9 +289,7 @@ def test_a_server_whose_disk_is_full_keeps_the_results_so_far_and_resumes(
     assert len(study.rounds) == 20
 
 
-def test_an_event_that_finds_no_room_leaves_the_journal_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_event_that_finds_no_room_leaves_the_journal_as_it_was(tmp_path, monkeypatch):
     limit_pages(monkeypatch, "s.db", 6)
     with StudyJournal(tmp_path / "s.db") as journal:
         journal.write([Event("ask")])

@@ -1,7 +1,5 @@
 """Journals: what was committed is there after a kill, nothing else is taken for it, others cannot read it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -13,10 +11,9 @@ import struct
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,21 +28,19 @@ from fbo_flower.errors import JournalError, WireError
 from fbo_flower.storage import agent_journal, files, study_journal
 from fbo_flower.storage.agent_journal import AgentJournal, Evaluation, read_ledger, task_key
 from fbo_flower.storage.files import dumps, loads
-from fbo_flower.storage.store import JournalKind, Store
+from fbo_flower.storage.store import Store
 from fbo_flower.storage.study_journal import Event, StudyJournal, StudyJournalReader
 from fbo_flower.storage.warm_start import WarmStart
 
 
-def evaluation(trial: int, value: float = 0.5, **rest: object) -> Evaluation:
-    return Evaluation(trial, np.array([0.1, 1 / 3]), value, **rest)  # type: ignore[arg-type]
+def evaluation(trial, value=0.5, **rest):
+    return Evaluation(trial, np.array([0.1, 1 / 3]), value, **rest)
 
 
 # -- what an agent's journal keeps -----------------------------------------------------------------------
 
 
-def test_evaluations_reports_and_memory_come_back_bit_for_bit_after_the_journal_was_closed(
-    tmp_path: Path,
-) -> None:
+def test_evaluations_reports_and_memory_come_back_bit_for_bit_after_the_journal_was_closed(tmp_path):
     made = [
         evaluation(3, 1 / 3, count=2, span=3, square=0.1, failure="one of them: é"),
         evaluation(6, math.nan, failure="broke"),
@@ -72,9 +67,7 @@ def test_evaluations_reports_and_memory_come_back_bit_for_bit_after_the_journal_
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_a_journal_that_was_wiped_is_another_one_whatever_a_crash_left_beside_it(
-    tmp_path: Path, crash: bool
-) -> None:
+def test_a_journal_that_was_wiped_is_another_one_whatever_a_crash_left_beside_it(tmp_path, crash):
     path = tmp_path / "a.db"
     with AgentJournal(path, "7") as journal:
         first = journal.incarnation
@@ -91,14 +84,14 @@ def test_a_journal_that_was_wiped_is_another_one_whatever_a_crash_left_beside_it
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.db", "a.db.lock"]
 
 
-def test_cheap_evaluations_are_committed_by_time_and_slow_ones_one_by_one(tmp_path: Path) -> None:
+def test_cheap_evaluations_are_committed_by_time_and_slow_ones_one_by_one(tmp_path):
     clock = Clock()
     with (
         AgentJournal(tmp_path / "a.db", "7", clock=clock) as journal,
         closing(sqlite3.connect(tmp_path / "a.db")) as reader,
     ):
 
-        def committed(trial: int, seconds: float = 0.0) -> int:
+        def committed(trial, seconds=0.0):
             measures = {"seconds": seconds} if seconds else {}
             journal.append("s", "t", evaluation(trial, measures=measures))
             return int(reader.execute("SELECT COUNT(*) FROM evaluations").fetchone()[0])
@@ -114,8 +107,8 @@ def test_cheap_evaluations_are_committed_by_time_and_slow_ones_one_by_one(tmp_pa
 
 
 def test_a_second_process_waits_names_the_holder_and_finds_what_it_committed_before_it_was_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     path = tmp_path / "a.db"
     code = f"""
         import signal
@@ -139,7 +132,7 @@ def test_a_second_process_waits_names_the_holder_and_finds_what_it_committed_bef
             AgentJournal(path, "7", wait_seconds=60.0)
         assert clock.now == pytest.approx(60.0, abs=0.1)
 
-        def killed(seconds: float) -> None:
+        def killed(seconds):
             os.kill(holder.pid, signal.SIGKILL)
             holder.wait()
 
@@ -148,7 +141,7 @@ def test_a_second_process_waits_names_the_holder_and_finds_what_it_committed_bef
             assert [e.trial for e in journal.evaluations("s", "t")] == [0, 1, 2, 3, 4]
 
 
-def test_a_task_has_the_same_key_in_another_round_and_another_with_other_content() -> None:
+def test_a_task_has_the_same_key_in_another_round_and_another_with_other_content():
     task = Task(Phase.TRAIN, 3, 5, 2, {"a": np.arange(3.0), "b": np.ones(2)}, {"x": 1})
     again = replace(task, round=9, arrays={"b": np.ones(2), "a": np.arange(3.0)})
     assert task_key(task) == task_key(again)
@@ -156,14 +149,14 @@ def test_a_task_has_the_same_key_in_another_round_and_another_with_other_content
         {"phase": Phase.FINISH}, {"trial": 6}, {"num_trials": 3}, {"values": {"x": 2}},
         {"arrays": {"a": np.arange(3.0), "b": np.zeros(2)}},
     ]  # fmt: skip
-    others = [replace(task, **change) for change in changes]  # type: ignore[arg-type]
+    others = [replace(task, **change) for change in changes]
     assert len({task_key(t) for t in [task, *others]}) == 6
 
 
 # -- what is no journal of this agent ----------------------------------------------------------------------
 
 
-def test_the_journal_of_another_agent_and_other_files_are_refused_and_not_locked(tmp_path: Path) -> None:
+def test_the_journal_of_another_agent_and_other_files_are_refused_and_not_locked(tmp_path):
     AgentJournal(tmp_path / "a.db", "7").close()
     StudyJournal(tmp_path / "study.db").close()
     (tmp_path / "text").write_text("not a database, but long enough to be looked at" * 50)
@@ -193,12 +186,8 @@ def test_the_journal_of_another_agent_and_other_files_are_refused_and_not_locked
     ],
 )
 def test_a_journal_of_another_version_is_refused_with_the_same_sentence_by_writer_and_reader(
-    tmp_path: Path,
-    version: int,
-    make: Callable[[Path], Store],
-    read: Callable[[Path], object],
-    kind: JournalKind,
-) -> None:
+    tmp_path, version, make, read, kind
+):
     path, other = tmp_path / "a.db", kind.version + version
     make(path).close()
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -214,9 +203,7 @@ def test_a_journal_of_another_version_is_refused_with_the_same_sentence_by_write
     }
 
 
-def test_the_journal_of_an_agent_that_died_before_its_first_entry_is_an_error_to_readers_only(
-    tmp_path: Path,
-) -> None:
+def test_the_journal_of_an_agent_that_died_before_its_first_entry_is_an_error_to_readers_only(tmp_path):
     Store(tmp_path / "a.db", agent_journal.KIND, 1.0).close()
     with pytest.raises(JournalError, match="its content cannot be read"):
         read_ledger(tmp_path / "a.db")
@@ -227,7 +214,7 @@ def test_the_journal_of_an_agent_that_died_before_its_first_entry_is_an_error_to
 # -- a study's journal ---------------------------------------------------------------------------------------
 
 
-def test_events_come_back_in_order_and_an_interrupted_write_leaves_none_of_its_own(tmp_path: Path) -> None:
+def test_events_come_back_in_order_and_an_interrupted_write_leaves_none_of_its_own(tmp_path):
     arrays, present = {"w": np.arange(4.0).reshape(2, 2)}, {"present": ["1", "3"]}
     written = [Event("ask", 1, "train", "3", arrays, present), Event("tell", 1, "train")]
     with StudyJournal(tmp_path / "s.db") as journal:
@@ -241,7 +228,7 @@ def test_events_come_back_in_order_and_an_interrupted_write_leaves_none_of_its_o
         assert same(list(journal.events()), written)
 
 
-def test_other_settings_are_refused_with_the_list_of_differences(tmp_path: Path) -> None:
+def test_other_settings_are_refused_with_the_list_of_differences(tmp_path):
     with StudyJournal(tmp_path / "s.db") as journal:
         assert journal.settings is None
         journal.begin({"seed": 1, "algorithm": "fts"})
@@ -256,12 +243,12 @@ def test_other_settings_are_refused_with_the_list_of_differences(tmp_path: Path)
 private = pytest.mark.skipif(os.name != "posix", reason="modes of files are those of POSIX")
 
 
-def mode(path: Path) -> int:
+def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
 @pytest.fixture
-def _no_umask() -> Iterator[None]:
+def _no_umask():
     before = os.umask(0)
     yield
     os.umask(before)
@@ -269,7 +256,7 @@ def _no_umask() -> Iterator[None]:
 
 @private
 @pytest.mark.usefixtures("_no_umask")
-def test_journals_and_exported_messages_are_private_and_results_follow_the_umask(tmp_path: Path) -> None:
+def test_journals_and_exported_messages_are_private_and_results_follow_the_umask(tmp_path):
     new = tmp_path / "new"
     with AgentJournal(new / "deep" / "a.db", "7") as agent, StudyJournal(new / "s.db") as study:
         agent.append("s", "t", evaluation(0))
@@ -288,8 +275,8 @@ def test_journals_and_exported_messages_are_private_and_results_follow_the_umask
 @private
 @pytest.mark.usefixtures("_no_umask")
 def test_directories_and_files_that_exist_keep_their_modes_and_a_warning_names_the_command(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, caplog, monkeypatch
+):
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     directory, path = tmp_path / "shared", tmp_path / "shared" / "a.db"
     directory.mkdir(mode=0o755)

@@ -1,18 +1,14 @@
 """The ledger holds what left the agent: every name, every byte, once for every time."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from agents import Objective, node, packed, task
 from federation import SPACE, agents, hill
 
-from fbo_flower.algorithms import ALGORITHMS, Algorithm, RandomSearch, Schema, make_algorithm
+from fbo_flower.algorithms import ALGORITHMS, RandomSearch, make_algorithm
 from fbo_flower.algorithms.algorithm_record import UNKNOWN
 from fbo_flower.algorithms.messages import arrays_of
 from fbo_flower.algorithms.records import Federation
@@ -37,7 +33,7 @@ OTHER_OPTIONS = {
 class Tapped(InProcessGrid):
     """Keeps every reply as it leaves the agents."""
 
-    def __init__(self, *arguments, **options) -> None:
+    def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self.replies = []
 
@@ -48,7 +44,7 @@ class Tapped(InProcessGrid):
 
 
 @pytest.mark.parametrize("disclose", ["none", "incumbent", "trials"])
-def test_the_ledger_is_what_a_tap_on_the_line_hears(tmp_path: Path, disclose: str) -> None:
+def test_the_ledger_is_what_a_tap_on_the_line_hears(tmp_path, disclose):
     grid = agents(2, hill, journals=tmp_path, grid=Tapped, disclose=disclose)
     small = {"num_features": 7, "num_candidates": 16, "num_path_features": 8}
     FTS(num_agents=2, seed=3, **small).start(grid, num_rounds=4)
@@ -75,7 +71,7 @@ def test_the_ledger_is_what_a_tap_on_the_line_hears(tmp_path: Path, disclose: st
         assert {"agent", "space", "digest", "version", "time"} <= set(read.registration)
 
 
-def test_an_answer_that_is_sent_again_is_in_the_ledger_again(tmp_path: Path) -> None:
+def test_an_answer_that_is_sent_again_is_in_the_ledger_again(tmp_path):
     context, asked = node(tmp_path / "a.db"), packed(RandomSearch(), task())
     for server_round in (1, 5):
         message = asked._replace(config=asked.config | {"round": server_round})
@@ -85,13 +81,13 @@ def test_an_answer_that_is_sent_again_is_in_the_ledger_again(tmp_path: Path) -> 
     ]  # fmt: skip
 
 
-def reports_of(algorithm: Algorithm[Any]) -> Schema:
+def reports_of(algorithm):
     """Return what a server accepts from three agents."""
     roles = {agent: "curator" if agent > "0" else "openbox" for agent in "012" if algorithm.roles}
     return server_of(algorithm, Federation(SPACE, tuple("012"), roles), 0).report_schema()
 
 
-def test_every_name_that_may_leave_is_explained_and_nothing_that_cannot() -> None:
+def test_every_name_that_may_leave_is_explained_and_nothing_that_cannot():
     for name, record in BUILT_IN.items():
         allowed: set[str] = set()
         for options in ({}, *OTHER_OPTIONS.get(name, [])):
@@ -118,7 +114,7 @@ def test_every_name_that_may_leave_is_explained_and_nothing_that_cannot() -> Non
     assert disclosed | masked | {"num-failed", "header"} == set(COMMON)
 
 
-def test_what_is_summed_securely_is_not_listed_as_seen() -> None:
+def test_what_is_summed_securely_is_not_listed_as_seen():
     options = {"fts": {"lengthscale": "federated"}}
     for name, summed in ((name, r.summed) for name, r in BUILT_IN.items() if r.summed):
         seen, masked = meanings(name) or {}, meanings(name, 3) or {}
@@ -128,7 +124,7 @@ def test_what_is_summed_securely_is_not_listed_as_seen() -> None:
         assert not summed & {*schema.arrays, *schema.values}
 
 
-def test_what_is_not_known_is_not_called_harmless() -> None:
+def test_what_is_not_known_is_not_called_harmless():
     assert meaning("of-another-house", "weights").discloses == UNKNOWN
     rows = [LedgerEntry("s", 1, "train", "of-another-house", "secret", "3", "float64", 24, "x")]
     text = "\n".join(describe(Ledger("0", rows)))
@@ -136,7 +132,7 @@ def test_what_is_not_known_is_not_called_harmless() -> None:
     assert "Not examined." in text
 
 
-def test_entries_count_numbers_and_bytes_of_arrays_and_of_the_rest() -> None:
+def test_entries_count_numbers_and_bytes_of_arrays_and_of_the_rest():
     config = {"study": "s", "round": 2, "phase": "train", "values": '{"loss": 0.25}',
               "num-failed": 1, "agent": "7"}  # fmt: skip
     arrays = {"a": np.zeros((2, 3)), "m": np.zeros(50, dtype=np.uint8)}
@@ -150,7 +146,7 @@ def test_entries_count_numbers_and_bytes_of_arrays_and_of_the_rest() -> None:
     assert [(r.made_from, r.chosen_by) for r in (shown, header)] == [("x", "operator"), ("x", "")]
 
 
-def test_the_command_says_in_words_what_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_in_words_what_left(tmp_path, capsys):
     algorithm = make_algorithm("pf-pne", {"budget": 20})
     keep = Keep(journals=tmp_path)
     simulate("gp-samples", agents=2, algorithm=algorithm, num_rounds=3, engine="inline", keep=keep)

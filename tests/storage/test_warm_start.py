@@ -1,7 +1,5 @@
 """Messages that are kept, and studies that start from them."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

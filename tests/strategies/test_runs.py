@@ -45,13 +45,8 @@ def status(strategy):
         (RandomSearch, {"nope": 1}, "random has no option 'nope'; it has num_initial=3"),
         (FTS, {"advise": "single"}, r"no option 'advise'; did you mean advice\?$"),
         (FTS, {"nope": "single"}, r"advice='single'.*schedule='1-1/sqrt"),
-        *(
-            (RandomSearch, {name: value}, name)
-            for name, value in [
-                ("num_initial", 0), ("num_agents", 0), ("seed", -1), ("seed", 0.5), ("fraction", 0.0),
-                ("fraction", 1.1), ("quorum", 0), ("round_timeout", -1), ("wait_seconds", float("nan")),
-            ]
-        ),
+        (RandomSearch, {"num_initial": 0}, "num_initial"),
+        (RandomSearch, {"num_agents": 0}, "num_agents"),
     ],
 )  # fmt: skip
 def test_unusable_settings_are_config_errors(kind, settings, match):
@@ -228,21 +223,6 @@ def test_a_round_in_which_no_trial_holds_the_limits_says_so(disclose):
 
 
 # -- interruptions -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"), [(KeyboardInterrupt, "interrupted"), (RuntimeError, "failed")]
-)
-def test_an_error_of_a_callback_keeps_what_was_done(error, expected):
-    def broken(progress):
-        if progress.server_round == 2:
-            raise error("disk full")
-
-    strategy = search(callbacks=[broken])
-    with pytest.raises(error, match="disk full"):
-        strategy.start(agents(), num_rounds=5)
-    assert status(strategy) == expected
-    assert strategy.study.rounds["round"].tolist() == [1, 2]
 
 
 def lost_nowhere():

@@ -1,7 +1,5 @@
 """The end of a study: every agent gets its own answer, once, and a study without values is a failure."""
 
-from __future__ import annotations
-
 import pytest
 from federation import agents, log_lines
 from flwr.app import ConfigRecord, Context, RecordDict
@@ -26,7 +24,7 @@ def hill(config, context):
 class Keeping:
     """Keeps what `on_finish` gets."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.answers = []
 
     def __call__(self, answer, context):
@@ -157,7 +155,7 @@ def test_the_server_says_that_values_are_not_disclosed_and_agents_log_their_own(
 
 
 def without_torch(config, context):
-    import torch_is_missing  # type: ignore[import-not-found]
+    import torch_is_missing
 
     return torch_is_missing
 

@@ -148,25 +148,6 @@ def test_an_agent_without_a_budget_left_is_told_apart_at_registration(tmp_path):
         assert study.rounds["failures"].sum() == 0
 
 
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ({"max_trials": {"9": 3}}, "expected agents of the simulation"),
-        ({"max_trials": [3, 4]}, "one item for each of 4 agents"),
-        ({"max_trials": "many"}, "expected a number"),
-        ({"max_trials": -1}, "max_trials"),
-        ({"participation": 0.0}, "participation"),
-        ({"participation": 1.5}, "participation"),
-    ],
-)
-def test_nonsense_is_refused(argument, message):
-    with pytest.raises(ConfigError, match=message):
-        run(**argument)
-    if "participation" in argument:
-        with pytest.raises(ConfigError, match=message):
-            client_app(hill, SPACE, **argument)
-
-
 # -- fixed parameters --------------------------------------------------------------------------
 
 

@@ -83,12 +83,6 @@ def test_equality_tells_types_in_configs_apart():
     assert Table({"value": []}, {"value": "real"}) != Table({"value": []}, {"value": "text"})
 
 
-def test_pandas_sees_the_same_columns():
-    pytest.importorskip("pandas")
-    frame = Table({"agent": ["007"], "config": [{"C": 1}]}).to_pandas()
-    assert frame.loc[0].tolist() == ["007", {"C": 1}]
-
-
 # CSV
 
 

@@ -12,13 +12,7 @@ from tracked import SPACE, tune
 from waiting import wait_until
 
 from fbo_flower.study.trial import Trial
-from fbo_flower.trackers import (
-    MLflowTracker,
-    RoundInfo,
-    StudyInfo,
-    TensorBoardTracker,
-    WandbTracker,
-)
+from fbo_flower.trackers import MLflowTracker, RoundInfo, StudyInfo, TensorBoardTracker, WandbTracker
 from fbo_flower.trackers.dashboards import AGENT, STUDY
 
 BLOCK, FULL, LAST = 32768, 1, 4  # of LevelDB's log format

@@ -1,9 +1,6 @@
 """Records that are filled directly, with headers that are kept, are those that Flower builds."""
 
-from __future__ import annotations
-
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +27,7 @@ ARRAYS = {
 SCALARS = {"a": 1, "b": True, "c": 2.5, "d": "text", "e": b"bytes", "names": ""}
 
 
-def made() -> RecordDict:
+def made():
     """Return all arrays and scalars as a content that is filled directly."""
     arrays = {name: flower_records.flower_array(array) for name, array in ARRAYS.items()}
     record = flower_records.record_of(ArrayRecord, arrays)
@@ -39,7 +36,7 @@ def made() -> RecordDict:
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["this Flower", "one that keeps its entries elsewhere"])
-def test_a_content_is_the_one_that_flower_makes(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_content_is_the_one_that_flower_makes(known, monkeypatch):
     arrays = {name: FlowerArray(array) for name, array in ARRAYS.items()}
     expected = RecordDict({"arrays": ArrayRecord(arrays), "config": ConfigRecord(dict(SCALARS))})
     assert all(map(flower_records.can_be_filled, (RecordDict, ArrayRecord, ConfigRecord)))
@@ -49,11 +46,11 @@ def test_a_content_is_the_one_that_flower_makes(known: bool, monkeypatch: pytest
     assert content == expected == pickle.loads(pickle.dumps(content))
     assert content.object_id == expected.object_id
     for name, array in ARRAYS.items():
-        np.testing.assert_array_equal(content["arrays"][name].numpy(), array)  # type: ignore[index]
+        np.testing.assert_array_equal(content["arrays"][name].numpy(), array)
     content.config_records["config"]["a"] = 2
     assert other.config_records["config"]["a"] == 1, "records do not share their entries"
     with pytest.raises(TypeError):  # what is added is still checked
-        content.config_records["config"]["a"] = object()  # type: ignore[assignment]
+        content.config_records["config"]["a"] = object()
 
 
 ENVELOPE = Envelope("study", "agent", "space", "ts")
@@ -65,11 +62,11 @@ def contents(*arrays):
     return [to_records(encode_task(task, ENVELOPE), sent) for task in tasks]
 
 
-def within(high: float, shape: tuple[int, ...] = (2,), dtype: str = "float64") -> Schema:
+def within(high, shape=(2,), dtype="float64"):
     return Schema({"points": ArraySpec(shape, dtype, low=0.0, high=high)})
 
 
-def test_messages_that_share_an_array_get_one_that_nobody_can_write() -> None:
+def test_messages_that_share_an_array_get_one_that_nobody_can_write():
     shared, other = np.linspace(0, 1, 4), np.linspace(0, 1, 4)
     seen: dict = {}
     a, b, c = (from_records(content, seen) for content in contents(shared, shared, other))
@@ -79,7 +76,7 @@ def test_messages_that_share_an_array_get_one_that_nobody_can_write() -> None:
     np.testing.assert_array_equal(a.arrays["points"], shared)
 
 
-def test_a_shared_array_is_checked_against_every_schema_in_any_order() -> None:
+def test_a_shared_array_is_checked_against_every_schema_in_any_order():
     seen: dict = {}
     first, second = (from_records(content, seen) for content in contents(*[np.array([0.0, 3.0])] * 2))
     decode_task(first, within(3.0))
@@ -90,7 +87,7 @@ def test_a_shared_array_is_checked_against_every_schema_in_any_order() -> None:
     decode_task(second, within(3.0))
 
 
-def test_what_came_before_does_not_vouch_for_an_array_that_changed_or_only_looks_the_same() -> None:
+def test_what_came_before_does_not_vouch_for_an_array_that_changed_or_only_looks_the_same():
     array = np.array([0.0, 1.0])
     packed = encode_task(Task(Phase.TRAIN, 1, 0, 1, {"points": array}), ENVELOPE)
     good, bad = contents(array, np.array([0.0, np.nan]))
@@ -103,7 +100,7 @@ def test_what_came_before_does_not_vouch_for_an_array_that_changed_or_only_looks
 
 
 @pytest.mark.parametrize("change", [lambda data: data[:-8], lambda data: data + bytes(8)])
-def test_a_header_that_came_before_does_not_vouch_for_the_number_of_bytes(change: Any) -> None:
+def test_a_header_that_came_before_does_not_vouch_for_the_number_of_bytes(change):
     good, content = contents(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
     from_records(good)
     array = content["arrays"]["points"]
@@ -112,7 +109,7 @@ def test_a_header_that_came_before_does_not_vouch_for_the_number_of_bytes(change
         from_records(content)
 
 
-def test_values_that_came_before_are_checked_against_every_schema() -> None:
+def test_values_that_came_before_are_checked_against_every_schema():
     schemas = [Schema(values={"message": kind}) for kind in (bool, int)]
     for text, right in (('{"message":true}', 0), ('{"message":1}', 1)):
         packed = encode_task(Task(Phase.TRAIN, 1, 0, 1), ENVELOPE)

@@ -1,9 +1,5 @@
 """Co-KG: `central = "auto"`, added points, and without a barrier points under way as fantasies."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from acquisition_cases import fantasies
@@ -13,7 +9,7 @@ from fbo_flower.algorithms import CoKG
 from fbo_flower.algorithms.co_kg.central import AGAINST, ENOUGH, central_product, disagree, frame, pools
 from fbo_flower.algorithms.co_kg.state import CoKGState, SharedPrior
 from fbo_flower.algorithms.messages import Replies
-from fbo_flower.algorithms.records import Phase, Report, Task
+from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.numerics.acquisition.expected_improvement import centred_draws
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.space import Int, SearchSpace
@@ -121,7 +117,7 @@ def bowl(config, context):
 class Unwaited:
     """A federation in which any agent may be asked or may answer at any time."""
 
-    def __init__(self, num_agents: int = 3, **options: object) -> None:
+    def __init__(self, num_agents=3, **options):
         algorithm = CoKG(**{**OPTIONS, **options})
         self.run = Run.begin(algorithm, space=BOARD, objective=bowl, num_agents=num_agents)
         self.algorithm, self.under_way = algorithm, dict[str, Task]()
@@ -130,7 +126,7 @@ class Unwaited:
     def state(self):
         return self.run.state
 
-    def ask(self, server_round: int, agents: Sequence[str], seed: int = 0) -> dict[str, Task]:
+    def ask(self, server_round, agents, seed=0):
         run = self.run
         run.state = self.algorithm.with_under_way(run.state, self.under_way)
         rng = np.random.default_rng(seed)
@@ -138,13 +134,13 @@ class Unwaited:
         self.under_way |= tasks
         return tasks
 
-    def answer(self, *agents: str) -> dict[str, Report]:
+    def answer(self, *agents):
         run = self.run
         reports = {a: run.agents[a].answer(self.algorithm, self.under_way.pop(a)) for a in agents}
         run.state = self.algorithm.tell(run.state, Phase.TRAIN, Replies(reports))
         return reports
 
-    def warmed_up(self, rounds: int = 3) -> Unwaited:
+    def warmed_up(self, rounds=3):
         names = list(self.run.agents)
         for number in range(1, rounds + 1):
             self.ask(number, names)

@@ -1,7 +1,5 @@
 """Co-KG: the contract under every framework, what all agents share, and how the prior is estimated."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from contract import SQUARE, AlgorithmContract, Run, check_variant
@@ -132,7 +130,7 @@ def test_before_three_successes_an_agent_says_nothing_of_its_values():
 # -- reports -----------------------------------------------------------------------------------
 
 
-def setting_of(size: int) -> SharedPrior:
+def setting_of(size):
     pivots = np.random.default_rng(0).random((size, 2))
     return SharedPrior(1, gp.Hyperparameters("rbf", np.full(2, 0.3), 1.0, 0.01), 0.0, 1.0, pivots)
 
@@ -226,7 +224,7 @@ def test_an_agent_that_weighs_little_recommends_nothing():
 # -- one agent lies ----------------------------------------------------------------------------
 
 
-def lying(factor: float) -> dict[str, WarmUp]:
+def lying(factor):
     """Four agents that say about the same, but the last says `factor` times as much."""
     rng = np.random.default_rng(5)
     told = {str(n): rng.normal(3.0, 2.0, size=5) for n in range(4)}

@@ -1,7 +1,5 @@
 """Co-KG against theory: consistency, exact pooling, its limits, and what crosses the wire."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from contract import SQUARE, Run, over_grid, same

@@ -1,12 +1,8 @@
 """ei: against random search, kept results, and noisy values."""
 
-from __future__ import annotations
-
 import gc
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,8 +25,6 @@ from fbo_flower.reports.summary import agent_curves
 from fbo_flower.simulation import simulate
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.study import Study
-
-SMALL = {"num_candidates": 64}
 
 
 def bowl(offset=0.0, scale=1.0, space=SQUARE):
@@ -110,24 +104,24 @@ def test_results_go_with_their_array():
 NOISE = 0.3  # standard deviation; values range over 1.5
 
 
-def truth(config: Any) -> float:
+def truth(config):
     return float(-1.5 * ((config["x"] - 0.4) ** 2 + (config["y"] - 0.7) ** 2))
 
 
-def noisy(config: Any, data: int) -> float:
+def noisy(config, data):
     rng = np.random.default_rng([data, int(config["x"] * 2**50)])
     return truth(config) + NOISE * float(rng.standard_normal())
 
 
-def loss(config: Any, data: int) -> float:
+def loss(config, data):
     return 7.0 - noisy(config, data)
 
 
-def exact(config: Any, data: int) -> float:
+def exact(config, data):
     return truth(config)
 
 
-def run(objective: Any = noisy, algorithm: str = "ei", seed: int = 0, **given: Any) -> Study:
+def run(objective=noisy, algorithm="ei", seed=0, **given):
     options = {"secure_sums": 0} if algorithm == "fed-ei" else {}
     agents = {name: 100 * seed + place for place, name in enumerate("abcdef")}
     return simulate(
@@ -141,11 +135,11 @@ def run(objective: Any = noisy, algorithm: str = "ei", seed: int = 0, **given: A
     )
 
 
-def modes(x: np.ndarray, y: np.ndarray, start: np.ndarray | None = None) -> fitting.Modes:
+def modes(x, y, start=None):
     return fitting.fit(x, y, local.KERNEL, start, local.PRIORS, noisy=local.NOISY_PRIORS)
 
 
-def test_the_fit_finds_the_noise_and_keeps_the_fit_of_exact_values() -> None:
+def test_the_fit_finds_the_noise_and_keeps_the_fit_of_exact_values():
     rng = np.random.default_rng(0)
     x = rng.random((8, 25, 2))
     smooth = np.array([standardise(np.sin(4 * a[:, 0]) + a[:, 1]) for a in x])
@@ -164,9 +158,7 @@ def test_the_fit_finds_the_noise_and_keeps_the_fit_of_exact_values() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["ei", "fed-ei"])
-def test_trials_and_best_of_an_exact_objective_are_those_without_priors_for_noise(
-    algorithm: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trials_and_best_of_an_exact_objective_are_those_without_priors_for_noise(algorithm, monkeypatch):
     study = run(exact, algorithm, num_rounds=10)
     assert all("mean" not in best for best in study.best.values())
     monkeypatch.setattr(local, "NOISY_PRIORS", None)
@@ -174,7 +166,7 @@ def test_trials_and_best_of_an_exact_objective_are_those_without_priors_for_nois
 
 
 @pytest.mark.parametrize("algorithm", ["ei", "fed-ei"])
-def test_the_recommended_value_does_not_overstate_and_is_no_worse(algorithm: str) -> None:
+def test_the_recommended_value_does_not_overstate_and_is_no_worse(algorithm):
     means, largest, chosen, lucky = [], [], [], []
     for seed in range(4):
         study = run(algorithm=algorithm, seed=seed)
@@ -191,7 +183,7 @@ def test_the_recommended_value_does_not_overstate_and_is_no_worse(algorithm: str
     assert ttest_rel(chosen, lucky).statistic > -3  # level .003
 
 
-def test_there_is_one_best_in_every_file_and_picture(tmp_path: Path) -> None:
+def test_there_is_one_best_in_every_file_and_picture(tmp_path):
     study = run(loss, minimize=True)
     assert any("mean" in best for best in study.best.values())
     figure = study.plot()
@@ -225,7 +217,7 @@ def numbers(best):
     return [best[name] for name in ("value", "mean") if name in best]
 
 
-def test_the_agents_own_answer_has_both() -> None:
+def test_the_agents_own_answer_has_both():
     points = np.random.default_rng(1).random((40, 2))
     values = np.array([noisy(SQUARE.decode(p), 1) for p in points])
     state = AgentState(SQUARE, History(points, values, np.arange(40)))

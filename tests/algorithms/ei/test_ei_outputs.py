@@ -1,7 +1,5 @@
 """ei with limits and with several objectives: against random search, units, failures, batches, noise."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,7 @@ from contract import SQUARE
 from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import ExpectedImprovement, Outcome, Task, make_algorithm
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.records import AgentState, History, Phase, Query
+from fbo_flower.algorithms.records import AgentState, History, Phase
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.clients.own_answer import own_answer
@@ -22,7 +20,7 @@ BRANIN = SearchSpace({"x": Float(-5, 10), "y": Float(0, 15)})
 AIMS = Aims.of(False, {"gain": "max"}, {"cost": 0.9})
 
 
-def branin(config: dict[str, Any], data: object) -> dict[str, float]:
+def branin(config, data):
     """Branin's function in a disc [Gardner2014, as in BoTorch's ConstrainedBranin]; the best is .398."""
     x, y = config["x"], config["y"]
     bent = y - 5.1 / (4 * np.pi**2) * x**2 + 5 / np.pi * x - 6
@@ -30,7 +28,7 @@ def branin(config: dict[str, Any], data: object) -> dict[str, float]:
     return {"loss": float(loss), "outside": (x - 2.5) ** 2 + (y - 7.5) ** 2 - 50}
 
 
-def test_it_finds_the_best_value_that_holds_the_limit_where_random_search_does_not() -> None:
+def test_it_finds_the_best_value_that_holds_the_limit_where_random_search_does_not():
     goals: dict[str, Any] = {"objectives": {"loss": "min"}, "limits": {"outside": 0.0}}
     for seed in range(2):
         found = {
@@ -41,28 +39,26 @@ def test_it_finds_the_best_value_that_holds_the_limit_where_random_search_does_n
         assert found["ei"]["outputs"]["outside"] <= 0
 
 
-def outputs_at(points: np.ndarray, noise: float = 0.0) -> np.ndarray:
+def outputs_at(points, noise=0.0):
     """Gain and minus the cost at points, `(n, 2)`: the best point with a cost of .9 is on the diagonal."""
     drawn = noise * np.random.default_rng(3).standard_normal((len(points), 2))
     return np.column_stack([points.sum(axis=1), -np.square(points).sum(axis=1)]) + drawn
 
 
-def agent(points: np.ndarray, outputs: np.ndarray, aims: Aims = AIMS) -> AgentState:
+def agent(points, outputs, aims=AIMS):
     history = History(points, outputs[:, 0], np.arange(len(points)), outputs=outputs)
     return AgentState(SQUARE, history, aims=aims)
 
 
-def draws(purpose: str, *keys: int) -> np.random.Generator:
+def draws(purpose, *keys):
     return generator(7, purpose, *keys)
 
 
-def proposed(
-    state: AgentState, number: int = 1, at_once: int = 1, algorithm: Any = None
-) -> tuple[np.ndarray, AgentState]:
+def proposed(state, number=1, at_once=1, algorithm=None):
     """Points of the next trials, `(number, 2)`, and the state after them."""
     asked: list[np.ndarray] = []
 
-    def evaluate(query: Query, trial: int) -> Outcome:
+    def evaluate(query, trial):
         asked.append(query.points)
         found = outputs_at(query.points)
         trials = np.arange(trial, trial + len(found))
@@ -77,7 +73,7 @@ def proposed(
 START = generator(0, "points").random((6, 2))
 
 
-def test_proposals_do_not_depend_on_the_units_of_objectives_and_limits() -> None:
+def test_proposals_do_not_depend_on_the_units_of_objectives_and_limits():
     outputs, scale = outputs_at(START), np.array([1e3, 1e-2])
     expected, _ = proposed(agent(START, outputs))
     moved = Aims.of(False, {"gain": "max"}, {"cost": 0.9 * scale[1] - 5.0})
@@ -87,7 +83,7 @@ def test_proposals_do_not_depend_on_the_units_of_objectives_and_limits() -> None
     assert np.abs(proposed(agent(START, outputs, elsewhere))[0] - expected).max() > 0.05
 
 
-def test_a_failed_trial_counts_as_the_worst_in_every_output() -> None:
+def test_a_failed_trial_counts_as_the_worst_in_every_output():
     outputs = outputs_at(START)
     broken, worst = outputs.copy(), outputs.copy()
     broken[2] = np.nan
@@ -97,7 +93,7 @@ def test_a_failed_trial_counts_as_the_worst_in_every_output() -> None:
     assert proposed(nothing, algorithm=ExpectedImprovement(num_initial=2))[0].shape == (1, 2)
 
 
-def test_a_batch_holds_different_points_and_begins_as_a_single_step_does() -> None:
+def test_a_batch_holds_different_points_and_begins_as_a_single_step_does():
     one, _ = proposed(agent(START, outputs_at(START)))
     batch, after = proposed(agent(START, outputs_at(START)), 3, 3)
     np.testing.assert_array_equal(batch[:1], one)
@@ -106,7 +102,7 @@ def test_a_batch_holds_different_points_and_begins_as_a_single_step_does() -> No
     np.testing.assert_array_equal(after.history.outputs[6:], outputs_at(batch))  # no fantasy is left
 
 
-def test_with_noise_the_answer_is_the_best_by_its_means_and_not_by_luck() -> None:
+def test_with_noise_the_answer_is_the_best_by_its_means_and_not_by_luck():
     points = generator(1, "points").random((60, 2))
     noisy = outputs_at(points, 0.25)
     algorithm = make_algorithm("ei", {"num_initial": 2})
@@ -120,7 +116,7 @@ def test_with_noise_the_answer_is_the_best_by_its_means_and_not_by_luck() -> Non
     assert true[0][0] > true[1][0] + 0.05, "the luckiest trial is worse"
 
 
-def test_the_answer_without_a_feasible_trial_names_the_nearest() -> None:
+def test_the_answer_without_a_feasible_trial_names_the_nearest():
     state = agent(START, outputs_at(START), Aims.of(False, {"gain": "max"}, {"cost": 0.001}))
     answer = own_answer("1", "s", make_algorithm("ei", {}), state)
     nearest = START[np.argmin(np.square(START).sum(axis=1))]
@@ -130,12 +126,12 @@ def test_the_answer_without_a_feasible_trial_names_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("number", [2, 3])
-def test_several_objectives_are_searched_along_their_front(number: int) -> None:
+def test_several_objectives_are_searched_along_their_front(number):
     """Distances from corners: every point of the triangle between them is on the front."""
     corners = np.array([[0.2, 0.2], [0.8, 0.2], [0.5, 0.8]])[:number]
     names = [f"loss {k}" for k in range(number)]
 
-    def distances(config: dict[str, float], data: object) -> dict[str, float]:
+    def distances(config, data):
         point = np.array(list(config.values()))
         return dict(zip(names, np.square(corners - point).sum(axis=1).tolist(), strict=True))
 
@@ -151,7 +147,7 @@ def test_several_objectives_are_searched_along_their_front(number: int) -> None:
 
 
 @pytest.mark.parametrize("y_transform", ["winsorise", "standardise"])
-def test_the_reference_stands_in_the_units_of_the_models(y_transform: str) -> None:
+def test_the_reference_stands_in_the_units_of_the_models(y_transform):
     aims = Aims.of(False, {"gain": "max", "cost": "min"}, {"cost": 3.0}, {"cost": 1.5})
     outputs = np.vstack([outputs_at(START), [[-1e6, -2.0]]])  # a diverged gain
     state = agent(np.vstack([START, [[0.9, 0.9]]]), outputs, aims)
@@ -168,10 +164,10 @@ def test_the_reference_stands_in_the_units_of_the_models(y_transform: str) -> No
     assert np.isnan(ExpectedImprovement().outputs(flat)[3]).all()
 
 
-def test_what_is_worse_than_the_reference_is_not_searched() -> None:
+def test_what_is_worse_than_the_reference_is_not_searched():
     """Of a bent front only the middle counts: with the reference the search stays there."""
 
-    def bent(config: dict[str, float], data: object) -> dict[str, float]:
+    def bent(config, data):
         angle, away = np.pi / 2 * config["x"], 1 + (config["y"] - 0.5) ** 2
         return {"a": float(away * np.cos(angle)), "b": float(away * np.sin(angle))}
 

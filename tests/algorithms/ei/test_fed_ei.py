@@ -1,7 +1,5 @@
 """fed-ei: what the pool brings, what leaves an agent, and that unrelated agents do not pay."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -308,11 +306,7 @@ def test_a_log_line_names_a_sum_whose_slots_are_spoilt(server):
 
 # -- hostile tasks and reports ---------------------------------------------------------------------------
 
-ROWS = {
-    "rows": np.full((5, 3), 0.5),
-    "lengthscales": np.ones(2),
-    "level": np.ones(trend.NUM_SUMS),
-}
+ROWS = {"rows": np.full((5, 3), 0.5), "lengthscales": np.ones(2), "level": np.ones(trend.NUM_SUMS)}
 
 
 @pytest.mark.parametrize(

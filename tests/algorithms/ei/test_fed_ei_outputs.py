@@ -1,9 +1,6 @@
 """fed-ei with several outputs: what a row holds, what an agent makes of it, what stays with an operator."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +8,7 @@ from contract import SQUARE
 
 from fbo_flower.algorithms import FedEI, make_algorithm
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Query, Report, Task
+from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Task
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.errors import ConfigError, WireError
@@ -24,23 +21,23 @@ AIMS = Aims.of(False, {"gain": "max"}, {"cost": 0.9})
 ALGORITHM = make_algorithm("fed-ei", {"num_candidates": 64, "secure_sums": 0}).for_outputs(NAMES)
 
 
-def outputs_at(points: np.ndarray, moved: float = 0.0) -> np.ndarray:
+def outputs_at(points, moved=0.0):
     """Gain and minus the cost at points, `(n, 2)`."""
     return np.column_stack([points.sum(axis=1), -np.square(points - moved).sum(axis=1)])
 
 
-def agent_of(points: np.ndarray, outputs: np.ndarray, aims: Aims = AIMS) -> AgentState:
+def agent_of(points, outputs, aims=AIMS):
     history = History(points, outputs[:, 0], np.arange(len(points)), outputs=outputs)
     return AgentState(SQUARE, history, aims=aims)
 
 
-def answered(task: Task, state: AgentState, algorithm: FedEI = ALGORITHM) -> tuple[AgentState, Report]:
-    def evaluate(query: Query, trial: int) -> Outcome:
+def answered(task, state, algorithm=ALGORITHM):
+    def evaluate(query, trial):
         found = outputs_at(query.points)
         trials = np.arange(trial, trial + len(found))
         return Outcome(query.points, found[:, 0], trials, outputs=found)
 
-    def draws(purpose: str, *keys: int) -> np.random.Generator:
+    def draws(purpose, *keys):
         return generator(7, purpose, *keys)
 
     result = alone(run_task(algorithm, task, state, evaluate, draws))
@@ -60,7 +57,7 @@ SCORES = np.column_stack(
 )
 
 
-def pool_of(z: np.ndarray, trial: int = 2) -> Task:
+def pool_of(z, trial=2):
     """A task of a server that has rows at OTHERS."""
     state = ALGORITHM.init(Federation(SQUARE, ("0", "1"), outputs=NAMES), np.random.default_rng(0))
     state = replace(state, rows=np.column_stack([OTHERS, z]), level=LEVEL)
@@ -68,7 +65,7 @@ def pool_of(z: np.ndarray, trial: int = 2) -> Task:
     return replace(tasks["0"], trial=trial, num_trials=1)
 
 
-def test_the_model_of_each_output_has_its_own_column_of_the_rows() -> None:
+def test_the_model_of_each_output_has_its_own_column_of_the_rows():
     state = agent_of(START, outputs_at(START))
     model = alone(ALGORITHM.model(pool_of(SCORES), state))
     for place, process in enumerate(model.improvement.processes):
@@ -87,9 +84,7 @@ def test_the_model_of_each_output_has_its_own_column_of_the_rows() -> None:
 
 
 @pytest.mark.parametrize("bound", [0.3, 0.9])
-def test_the_first_advised_trial_is_a_good_row_that_holds_the_limit_of_this_agent(
-    bound: float,
-) -> None:
+def test_the_first_advised_trial_is_a_good_row_that_holds_the_limit_of_this_agent(bound):
     aims = Aims.of(False, {"gain": "max"}, {"cost": bound})
     state, _ = answered(pool_of(SCORES), agent_of(START, outputs_at(START), aims))
     gain, cost = outputs_at(OTHERS).T
@@ -98,7 +93,7 @@ def test_the_first_advised_trial_is_a_good_row_that_holds_the_limit_of_this_agen
     assert gain[row] > gain[-cost <= bound].max() - 0.15 > gain.mean() - 0.5
 
 
-def test_rows_hold_each_output_in_common_units_and_do_not_depend_on_the_limit() -> None:
+def test_rows_hold_each_output_in_common_units_and_do_not_depend_on_the_limit():
     """Its units are those of its values: a bound beyond all of them changes no number that leaves."""
     outputs = outputs_at(START)
     sent = []
@@ -118,14 +113,14 @@ def test_rows_hold_each_output_in_common_units_and_do_not_depend_on_the_limit() 
         np.testing.assert_array_equal(rows, sent[0][1])
 
 
-def score(config: dict[str, float], moved: float) -> dict[str, float]:
+def score(config, moved):
     point = np.array([list(config.values())])
     gain, cost = outputs_at(point, moved)[0]
     return {"gain": float(gain), "cost": float(-cost)}
 
 
 @pytest.mark.parametrize("limits", [{"cost": 0.9}, None], ids=["a limit", "two objectives"])
-def test_secure_sums_give_the_same_trials_bit_for_bit(limits: Any) -> None:
+def test_secure_sums_give_the_same_trials_bit_for_bit(limits):
     objectives = {"gain": "max"} if limits else {"gain": "max", "cost": "min"}
     agents = [0.02 * number for number in range(6)]
     clear, secure = (
@@ -142,7 +137,7 @@ def test_secure_sums_give_the_same_trials_bit_for_bit(limits: Any) -> None:
     assert run["options"]["shared_outputs"] == ["gain", "cost"]
 
 
-def test_a_late_agent_knows_of_its_limit_before_its_first_trial() -> None:
+def test_a_late_agent_knows_of_its_limit_before_its_first_trial():
     state = AgentState(SQUARE, History.empty(2), aims=AIMS)
     after, report = answered(pool_of(SCORES, 0), state)
     assert after.history.outputs is not None
@@ -151,7 +146,7 @@ def test_a_late_agent_knows_of_its_limit_before_its_first_trial() -> None:
     assert after.history.outputs[0, 0] > outputs_at(OTHERS)[:, 0].mean()
 
 
-def test_an_agent_without_the_shared_outputs_refuses_the_task() -> None:
+def test_an_agent_without_the_shared_outputs_refuses_the_task():
     state = AgentState(SQUARE, History.empty(2), aims=Aims.of(False, {"gain": "max"}, {"heat": 0.9}))
     with pytest.raises(WireError, match="shared_outputs: expected some of gain, heat, got gain, cost"):
         answered(Task(Phase.TRAIN, 1, 0, 2), state)
@@ -160,7 +155,7 @@ def test_an_agent_without_the_shared_outputs_refuses_the_task() -> None:
     assert FedEI(shared_outputs=("cost",)).for_outputs(NAMES).shared_outputs == ("cost",)
 
 
-def test_an_earlier_study_with_other_outputs_is_refused() -> None:
+def test_an_earlier_study_with_other_outputs_is_refused():
     state = ALGORITHM.init(Federation(SQUARE, ("0", "1"), outputs=NAMES), np.random.default_rng(0))
     rows, level = np.full((5, 4), 0.5), np.ones(2 * trend.NUM_SUMS)
     earlier = ALGORITHM.export_messages(replace(state, rows=rows, level=level))
@@ -172,7 +167,7 @@ def test_an_earlier_study_with_other_outputs_is_refused() -> None:
             ALGORITHM.warm_start(state, messages)
 
 
-def test_own_rows_are_known_again_in_all_columns() -> None:
+def test_own_rows_are_known_again_in_all_columns():
     state, _ = answered(pool_of(SCORES), agent_of(START, outputs_at(START)))
     assert ALGORITHM._own_rows(state).shape[1] == 4
 
@@ -182,7 +177,7 @@ def test_own_rows_are_known_again_in_all_columns() -> None:
 SECRETS = np.random.default_rng(5).standard_normal((2, 6))  # two worlds of a private output
 
 
-def told_by(secrets: np.ndarray, aims: Aims, algorithm: FedEI) -> list[np.ndarray]:
+def told_by(secrets, aims, algorithm):
     """All numbers that leave an agent that has evaluated six points, whatever it is asked."""
     points = generator(0, "points").random((6, 2))
     outputs = np.column_stack([points.sum(axis=1), secrets])
@@ -197,7 +192,7 @@ def told_by(secrets: np.ndarray, aims: Aims, algorithm: FedEI) -> list[np.ndarra
     return sent
 
 
-def test_an_attack_on_a_private_output_finds_nothing_in_what_the_agent_sends() -> None:
+def test_an_attack_on_a_private_output_finds_nothing_in_what_the_agent_sends():
     """Who knows both worlds cannot tell which of them the agent lives in; without `private` one row can."""
     for private, names in (((), NAMES), (("cost",), ("gain",))):
         aims = AIMS.keeping(private)
@@ -208,7 +203,7 @@ def test_an_attack_on_a_private_output_finds_nothing_in_what_the_agent_sends() -
         assert any(tell) == (not private)
 
 
-def test_an_agent_sends_nothing_to_a_server_that_asks_for_an_output_it_keeps() -> None:
+def test_an_agent_sends_nothing_to_a_server_that_asks_for_an_output_it_keeps():
     """Neither from the start, nor if its operator keeps the output only now."""
     assert told_by(SECRETS[0], AIMS.keeping(["cost"]), ALGORITHM) == []
     state = agent_of(START, outputs_at(START))
@@ -217,7 +212,7 @@ def test_an_agent_sends_nothing_to_a_server_that_asks_for_an_output_it_keeps() -
     assert not answered(task, replace(state, aims=AIMS.keeping(["cost"])))[1].arrays
 
 
-def test_one_operator_keeps_an_output_and_all_share_the_others() -> None:
+def test_one_operator_keeps_an_output_and_all_share_the_others():
     study = simulate(
         score, SQUARE, Agents({"a": 0.0, "b": 0.02, "c": 0.04}, private={"b": ["cost"]}),
         make_algorithm("fed-ei", {"num_candidates": 64}), 4, engine="inline",
@@ -228,9 +223,7 @@ def test_one_operator_keeps_an_output_and_all_share_the_others() -> None:
     assert study.best["b"]["outputs"]["cost"] <= 0.9
 
 
-def test_operators_who_keep_all_outputs_are_told_that_each_agent_tunes_alone(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_operators_who_keep_all_outputs_are_told_that_each_agent_tunes_alone(caplog):
     sites = {"a": 0.0, "b": 0.02, "c": 0.04}
     one, all_three = (
         simulate(

@@ -1,9 +1,5 @@
 """While all values are equal, `ei` goes where it learns most; once two differ, it improves."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -30,7 +26,7 @@ SPACES = {"cube": CUBE, "mixed": MIXED, "fixed": FIXED}
 TWO = Aims.of(False, {"gain": "max", "speed": "max"}, {})
 
 
-def agent(space: SearchSpace, values: np.ndarray, aims: Aims = NUMBER) -> AgentState:
+def agent(space, values, aims=NUMBER):
     points = space.snap(np.random.default_rng(1).random((len(values), space.dimension)))
     outputs = values if values.ndim == 2 else None
     first = values if outputs is None else values[:, 0]
@@ -38,7 +34,7 @@ def agent(space: SearchSpace, values: np.ndarray, aims: Aims = NUMBER) -> AgentS
     return AgentState(space, history, aims=aims)
 
 
-def next_point(state: AgentState, algorithm: Any) -> np.ndarray:
+def next_point(state, algorithm):
     task = Task(Phase.TRAIN, 1, state.next_trial, 1, {}, {})
     steps = algorithm.step(task, state, np.random.default_rng(2))
     return np.asarray(alone(steps)[0].points)
@@ -47,7 +43,7 @@ def next_point(state: AgentState, algorithm: Any) -> np.ndarray:
 @pytest.mark.parametrize("algorithm", [ExpectedImprovement(), FedEI()], ids=["ei", "fed-ei without a pool"])
 @pytest.mark.parametrize("name", SPACES)
 @pytest.mark.parametrize("aims", [NUMBER, TWO], ids=["value", "two objectives"])
-def test_equal_values_send_an_agent_to_the_farthest_point(algorithm: Any, name: str, aims: Aims) -> None:
+def test_equal_values_send_an_agent_to_the_farthest_point(algorithm, name, aims):
     space = SPACES[name]
     values = np.full(4, 0.1) if aims is NUMBER else np.tile([0.1, 7.0], (4, 1))
     state = agent(space, values, aims)
@@ -59,7 +55,7 @@ def test_equal_values_send_an_agent_to_the_farthest_point(algorithm: Any, name: 
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_the_farthest_points_spread_inside_the_cube(name: str) -> None:
+def test_the_farthest_points_spread_inside_the_cube(name):
     """Random points come closer to each other, and to the surface."""
     space, rng = SPACES[name], np.random.default_rng(3)
     seen = np.empty((0, space.dimension))
@@ -92,5 +88,5 @@ def test_the_farthest_points_spread_inside_the_cube(name: str) -> None:
         ([[0.1, 1.0], [0.1, 1.0]], True),
     ],
 )
-def test_values_are_equal_up_to_rounding_in_their_precision(values: Any, expected: bool) -> None:
+def test_values_are_equal_up_to_rounding_in_their_precision(values, expected):
     assert all_equal(np.array(values, dtype=np.float64)) is expected

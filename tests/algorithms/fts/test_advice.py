@@ -60,7 +60,7 @@ def test_a_fraction_of_the_agents_in_each_round_is_no_departure(fraction):
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 
 
-def plain_sender(selector: Adviser, left: set[str], agent: str, draw: float) -> str | None:
+def plain_sender(selector, left, agent, draw):
     """The sender that a uniform number chooses, from the list of all that may be drawn."""
     own = {agent, *selector.used.get(agent, ())}
     others = [sender for sender in selector.senders if sender not in own]
@@ -70,7 +70,7 @@ def plain_sender(selector: Adviser, left: set[str], agent: str, draw: float) -> 
 
 @pytest.mark.parametrize("preferences", ["uniform", "learned"])
 @pytest.mark.parametrize("seed", range(6))
-def test_a_sender_is_drawn_from_those_that_are_there(seed: int, preferences: str) -> None:
+def test_a_sender_is_drawn_from_those_that_are_there(seed, preferences):
     rng = np.random.default_rng(seed)
     names = [str(i) for i in range(rng.integers(1, 7))]
     algorithm = FTS(

@@ -1,7 +1,5 @@
 """DP-FTS: the sums that leave the server, the noise on them, and a budget that is never exceeded."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -46,7 +44,7 @@ def released(algorithm, messages, seed=0):
 # -- the sums ----------------------------------------------------------------------------------
 
 
-def test_without_noise_and_sampling_the_sum_is_the_mean_of_clipped_messages() -> None:
+def test_without_noise_and_sampling_the_sum_is_the_mean_of_clipped_messages():
     algorithm = DPFTS(**SMALL, noise_multiplier=0, sampling_rate=1.0, clip=2.0)
     draws = np.random.default_rng(0)
     messages = {agent: draws.standard_normal(12) for agent in AGENTS}
@@ -55,7 +53,7 @@ def test_without_noise_and_sampling_the_sum_is_the_mean_of_clipped_messages() ->
     np.testing.assert_allclose(sums, [np.mean(clipped, axis=0)], atol=8 * 2.0**-39)  # steps of the grid
 
 
-def test_early_sums_are_of_those_who_explored_the_region_and_late_ones_of_all() -> None:
+def test_early_sums_are_of_those_who_explored_the_region_and_late_ones_of_all():
     messages = {agent: np.eye(12)[int(agent)] for agent in AGENTS}
     options = SMALL | {"noise_multiplier": 0, "sampling_rate": 1.0, "clip": 10.0, "num_regions": 4}
     sums, _ = released(DPFTS(**options, region_weight=60.0), messages)
@@ -66,7 +64,7 @@ def test_early_sums_are_of_those_who_explored_the_region_and_late_ones_of_all() 
     np.testing.assert_allclose(sums, np.tile(np.arange(12) < 8, (4, 1)) / 8, atol=1e-12)
 
 
-def test_the_noise_is_as_large_as_the_change_that_one_agent_can_make() -> None:
+def test_the_noise_is_as_large_as_the_change_that_one_agent_can_make():
     """The noise is `z` times the largest change: measured by leaving out each agent, at its worst message."""
     options = SMALL | {"num_regions": 4, "sampling_rate": 1.0, "clip": 3.0}
     algorithm, noisy = (DPFTS(**options, noise_multiplier=z) for z in (0, 1.0))
@@ -81,7 +79,7 @@ def test_the_noise_is_as_large_as_the_change_that_one_agent_can_make() -> None:
     assert stats.kstest(1.2 * draws_of_noise.ravel(), "norm").pvalue < 1e-3  # negative control
 
 
-def test_agents_are_sampled_by_independent_coins() -> None:
+def test_agents_are_sampled_by_independent_coins():
     algorithm = DPFTS(**SMALL, sampling_rate=0.3)
     state = algorithm.init(Federation(SQUARE, AGENTS), generator(0, "init"))
     sizes = []
@@ -98,21 +96,21 @@ def test_agents_are_sampled_by_independent_coins() -> None:
 # -- the agents --------------------------------------------------------------------------------
 
 
-def test_initial_designs_lie_in_the_regions_and_together_in_all() -> None:
+def test_initial_designs_lie_in_the_regions_and_together_in_all():
     run = Run.begin(DPFTS(**SMALL, num_regions=4, num_initial=5), num_agents=6).step()
     quarters = {name: {tuple(q) for q in (h.points >= 0.5).tolist()} for name, h in run.histories().items()}
     assert all(len(q) == 1 for q in quarters.values())
     assert len(set.union(*quarters.values())) == 4
 
 
-def test_discrete_parameters_are_not_cut() -> None:
+def test_discrete_parameters_are_not_cut():
     run = Run.begin(DPFTS(**SMALL, num_regions=2, num_initial=30), num_agents=2, space=MIXED).step()
     for history in run.histories().values():
         kinds = {MIXED.decode(p)["kernel"] for p in history.points}
         assert kinds == {"rbf", "linear", "poly"}
 
 
-def test_following_the_sums_means_going_where_the_sum_of_the_region_is_largest() -> None:
+def test_following_the_sums_means_going_where_the_sum_of_the_region_is_largest():
     algorithm = DPFTS(**(SMALL | {"num_candidates": 512}), num_regions=2, min_distance=0.0)
     features = rff.draw_features(12, 0.5, 2, np.random.default_rng(2))
     weights = np.random.default_rng(3).standard_normal((2, 12))
@@ -127,7 +125,7 @@ def test_following_the_sums_means_going_where_the_sum_of_the_region_is_largest()
     assert (features(point) @ weights[region]).item() >= best - 1e-3
 
 
-def test_an_agent_that_always_follows_itself_is_thompson_sampling() -> None:
+def test_an_agent_that_always_follows_itself_is_thompson_sampling():
     small = {"num_candidates": 64, "num_path_features": 32}
     dp = Run.begin(DPFTS(schedule=1.0, **small)).steps(6)
     ts = Run.begin(ThompsonSampling(**small)).steps(6)
@@ -136,7 +134,7 @@ def test_an_agent_that_always_follows_itself_is_thompson_sampling() -> None:
 
 
 @pytest.mark.parametrize("message", ["draw", "mean"])
-def test_messages_are_short_before_they_leave_used_once_and_never_sent_on(message) -> None:
+def test_messages_are_short_before_they_leave_used_once_and_never_sent_on(message):
     options = {"sampling_rate": 1.0, "clip": 0.3, "message": message, "schedule": 0.0}
     run = Run.begin(DPFTS(**SMALL, **options)).steps(4)
     sent = [e.report.arrays["weights"] for e in run.exchanges]
@@ -147,7 +145,7 @@ def test_messages_are_short_before_they_leave_used_once_and_never_sent_on(messag
     assert run.state.num_releases == 3
 
 
-def test_the_mean_is_that_of_many_draws() -> None:
+def test_the_mean_is_that_of_many_draws():
     points = np.random.default_rng(0).random((6, 2))
     agent_state = AgentState(SQUARE, History(points, points.sum(axis=1), np.arange(6)))
     features = rff.draw_features(12, 0.5, 2, np.random.default_rng(1))
@@ -159,7 +157,7 @@ def test_the_mean_is_that_of_many_draws() -> None:
     np.testing.assert_allclose(nu, np.mean(draws, axis=0), atol=5 / np.sqrt(300))
 
 
-def test_local_noise_is_twice_the_clip_and_hides_that_nothing_succeeded() -> None:
+def test_local_noise_is_twice_the_clip_and_hides_that_nothing_succeeded():
     algorithm = DPFTS(**SMALL, noise="local", noise_multiplier=1.5, clip=2.0)
     nothing = AgentState(SQUARE, History.empty(2))
     task = Task(Phase.TRAIN, 2, 0, 0, {}, {"message": True})
@@ -174,7 +172,7 @@ def test_local_noise_is_twice_the_clip_and_hides_that_nothing_succeeded() -> Non
 # -- the budget --------------------------------------------------------------------------------
 
 
-def test_a_run_stops_before_the_budget_is_exceeded() -> None:
+def test_a_run_stops_before_the_budget_is_exceeded():
     options = {"noise_multiplier": 2.0, "sampling_rate": 0.5, "schedule": 0.5, "max_epsilon": 2.0}
     run = Run.begin(DPFTS(**SMALL, **options), num_agents=4)
     while not run.algorithm.finished(run.state) and run.server_round < 60:
@@ -186,7 +184,7 @@ def test_a_run_stops_before_the_budget_is_exceeded() -> None:
     assert run.server_round == count + 1 < 60, "the last round follows the last release"
 
 
-def test_a_spent_budget_may_also_leave_the_last_release_in_use() -> None:
+def test_a_spent_budget_may_also_leave_the_last_release_in_use():
     algorithm = DPFTS(**SMALL, sampling_rate=1.0, schedule=0.0, max_epsilon=5.0, when_spent="keep")
     run = Run.begin(algorithm).steps(9)
     assert not algorithm.finished(run.state)
@@ -196,7 +194,7 @@ def test_a_spent_budget_may_also_leave_the_last_release_in_use() -> None:
     assert not any(e.report.arrays for e in run.exchanges if e.server_round >= 7)
 
 
-def test_local_budgets_are_counted_by_agent_and_by_message_asked_for() -> None:
+def test_local_budgets_are_counted_by_agent_and_by_message_asked_for():
     algorithm = DPFTS(**SMALL, noise="local", noise_multiplier=3.0, sampling_rate=0.5, max_epsilon=2.0)
     run = Run.begin(algorithm, num_agents=4).steps(4, lost=("1",)).steps(12)
     counts = run.state.num_messages
@@ -208,14 +206,14 @@ def test_local_budgets_are_counted_by_agent_and_by_message_asked_for() -> None:
     assert algorithm.results(run.state).privacy["epsilon"] <= 2.0
 
 
-def test_without_noise_no_privacy_is_claimed() -> None:
+def test_without_noise_no_privacy_is_claimed():
     run = Run.begin(DPFTS(**SMALL, noise_multiplier=0)).steps(3)
     assert run.algorithm.results(run.state).privacy["epsilon"] is None
     with pytest.raises(ConfigError, match="max_epsilon"):
         Run.begin(DPFTS(noise_multiplier=0, max_epsilon=5.0))
 
 
-def cost_of(count: int, rate: float, multiplier: float) -> float:
+def cost_of(count, rate, multiplier):
     """Epsilon at delta 1e-3 after equal releases; `tests/numerics` compares the account with exact values."""
     return sampled_epsilon(multiplier, rate, count, 1e-3)
 
@@ -260,7 +258,7 @@ def play(algorithm, agents, messages, *, silent=(), absent=()):
     return found
 
 
-def largest_change(algorithm, agents, messages, **without) -> float:
+def largest_change(algorithm, agents, messages, **without):
     """Return the largest norm of a change over all regions, in units of the noise, times `z`."""
     whole, part = play(algorithm, agents, messages), play(algorithm, agents, messages, **without)
     assert len(whole) == len(part) == NUM_ROUNDS - 1
@@ -295,7 +293,7 @@ def worst_messages(agents, seed=0):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_agent_changes_the_sums_by_more_than_the_noise_is_made_for(case) -> None:
+def test_no_agent_changes_the_sums_by_more_than_the_noise_is_made_for(case):
     algorithm, agents = made(DPFTS, *case)
     messages, sampled = worst_messages(agents), algorithm.sampling_rate < 1
     changes = [
@@ -307,7 +305,7 @@ def test_no_agent_changes_the_sums_by_more_than_the_noise_is_made_for(case) -> N
     assert case[1] > 1 or max(changes) > 1 - 1e-6, "the noise is not larger than it has to be"
 
 
-def test_shares_regions_and_noise_of_the_others_do_not_depend_on_who_is_present() -> None:
+def test_shares_regions_and_noise_of_the_others_do_not_depend_on_who_is_present():
     algorithm, agents = made(DPFTS, 5, 3, 2, 1.0)
     for absent in agents:
         state = algorithm.init(Federation(SQUARE, agents), generator(0, "init"))
@@ -323,7 +321,7 @@ def test_shares_regions_and_noise_of_the_others_do_not_depend_on_who_is_present(
             np.testing.assert_array_equal(share, whole.shares[agent])
 
 
-def test_an_agent_that_registers_late_counts_from_the_next_release_on() -> None:
+def test_an_agent_that_registers_late_counts_from_the_next_release_on():
     algorithm, agents = made(DPFTS, 3, 1, 1, 1.0)
     state = algorithm.init(Federation(SQUARE, agents), generator(0, "init"))
     largest = []
@@ -333,7 +331,7 @@ def test_an_agent_that_registers_late_counts_from_the_next_release_on() -> None:
     np.testing.assert_allclose(largest, [1 / 3, 1 / 4, 1 / 4])
 
 
-def test_secure_sums_are_accounted_without_sampling() -> None:
+def test_secure_sums_are_accounted_without_sampling():
     """A sample that is too small makes no release, so one that is made was likelier to hold an agent."""
     plain, secure = DPFTS(sampling_rate=0.35), DPFTS(sampling_rate=0.35, secure_sums=3)
     assert secure.epsilon(5) == DPFTS(sampling_rate=1.0).epsilon(5) > 2 * plain.epsilon(5)

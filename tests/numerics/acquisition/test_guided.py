@@ -1,7 +1,5 @@
 """`log EI` of an agent with rows of others is that of one joint Gaussian, conditioned on all observations."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -20,18 +18,18 @@ Z = np.random.default_rng(9).random((50, 3))
 CASES = [(0.0, 0.3, 9), (0.15, 0.0, 9), (0.6, 0.3, 0), (0.6, 0.3, 1), (0.6, 20.0, 9), (0.95, 0.3, 9)]
 
 
-def observations(seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+def observations(seed, n):
     """Return points `(n, 3)` and values `(n,)`."""
     rng = np.random.default_rng([seed, n])
     return rng.random((n, 3)), rng.standard_normal(n)
 
 
-def rows_of(seed: int, m: int = NUM_ROWS) -> SharedRows:
+def rows_of(seed, m=NUM_ROWS):
     rng = np.random.default_rng([seed, 1000 + m])
     return SharedRows(rng.random((m, 3)), rng.standard_normal(m), SCALES * (1.0 + 0.1 * seed))
 
 
-def function_of(x: np.ndarray, y: np.ndarray, shared: Shared | None, h: gp.Hyperparameters = H):
+def function_of(x, y, shared, h=H):
     """Return the function as an agent makes it."""
     if shared is None:
         return GuidedImprovement(condition(x[None], y[None], [h])[0], BEST)
@@ -39,18 +37,16 @@ def function_of(x: np.ndarray, y: np.ndarray, shared: Shared | None, h: gp.Hyper
     return GuidedImprovement(condition(x[None], (y - mean)[None], [h], covariance[None])[0], BEST, shared)
 
 
-def alone(seed: int, n: int = 9) -> GuidedImprovement:
+def alone(seed, n=9):
     return function_of(*observations(seed, n), None)
 
 
-def guided(seed: int, n: int = 9, share: float = 0.6, tau: float = 0.3, m: int = NUM_ROWS):
+def guided(seed, n=9, share=0.6, tau=0.3, m=NUM_ROWS):
     return function_of(*observations(seed, n), Shared(rows_of(seed, m), share, tau))
 
 
 @pytest.mark.parametrize(("share", "tau", "n"), CASES)
-def test_values_means_and_gradients_are_those_of_the_joint_gaussian_of_rows_and_own_values(
-    share: float, tau: float, n: int
-) -> None:
+def test_values_means_and_gradients_are_those_of_the_joint_gaussian_of_rows_and_own_values(share, tau, n):
     (x, y), rows, function = observations(1, n), rows_of(1), guided(1, n, share, tau)
     places, seen = np.concatenate([rows.x, x, Z]), NUM_ROWS + n
     joint = share * gp.kernel(KERNEL, places, places, rows.lengthscales)  # g, which all observe
@@ -78,7 +74,7 @@ def test_values_means_and_gradients_are_those_of_the_joint_gaussian_of_rows_and_
         np.testing.assert_allclose(function.mean(x), trend, rtol=1e-9, atol=1e-9)
 
 
-def test_rows_that_share_nothing_change_nothing() -> None:
+def test_rows_that_share_nothing_change_nothing():
     for share, changes in ((0.0, False), (0.6, True)):
         process = guided(4, share=share).process
         other = GuidedImprovement(process, BEST, Shared(rows_of(5), share, 0.3))
@@ -86,7 +82,7 @@ def test_rows_that_share_nothing_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1, 9])
-def test_alone_it_is_log_expected_improvement(n: int) -> None:
+def test_alone_it_is_log_expected_improvement(n):
     function, posterior = alone(1, n), gp.posterior(*observations(1, n), H)
     expected, slopes = LogImprovement(posterior, BEST).value_and_gradient(Z)
     values, gradients = function.value_and_gradient(Z)
@@ -97,7 +93,7 @@ def test_alone_it_is_log_expected_improvement(n: int) -> None:
 
 
 @pytest.mark.parametrize("share", [None, 0.0, 0.6])
-def test_there_is_no_gradient_of_the_variance_where_it_is_cut_off(share: float | None) -> None:
+def test_there_is_no_gradient_of_the_variance_where_it_is_cut_off(share):
     exact = gp.Hyperparameters("matern52", np.full(3, 30.0), 1.0, 1e-6)
     x = np.random.default_rng(4).random((12, 3))
     shared = None if share is None else Shared(SharedRows(x, np.zeros(12), np.full(3, 30.0)), share, 0.1)
@@ -106,7 +102,7 @@ def test_there_is_no_gradient_of_the_variance_where_it_is_cut_off(share: float |
 
 
 @pytest.mark.parametrize("kind", ["alone", "guided", "guided without own values"])
-def test_functions_in_a_stack_have_bit_for_bit_the_values_that_they_have_alone(kind: str) -> None:
+def test_functions_in_a_stack_have_bit_for_bit_the_values_that_they_have_alone(kind):
     makers = {
         "alone": alone,
         "guided": lambda seed: guided(seed, share=0.1 + 0.1 * seed, tau=0.2 * seed),
@@ -127,7 +123,7 @@ def test_functions_in_a_stack_have_bit_for_bit_the_values_that_they_have_alone(k
         np.testing.assert_array_equal(gradients[place], slope)
 
 
-def test_functions_of_another_form_are_not_stacked() -> None:
+def test_functions_of_another_form_are_not_stacked():
     function = guided(5)
     assert shape_of(function) == shape_of(guided(6, share=0.0, tau=20.0))
     assert shape_of(alone(5)) == shape_of(alone(6))
@@ -138,9 +134,7 @@ def test_functions_of_another_form_are_not_stacked() -> None:
 
 
 @pytest.mark.parametrize("kind", ["alone", "guided"])
-def test_as_the_only_process_of_a_feasible_improvement_it_has_the_same_values_and_gradients(
-    kind: str,
-) -> None:
+def test_as_the_only_process_of_a_feasible_improvement_it_has_the_same_values_and_gradients(kind):
     function = {"alone": alone, "guided": guided}[kind](2)
     goal = Goal((0,), np.array([-np.inf]), (np.array([[BEST]]), np.array([[np.inf]])))
     feasible = stack_of([FeasibleImprovement((function,), goal)])

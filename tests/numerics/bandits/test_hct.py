@@ -1,7 +1,5 @@
 """Cells, what was seen in them, and the tree search HCT, against plain loops."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -185,7 +183,7 @@ def test_the_deepest_cells_are_those_that_are_exact():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_pulls_of_cells_add_up_as_in_a_dict(seed: int):
+def test_pulls_of_cells_add_up_as_in_a_dict(seed):
     rng = np.random.default_rng(seed)
     table = CellPulls.read({}, "cells.")
     plain: dict[int, tuple[list[float], int]] = {}
@@ -217,7 +215,7 @@ def test_the_table_before_is_left_as_it_was():
     assert more.means().tolist() == [0.0, 3.0, 0.0]
 
 
-def survivors(depths: list[int], indices: list[int], arity: int = 2):
+def survivors(depths, indices, arity=2):
     values = np.arange(len(depths), dtype=np.float64)
     return Survivors(partition.number(depths, indices, arity), values, values)
 
@@ -234,9 +232,7 @@ def test_survivors_are_found_by_depth_and_replaced_by_newer_ones():
     ([1, 8 + 7], 2, True), ([1, 2**9], 2, False), ([0, 1], 2, False), ([3, 2], 2, False), ([2, 2], 2, False),
     ([4 + 3], 4, True), ([4 + 4], 4, False), ([15], 4, False), ([-3, 1], 2, False),
 ])  # fmt: skip
-def test_cells_outside_the_partition_and_in_disorder_are_found(
-    cells: list[int], arity: int, sound: bool
-) -> None:
+def test_cells_outside_the_partition_and_in_disorder_are_found(cells, arity, sound):
     ones = np.ones(len(cells))
     assert Survivors(np.array(cells), ones, ones).are_sound(arity, 8) is sound
     assert not Survivors(np.array([1]), np.array([np.nan]), np.ones(1)).are_sound(arity, 8)
@@ -244,7 +240,7 @@ def test_cells_outside_the_partition_and_in_disorder_are_found(
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e8])
-def test_deviations_of_parts_give_those_of_the_whole(offset: float):
+def test_deviations_of_parts_give_those_of_the_whole(offset):
     values = offset + np.random.default_rng(0).standard_normal(50)
     parts = [(len(p), p.sum(), ((p - p.mean()) ** 2).sum()) for p in np.split(values, [3, 4, 20])]
     sums = (0, 0.0, 0.0)

@@ -1,7 +1,5 @@
 """The model of what agents have in common, against brute force, fixed numbers and distributions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats
