@@ -67,7 +67,6 @@ from fbo_flower.wire.flower_records import count_bytes, from_records
 
 _LATE = ("bytes_down", "bytes_up", "floats_down", "floats_up", "failures", "refused")  # counted after rounds
 _COUNTS = ("tasks", "replies", "failed_trials", *_LATE)
-_OF_A_ROUND = ("best", "mean", "replies", "failures", "refused", "failed_trials", "evaluations", "disclosed")
 _PACKAGES = ("fbo-flower", "flwr", "numpy", "scipy", "scikit-learn")
 
 
@@ -133,7 +132,7 @@ def to_event(reply: Reply, agent: str, phase: str, server_round: int) -> Event:
         "bytes": reply.num_bytes,
         "reason": reply.reason,
         "refused": reply.refused,
-        "word": reply.kind,
+        "kind": reply.kind,
     }
     arrays = {} if reply.packed is None else reply.packed.arrays
     return Event("reply", server_round, phase, agent, arrays, values)
@@ -145,7 +144,7 @@ def from_event(event: Event) -> Reply:
     config = cast(dict[str, Scalar] | None, values["config"])
     packed = None if config is None else wire.Packed(event.arrays, config)
     num_bytes, refused = int(cast(int, values["bytes"])), bool(values["refused"])
-    return Reply(packed, num_bytes, str(values["reason"]), refused, str(values["word"]))
+    return Reply(packed, num_bytes, str(values["reason"]), refused, str(values["kind"]))
 
 
 def tasks_digest(tasks: Mapping[str, Task]) -> str:
@@ -296,12 +295,6 @@ class RoundProgress:
             values = f"best {number_text(self.best)}, mean {number_text(self.mean)}"
         text = f"{values}, {self.replies} replies, {self.failures} lost, {self.refused} refused"
         return text + failures_text(self.failed_trials, self.evaluations, self.reason)
-
-
-def plain_progress(progress: RoundProgress) -> dict[str, object]:
-    """Return the numbers of a round for the journal, whose readers see them without repeating the study."""
-    numbers = {name: getattr(progress, name) for name in _OF_A_ROUND}
-    return {name: None if math.isnan(number) else number for name, number in numbers.items()}
 
 
 def failures_text(num_failed: int, num_evaluations: int, reason: str) -> str:
@@ -456,29 +449,27 @@ class Recorder:
     recommended: dict[str, dict[str, Any]] = field(default_factory=dict)
     disclosed: bool = False  # whether an agent has disclosed values
     round_started: float = 0.0  # when the open round began, by the clock
-    totals: Counter[str] = field(default_factory=Counter)  # counts of the whole run, and evaluations
+    failed: Counter[str] = field(default_factory=Counter)  # agent -> its failed evaluations
+    totals: Counter[str] = field(default_factory=Counter)  # counts of the whole run
     reason: str = ""  # why the first evaluation failed; "" if none did or no agent disclosed it
-    _counts: dict[str, int | float] | None = None  # of the open round
+    _before: Counter[str] | None = None  # totals when the open round began
     _reasons: Counter[str] = field(default_factory=Counter)
-    _evaluations: int = 0  # of the open round
-    _reason: str = ""
+    _reason: str = ""  # of the open round
 
     def __post_init__(self) -> None:
         self.trials = TrialRows(self.label, self.space)
 
     def open_round(self) -> None:
         """Set the counts of a new round to 0."""
-        self._counts = dict.fromkeys(_COUNTS, 0) | {"floats_down": 0.0, "floats_up": 0.0}
-        self._reasons, self._evaluations, self._reason = Counter(), 0, ""
+        self._before = Counter(self.totals)
+        self._reasons, self._reason = Counter(), ""
         self.round_started = self.clock()
 
     def count(self, **increments: int | float) -> None:
-        """Add to the counts of the open round; after the last round, to what its row also counts then."""
+        """Add to the counts; after the last round, also to what its row counts then."""
         for name, increment in increments.items():
-            self.totals[name] += int(increment)
-            if self._counts is not None:
-                self._counts[name] += increment
-            elif self.rounds and name in _LATE:
+            self.totals[name] += increment  # type: ignore[assignment]  # floats are multiples of 1/8
+            if self._before is None and self.rounds and name in _LATE:
                 self.rounds[-1][name] += increment
 
     def count_unused(self, column: str, reason: str) -> None:
@@ -492,14 +483,13 @@ class Recorder:
         """
         self._reasons[reason] += 1
         self.count(**{column: 1})
-        if self._counts is None and self.rounds:
+        if self._before is None and self.rounds:
             self.rounds[-1]["reasons"] = tally(self._reasons)
 
     def count_evaluations(self, number: int, reason: str) -> None:
         """Count the evaluations in a valid reply, and keep the first reason of a failure."""
-        self._evaluations += number
-        self._reason = self._reason or reason
         self.totals["evaluations"] += number
+        self._reason = self._reason or reason
         self.reason = self.reason or reason
 
     def disclose(self, agent: str, server_round: int, disclosure: Disclosure) -> None:
@@ -531,11 +521,11 @@ class Recorder:
     def numbers_since(self, before: Mapping[str, int]) -> dict[str, float]:
         """Return the replies and evaluations since earlier totals, and the agents' best values so far."""
         names = {"replies": "replies", "evaluations": "evaluations", "failed": "failed_trials"}
-        best, mean = self._best_and_mean()
+        best, mean = self.best_and_mean()
         counts = {name: self.totals[total] - before.get(total, 0) for name, total in names.items()}
         return {**counts, "best": best, "mean": mean}
 
-    def _best_and_mean(self) -> tuple[float, float]:
+    def best_and_mean(self) -> tuple[float, float]:
         """Return the best and the mean of the agents' best values; NaN if no agent disclosed one."""
         values = list(self.incumbents.values())
         if not values:
@@ -550,16 +540,19 @@ class Recorder:
         seconds : duration of the round, if an earlier process ran it; None: measure it
         """
         seconds = self.clock() - self.round_started if seconds is None else seconds
-        counts, self._counts = self._counts or {}, None
-        top, mean = self._best_and_mean()
+        before, self._before = self._before or Counter(), None
+        counts = {name: self.totals[name] - before[name] for name in (*_COUNTS, "evaluations")}
+        top, mean = self.best_and_mean()
         row = {"algorithm": self.label, "round": server_round, "seconds": seconds, "mean_incumbent": mean}
-        self.rounds.append({**row, "best": top, "reasons": tally(self._reasons), **counts})
-        names = "replies", "failures", "refused", "failed_trials"
+        shown = {
+            name: counts[name] for name in ("replies", "failures", "refused", "failed_trials", "evaluations")
+        }
+        row |= {name: counts[name] for name in _COUNTS}
+        self.rounds.append({**row, "best": top, "reasons": tally(self._reasons)})
         feasible = self.trials.num_feasible if len(self.aims.objectives) > 1 else None
         return RoundProgress(
-            server_round, top, mean, seconds=seconds, evaluations=self._evaluations,
-            reason=self._reason, disclosed=self.disclosed, feasible=feasible,
-            limited=bool(self.aims.limits), **{name: int(counts[name]) for name in names},
+            server_round, top, mean, seconds=seconds, reason=self._reason, disclosed=self.disclosed,
+            feasible=feasible, limited=bool(self.aims.limits), **shown,
         )  # fmt: skip
 
     def check_evaluations(self) -> None:
@@ -712,6 +705,7 @@ class ReportReader:
         if reply.packed is not None and reply.packed.config.get("spent") is True:
             self._note_spent(sent.agent, quiet)
         floats = count_floats(report.arrays)
+        self.recorder.failed[sent.agent] += report.num_failed
         self.recorder.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
         failures = {} if disclosure.trials is None else disclosure.trials.failures
         reason = printable(failures[min(failures)])[:MAX_REASON] if failures else ""

@@ -92,13 +92,6 @@ def flower_version() -> str:
     return metadata.version("flwr")
 
 
-_KNOWN = {
-    "agent", "aims", "curves", "digest", "disclose", "disclose_by", "end", "fixed", "flwr", "incarnation",
-    "journal", "key", "participation", "private", "python", "role", "schema", "space", "spent", "time",
-    "version",
-}  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Registration:
     """What one node reports about its agent.
@@ -135,31 +128,38 @@ class Registration:
     curves: bool = False
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= wire.MAX_TEXT
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= _MAX_NAME
+
+
 def _are_names(value: Any) -> bool:
-    return (
-        isinstance(value, list) and len(value) <= MAX_NAMES and all(isinstance(name, str) for name in value)
-    )
+    return isinstance(value, list) and len(value) <= MAX_NAMES and all(isinstance(n, str) for n in value)
 
 
 MAX_SKEW = 5.0  # seconds; a larger difference between two clocks is reported
 MAX_NAMES = 10_000  # parameters or outputs in a list
 _MAX_NAME = 100  # characters of an agent's id and of the token of its memory
-_OPTIONAL: dict[str, tuple[Any, Callable[[Any], bool], str]] = {  # entry -> default, check, expectation
-    "incarnation": (
-        "",
-        lambda text: isinstance(text, str) and len(text) <= _MAX_NAME,
-        f"a text of at most {_MAX_NAME} characters",
+_TEXT = f"a text of at most {wire.MAX_TEXT} characters"
+_ENTRIES: dict[str, tuple[Any, Callable[[Any], bool], str]] = {  # entry -> default, check, expectation
+    "agent": (
+        None,
+        lambda text: _is_name(text) and text != "" and text.isprintable(),
+        f"1 to {_MAX_NAME} printable characters",
     ),
+    "digest": (None, _is_text, _TEXT),
+    "space": (None, _is_text, _TEXT),
+    "role": ("", _is_text, _TEXT),
+    "incarnation": ("", _is_name, f"a text of at most {_MAX_NAME} characters"),
     "key": (
         "",
         lambda text: isinstance(text, str) and re.fullmatch("([0-9a-f]{256})?", text) is not None,
         "signed public keys of 128 bytes in hexadecimal digits, as this version of fbo-flower sends them",
     ),
-    "aims": (
-        NUMBER.to_json(),
-        lambda text: isinstance(text, str) and len(text) <= wire.MAX_TEXT,
-        f"a text of at most {wire.MAX_TEXT} characters",
-    ),
+    "aims": (NUMBER.to_json(), _is_text, _TEXT),
     "participation": (
         1.0,
         lambda share: isinstance(share, float) and 1e-3 <= share <= 1.0,
@@ -168,6 +168,7 @@ _OPTIONAL: dict[str, tuple[Any, Callable[[Any], bool], str]] = {  # entry -> def
     "fixed": ([], _are_names, "a list of names of parameters"),
     "private": ([], _are_names, "a list of names of outputs"),
 }
+_OTHERS = "curves disclose disclose_by end flwr journal python schema spent time version"
 
 
 def read_registration(node: int, content: RecordDict) -> Registration:
@@ -180,40 +181,27 @@ def read_registration(node: int, content: RecordDict) -> Registration:
         )
     try:
         check_entries(content, {"config"}, "registration")
-        check_entries(config, _KNOWN, "registration")
+        check_entries(config, {*_ENTRIES, *_OTHERS.split()}, "registration")
     except WireError as error:
         raise ConfigError(f"{error}; install the same version of fbo-flower on server and agents") from error
-    texts = {key: {"role": "", **config}.get(key) for key in ("agent", "digest", "space", "role")}
-    malformed = [k for k, text in texts.items() if not isinstance(text, str) or len(text) > wire.MAX_TEXT]
-    if malformed:
-        raise ConfigError(
-            f"registration: expected texts of at most {wire.MAX_TEXT} characters for {', '.join(texts)}; "
-            f"missing or malformed: {', '.join(malformed)}"
-        )
-    agent, digest, space_json, role = map(str, texts.values())
-    fields = {name: config.get(name, default) for name, (default, _, _) in _OPTIONAL.items()}
-    for name, (_, is_valid, expected) in _OPTIONAL.items():
+    fields = {name: config.get(name, default) for name, (default, _, _) in _ENTRIES.items()}
+    for name, (_, is_valid, expected) in _ENTRIES.items():
         if not is_valid(fields[name]):
             raise ConfigError(f"registration: {name}: expected {expected}, got {show(fields[name])}")
-    if not 0 < len(agent) <= _MAX_NAME or not agent.isprintable():
-        raise ConfigError(f"agent: expected 1 to {_MAX_NAME} printable characters, got {agent[:_MAX_NAME]!r}")
-    space = _parsed_space(space_json)
-    if space.digest != digest:
+    space = _parsed_space(fields["space"])
+    if space.digest != fields["digest"]:
         raise ConfigError(
             f"digest: expected that of the search space in the same message, {space.digest}, "
-            f"got {digest[:64]}"
+            f"got {fields['digest'][:64]}"
         )
     fields["fixed"] = tuple(fields["fixed"])
     check_names(space, fields["fixed"])
     aims = Aims.from_json(fields["aims"]).keeping(fields["private"])
-    fields |= {"aims": aims.to_json(), "private": aims.private}
+    fields |= {"aims": aims.to_json(), "private": aims.private, "wants_end": config.get("end") is True}
     fields |= {name: config.get(name) is True for name in ("spent", "curves")}
     chosen = config.get("disclose"), config.get("disclose_by")
     disclosure = f"{chosen[0]}, {chosen[1]}" if chosen[0] in DISCLOSURES and chosen[1] in CHOOSERS else ""
-    return Registration(
-        node, agent, digest, space_json, role,
-        disclosure=disclosure, wants_end=config.get("end") is True, **fields,
-    )  # fmt: skip
+    return Registration(node, disclosure=disclosure, **fields)
 
 
 @lru_cache(maxsize=4)  # most agents have the same space

@@ -55,7 +55,6 @@ from fbo_flower.strategies.recorder import (
     answerable,
     count_floats,
     from_event,
-    plain_progress,
     read_reply,
     tasks_digest,
     to_event,
@@ -99,6 +98,7 @@ class StudyRun:
     clocked : whether the clock is simulated, so that a resumed run goes on at the time of its journal
     num_rounds : as requested; None: until the algorithm is finished, or the agents have made all evaluations
     repeatable : whether any secret draw came from the seed; then noise protects nobody who knows the seed
+    present : the agents that were there when tasks were made last
     sent : agent -> its task in the open half-round; in an asynchronous run, its task under way
     unsent : agents whose tasks this process has not sent yet, in order
     replies : agent -> its reply in the open half-round, in the order in which they arrived
@@ -135,6 +135,7 @@ class StudyRun:
     clocked: bool = False
     num_rounds: int | None = None
     repeatable: bool = False
+    present: Sequence[str] = ()
     sent: dict[str, SentTask] = field(default_factory=dict)
     unsent: dict[str, None] = field(default_factory=dict)
     replies: dict[str, Reply] = field(default_factory=dict)
@@ -287,32 +288,25 @@ class StudyRun:
                 listed_until = self.num_told
 
     def _exchange(self, phase: Phase, server_round: int, goes_on: bool = False) -> Exchange[str]:
-        """Return the exchange of the tasks that this process has not sent yet, and tell the callbacks."""
-        agents = self.registry.agents
-        self.notifier.sent(
-            (agent, self.sent[agent].task)
-            for agent in self.unsent
-            if agents[agent].registration.disclosure.startswith("trials")
-        )
-        return Exchange(
-            self._messages(phase, server_round),
-            self.settings.round_timeout,
-            phase,
-            server_round,
-            goes_on,
-            {a: self.sent[a].sent_at for a in self.unsent} if self.clocked and goes_on else {},
-        )
+        """Return the exchange of the tasks that this process has not sent yet."""
+        clocked = self.clocked and goes_on
+        times = {agent: self.sent[agent].sent_at for agent in self.unsent} if clocked else {}
+        messages = self._messages(phase, server_round)
+        return Exchange(messages, self.settings.round_timeout, phase, goes_on, times)
 
     def _messages(self, phase: Phase, server_round: int) -> Iterator[tuple[str, Message]]:
-        """Yield the messages to agents that have a node; the others stay unsent."""
+        """Yield the messages to agents that have a node, and tell the callbacks; the others stay unsent."""
         kind = _MESSAGE_TYPES[phase] + self.settings.message_suffix
-        agents = [a for a in self.unsent if a in self.replies or self.registry.agents[a].node is not None]
-        for agent in agents:
-            del self.unsent[agent]
-        agents = [agent for agent in agents if agent not in self.replies]
-        for agent, content in zip(agents, self._contents(agents), strict=True):
-            node = self.registry.agents[agent].node
-            assert node is not None, "it has connected"
+        agents = self.registry.agents
+        nodes = {a: node for a in self.unsent if (node := agents[a].node) is not None}
+        self.unsent = {agent: None for agent in self.unsent if agent not in nodes}
+        nodes = {agent: node for agent, node in nodes.items() if agent not in self.replies}
+        self.notifier.sent(
+            (agent, self.sent[agent].task)
+            for agent in nodes
+            if agents[agent].registration.disclosure.startswith("trials")
+        )
+        for (agent, node), content in zip(nodes.items(), self._contents(nodes), strict=True):
             yield agent, Message(content, node, kind, group_id=str(server_round))
 
     def _connected(self) -> list[int]:
@@ -515,8 +509,7 @@ class StudyRun:
             trials=registry.fewest_trials,
         )
         self.open_round = self.num_closed = 0
-        values = {"seconds": progress.seconds, "progress": plain_progress(progress)}
-        self._write(Event("round", server_round, values=values))
+        self._write(Event("round", server_round, values={"seconds": progress.seconds}))
         return progress
 
     def note_end(self) -> None:
@@ -552,6 +545,8 @@ class StudyRun:
                 self.registry.restore(event.values)
                 self.note_aims(self.registry.aims or NUMBER)
             elif event.kind == "open":
+                number = event.values.get("num_rounds")
+                self.num_rounds = number if isinstance(number, int) else self.num_rounds
                 self.begin_round(event.round, int(cast(int, event.values.get("window", 0))))
                 self._replay_time(event)
                 if self.clocked:
@@ -578,7 +573,9 @@ class StudyRun:
                 self.tell(phase, event.round, replace(NO_REPLY, reason=str(event.values["missing"])))
                 self._replay_time(event)  # after `tell`, which notes the time of this process
             elif event.kind == "round":
-                self.end_round(event.round, float(cast(float, event.values["seconds"])))
+                seconds = float(cast(float, event.values["seconds"]))
+                self.end_round(event.round, seconds)
+                self.seconds_before += seconds
         self.journal, self.replaying = journal, False
 
     def _note_time(self) -> dict[str, object]:
@@ -600,7 +597,7 @@ class StudyRun:
         self.state = self.algorithm.with_draws(self.state, draws)
 
     def _make_tasks(self, phase: Phase, server_round: int, present: Sequence[str]) -> Mapping[str, Task]:
-        goes_on = self._goes_on(phase)
+        goes_on, self.present = self._goes_on(phase), present
         keys = (server_round, self.num_asked) if goes_on else (server_round,)
         rng = generator(self.seed, "server", "ask", str(phase), *keys)
         if self.algorithm.sums_securely:
