@@ -1,7 +1,7 @@
 """What happens in a running study: tasks that were sent, their replies, and the rows of the study's tables.
 
-`ReportReader` is the one place that asks whether a reply is sound. `Recorder` collects traffic, replies and
-disclosed values, `TrialRows` the disclosed trials in columns of numbers. If the strategy pools learning
+`Recorder` collects traffic, replies and disclosed values, `TrialRows` the disclosed trials in columns of
+numbers. If the strategy pools learning
 curves, agents may also send medians of theirs (`CurvePool`). A replayed journal makes the same rows and the
 same pool from the stored replies.
 """
@@ -17,20 +17,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from importlib import metadata
-from logging import DEBUG, INFO, WARNING
 from typing import Any, cast
 
 import numpy as np
 from flwr.app import Message
-from flwr.common.logger import log
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.messages import Schema
-from fbo_flower.algorithms.options import answers_in_part
 from fbo_flower.algorithms.records import (
     NUM_EVALUATIONS,
     AnyArray,
@@ -41,13 +36,12 @@ from fbo_flower.algorithms.records import (
     ServerResults,
     Task,
 )
-from fbo_flower.errors import ObjectiveError, WireError, WrongTypeError, number_text, printable
+from fbo_flower.errors import ObjectiveError, WireError, number_text, printable
 from fbo_flower.numerics import finite
 from fbo_flower.numerics.curves import pooled
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import Event
 from fbo_flower.storage.agent_journal import task_key
-from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.study.ranking import best_rows
 from fbo_flower.study.schema import (
     JUDGEMENTS,
@@ -109,6 +103,7 @@ class Reply:
 
 
 FAILED = "Round %d, agent %s: %s"  # in the log
+MAX_REASON = 300  # characters of a reason in the log
 NO_REPLY = Reply(reason="no reply in time", kind="late")
 
 
@@ -492,6 +487,18 @@ class Recorder:
         self._reason = self._reason or reason
         self.reason = self.reason or reason
 
+    def record(self, agent: str, server_round: int, report: Report, disclosure: Disclosure) -> None:
+        """Record a valid report and what the agent disclosed beside it."""
+        self.failed[agent] += report.num_failed
+        floats = count_floats(report.arrays)
+        self.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
+        failures = {} if disclosure.trials is None else disclosure.trials.failures
+        reason = printable(failures[min(failures)])[:MAX_REASON] if failures else ""
+        self.count_evaluations(report.num_trials, reason)
+        if isinstance(num_evaluations := report.values.get(NUM_EVALUATIONS), int):
+            self.evaluations[agent] = num_evaluations
+        self.disclose(agent, server_round, disclosure)
+
     def disclose(self, agent: str, server_round: int, disclosure: Disclosure) -> None:
         """Record what an agent disclosed in addition to its report."""
         self.disclosed = self.disclosed or disclosure.incumbent is not None or disclosure.trials is not None
@@ -640,90 +647,3 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:  # not installed
             continue
     return versions
-
-
-MAX_REASON = 300  # characters of a reason in the log
-
-
-@dataclass(frozen=True)
-class ReportReader:
-    """Reads the replies of a run.
-
-    Parameters
-    ----------
-    algorithm : says which reports are valid
-    registry : learns whose budget is used up
-    recorder : gets the numbers and the disclosed trials
-    pool : gets the medians of learning curves; None: they are not pooled
-    """
-
-    algorithm: Algorithm[Any]
-    registry: AgentRegistry
-    recorder: Recorder
-    pool: CurvePool | None
-
-    def check(self, sent: SentTask, reply: Reply) -> CheckedReply | WireError:
-        """Return the report in a reply and what it discloses, or the error in it; nothing is recorded."""
-        try:
-            if reply.packed is None:
-                raise WireError(reply.reason, reply.kind)
-            task, number = sent.task, cast(Any, reply.packed.config.get("num-trials"))
-            may_be_part = isinstance(number, int) and answers_in_part(self.algorithm.inner)
-            if may_be_part and 0 < number < task.num_trials:  # its operator allows only some
-                task = replace(task, num_trials=number)
-            dimension, aims = self.recorder.space.dimension, self.recorder.aims
-            checked = wire.decode_report(reply.packed, task, sent.envelope, self._schema, dimension, aims)
-            self.algorithm.check_report(task, checked[0])
-            return checked
-        except WireError as error:
-            return error.with_traceback(None)
-
-    def read(self, sent: SentTask, server_round: int, reply: Reply, *, quiet: bool) -> Report | None:
-        """Return an agent's valid report; None, counted and logged once, if there is none.
-
-        Parameters
-        ----------
-        reply : of the task, or what stands for a missing one
-        quiet : whether the log has it already, because a journal is replayed
-        """
-        level = DEBUG if quiet else WARNING
-        self.recorder.count(bytes_up=reply.num_bytes)
-        if reply.packed is None and not reply.refused:
-            later = bool(WrongTypeError.text_in(reply.reason))  # `check_types` ends the study or logs it
-            log(DEBUG if later else level, FAILED, server_round, sent.agent, reply.reason)
-            self.recorder.count_unused("failures", reply.kind)
-            return None
-        if reply.packed is not None and wire.declines(reply.packed, sent.envelope):
-            self._note_spent(sent.agent, quiet)
-            return None
-        checked = sent.checked or self.check(sent, reply)
-        if isinstance(checked, WireError):
-            log(level, "Round %d, agent %s: refused: %s", server_round, sent.agent, checked)
-            self.recorder.count_unused("refused", checked.reason)
-            return None
-        report, disclosure = checked
-        if reply.packed is not None and reply.packed.config.get("spent") is True:
-            self._note_spent(sent.agent, quiet)
-        floats = count_floats(report.arrays)
-        self.recorder.failed[sent.agent] += report.num_failed
-        self.recorder.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
-        failures = {} if disclosure.trials is None else disclosure.trials.failures
-        reason = printable(failures[min(failures)])[:MAX_REASON] if failures else ""
-        self.recorder.count_evaluations(report.num_trials, reason)
-        self.recorder.disclose(sent.agent, server_round, disclosure)
-        if self.pool is not None:
-            self.pool.add(sent.agent, disclosure)
-        if isinstance(num_evaluations := report.values.get(NUM_EVALUATIONS), int):
-            self.recorder.evaluations[sent.agent] = num_evaluations
-        return report
-
-    def _note_spent(self, agent: str, quiet: bool) -> None:
-        """Ask an agent for no more evaluations, because its budget is used up."""
-        if not self.registry.agents[agent].spent and not quiet:
-            text = "Agent %s has used up its budget of evaluations (max_trials), or ended its search"
-            log(INFO, text, agent)
-        self.registry.agents[agent].spent = True
-
-    @cached_property
-    def _schema(self) -> Schema:
-        return self.algorithm.report_schema(self.recorder.space)

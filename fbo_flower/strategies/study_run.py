@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from logging import INFO, WARNING
+from logging import DEBUG, INFO, WARNING
 from typing import Any, cast
 
 import numpy as np
@@ -29,6 +29,7 @@ from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.definition import results_of, returned_state, tasks_of
+from fbo_flower.algorithms.messages import Schema
 from fbo_flower.algorithms.options import answers_in_part, canonical_json
 from fbo_flower.algorithms.records import AnyArray, Phase, Report, ServerResults, Task, natural_key
 from fbo_flower.errors import (
@@ -36,6 +37,7 @@ from fbo_flower.errors import (
     HookError,
     JournalError,
     ObjectiveError,
+    WireError,
     WrongTypeError,
     printable,
 )
@@ -46,10 +48,10 @@ from fbo_flower.strategies.exchange import Clocked, Exchange, Exchanges, SentAt,
 from fbo_flower.strategies.recorder import (
     FAILED,
     NO_REPLY,
+    CheckedReply,
     CurvePool,
     Recorder,
     Reply,
-    ReportReader,
     RoundProgress,
     SentTask,
     answerable,
@@ -103,8 +105,7 @@ class StudyRun:
     unsent : agents whose tasks this process has not sent yet, in order
     replies : agent -> its reply in the open half-round, in the order in which they arrived
     had_tasks : whether any agent got a task in this round
-    unanswered : agent and phase -> the last task that was not answered with a valid report, the round in
-        which it was made, and the number of answers then
+    unanswered : agent and phase -> the last task that was not answered with a valid report
     open_round : number of the open round; 0: no round is open
     open_phase : of the open half-round, in which agents wait for each other; None: none is open
     num_closed : number of half-rounds of the open round, or else of final exchanges, that had their end
@@ -140,7 +141,7 @@ class StudyRun:
     unsent: dict[str, None] = field(default_factory=dict)
     replies: dict[str, Reply] = field(default_factory=dict)
     had_tasks: bool = False
-    unanswered: dict[tuple[str, Phase], tuple[Task, int, int]] = field(default_factory=dict)
+    unanswered: dict[tuple[str, Phase], SentTask] = field(default_factory=dict)
     open_round: int = 0
     open_phase: Phase | None = None
     num_closed: int = 0
@@ -421,7 +422,7 @@ class StudyRun:
             self.journal.write([replace(event, values={**event.values, **times}) for event in events])
         for agent, reply in replies.items():
             sent, self.replies[agent] = self.sent[agent], reply
-            sent.checked = None if reply.packed is None else self._reader.check(sent, reply)
+            sent.checked = None if reply.packed is None else self._check(sent, reply)
 
     def tell(self, phase: Phase, server_round: int, missing: Reply) -> None:
         """Give the valid reports to the algorithm, and close the half-round.
@@ -438,7 +439,7 @@ class StudyRun:
         reports: dict[str, Report] = {}
         for sent in closes:
             reply = replies.get(sent.agent)
-            report = self._reader.read(sent, server_round, reply or missing, quiet=self.replaying)
+            report = self._read(sent, server_round, reply or missing)
             silent = reply is None or reply.kind == NO_REPLY.kind
             self.unsent.pop(sent.agent, None)
             self.registry.agents[sent.agent].note_silence(server_round, silent)
@@ -624,14 +625,13 @@ class StudyRun:
                     f"later of agent {agent}, which has reported those before, got trial {task.trial}; count "
                     "trials in `tell`: progress=state.progress.advance(reports)"
                 )
-            earlier, made_in, made_after = self.unanswered.get((agent, phase), (task, 0, 0))
-            task = answerable(self.algorithm, earlier, task)
-            late = task is not tasks[agent]
-            if not late:
-                made_in, made_after = server_round, self.num_answers
-            self.unanswered[agent, phase] = task, made_in, made_after
+            sent = SentTask(agent, task, envelope, False, server_round, self.num_answers)
+            if (earlier := self.unanswered.get((agent, phase))) is not None:
+                task = answerable(self.algorithm, earlier.task, task)
+                if task is not tasks[agent]:
+                    sent = SentTask(agent, task, envelope, True, earlier.made_in, earlier.made_after)
             self.recorder.count(tasks=1, floats_down=count_floats(task.arrays))
-            self.sent[agent] = SentTask(agent, task, envelope, late, made_in, made_after)
+            self.sent[agent] = self.unanswered[agent, phase] = sent
             self.unsent[agent] = None
         self.had_tasks = self.had_tasks or bool(tasks)
         if not goes_on and tasks:
@@ -650,9 +650,56 @@ class StudyRun:
         self.registry.agents[agent].spent = True
         return None
 
+    # -- replies: here alone it is asked whether one is sound --------------------------------------
+
+    def _check(self, sent: SentTask, reply: Reply) -> CheckedReply | WireError:
+        """Return the report in a reply and what it discloses, or the error in it; nothing is recorded."""
+        try:
+            if reply.packed is None:
+                raise WireError(reply.reason, reply.kind)
+            task, number = sent.task, cast(Any, reply.packed.config.get("num-trials"))
+            may_be_part = isinstance(number, int) and answers_in_part(self.algorithm.inner)
+            if may_be_part and 0 < number < task.num_trials:  # its operator allows only some
+                task = replace(task, num_trials=number)
+            dimension, aims = self.recorder.space.dimension, self.recorder.aims
+            checked = wire.decode_report(reply.packed, task, sent.envelope, self._schema, dimension, aims)
+            self.algorithm.check_report(task, checked[0])
+            return checked
+        except WireError as error:
+            return error.with_traceback(None)
+
+    def _read(self, sent: SentTask, server_round: int, reply: Reply) -> Report | None:
+        """Return an agent's valid report; None, counted and logged once, if there is none."""
+        level = DEBUG if self.replaying else WARNING
+        recorder, agent = self.recorder, self.registry.agents[sent.agent]
+        recorder.count(bytes_up=reply.num_bytes)
+        if reply.packed is None and not reply.refused:
+            later = bool(WrongTypeError.text_in(reply.reason))  # `_check_types` ends the study or logs it
+            log(DEBUG if later else level, FAILED, server_round, sent.agent, reply.reason)
+            recorder.count_unused("failures", reply.kind)
+            return None
+        declines = reply.packed is not None and wire.declines(reply.packed, sent.envelope)
+        checked = None if declines else sent.checked or self._check(sent, reply)
+        if isinstance(checked, WireError):
+            log(level, "Round %d, agent %s: refused: %s", server_round, sent.agent, checked)
+            recorder.count_unused("refused", checked.reason)
+            return None
+        if declines or (reply.packed is not None and reply.packed.config.get("spent") is True):
+            if not agent.spent and not self.replaying:
+                text = "Agent %s has used up its budget of evaluations (max_trials), or ended its search"
+                log(INFO, text, sent.agent)
+            agent.spent = True
+        if checked is None:
+            return None
+        report, disclosure = checked
+        if self.pool is not None:
+            self.pool.add(sent.agent, disclosure)
+        recorder.record(sent.agent, server_round, report, disclosure)
+        return report
+
     @cached_property
-    def _reader(self) -> ReportReader:
-        return ReportReader(self.algorithm, self.registry, self.recorder, self.pool)
+    def _schema(self) -> Schema:
+        return self.algorithm.report_schema(self.recorder.space)
 
     def _write(self, event: Event) -> None:
         if self.journal is not None:
