@@ -25,9 +25,9 @@ ROOMS: dict[str, tuple[str, str]] = {
     "lazy": ("errors", ""),
     "numerics": ("errors", "numpy scipy threadpoolctl dp_accounting moocore"),
     "space": ("errors numerics", "numpy ConfigSpace optuna"),
-    "secure": ("errors", "numpy cryptography flwr"),
+    "secure": ("errors space numerics algorithms", "numpy cryptography flwr"),
     "models": ("errors space", "numpy sklearn skops onnx onnxruntime xgboost lightgbm"),
-    "algorithms": ("errors space numerics secure", "numpy"),
+    "algorithms": ("errors space numerics", "numpy"),
     "wire": ("errors algorithms", "numpy flwr"),
     "storage": ("errors algorithms", "numpy"),
     "study": ("errors space numerics storage", "numpy optuna"),
@@ -36,7 +36,10 @@ ROOMS: dict[str, tuple[str, str]] = {
         "errors space numerics algorithms storage study",
         "numpy jinja2 markdown_it markupsafe matplotlib plotly rich sklearn",
     ),
-    "strategies": ("__init__ errors space numerics algorithms wire storage study trackers", "numpy flwr"),
+    "strategies": (
+        "__init__ errors space numerics secure algorithms wire storage study trackers",
+        "numpy flwr",
+    ),
     "federated": ("errors space numerics algorithms storage study trackers strategies", "numpy scipy flwr"),
     "clients": (
         "__init__ errors space numerics secure models algorithms wire storage",

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from fbo_flower.strategies.study_run import StudyRun
 
 _NAME = "study.db"
-_MOST_FILES = 1000  # databases in a directory that are looked at
+_MAX_FILES = 1000  # databases in a directory that are looked at
 _RECENT = 10  # rounds from which the next one's duration is expected
 _LATE_ROUNDS = 2  # rounds under way after which an agent of an asynchronous run is silent
 _WORST = 3  # agents that are named
-_MOST_FAILURES = 3  # looks in a row that may fail
-_BAR, _LONGEST_NAME = 25, 30  # characters
+_MAX_FAILURES = 3  # looks in a row that may fail
+_BAR, _MAX_NAME = 25, 30  # characters
 _TOTALS = ("replies", "failures", "refused", "failed_trials", "evaluations")
 
 
@@ -127,7 +127,7 @@ class RunState:
         yield _line("agents", ", ".join(parts))
         for name, counts, unit in (("silent", self.silent, "unanswered"), ("failing", self.failed, "failed")):
             worst = sorted(counts.items(), key=lambda item: (-item[1], natural_key(item[0])))[:_WORST]
-            named = [f"{printable(agent)[:_LONGEST_NAME]} ({number:,} {unit})" for agent, number in worst]
+            named = [f"{printable(agent)[:_MAX_NAME]} ({number:,} {unit})" for agent, number in worst]
             more = f" and {len(counts) - len(worst):,} more" if len(counts) > len(worst) else ""
             if counts:
                 yield _line(f"  {name}", f"{', '.join(named)}{more}")
@@ -336,7 +336,7 @@ def find_journals(directory: Path) -> list[Path]:
     found = [path for path in (directory / _NAME, *directory.glob(f"*/{_NAME}")) if path.is_file()]
     if found:
         return sorted(found, key=_order)
-    others = [path for path in sorted(directory.glob("*.db"))[:_MOST_FILES] if _is_server_journal(path)]
+    others = [path for path in sorted(directory.glob("*.db"))[:_MAX_FILES] if _is_server_journal(path)]
     if len(others) > 1:
         names = ", ".join(path.name for path in others[:5])
         raise ConfigError(f"watch: expected one server's journal in {directory}, got {names}; pass the file")
@@ -418,7 +418,7 @@ def _follow(watched: WatchedRun, interval: float) -> None:
                 failures = 0
             except JournalError:  # a file that is just being created or replaced
                 failures += 1
-                if failures >= _MOST_FAILURES:
+                if failures >= _MAX_FAILURES:
                     raise
             if not failures:
                 text, now = "\n".join(watched.lines(datetime.now())), watched.progress()

@@ -27,10 +27,10 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fbo_flower.algorithms import Algorithm, with_secure_sums
+from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.definition import check_options
 from fbo_flower.algorithms.options import canonical_json
-from fbo_flower.algorithms.protocol import DEFAULT_TRIALS
+from fbo_flower.algorithms.protocol import DEFAULT_TRIALS, with_budget
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.algorithms.registry import register
 from fbo_flower.errors import ConfigError, kind_of, printable
@@ -125,9 +125,8 @@ class TuningStrategy(Strategy):
         pool_curves: bool = False,
         **options: object,
     ) -> None:
-        self._given = self._made(algorithm, options).inner
-        self.algorithm = with_secure_sums(self._given)
-        check_options(self.algorithm.inner)
+        self._given = self.algorithm = self._made(algorithm, options)
+        check_options(self.algorithm)
         check_callbacks(callbacks)
         self._settings = StrategySettings(
             num_agents=num_agents,
@@ -170,7 +169,7 @@ class TuningStrategy(Strategy):
                 f"{cls.__name__}: expected {name}, got {kind_of(algorithm)} {given}".rstrip()
                 + "; pass TuningStrategy(algorithms.FTS(advice='portfolio'), num_agents=5)"
             )
-        register(type(algorithm.inner))
+        register(type(algorithm))
         return algorithm
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -257,9 +256,7 @@ class TuningStrategy(Strategy):
             If every evaluation failed, or not one valid reply came. `strategy.study` holds the study.
         """
         num_rounds, num_trials = check_extent(num_rounds, num_trials)
-        self.algorithm = with_secure_sums(
-            self._given if num_trials is None else self._given.for_trials(num_trials)
-        )
+        self.algorithm = with_budget(self._given, num_trials)
         if num_rounds is None and not self.algorithm.finishes:
             num_trials = num_trials or DEFAULT_TRIALS
         self._settings = replace(self._settings, mode=mode, max_staleness=max_staleness)
@@ -382,10 +379,9 @@ class TuningStrategy(Strategy):
 
         Call it after `start`, also after an interruption.
         """
-        core = self.algorithm.inner
         if self._run is None:
             return None
-        arrays = own(core.export_messages(self.algorithm.inner_state(self._run.state)))
+        arrays = own(self.algorithm.export_messages(self._run.server.state))
         if not arrays:
             return None
         return WarmStart(self.algorithm.name, self._run.recorder.space.digest, arrays)
@@ -451,7 +447,7 @@ class TuningStrategy(Strategy):
                 self._begin(grid, None, False, messages_of(arrays, None, self.algorithm.name), None)
             self._rounds_of_hooks, run = server_round, self._current()
             self._exchanges = self._open = None
-            if not run.algorithm.finished(run.state):
+            if not run.server.finished:
                 self._exchanges = run.round()
                 self._go_on(grid, None, until=tuple(Phase))
         return self._messages(TRAIN)
@@ -475,7 +471,7 @@ class TuningStrategy(Strategy):
         check_no_config("evaluate_config", config)
         if self._open is not None:
             with single_thread():
-                self._go_on(grid, self._open, until=self.algorithm.phases[-1:])
+                self._go_on(grid, self._open, until=self._current().server.phases[-1:])
         return self._messages(EVALUATE)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -530,7 +526,7 @@ class TuningStrategy(Strategy):
 
     def summary(self) -> None:
         """Log the algorithm and the options that differ from their defaults; the study holds them all."""
-        defaults = self.algorithm.inner.option_defaults()
+        defaults = self.algorithm.option_defaults()
         options = [
             f"{name}={value!r}"
             for name, value in self.algorithm.options().items()

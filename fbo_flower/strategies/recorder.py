@@ -26,6 +26,7 @@ from flwr.app import Message
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
+from fbo_flower.algorithms.messages import without_sum
 from fbo_flower.algorithms.records import (
     NUM_EVALUATIONS,
     AnyArray,
@@ -214,12 +215,12 @@ def answerable(algorithm: Algorithm[Any], earlier: Task, task: Task) -> Task:
     """
     if earlier is task or (earlier.trial, earlier.num_trials > 0) != (task.trial, task.num_trials > 0):
         return task
-    if not task.num_trials and algorithm.inner.report_kind(task) != algorithm.inner.report_kind(earlier):
+    if not task.num_trials and algorithm.report_kind(task) != algorithm.report_kind(earlier):
         return task
-    if task.phase not in {Phase.TRAIN, Phase.FINISH} and algorithm.sums_securely:
+    if task.phase not in {Phase.TRAIN, Phase.FINISH} and algorithm.secure_sums:
         return task  # an exchange within a secure sum
-    before = algorithm.evaluation_task(earlier)
-    if task_key(before) == task_key(algorithm.evaluation_task(task)):
+    before = algorithm.evaluation_task(without_sum(earlier))
+    if task_key(before) == task_key(algorithm.evaluation_task(without_sum(task))):
         return task
     return replace(before, round=task.round)
 

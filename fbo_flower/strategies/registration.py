@@ -283,7 +283,7 @@ def node_differences(node: Mapping[str, Any], server: Mapping[str, Any]) -> list
 
 
 _SILENT_ROUNDS = 3  # silent rounds in a row after which an agent is asked less often
-_LONGEST_REST = 8  # rounds between two tasks of a silent agent
+_MAX_REST = 8  # rounds between two tasks of a silent agent
 
 
 def takes_part(seed: int, agent: str, server_round: int, share: float) -> bool:
@@ -328,7 +328,7 @@ class Agent:
         one, then in the fourth, then in every eighth.
         """
         excess = self.silent - _SILENT_ROUNDS
-        rest = 0 if excess < 0 else min(1 << (excess + 1), _LONGEST_REST)
+        rest = 0 if excess < 0 else min(1 << (excess + 1), _MAX_REST)
         return server_round >= self.last + rest
 
     def note_silence(self, server_round: int, silent: bool) -> None:
@@ -478,7 +478,8 @@ class AgentRegistry:
         agents = [self.agents[name] for name in self.present(connected)]
         nodes = [agent.node for agent in agents if agent.registration.wants_end and agent.node is not None]
         replies = yield from self._ask(nodes, {"end": study}, min(seconds, _END_SECONDS))
-        told = sum(not reply.has_error() and _confirms(reply.content) for reply in replies.values())
+        empty = RecordDict({"config": ConfigRecord()})
+        told = sum(not reply.has_error() and reply.content == empty for reply in replies.values())
         if told < len(nodes):
             log(
                 WARNING,
@@ -514,22 +515,16 @@ class AgentRegistry:
                         f"registration: expected an answer, got an error: {reason}{remedy_for(reason)}"
                     )
                 registrations.append(read_registration(node, reply.content))
-                self._warn(registrations[-1], reply.content["config"], sent, heard)
+                properties = {**reply.content["config"], "sent": sent, "heard": heard}
+                differences = node_differences(properties, {"version": __version__, "flwr": flower_version()})
+                if differences and node not in self.warned:  # it takes part
+                    self.warned.add(node)
+                    name = registrations[-1].agent
+                    log(WARNING, "Agent %s, node %d: %s", name, node, "; ".join(differences))
             except FBOError as error:
                 self.refused[node] = str(error)[:_MAX_REASON]
         self._log_refusals(before)
         return sorted(registrations, key=lambda r: (natural_key(r.agent), r.node))
-
-    def _warn(
-        self, registration: Registration, properties: Mapping[str, Any], sent: float, heard: float
-    ) -> None:
-        """Warn once of a node whose versions or clock differ from the server's; it takes part."""
-        if registration.node in self.warned:
-            return
-        node = {**properties, "sent": sent, "heard": heard}
-        if found := node_differences(node, {"version": __version__, "flwr": flower_version()}):
-            self.warned.add(registration.node)
-            log(WARNING, "Agent %s, node %d: %s", registration.agent, registration.node, "; ".join(found))
 
     def _agreeing(
         self, registrations: list[Registration], wanted: int, *, choose: bool, decide: bool, take_few: bool
@@ -640,7 +635,11 @@ class AgentRegistry:
                     f"{self.needs_all_parameters}, got agent {one.agent} with {len(one.fixed)} fixed ones",
                 )
                 continue
-            name = self._agent_id(one, incarnations)
+            memories = {self.agents[name].registration.incarnation: name for name in reversed(incarnations)}
+            name, number = memories.get(one.incarnation, one.agent), len(incarnations)
+            while one.incarnation not in memories and name in self.agents:
+                number += 1
+                name = f"{one.agent}~{number}"
             agent = self.agents.setdefault(name, Agent(one))
             if name not in incarnations:
                 incarnations.append(name)
@@ -658,17 +657,6 @@ class AgentRegistry:
             agent.registration, agent.node, agent.spent = one, one.node, one.spent
             self.refused.pop(one.node, None)
             self.backoff.pop(one.node, None)
-
-    def _agent_id(self, one: Registration, incarnations: Sequence[str]) -> str:
-        """Return the agent with the memory of this registration, or a new id for it."""
-        for name in incarnations:
-            if self.agents[name].registration.incarnation == one.incarnation:
-                return name
-        name, number = one.agent, len(incarnations)
-        while name in self.agents:
-            number += 1
-            name = f"{one.agent}~{number}"
-        return name
 
     def _refuse(self, node: int, reason: str) -> None:
         before = dict(self.refused)
@@ -817,10 +805,3 @@ class AgentRegistry:
     def aims_text(self) -> str:
         """The agents' objectives and limits as JSON."""
         return (self.aims or NUMBER).to_json()
-
-
-def _confirms(content: RecordDict) -> bool:
-    """Return whether an agent's answer to the end of a study is the empty one that is expected."""
-    return (
-        set(content) == {"config"} and isinstance(content["config"], ConfigRecord) and not content["config"]
-    )

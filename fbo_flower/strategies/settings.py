@@ -99,8 +99,11 @@ class StrategySettings(Settings):
 
 def check_barrier(algorithm: Algorithm[Any], mode: str) -> None:
     """Raise ConfigError if a study without rounds is asked of an algorithm that needs all answers at once."""
-    if mode == ASYNC and algorithm.barrier:
-        raise ConfigError(f"mode: expected 'sync' for {algorithm.name}, because {algorithm.barrier}")
+    reason = algorithm.barrier
+    if algorithm.secure_sums:
+        reason = "a secure sum needs several agents together (option secure_sums = 0 has none)"
+    if mode == ASYNC and reason:
+        raise ConfigError(f"mode: expected 'sync' for {algorithm.name}, because {reason}")
 
 
 def check_extent(num_rounds: object, num_trials: object) -> tuple[int | None, int | None]:

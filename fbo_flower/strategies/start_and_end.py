@@ -18,19 +18,17 @@ from typing import Any, cast
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fbo_flower.algorithms import Algorithm, make_algorithm, with_secure_sums
+from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.aims import NUMBER
 from fbo_flower.algorithms.records import AnyArray, Federation, ServerResults
 from fbo_flower.algorithms.registry import check_aims
 from fbo_flower.errors import (
     ConfigError,
     FBOError,
-    HookError,
     JournalError,
     number_text,
     printable,
 )
-from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import Event, StudyJournal
@@ -40,7 +38,7 @@ from fbo_flower.strategies.exchange import Clocked, Stopped, drive
 from fbo_flower.strategies.recorder import MAX_REASON, Recorder, failures_text
 from fbo_flower.strategies.registration import Agent, AgentRegistry, Registration
 from fbo_flower.strategies.settings import ASYNC, StrategySettings
-from fbo_flower.strategies.study_run import StudyRun
+from fbo_flower.strategies.study_run import StudyRun, server_of
 from fbo_flower.study.study import Study
 
 
@@ -110,8 +108,8 @@ def begin_study(
     registry = AgentRegistry(
         settings.space,
         message_suffix=settings.message_suffix,
-        needs_keys=algorithm.sums_securely,
-        needs_all_parameters=algorithm.inner.needs_all_parameters,
+        needs_keys=algorithm.secure_sums > 0,
+        needs_all_parameters=algorithm.needs_all_parameters,
     )
 
     def register() -> None:
@@ -166,16 +164,14 @@ def _make_run(
     registry: AgentRegistry,
     warm_start: WarmStart | None,
 ) -> StudyRun:
-    """Return the run before its first round; HookError if the algorithm makes no state."""
+    """Return the run before its first round."""
     algorithm = algorithm.for_outputs(federation.outputs)
-    registry.targets = algorithm.inner.targets
-    state = algorithm.init(federation, generator(seed, "server", "init"))
-    if algorithm.inner_state(state) is None:
-        raise HookError(f"{algorithm.name}: init: expected the server's first state, got None; return it")
+    registry.targets = algorithm.targets
+    server = server_of(algorithm, federation, seed)
     if warm_start is not None:
         warm_start.check_space(federation.space.digest)
         try:
-            state = algorithm.warm_start(state, warm_start.arrays)
+            server.state = algorithm.warm_start(server.state, warm_start.arrays)
         except ConfigError as error:
             if warm_start.space:  # a file; arrays hold none
                 raise
@@ -184,7 +180,7 @@ def _make_run(
                 f"({error}); leave them out to start from nothing"
             ) from error
     recorder = Recorder(settings.label, federation.space)
-    return StudyRun(algorithm, settings, seed, study, registry, recorder, state)
+    return StudyRun(server, settings, seed, study, registry, recorder)
 
 
 _REPEATED = ("label", "fraction", "mode", "max_staleness", "pool_curves")  # settings that a replay needs
@@ -199,11 +195,11 @@ def study_settings(run: StudyRun, status: str, seconds: float = 0.0) -> dict[str
     seconds : duration of this process's part of the run
     """
     algorithm, recorder, settings = run.algorithm, run.recorder, run.settings
-    registry, core = run.registry, algorithm.inner
+    registry = run.registry
     fixed = {name: list(one.fixed) for name, one in registry.registrations.items() if one.fixed}
-    targets = core.targets
+    targets = algorithm.targets
     disclosures = dict(sorted(registry.disclosures().items()))
-    found = core.description(algorithm.inner_state(run.state))
+    found = algorithm.description(run.server.state)
     return {
         "algorithm": algorithm.name,
         "label": settings.label,
@@ -211,7 +207,7 @@ def study_settings(run: StudyRun, status: str, seconds: float = 0.0) -> dict[str
         "num_agents": len(registry.nodes),
         "num_rounds": run.num_rounds or len(recorder.rounds),
         **({"num_trials": registry.num_trials} if registry.num_trials else {}),
-        "num_initial": core.num_initial,
+        "num_initial": algorithm.num_initial,
         "target_agents": None if targets == "all" else list(targets),
         "fraction": settings.fraction,
         **({"mode": ASYNC} if run.asynchronous else {}),
@@ -264,7 +260,7 @@ class JournalReplay:
         for event in self._reader.new_events():
             if self.run is None:
                 options = dict(recorded["options"])
-                algorithm = with_secure_sums(make_algorithm(str(recorded["algorithm"]), options))
+                algorithm = make_algorithm(str(recorded["algorithm"]), options)
             with single_thread(), replaying():
                 if self.run is None:
                     self.run = self._begin(algorithm, recorded, event)

@@ -28,10 +28,17 @@ from flwr.serverapp import Grid
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.definition import results_of, returned_state, tasks_of
-from fbo_flower.algorithms.messages import Schema
 from fbo_flower.algorithms.options import answers_in_part, canonical_json
-from fbo_flower.algorithms.records import AnyArray, Phase, Report, ServerResults, Task, natural_key
+from fbo_flower.algorithms.records import (
+    AnyArray,
+    Federation,
+    Phase,
+    Report,
+    ServerResults,
+    Task,
+    natural_key,
+)
+from fbo_flower.algorithms.server import Server
 from fbo_flower.errors import (
     ConfigError,
     HookError,
@@ -75,7 +82,7 @@ _MESSAGE_TYPES = {
 
 
 _MAX_REGISTRATION_SECONDS = 30.0  # for nodes that connect during the study
-_LONGEST_WAIT = 1.0  # seconds between two looks for agents that can work
+_MAX_WAIT = 1.0  # seconds between two looks for agents that can work
 _MAX_STALLED = 10  # rounds without an evaluation, although some are left
 _MIN_FAILED = 3  # evaluations: if all of them failed, a study goes on no longer than this round
 _LISTS = 16  # how often in a window all connected agents are listed
@@ -87,11 +94,11 @@ class StudyRun:
 
     Parameters
     ----------
-    algorithm, settings, seed : of the study
+    server : the algorithm with its state, and with secure sums if its options say so
+    settings, seed : of the study
     study : id of the study
     registry : the agents and their nodes
     recorder : collects the rows of the study's tables
-    state : the algorithm's server state
     grid : knows which nodes are connected; None: a journal is only read
     stop : ends the waits for agents that can work when it is set
     journal : stores every step; None: no step is stored
@@ -117,17 +124,17 @@ class StudyRun:
     resting : agents without a valid answer in the open round of an asynchronous run: they wait for the next
     num_asked : how often an asynchronous run has made tasks
     num_answers : how many answers it has had
+    logged : the algorithm's state of which the log has the progress
     wrong_types : agent -> what its objective returned, and no number
     replaying : whether the steps of a journal are repeated, so that the log has their lines already
     """
 
-    algorithm: Algorithm[Any]
+    server: Server
     settings: StrategySettings
     seed: int
     study: str
     registry: AgentRegistry
     recorder: Recorder
-    state: Any
     grid: Grid | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     journal: StudyJournal | None = None
@@ -153,17 +160,24 @@ class StudyRun:
     resting: set[str] = field(default_factory=set)
     num_asked: int = 0
     num_answers: int = 0
+    logged: Any = None
     wrong_types: dict[str, str] = field(default_factory=dict)
     replaying: bool = False
 
     def __post_init__(self) -> None:
         self.pool = CurvePool() if self.settings.pool_curves else None  # what agents share of their curves
+        self.schema = self.server.report_schema()
         self.asynchronous = self.settings.mode == ASYNC  # agents do not wait for each other
+
+    @property
+    def algorithm(self) -> Algorithm[Any]:
+        """The study's algorithm."""
+        return self.server.algorithm
 
     def results(self) -> ServerResults | None:
         """Return the server's own results; with noise or samples drawn in secret, also where from."""
-        results = results_of(self.algorithm, self.state)
-        if results is None or not self.algorithm.inner.draws_in_secret:
+        results = self.server.results()
+        if results is None or type(self.algorithm).secret_draws is Algorithm.secret_draws:
             return results
         source = "seed" if self.repeatable else "system"
         privacy = {"noise_from": source, **results.privacy}  # the algorithm knows if agents add the noise
@@ -196,9 +210,7 @@ class StudyRun:
         registry, rounds = self.registry, self.recorder.rounds
         last_work, idle_rounds, stalled = time.monotonic(), 0, 0
         finishing = self.open_phase is Phase.FINISH or bool(self.num_closed and not self.open_round)
-        while self.open_round or not (
-            finishing or len(rounds) == self.num_rounds or self.algorithm.finished(self.state)
-        ):
+        while self.open_round or not (finishing or len(rounds) == self.num_rounds or self.server.finished):
             if not self.open_round and (registry.all_spent or self._has_no_work(idle_rounds)):
                 log(INFO, "%s", registry.end_line(len(rounds)))
                 break
@@ -230,7 +242,7 @@ class StudyRun:
         if self.asynchronous:
             yield from self._window(server_round)
         else:
-            for phase in self.algorithm.phases[self.num_closed :]:
+            for phase in self.server.phases[self.num_closed :]:
                 yield from self._half_round(phase, server_round)
         progress = self.end_round(server_round)
         log(WARNING if progress.failed_trials else INFO, "[round %s] %s", progress.so_far, progress)
@@ -274,7 +286,7 @@ class StudyRun:
                 listed_until = self.num_told + math.ceil(self.window / _LISTS)
             idle = [agent for agent in idle if agent not in self.sent and agent not in self.resting]
             due = self.registry.due(idle, server_round) or ([] if self.sent else idle)
-            if not waiting.issuperset(due) and not self.algorithm.finished(self.state):
+            if not waiting.issuperset(due) and not self.server.finished:
                 waiting = set(due).difference(self.ask(phase, server_round, due))
             answers = yield self._exchange(phase, server_round, goes_on=True)
             if answers:
@@ -357,7 +369,7 @@ class StudyRun:
                 f"agents: expected one with evaluations left in its budget within {timeout:g} s, none was "
                 "connected; restart the missing agents and resume the study, or set a larger round_timeout"
             )
-        self.stop.wait(min(_LONGEST_WAIT, timeout))
+        self.stop.wait(min(_MAX_WAIT, timeout))
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -386,7 +398,7 @@ class StudyRun:
         seeded = self.settings.seed is not None
         if seeded:
             uniform = uniform_from(generator(self.seed, "server", "secret", str(phase), server_round))
-        draws = self.algorithm.secret_draws(self.state, phase, server_round, present, uniform)
+        draws = self.algorithm.secret_draws(self.server.state, phase, server_round, present, uniform)
         self._apply_draws(draws, seeded)
         tasks = self._make_tasks(phase, server_round, present)
         times = self._note_time()
@@ -457,20 +469,20 @@ class StudyRun:
             reports[sent.agent] = report if used else replace(report, arrays={}, values={})
             self.unanswered.pop((sent.agent, phase), None)
         self.num_answers += len(reports) if goes_on else 0
-        state = self.algorithm.tell(self.state, phase, reports)
-        self.state = returned_state(self.algorithm, "tell", self.state, state)
+        self.server.tell(phase, reports)
         self.open_phase, self.num_closed = None, self.num_closed + 1
         values = {"missing": missing.reason, **self._note_time()}
         self._write(Event("tell", server_round, phase, values=values))
 
     def close(self, phase: Phase, server_round: int) -> None:
         """Give the replies of a half-round to the algorithm, log its progress, and note who failed."""
-        core, before = self.algorithm.inner, self.algorithm.inner_state(self.state)
+        before = self.logged or self.server.state
         counted = dict(self.recorder.totals)
         asked, replies = set(self.sent), self.replies
         failed = {agent: r.reason for agent, r in replies.items() if r.packed is None and not r.refused}
         self.tell(phase, server_round, NO_REPLY)
-        for line in core.progress_lines(self.algorithm.inner_state(self.state), before):
+        self.logged = self.server.state
+        for line in self.algorithm.progress_lines(self.logged, before):
             log(INFO, "%s", printable(line))
         for agent in failed:
             self.registry.agents[agent].suspect = True
@@ -595,20 +607,21 @@ class StudyRun:
 
     def _apply_draws(self, draws: Mapping[str, AnyArray], seeded: bool) -> None:
         self.repeatable = self.repeatable or (seeded and bool(draws))
-        self.state = self.algorithm.with_draws(self.state, draws)
+        self.server.state = self.algorithm.with_draws(self.server.state, draws)
 
     def _make_tasks(self, phase: Phase, server_round: int, present: Sequence[str]) -> Mapping[str, Task]:
         goes_on, self.present = self._goes_on(phase), present
         keys = (server_round, self.num_asked) if goes_on else (server_round,)
         rng = generator(self.seed, "server", "ask", str(phase), *keys)
-        if self.algorithm.sums_securely:
-            said = {name: agent.registration for name, agent in self.registry.agents.items()}
-            cards = {name: bytes.fromhex(one.key) for name, one in said.items() if one.key}
-            self.state = self.algorithm.register_cards(self.state, self.study, cards)
-        if self.asynchronous and self.algorithm.sees_tasks_under_way:
+        if self.algorithm.secure_sums:
+            registered = self.registry.registrations.items()
+            self.server.register_cards(
+                self.study, {name: bytes.fromhex(one.key) for name, one in registered if one.key}
+            )
+        if self.asynchronous:
             under_way = {agent: sent.task for agent, sent in self.sent.items()}
-            self.state = self.algorithm.with_under_way(self.state, under_way)
-        self.state, tasks = tasks_of(self.algorithm, self.state, phase, server_round, present, rng)
+            self.server.state = self.algorithm.with_under_way(self.server.state, under_way)
+        tasks: Mapping[str, Task] = self.server.ask(phase, server_round, present, rng)
         parts = {agent: self._within_budget(agent, task) for agent, task in tasks.items()}
         tasks = {agent: task for agent, task in parts.items() if task is not None}
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
@@ -645,7 +658,7 @@ class StudyRun:
         most = self.registry.num_trials
         if most is None or not task.num_trials or task.end <= most:
             return task
-        if task.trial < most and answers_in_part(self.algorithm.inner):
+        if task.trial < most and answers_in_part(self.algorithm):
             return replace(task, num_trials=most - task.trial)
         self.registry.agents[agent].spent = True
         return None
@@ -658,12 +671,12 @@ class StudyRun:
             if reply.packed is None:
                 raise WireError(reply.reason, reply.kind)
             task, number = sent.task, cast(Any, reply.packed.config.get("num-trials"))
-            may_be_part = isinstance(number, int) and answers_in_part(self.algorithm.inner)
+            may_be_part = isinstance(number, int) and answers_in_part(self.algorithm)
             if may_be_part and 0 < number < task.num_trials:  # its operator allows only some
                 task = replace(task, num_trials=number)
             dimension, aims = self.recorder.space.dimension, self.recorder.aims
-            checked = wire.decode_report(reply.packed, task, sent.envelope, self._schema, dimension, aims)
-            self.algorithm.check_report(task, checked[0])
+            checked = wire.decode_report(reply.packed, task, sent.envelope, self.schema, dimension, aims)
+            self.server.check_report(task, checked[0])
             return checked
         except WireError as error:
             return error.with_traceback(None)
@@ -697,10 +710,16 @@ class StudyRun:
         recorder.record(sent.agent, server_round, report, disclosure)
         return report
 
-    @cached_property
-    def _schema(self) -> Schema:
-        return self.algorithm.report_schema(self.recorder.space)
-
     def _write(self, event: Event) -> None:
         if self.journal is not None:
             self.journal.write([event])
+
+
+def server_of(algorithm: Algorithm[Any], federation: Federation, seed: int) -> Server:
+    """Return the server's half of a study, with secure sums if the algorithm's options say so."""
+    kind = Server
+    if algorithm.secure_sums:
+        from fbo_flower.secure.server import SecureServer  # needs cryptography
+
+        kind = SecureServer
+    return kind(algorithm, federation, generator(seed, "server", "init"))

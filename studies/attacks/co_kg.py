@@ -92,7 +92,7 @@ def overheard(num_rounds: int, seed: int, **options: Any) -> tuple[Study, list[C
     seen: list[CoKGState] = []
 
     def note(progress: object) -> None:
-        seen.append(server._current().state)
+        seen.append(server._current().server.state)
 
     server = STRATEGIES["co-kg"](num_agents=4, seed=seed, callbacks=[note], **options)
     app = client_app(problem, problem.space, seed=seed, disclose="trials")

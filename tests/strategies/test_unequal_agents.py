@@ -191,7 +191,7 @@ def test_without_fixed_parameters_nothing_changes():
 
 
 def test_algorithms_that_choose_points_for_all_refuse_with_a_sentence():
-    refusing = {name for name in ALGORITHMS if make_algorithm(name, {}).inner.needs_all_parameters}
+    refusing = {name for name in ALGORITHMS if make_algorithm(name, {}).needs_all_parameters}
     assert refusing >= {"pf-pne", "hct", "fed1-ucb", "fn-ucb", "co-kg", "rfms"}
     assert not refusing & OPTIONS.keys()
     app = client_app(lambda config, context: 0.5, SPACE, seed=1, fixed={"depth": 2})

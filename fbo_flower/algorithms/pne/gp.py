@@ -33,7 +33,7 @@ from fbo_flower.algorithms.bandits.base import (
     once_per_state,
     with_outcome,
 )
-from fbo_flower.algorithms.messages import Content, real, whole
+from fbo_flower.algorithms.messages import Content, Replies, real, whole
 from fbo_flower.algorithms.options import choice
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -45,7 +45,6 @@ from fbo_flower.algorithms.records import (
     Payload,
     Phase,
     Query,
-    Report,
     Task,
     floats,
 )
@@ -242,7 +241,7 @@ class GPPNE(BatchedBandit[GPState]):
         first = min(self.budget, shared_mean.design_size(dim, len(federation.agents)))
         return GPState(federation.agents, dim, int(rng.integers(MAX_SEED)), first)
 
-    def tell(self, state: GPState, phase: Phase, reports: Mapping[str, Report]) -> GPState:
+    def tell(self, state: GPState, phase: Phase, reports: Replies) -> GPState:
         received = dict(state.reports)
         for agent, answer in reports.items():
             if Told.of(answer).exchange == state.exchange and answer.arrays:

@@ -37,7 +37,7 @@ from fbo_flower.algorithms.bandits.base import (
     once_per_state,
     with_outcome,
 )
-from fbo_flower.algorithms.messages import Content, real, whole
+from fbo_flower.algorithms.messages import Content, Replies, real, whole
 from fbo_flower.algorithms.options import bounded, choice
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -48,7 +48,6 @@ from fbo_flower.algorithms.records import (
     Payload,
     Phase,
     Query,
-    Report,
     Task,
     floats,
     natural_key,
@@ -210,7 +209,6 @@ class RacingPNE(BatchedBandit[RacingState]):
 
     name: ClassVar[str] = "pf-pne"
     barrier: ClassVar[str] = ""
-    sees_tasks_under_way: ClassVar[bool] = True
     task_content: ClassVar[type[Content]] = Batch
     report_content: ClassVar[type[Content]] = PullMeans
 
@@ -248,7 +246,7 @@ class RacingPNE(BatchedBandit[RacingState]):
         at_work = tuple(sorted(tasks, key=natural_key))
         return replace(state, under_way=at_work, attendance=state.attendance.give_up(at_work))
 
-    def tell(self, state: RacingState, phase: Phase, reports: Mapping[str, Report]) -> RacingState:
+    def tell(self, state: RacingState, phase: Phase, reports: Replies) -> RacingState:
         # a silent agent may have answered an earlier task, without the result of stage 1
         received = () if state.shared is None else state.attendance.responsive(reports)
         state = replace(
