@@ -18,7 +18,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import metadata
@@ -209,29 +209,26 @@ def _parsed_space(text: str) -> SearchSpace:
     return SearchSpace.from_json(text)
 
 
-def all_refused(refused: Mapping[int, str]) -> str:
-    """Return the text of the error that no node takes part."""
-    reasons = Counter(refused.values()).most_common()
-    count, others = len(refused), len(reasons) - 1
-    who = "the only node refuses" if count == 1 else f"all {count} nodes refuse"
-    more = f"; {others} other reasons are in the log" if others else ""
-    return f"agents: expected nodes that take part, {who}: {reasons[0][0]}{more}"
-
-
-def too_few(
-    expected: int | None, got: int, connected: int, seconds: float, refused: Mapping[int, str]
+def lacking(
+    expected: int | None, got: int, connected: Collection[int], seconds: float, refused: Mapping[int, str]
 ) -> str:
     """Return the text of the error that too few agents have registered."""
+    number, least = len(connected), expected or 1
+    if number >= least and set(connected) <= refused.keys():
+        (reason, _), *others = Counter(refused.values()).most_common()
+        who = "the only node refuses" if len(refused) == 1 else f"all {len(refused)} nodes refuse"
+        more = f"; {len(others)} other reasons are in the log" if others else ""
+        return f"agents: expected nodes that take part, {who}: {reason}{more}"
     text = f"agents: expected {expected or 'at least 1'}, only {got} registered after {seconds:g} s"
-    if connected > got + len(refused):
-        text += f"; {connected - got - len(refused)} connected nodes did not answer"
+    if number > got + len(refused):
+        text += f"; {number - got - len(refused)} connected nodes did not answer"
     if refused:
         text += f"; {len(refused)} were refused, the first because: {next(iter(refused.values()))}"
-    if connected < (expected or 1):
+    if number < least:
         text += "; start more SuperNodes"
         if expected:
             text += f" or set num-supernodes={expected}"
-    if connected > len(refused) or connected < (expected or 1):
+    if number > len(refused) or number < least:
         text += "; devices may start slowly: raise wait_seconds (in a run config wait-seconds)"
     return text
 
@@ -422,10 +419,9 @@ class AgentRegistry:
                 log(INFO, "Registered %d agents, search space %s", number, digest)
                 self._back_off(connected)
                 return
-            if connected and len(connected) >= (num_agents or 1) and set(connected) <= set(self.refused):
-                raise ConfigError(all_refused(self.refused))
-            if time.monotonic() >= deadline:
-                raise ConfigError(too_few(num_agents, number, len(connected), wait_seconds, self.refused))
+            enough = len(connected) >= (num_agents or 1)
+            if time.monotonic() >= deadline or (enough and set(connected) <= self.refused.keys()):
+                raise ConfigError(lacking(num_agents, number, connected, wait_seconds, self.refused))
             stop.wait(min(pause, max(_FIRST_PAUSE / 10, deadline - time.monotonic())))
             pause = min(2 * pause, _LAST_PAUSE)  # a simulation logs a traceback for every refusal
             connected = wait_for_nodes(grid, num_agents, deadline, stop)

@@ -263,22 +263,19 @@ class JournalReplay:
                 algorithm = make_algorithm(str(recorded["algorithm"]), options)
             with single_thread(), replaying():
                 if self.run is None:
-                    self.run = self._begin(algorithm, recorded, event)
+                    study, federation = federation_from_event(event)
+                    agents = {name: Agent(Registration(agent=name)) for name in federation.agents}
+                    known = {name: recorded[name] for name in _REPEATED if name in recorded}
+                    is_warm, digest = "warm_start" in recorded, federation.space.digest
+                    self.run = _make_run(
+                        algorithm, StrategySettings(**known), int(recorded["seed"]), study, federation,
+                        AgentRegistry(federation.space, agents),
+                        WarmStart(algorithm.name, digest, event.arrays) if is_warm else None,
+                    )  # fmt: skip
                 else:
                     self.run.clocked = self.run.clocked or "time" in event.values
                     self.run.replay([event])
             self.has_ended = event.kind == "end"
-
-    def _begin(self, algorithm: Algorithm[Any], recorded: Mapping[str, Any], event: Event) -> StudyRun:
-        study, federation = federation_from_event(event)
-        agents = {name: Agent(Registration(agent=name)) for name in federation.agents}
-        settings = StrategySettings(**{name: recorded[name] for name in _REPEATED if name in recorded})
-        digest, arrays = federation.space.digest, event.arrays
-        return _make_run(
-            algorithm, settings, int(recorded["seed"]), study, federation,
-            AgentRegistry(federation.space, agents),
-            WarmStart(algorithm.name, digest, arrays) if "warm_start" in recorded else None,
-        )  # fmt: skip
 
 
 def study_of_journal(path: str | os.PathLike[str]) -> Study:

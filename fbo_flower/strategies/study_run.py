@@ -629,8 +629,8 @@ class StudyRun:
         if not goes_on:
             self.sent, self.unsent, self.replies = {}, {}, {}
         for agent in sorted(tasks, key=natural_key):
-            said_by = self.registry.agents[agent].registration
-            envelope = wire.Envelope(self.study, said_by.agent, digest, self.algorithm.name, options)
+            own_name = self.registry.agents[agent].registration.agent
+            envelope = wire.Envelope(self.study, own_name, digest, self.algorithm.name, options)
             task = tasks[agent]
             if task.num_trials and task.trial < (ended := self.registry.agents[agent].trials):
                 raise HookError(
