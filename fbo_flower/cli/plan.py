@@ -30,9 +30,9 @@ from fbo_flower.study.directory import check_label
 from fbo_flower.study.ranking import natural_order
 
 if TYPE_CHECKING:
-    from fbo_flower import SearchSpace
     from fbo_flower.algorithms import Algorithm
     from fbo_flower.simulation.problems import Problem
+    from fbo_flower.space import SearchSpace
     from fbo_flower.study.study import Study
 
 
@@ -89,7 +89,7 @@ def read_space(path: Path) -> SearchSpace:
     A parameter is a list of choices, or a table with `low` and `high` (`log`, `active_when`) or `choices`. It
     is an integer if both ends are; `kind` says otherwise: "float", "int", "categorical" or "ordinal".
     """
-    from fbo_flower import SearchSpace
+    from fbo_flower.space import SearchSpace
 
     try:
         tables = tomllib.loads(read_text(path))

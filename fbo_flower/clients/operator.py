@@ -24,7 +24,6 @@ from typing import Any
 
 from flwr.app import Context
 
-from fbo_flower import __version__
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.messages import reports_trials
 from fbo_flower.algorithms.options import Settings, bounded, choice, flag, integer
@@ -36,6 +35,7 @@ from fbo_flower.errors import ConfigError, JournalError, WireError
 from fbo_flower.numerics.privacy import Account
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.paths import path_of, read_text
+from fbo_flower.version import __version__
 
 
 def agent_id(context: Context) -> str:

@@ -58,7 +58,7 @@ from fbo_flower.study.schema import REGRET
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table
 from fbo_flower.trackers import Callback, InlineProgress
-from fbo_flower.trackers.inline import wants_progress
+from fbo_flower.trackers.callback import wants_progress
 
 
 def annotate(study: Study, problem: Problem, **description: object) -> Study:

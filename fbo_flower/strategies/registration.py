@@ -29,7 +29,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fbo_flower import __version__, wire
+from fbo_flower import wire
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import Phase, natural_key
 from fbo_flower.algorithms.registry import CHOOSERS, DISCLOSURES
@@ -38,6 +38,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.held import check_names
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.strategies.exchange import Exchange, Exchanges, ForwardingGrid, Stopped, collected
+from fbo_flower.version import __version__
 from fbo_flower.wire.checks import check_names as check_entries
 from fbo_flower.wire.checks import show
 from fbo_flower.wire.protections import remedy_for

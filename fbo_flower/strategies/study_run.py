@@ -124,7 +124,6 @@ class StudyRun:
     resting : agents without a valid answer in the open round of an asynchronous run: they wait for the next
     num_asked : how often an asynchronous run has made tasks
     num_answers : how many answers it has had
-    logged : the algorithm's state of which the log has the progress
     wrong_types : agent -> what its objective returned, and no number
     replaying : whether the steps of a journal are repeated, so that the log has their lines already
     """
@@ -160,7 +159,6 @@ class StudyRun:
     resting: set[str] = field(default_factory=set)
     num_asked: int = 0
     num_answers: int = 0
-    logged: Any = None
     wrong_types: dict[str, str] = field(default_factory=dict)
     replaying: bool = False
 
@@ -168,6 +166,7 @@ class StudyRun:
         self.pool = CurvePool() if self.settings.pool_curves else None  # what agents share of their curves
         self.schema = self.server.report_schema()
         self.asynchronous = self.settings.mode == ASYNC  # agents do not wait for each other
+        self._logged: Any = None  # the algorithm's state of which the log has the progress
 
     @property
     def algorithm(self) -> Algorithm[Any]:
@@ -476,13 +475,13 @@ class StudyRun:
 
     def close(self, phase: Phase, server_round: int) -> None:
         """Give the replies of a half-round to the algorithm, log its progress, and note who failed."""
-        before = self.logged or self.server.state
+        before = self.server.state if self._logged is None else self._logged
         counted = dict(self.recorder.totals)
         asked, replies = set(self.sent), self.replies
         failed = {agent: r.reason for agent, r in replies.items() if r.packed is None and not r.refused}
         self.tell(phase, server_round, NO_REPLY)
-        self.logged = self.server.state
-        for line in self.algorithm.progress_lines(self.logged, before):
+        self._logged = self.server.state
+        for line in self.algorithm.progress_lines(self._logged, before):
             log(INFO, "%s", printable(line))
         for agent in failed:
             self.registry.agents[agent].suspect = True
