@@ -1,8 +1,7 @@
 """`fbo-flower watch`: how far a run is, from its servers' journals or from its finished study.
 
-An agent's replies are read before the server has judged them. So all numbers of a round are those that the
-server wrote when it closed the round; of the replies themselves only the senders count, and how many failed
-evaluations an agent reports, if that is a sensible number. The number of lines does not grow with the agents.
+The steps in a journal are repeated, so all numbers are those of the server. The number of lines does not grow
+with the agents.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import typer
@@ -28,41 +27,42 @@ from fbo_flower.cli.interruption import in_order
 from fbo_flower.cli.plan import JOURNALS, PLAN, read_plan
 from fbo_flower.errors import ConfigError, FBOError, JournalError, printable
 from fbo_flower.reports.summary import estimate
-from fbo_flower.storage import Event
 from fbo_flower.storage.files import open_own
 from fbo_flower.storage.paths import path_of
 from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.study.directory import holds_study
 from fbo_flower.study.study import Study
 
+if TYPE_CHECKING:
+    from fbo_flower.strategies.start_and_end import JournalReplay
+    from fbo_flower.strategies.study_run import StudyRun
+
 _NAME = "study.db"
-_MOST_FILES = 1000  # databases in a directory that are looked at
+_MAX_FILES = 1000  # databases in a directory that are looked at
 _RECENT = 10  # rounds from which the next one's duration is expected
 _LATE_ROUNDS = 2  # rounds under way after which an agent of an asynchronous run is silent
-_MOST_FAILED = 10_000_000  # evaluations of a task
 _WORST = 3  # agents that are named
-_MOST_FAILURES = 3  # looks in a row that may fail
-_BAR, _LONGEST_NAME = 25, 30  # characters
+_MAX_FAILURES = 3  # looks in a row that may fail
+_BAR, _MAX_NAME = 25, 30  # characters
 _TOTALS = ("replies", "failures", "refused", "failed_trials", "evaluations")
 
 
-@dataclass
+@dataclass(frozen=True)
 class RunState:
     """How far one run is."""
 
-    label: str = ""
-    mode: str = "sync"
+    label: str = "run"
     fraction: float = 1.0
     num_rounds: int | None = None  # as requested; None: until the algorithm is finished, or not recorded
     num_trials: int | None = None  # evaluations of each agent, if they are counted instead
-    agents: set[str] = field(default_factory=set)  # that have registered
-    present: set[str] = field(default_factory=set)  # when the server asked last
-    waiting: dict[str, int] = field(default_factory=dict)  # agent -> round of its task without a reply yet
-    answered: set[str] = field(default_factory=set)  # in the open half-round
-    silent: Counter[str] = field(default_factory=Counter)  # agent -> half-rounds without a reply in a row
+    agents: Collection[str] = ()  # that have registered
+    present: Collection[str] = ()  # when the server asked last
+    heard: int = 0  # agents that have answered in the open round, of those `asked`
+    asked: int = 0
+    silent: Counter[str] = field(default_factory=Counter)  # agent -> rounds without a reply in a row
     failed: Counter[str] = field(default_factory=Counter)  # agent -> failed evaluations that it reports
-    seconds: list[float] = field(default_factory=list)  # of the finished rounds
-    totals: Counter[str] = field(default_factory=Counter)  # over the finished rounds
+    seconds: Sequence[float] = ()  # of the finished rounds
+    totals: Counter[str] = field(default_factory=Counter)  # since the study began
     best: float | None = None  # None: no agent disclosed a value; so is the mean of the agents' best values
     mean: float | None = None
     disclosed: bool = False
@@ -70,95 +70,27 @@ class RunState:
     simulated: bool = False  # whether durations are those of a simulated clock
     ended: bool = False
 
-    def apply(self, settings: Mapping[str, Any], events: Iterable[Event]) -> None:
-        """Apply the settings and the new events of a journal."""
-        self.label = str(settings.get("label", self.label))
-        self.mode = str(settings.get("mode", self.mode))
-        self.fraction = float(settings.get("fraction", self.fraction))
-        for event in events:
-            self._apply(event, event.values)
-
-    def _apply(self, event: Event, values: Mapping[str, Any]) -> None:
-        self.simulated = self.simulated or "time" in values
-        match event.kind:
-            case "roll" | "agents":
-                self.agents |= _names(values.get("agents"))
-            case "open":
-                self.open_round, self.ended = event.round, False
-                number = values.get("num_rounds")
-                self.num_rounds = number if isinstance(number, int) else self.num_rounds
-            case "ask":
-                number = values.get("num_trials")
-                self.num_trials = number if isinstance(number, int) else self.num_trials
-                self.present = _names(values.get("present"))
-                self.agents |= self.present
-                asked = _names(values.get("asked", values.get("present")))
-                self.waiting |= dict.fromkeys(asked, event.round)
-                self.answered = set()
-            case "reply":
-                self.answered.add(event.agent)
-                self.waiting.pop(event.agent, None)
-                self.silent.pop(event.agent, None)
-                config = values.get("config")
-                number = config.get("num-failed") if isinstance(config, dict) else None
-                if type(number) is int and 0 < number <= _MOST_FAILED:
-                    self.failed[event.agent] += number
-            case "tell":
-                if self.mode != "async" or event.phase != "train":  # else its tasks stay under way
-                    self.silent.update(self.waiting.keys())
-                    self.waiting = {}
-            case "round":
-                self._end_round(event.round, values)
-            case "end":
-                self.ended, self.open_round = True, 0
-
-    def _end_round(self, server_round: int, values: Mapping[str, Any]) -> None:
-        seconds, progress = values.get("seconds"), values.get("progress")
-        self.seconds.append(float(seconds) if isinstance(seconds, int | float) else 0.0)
-        self.open_round = 0
-        if self.mode == "async":
-            late = {agent: server_round - since for agent, since in self.waiting.items()}
-            self.silent = Counter({agent: rounds for agent, rounds in late.items() if rounds >= _LATE_ROUNDS})
-        if isinstance(progress, dict):
-            self.best, self.mean = progress.get("best"), progress.get("mean")
-            self.disclosed = bool(progress.get("disclosed"))
-            self.totals.update({name: int(progress.get(name) or 0) for name in _TOTALS})
-
     def lines(self, status: str, now: datetime, goes_on: bool = True) -> Iterator[str]:
         """Yield the lines that show the run; an end is expected, counted from `now`, if it `goes_on`."""
-        yield printable(f"{self.label or 'run'}: {status}")
+        yield printable(f"{self.label}: {status}")
         done, totals = len(self.seconds), self.totals
-        made, whole = done, self.num_rounds
-        if self.num_trials:
-            made, whole = totals["evaluations"], self.num_trials * len(self.agents)
-        share = min(made / whole, 1.0) if whole else None  # how much is done; None: the end is not known
-        full = round(_BAR * (share or 0.0))
-        bar = "" if share is None else f"  [{'#' * full}{'.' * (_BAR - full)}]"
+        share, bar = self._share(), ""
+        if share is not None:
+            full = round(_BAR * share)
+            bar = f"  [{'#' * full}{'.' * (_BAR - full)}]"
         text = f"{done} done, for {self.num_trials} evaluations of each agent"
         yield _line("rounds", (text if self.num_trials else f"{done} of {self.num_rounds or '?'} done") + bar)
-        if self.open_round:
-            heard, asked = len(self.answered), len(self.waiting) + len(self.answered)
-            yield _line("open", f"round {self.open_round}: {heard:,} of {asked:,} agents answered")
-        silent, present = set(self.silent), self.present
-        parts = [f"{len(self.agents):,}", f"{len(present - silent):,} present", f"{len(silent):,} silent"]
-        if self.fraction < 1.0:  # who was not drawn may be there
-            parts[1] = f"{len(present):,} drawn for this round"
-        else:
-            away = self.agents - present - silent if present else ()
-            parts.append(f"{len(away):,} left or resting")
-        yield _line("agents", ", ".join(parts))
-        for name, counts, unit in (("silent", self.silent, "unanswered"), ("failing", self.failed, "failed")):
-            worst = sorted(counts.items(), key=lambda item: (-item[1], natural_key(item[0])))[:_WORST]
-            named = [f"{printable(agent)[:_LONGEST_NAME]} ({number:,} {unit})" for agent, number in worst]
-            more = f" and {len(counts) - len(worst):,} more" if len(counts) > len(worst) else ""
-            if counts:
-                yield _line(f"  {name}", f"{', '.join(named)}{more}")
-        mean = "" if self.mean is None else f", mean over agents {self.mean:.6g}"
-        best = "not disclosed; each device has its own: fbo-flower best JOURNAL"
+        if self.asked:
+            yield _line("open", f"round {self.open_round}: {self.heard:,} of {self.asked:,} agents answered")
+        yield from self._about_agents()
         if self.best is not None:
-            best = f"{self.best:.6g}{mean}"
-        elif self.disclosed or not totals["replies"]:
-            best = f"no {'evaluation has succeeded' if totals['replies'] else 'round has ended'} yet"
+            best = f"{self.best:.6g}" + ("" if self.mean is None else f", mean over agents {self.mean:.6g}")
+        elif not totals["replies"]:
+            best = "no round has ended yet"
+        elif self.disclosed:
+            best = "no evaluation has succeeded yet"
+        else:
+            best = "not disclosed; each device has its own: fbo-flower best JOURNAL"
         yield _line("best", best)
         counted = f"{totals['evaluations']:,} done" if totals["evaluations"] else "not counted"
         yield _line("evaluations", f"{counted}, {totals['failed_trials']:,} failed")
@@ -176,13 +108,64 @@ class RunState:
             day = "" if end.date() == now.date() else f"{end:%Y-%m-%d} "
             yield _line("end", f"expected at {day}{end:%H:%M:%S}, in {duration(left)}")
 
+    def _share(self) -> float | None:
+        """Return how much of the run is done; None if its end is not known."""
+        done, whole = len(self.seconds), self.num_rounds
+        if self.num_trials:
+            done, whole = self.totals["evaluations"], self.num_trials * len(self.agents)
+        return min(done / whole, 1.0) if whole else None
+
+    def _about_agents(self) -> Iterator[str]:
+        silent, present = set(self.silent), set(self.present)
+        parts = [f"{len(self.agents):,}", f"{len(present - silent):,} present", f"{len(silent):,} silent"]
+        if self.fraction < 1.0:  # who was not drawn may be there
+            parts[1] = f"{len(present):,} drawn for this round"
+        else:
+            left = set(self.agents) - present - silent if present else ()
+            parts.append(f"{len(left):,} left or resting")
+        yield _line("agents", ", ".join(parts))
+        for name, counts, unit in (("silent", self.silent, "unanswered"), ("failing", self.failed, "failed")):
+            worst = sorted(counts.items(), key=lambda item: (-item[1], natural_key(item[0])))[:_WORST]
+            named = [f"{printable(agent)[:_MAX_NAME]} ({number:,} {unit})" for agent, number in worst]
+            more = f" and {len(counts) - len(worst):,} more" if len(counts) > len(worst) else ""
+            if counts:
+                yield _line(f"  {name}", f"{', '.join(named)}{more}")
+
 
 def _line(name: str, text: str) -> str:
     return f"  {name:<12} {text}"
 
 
-def _names(value: object) -> set[str]:
-    return set(map(str, value)) if isinstance(value, list | dict) else set()
+def state_of_run(run: StudyRun, ended: bool) -> RunState:
+    """Return the state of a run, from the steps of its journal."""
+    recorder, agents, server_round = run.recorder, run.registry.agents, len(run.recorder.rounds)
+    silent = {name: agent.silent for name, agent in agents.items() if agent.silent}
+    heard, asked = len(run.replies), len(run.sent)
+    if run.asynchronous:
+        late = {name: server_round - sent.made_in for name, sent in run.sent.items()}
+        silent = {name: rounds for name, rounds in late.items() if rounds >= _LATE_ROUNDS}
+        heard, asked = run.num_told, run.window
+    best, mean = (None if np.isnan(value) else value for value in recorder.best_and_mean())
+    return RunState(
+        label=recorder.label,
+        fraction=run.settings.fraction,
+        num_rounds=run.num_rounds,
+        num_trials=run.registry.num_trials,
+        agents=agents.keys(),
+        present=run.present,
+        heard=heard,
+        asked=asked if run.open_round else 0,
+        silent=Counter(silent),
+        failed=+recorder.failed,
+        seconds=[row["seconds"] for row in recorder.rounds],
+        totals=recorder.totals,
+        best=best,
+        mean=mean,
+        disclosed=recorder.disclosed,
+        open_round=run.open_round,
+        simulated=run.clocked,
+        ended=ended,
+    )
 
 
 def state_of_study(study: Study, algorithm: str) -> RunState:
@@ -230,15 +213,22 @@ def duration(seconds: float) -> str:
 
 
 class WatchedJournal:
-    """A server's journal and the state that its events lead to."""
+    """A server's journal and the state that its steps lead to."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._reader, self.state = path, StudyJournalReader(path), RunState()
+        self._path, self.state = path, RunState()
+        self._replay: JournalReplay | None = None
 
     def look(self) -> None:
         """Read what was committed since the last look."""
+        from fbo_flower.strategies.start_and_end import JournalReplay  # it imports Flower
+
         if not self.state.ended:
-            self.state.apply(self._reader.settings(), self._reader.new_events())
+            replay, self._replay = self._replay or JournalReplay(self._path), None
+            replay.look()
+            self._replay = replay  # after an error, the next look begins anew
+            if replay.run is not None:
+                self.state = state_of_run(replay.run, replay.has_ended)
 
     def lines(self, now: datetime) -> Iterator[str]:
         """Yield lines that show the run, with a sentence on whether the server's process runs."""
@@ -293,13 +283,8 @@ class WatchedRun:
     def lines(self, now: datetime) -> Iterator[str]:
         """Yield the lines that show the run: several for an algorithm that runs, one if it has ended."""
         journals = list(self._journals.values())
-        if not journals and not holds_study(self.path):
-            yield f"{self.path}: no algorithm has begun yet"
-        elif not journals:
-            study = Study.load(self.path)
-            for algorithm in study.algorithms:
-                status = str(study.run(algorithm).get("status") or "ended")
-                yield from state_of_study(study, algorithm).lines(status, now)
+        if not journals:
+            yield from self._lines_without_journals(now)
         labels = self._planned()
         if journals and len(labels) > 1:
             ended = sum(journal.state.ended for journal in journals)
@@ -311,6 +296,15 @@ class WatchedRun:
             else:
                 best = "not disclosed" if state.best is None else f"best {state.best:.6g}"
                 yield printable(f"{state.label}: ended after {len(state.seconds)} rounds, {best}")
+
+    def _lines_without_journals(self, now: datetime) -> Iterator[str]:
+        if not holds_study(self.path):
+            yield f"{self.path}: no algorithm has begun yet"
+            return
+        study = Study.load(self.path)
+        for algorithm in study.algorithms:
+            status = str(study.run(algorithm).get("status") or "ended")
+            yield from state_of_study(study, algorithm).lines(status, now)
 
     @property
     def may_change(self) -> bool:
@@ -339,18 +333,27 @@ def find_journals(directory: Path) -> list[Path]:
     if (directory / JOURNALS).is_dir():
         directory = directory / JOURNALS
     found = [path for path in (directory / _NAME, *directory.glob(f"*/{_NAME}")) if path.is_file()]
-    if found:  # "prior" first, and "2-ts" before "10-ei"
-        numbers = {path: re.match(r"([0-9]+)-", path.parent.name) for path in found}
-        return sorted(found, key=lambda path: (int(match[1]) if (match := numbers[path]) else 0, str(path)))
-    others = []
-    for path in sorted(directory.glob("*.db"))[:_MOST_FILES]:
-        with suppress(JournalError):  # another database
-            StudyJournalReader(path)
-            others.append(path)
+    if found:
+        return sorted(found, key=_order)
+    others = [path for path in sorted(directory.glob("*.db"))[:_MAX_FILES] if _is_server_journal(path)]
     if len(others) > 1:
         names = ", ".join(path.name for path in others[:5])
         raise ConfigError(f"watch: expected one server's journal in {directory}, got {names}; pass the file")
     return others
+
+
+def _order(path: Path) -> tuple[int, str]:
+    """Return a key that sorts "prior" first and "2-ts" before "10-ei"."""
+    match = re.match(r"([0-9]+)-", path.parent.name)
+    return (int(match[1]) if match else 0), str(path)
+
+
+def _is_server_journal(path: Path) -> bool:
+    try:
+        StudyJournalReader(path)
+    except JournalError:
+        return False
+    return True
 
 
 def writer(path: Path) -> int | None:
@@ -409,7 +412,7 @@ def _follow(watched: WatchedRun, interval: float) -> None:
                 failures = 0
             except JournalError:  # a file that is just being created or replaced
                 failures += 1
-                if failures >= _MOST_FAILURES:
+                if failures >= _MAX_FAILURES:
                     raise
             if not failures:
                 text, now = "\n".join(watched.lines(datetime.now())), watched.progress()

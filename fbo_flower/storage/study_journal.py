@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 KIND = JournalKind(
     "fbo-flower study journal",
-    5,
+    6,
     {
         "events": (
             "id INTEGER PRIMARY KEY, kind TEXT NOT NULL, round INTEGER NOT NULL, phase TEXT NOT NULL, "

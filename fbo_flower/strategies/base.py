@@ -323,6 +323,7 @@ class TuningStrategy(Strategy):
             If every evaluation failed, or not one valid reply came.
         """
         run, status = self._current(), "failed"
+        run.grid = grid
         try:
             with single_thread():
                 drive(grid, run.final_exchanges(), self._stop)

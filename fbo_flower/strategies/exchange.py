@@ -72,7 +72,7 @@ class Clocked(ABC):
 REPORT_SECONDS = 2.0  # between two lines about replies that have come
 _SILENCE = 60.0  # seconds without an answer of the SuperLink, after which a run ends
 _FIRST_WAIT, _LAST_WAIT, _GROWTH = 0.002, 0.2, 1.3  # seconds between two polls
-_LONGEST_LOOK = 1.0  # seconds for which a generator waits at most until it is sent what has arrived
+_MAX_LOOK = 1.0  # seconds for which a generator waits at most until it is sent what has arrived
 _FLOWER = os.path.join(os.path.dirname(flwr.__file__), "")  # as in log records
 Key = TypeVar("Key", int, str)
 Result = TypeVar("Result")
@@ -108,7 +108,7 @@ class Exchange(Generic[Key]):
     ----------
     messages : each with a key, such as its agent; an iterator makes them while they are read
     timeout : seconds after which a message is given up; a later reply to it is not read
-    phase, server_round : of the half-round; None and 0: no task is sent
+    phase : of the half-round; None: no task is sent
     goes_on : whether answers to the messages of the exchanges before it are still awaited
     sent_before : key -> when its message was sent for the first time, if not now
     """
@@ -116,7 +116,6 @@ class Exchange(Generic[Key]):
     messages: Iterable[tuple[Key, Message]]
     timeout: float
     phase: Phase | None = None
-    server_round: int = 0
     goes_on: bool = False
     sent_before: Mapping[Key, float] = field(default_factory=dict)
 
@@ -248,7 +247,7 @@ def drive(
                 log(WARNING, text, len(gone), len(gone) + len(under_way))
         elif answers and before == len(under_way):
             stop.wait(_FIRST_WAIT)
-        answers = dict.fromkeys(gone) or under_way.receive(_LONGEST_LOOK)
+        answers = dict.fromkeys(gone) or under_way.receive(_MAX_LOOK)
         if progress is not None:
             progress.add(sum(reply is not None for reply in answers.values()))
 

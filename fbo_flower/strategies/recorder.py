@@ -1,7 +1,7 @@
 """What happens in a running study: tasks that were sent, their replies, and the rows of the study's tables.
 
-`ReportReader` is the one place that asks whether a reply is sound. `Recorder` collects traffic, replies and
-disclosed values, `TrialRows` the disclosed trials in columns of numbers. If the strategy pools learning
+`Recorder` collects traffic, replies and disclosed values, `TrialRows` the disclosed trials in columns of
+numbers. If the strategy pools learning
 curves, agents may also send medians of theirs (`CurvePool`). A replayed journal makes the same rows and the
 same pool from the stored replies.
 """
@@ -17,20 +17,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from importlib import metadata
-from logging import DEBUG, INFO, WARNING
 from typing import Any, cast
 
 import numpy as np
 from flwr.app import Message
-from flwr.common.logger import log
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.messages import Schema, without_sum
-from fbo_flower.algorithms.options import answers_in_part
+from fbo_flower.algorithms.messages import without_sum
 from fbo_flower.algorithms.records import (
     NUM_EVALUATIONS,
     AnyArray,
@@ -41,14 +37,12 @@ from fbo_flower.algorithms.records import (
     ServerResults,
     Task,
 )
-from fbo_flower.algorithms.server import Server
-from fbo_flower.errors import ObjectiveError, WireError, WrongTypeError, number_text, printable
+from fbo_flower.errors import ObjectiveError, WireError, number_text, printable
 from fbo_flower.numerics import finite
 from fbo_flower.numerics.curves import pooled
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import Event
 from fbo_flower.storage.agent_journal import task_key
-from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.study.ranking import best_rows
 from fbo_flower.study.schema import (
     JUDGEMENTS,
@@ -68,7 +62,6 @@ from fbo_flower.wire.flower_records import count_bytes, from_records
 
 _LATE = ("bytes_down", "bytes_up", "floats_down", "floats_up", "failures", "refused")  # counted after rounds
 _COUNTS = ("tasks", "replies", "failed_trials", *_LATE)
-_OF_A_ROUND = ("best", "mean", "replies", "failures", "refused", "failed_trials", "evaluations", "disclosed")
 _PACKAGES = ("fbo-flower", "flwr", "numpy", "scipy", "scikit-learn")
 
 
@@ -111,6 +104,7 @@ class Reply:
 
 
 FAILED = "Round %d, agent %s: %s"  # in the log
+MAX_REASON = 300  # characters of a reason in the log
 NO_REPLY = Reply(reason="no reply in time", kind="late")
 
 
@@ -134,7 +128,7 @@ def to_event(reply: Reply, agent: str, phase: str, server_round: int) -> Event:
         "bytes": reply.num_bytes,
         "reason": reply.reason,
         "refused": reply.refused,
-        "word": reply.kind,
+        "kind": reply.kind,
     }
     arrays = {} if reply.packed is None else reply.packed.arrays
     return Event("reply", server_round, phase, agent, arrays, values)
@@ -146,7 +140,7 @@ def from_event(event: Event) -> Reply:
     config = cast(dict[str, Scalar] | None, values["config"])
     packed = None if config is None else wire.Packed(event.arrays, config)
     num_bytes, refused = int(cast(int, values["bytes"])), bool(values["refused"])
-    return Reply(packed, num_bytes, str(values["reason"]), refused, str(values["word"]))
+    return Reply(packed, num_bytes, str(values["reason"]), refused, str(values["kind"]))
 
 
 def tasks_digest(tasks: Mapping[str, Task]) -> str:
@@ -297,12 +291,6 @@ class RoundProgress:
             values = f"best {number_text(self.best)}, mean {number_text(self.mean)}"
         text = f"{values}, {self.replies} replies, {self.failures} lost, {self.refused} refused"
         return text + failures_text(self.failed_trials, self.evaluations, self.reason)
-
-
-def plain_progress(progress: RoundProgress) -> dict[str, object]:
-    """Return the numbers of a round for the journal, whose readers see them without repeating the study."""
-    numbers = {name: getattr(progress, name) for name in _OF_A_ROUND}
-    return {name: None if math.isnan(number) else number for name, number in numbers.items()}
 
 
 def failures_text(num_failed: int, num_evaluations: int, reason: str) -> str:
@@ -457,29 +445,27 @@ class Recorder:
     recommended: dict[str, dict[str, Any]] = field(default_factory=dict)
     disclosed: bool = False  # whether an agent has disclosed values
     round_started: float = 0.0  # when the open round began, by the clock
-    totals: Counter[str] = field(default_factory=Counter)  # counts of the whole run, and evaluations
+    failed: Counter[str] = field(default_factory=Counter)  # agent -> its failed evaluations
+    totals: Counter[str] = field(default_factory=Counter)  # counts of the whole run
     reason: str = ""  # why the first evaluation failed; "" if none did or no agent disclosed it
-    _counts: dict[str, int | float] | None = None  # of the open round
+    _before: Counter[str] | None = None  # totals when the open round began
     _reasons: Counter[str] = field(default_factory=Counter)
-    _evaluations: int = 0  # of the open round
-    _reason: str = ""
+    _reason: str = ""  # of the open round
 
     def __post_init__(self) -> None:
         self.trials = TrialRows(self.label, self.space)
 
     def open_round(self) -> None:
         """Set the counts of a new round to 0."""
-        self._counts = dict.fromkeys(_COUNTS, 0) | {"floats_down": 0.0, "floats_up": 0.0}
-        self._reasons, self._evaluations, self._reason = Counter(), 0, ""
+        self._before = Counter(self.totals)
+        self._reasons, self._reason = Counter(), ""
         self.round_started = self.clock()
 
     def count(self, **increments: int | float) -> None:
-        """Add to the counts of the open round; after the last round, to what its row also counts then."""
+        """Add to the counts; after the last round, also to what its row counts then."""
         for name, increment in increments.items():
-            self.totals[name] += int(increment)
-            if self._counts is not None:
-                self._counts[name] += increment
-            elif self.rounds and name in _LATE:
+            self.totals[name] += increment  # type: ignore[assignment]  # floats are multiples of 1/8
+            if self._before is None and self.rounds and name in _LATE:
                 self.rounds[-1][name] += increment
 
     def count_unused(self, column: str, reason: str) -> None:
@@ -493,15 +479,26 @@ class Recorder:
         """
         self._reasons[reason] += 1
         self.count(**{column: 1})
-        if self._counts is None and self.rounds:
+        if self._before is None and self.rounds:
             self.rounds[-1]["reasons"] = tally(self._reasons)
 
     def count_evaluations(self, number: int, reason: str) -> None:
         """Count the evaluations in a valid reply, and keep the first reason of a failure."""
-        self._evaluations += number
-        self._reason = self._reason or reason
         self.totals["evaluations"] += number
+        self._reason = self._reason or reason
         self.reason = self.reason or reason
+
+    def record(self, agent: str, server_round: int, report: Report, disclosure: Disclosure) -> None:
+        """Record a valid report and what the agent disclosed beside it."""
+        self.failed[agent] += report.num_failed
+        floats = count_floats(report.arrays)
+        self.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
+        failures = {} if disclosure.trials is None else disclosure.trials.failures
+        reason = printable(failures[min(failures)])[:MAX_REASON] if failures else ""
+        self.count_evaluations(report.num_trials, reason)
+        if isinstance(num_evaluations := report.values.get(NUM_EVALUATIONS), int):
+            self.evaluations[agent] = num_evaluations
+        self.disclose(agent, server_round, disclosure)
 
     def disclose(self, agent: str, server_round: int, disclosure: Disclosure) -> None:
         """Record what an agent disclosed in addition to its report."""
@@ -532,11 +529,11 @@ class Recorder:
     def numbers_since(self, before: Mapping[str, int]) -> dict[str, float]:
         """Return the replies and evaluations since earlier totals, and the agents' best values so far."""
         names = {"replies": "replies", "evaluations": "evaluations", "failed": "failed_trials"}
-        best, mean = self._best_and_mean()
+        best, mean = self.best_and_mean()
         counts = {name: self.totals[total] - before.get(total, 0) for name, total in names.items()}
         return {**counts, "best": best, "mean": mean}
 
-    def _best_and_mean(self) -> tuple[float, float]:
+    def best_and_mean(self) -> tuple[float, float]:
         """Return the best and the mean of the agents' best values; NaN if no agent disclosed one."""
         values = list(self.incumbents.values())
         if not values:
@@ -551,16 +548,19 @@ class Recorder:
         seconds : duration of the round, if an earlier process ran it; None: measure it
         """
         seconds = self.clock() - self.round_started if seconds is None else seconds
-        counts, self._counts = self._counts or {}, None
-        top, mean = self._best_and_mean()
+        before, self._before = self._before or Counter(), None
+        counts = {name: self.totals[name] - before[name] for name in (*_COUNTS, "evaluations")}
+        top, mean = self.best_and_mean()
         row = {"algorithm": self.label, "round": server_round, "seconds": seconds, "mean_incumbent": mean}
-        self.rounds.append({**row, "best": top, "reasons": tally(self._reasons), **counts})
-        names = "replies", "failures", "refused", "failed_trials"
+        shown = {
+            name: counts[name] for name in ("replies", "failures", "refused", "failed_trials", "evaluations")
+        }
+        row |= {name: counts[name] for name in _COUNTS}
+        self.rounds.append({**row, "best": top, "reasons": tally(self._reasons)})
         feasible = self.trials.num_feasible if len(self.aims.objectives) > 1 else None
         return RoundProgress(
-            server_round, top, mean, seconds=seconds, evaluations=self._evaluations,
-            reason=self._reason, disclosed=self.disclosed, feasible=feasible,
-            limited=bool(self.aims.limits), **{name: int(counts[name]) for name in names},
+            server_round, top, mean, seconds=seconds, reason=self._reason, disclosed=self.disclosed,
+            feasible=feasible, limited=bool(self.aims.limits), **shown,
         )  # fmt: skip
 
     def check_evaluations(self) -> None:
@@ -648,89 +648,3 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:  # not installed
             continue
     return versions
-
-
-MAX_REASON = 300  # characters of a reason in the log
-
-
-@dataclass(frozen=True)
-class ReportReader:
-    """Reads the replies of a run.
-
-    Parameters
-    ----------
-    server : says which reports are valid
-    registry : learns whose budget is used up
-    recorder : gets the numbers and the disclosed trials
-    pool : gets the medians of learning curves; None: they are not pooled
-    """
-
-    server: Server
-    registry: AgentRegistry
-    recorder: Recorder
-    pool: CurvePool | None
-
-    def check(self, sent: SentTask, reply: Reply) -> CheckedReply | WireError:
-        """Return the report in a reply and what it discloses, or the error in it; nothing is recorded."""
-        try:
-            if reply.packed is None:
-                raise WireError(reply.reason, reply.kind)
-            task, number = sent.task, cast(Any, reply.packed.config.get("num-trials"))
-            may_be_part = isinstance(number, int) and answers_in_part(self.server.algorithm)
-            if may_be_part and 0 < number < task.num_trials:  # its operator allows only some
-                task = replace(task, num_trials=number)
-            dimension, aims = self.recorder.space.dimension, self.recorder.aims
-            checked = wire.decode_report(reply.packed, task, sent.envelope, self._schema, dimension, aims)
-            self.server.check_report(task, checked[0])
-            return checked
-        except WireError as error:
-            return error.with_traceback(None)
-
-    def read(self, sent: SentTask, server_round: int, reply: Reply, *, quiet: bool) -> Report | None:
-        """Return an agent's valid report; None, counted and logged once, if there is none.
-
-        Parameters
-        ----------
-        reply : of the task, or what stands for a missing one
-        quiet : whether the log has it already, because a journal is replayed
-        """
-        level = DEBUG if quiet else WARNING
-        self.recorder.count(bytes_up=reply.num_bytes)
-        if reply.packed is None and not reply.refused:
-            later = bool(WrongTypeError.text_in(reply.reason))  # `check_types` ends the study or logs it
-            log(DEBUG if later else level, FAILED, server_round, sent.agent, reply.reason)
-            self.recorder.count_unused("failures", reply.kind)
-            return None
-        if reply.packed is not None and wire.declines(reply.packed, sent.envelope):
-            self._note_spent(sent.agent, quiet)
-            return None
-        checked = sent.checked or self.check(sent, reply)
-        if isinstance(checked, WireError):
-            log(level, "Round %d, agent %s: refused: %s", server_round, sent.agent, checked)
-            self.recorder.count_unused("refused", checked.reason)
-            return None
-        report, disclosure = checked
-        if reply.packed is not None and reply.packed.config.get("spent") is True:
-            self._note_spent(sent.agent, quiet)
-        floats = count_floats(report.arrays)
-        self.recorder.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
-        failures = {} if disclosure.trials is None else disclosure.trials.failures
-        reason = printable(failures[min(failures)])[:MAX_REASON] if failures else ""
-        self.recorder.count_evaluations(report.num_trials, reason)
-        self.recorder.disclose(sent.agent, server_round, disclosure)
-        if self.pool is not None:
-            self.pool.add(sent.agent, disclosure)
-        if isinstance(num_evaluations := report.values.get(NUM_EVALUATIONS), int):
-            self.recorder.evaluations[sent.agent] = num_evaluations
-        return report
-
-    def _note_spent(self, agent: str, quiet: bool) -> None:
-        """Ask an agent for no more evaluations, because its budget is used up."""
-        if not self.registry.agents[agent].spent and not quiet:
-            text = "Agent %s has used up its budget of evaluations (max_trials), or ended its search"
-            log(INFO, text, agent)
-        self.registry.agents[agent].spent = True
-
-    @cached_property
-    def _schema(self) -> Schema:
-        return self.server.report_schema()

@@ -18,7 +18,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import metadata
@@ -93,13 +93,6 @@ def flower_version() -> str:
     return metadata.version("flwr")
 
 
-_KNOWN = {
-    "agent", "aims", "curves", "digest", "disclose", "disclose_by", "end", "fixed", "flwr", "incarnation",
-    "journal", "key", "participation", "private", "python", "role", "schema", "space", "spent", "time",
-    "version",
-}  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Registration:
     """What one node reports about its agent.
@@ -136,31 +129,38 @@ class Registration:
     curves: bool = False
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= wire.MAX_TEXT
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= _MAX_NAME
+
+
 def _are_names(value: Any) -> bool:
-    return (
-        isinstance(value, list) and len(value) <= MAX_NAMES and all(isinstance(name, str) for name in value)
-    )
+    return isinstance(value, list) and len(value) <= MAX_NAMES and all(isinstance(n, str) for n in value)
 
 
 MAX_SKEW = 5.0  # seconds; a larger difference between two clocks is reported
 MAX_NAMES = 10_000  # parameters or outputs in a list
 _MAX_NAME = 100  # characters of an agent's id and of the token of its memory
-_OPTIONAL: dict[str, tuple[Any, Callable[[Any], bool], str]] = {  # entry -> default, check, expectation
-    "incarnation": (
-        "",
-        lambda text: isinstance(text, str) and len(text) <= _MAX_NAME,
-        f"a text of at most {_MAX_NAME} characters",
+_TEXT = f"a text of at most {wire.MAX_TEXT} characters"
+_ENTRIES: dict[str, tuple[Any, Callable[[Any], bool], str]] = {  # entry -> default, check, expectation
+    "agent": (
+        None,
+        lambda text: _is_name(text) and text != "" and text.isprintable(),
+        f"1 to {_MAX_NAME} printable characters",
     ),
+    "digest": (None, _is_text, _TEXT),
+    "space": (None, _is_text, _TEXT),
+    "role": ("", _is_text, _TEXT),
+    "incarnation": ("", _is_name, f"a text of at most {_MAX_NAME} characters"),
     "key": (
         "",
         lambda text: isinstance(text, str) and re.fullmatch("([0-9a-f]{256})?", text) is not None,
         "signed public keys of 128 bytes in hexadecimal digits, as this version of fbo-flower sends them",
     ),
-    "aims": (
-        NUMBER.to_json(),
-        lambda text: isinstance(text, str) and len(text) <= wire.MAX_TEXT,
-        f"a text of at most {wire.MAX_TEXT} characters",
-    ),
+    "aims": (NUMBER.to_json(), _is_text, _TEXT),
     "participation": (
         1.0,
         lambda share: isinstance(share, float) and 1e-3 <= share <= 1.0,
@@ -169,6 +169,7 @@ _OPTIONAL: dict[str, tuple[Any, Callable[[Any], bool], str]] = {  # entry -> def
     "fixed": ([], _are_names, "a list of names of parameters"),
     "private": ([], _are_names, "a list of names of outputs"),
 }
+_OTHERS = "curves disclose disclose_by end flwr journal python schema spent time version"
 
 
 def read_registration(node: int, content: RecordDict) -> Registration:
@@ -181,40 +182,27 @@ def read_registration(node: int, content: RecordDict) -> Registration:
         )
     try:
         check_entries(content, {"config"}, "registration")
-        check_entries(config, _KNOWN, "registration")
+        check_entries(config, {*_ENTRIES, *_OTHERS.split()}, "registration")
     except WireError as error:
         raise ConfigError(f"{error}; install the same version of fbo-flower on server and agents") from error
-    texts = {key: {"role": "", **config}.get(key) for key in ("agent", "digest", "space", "role")}
-    malformed = [k for k, text in texts.items() if not isinstance(text, str) or len(text) > wire.MAX_TEXT]
-    if malformed:
-        raise ConfigError(
-            f"registration: expected texts of at most {wire.MAX_TEXT} characters for {', '.join(texts)}; "
-            f"missing or malformed: {', '.join(malformed)}"
-        )
-    agent, digest, space_json, role = map(str, texts.values())
-    fields = {name: config.get(name, default) for name, (default, _, _) in _OPTIONAL.items()}
-    for name, (_, is_valid, expected) in _OPTIONAL.items():
+    fields = {name: config.get(name, default) for name, (default, _, _) in _ENTRIES.items()}
+    for name, (_, is_valid, expected) in _ENTRIES.items():
         if not is_valid(fields[name]):
             raise ConfigError(f"registration: {name}: expected {expected}, got {show(fields[name])}")
-    if not 0 < len(agent) <= _MAX_NAME or not agent.isprintable():
-        raise ConfigError(f"agent: expected 1 to {_MAX_NAME} printable characters, got {agent[:_MAX_NAME]!r}")
-    space = _parsed_space(space_json)
-    if space.digest != digest:
+    space = _parsed_space(fields["space"])
+    if space.digest != fields["digest"]:
         raise ConfigError(
             f"digest: expected that of the search space in the same message, {space.digest}, "
-            f"got {digest[:64]}"
+            f"got {fields['digest'][:64]}"
         )
     fields["fixed"] = tuple(fields["fixed"])
     check_names(space, fields["fixed"])
     aims = Aims.from_json(fields["aims"]).keeping(fields["private"])
-    fields |= {"aims": aims.to_json(), "private": aims.private}
+    fields |= {"aims": aims.to_json(), "private": aims.private, "wants_end": config.get("end") is True}
     fields |= {name: config.get(name) is True for name in ("spent", "curves")}
     chosen = config.get("disclose"), config.get("disclose_by")
     disclosure = f"{chosen[0]}, {chosen[1]}" if chosen[0] in DISCLOSURES and chosen[1] in CHOOSERS else ""
-    return Registration(
-        node, agent, digest, space_json, role,
-        disclosure=disclosure, wants_end=config.get("end") is True, **fields,
-    )  # fmt: skip
+    return Registration(node, disclosure=disclosure, **fields)
 
 
 @lru_cache(maxsize=4)  # most agents have the same space
@@ -222,29 +210,26 @@ def _parsed_space(text: str) -> SearchSpace:
     return SearchSpace.from_json(text)
 
 
-def all_refused(refused: Mapping[int, str]) -> str:
-    """Return the text of the error that no node takes part."""
-    reasons = Counter(refused.values()).most_common()
-    count, others = len(refused), len(reasons) - 1
-    who = "the only node refuses" if count == 1 else f"all {count} nodes refuse"
-    more = f"; {others} other reasons are in the log" if others else ""
-    return f"agents: expected nodes that take part, {who}: {reasons[0][0]}{more}"
-
-
-def too_few(
-    expected: int | None, got: int, connected: int, seconds: float, refused: Mapping[int, str]
+def lacking(
+    expected: int | None, got: int, connected: Collection[int], seconds: float, refused: Mapping[int, str]
 ) -> str:
     """Return the text of the error that too few agents have registered."""
+    number, least = len(connected), expected or 1
+    if number >= least and set(connected) <= refused.keys():
+        (reason, _), *others = Counter(refused.values()).most_common()
+        who = "the only node refuses" if len(refused) == 1 else f"all {len(refused)} nodes refuse"
+        more = f"; {len(others)} other reasons are in the log" if others else ""
+        return f"agents: expected nodes that take part, {who}: {reason}{more}"
     text = f"agents: expected {expected or 'at least 1'}, only {got} registered after {seconds:g} s"
-    if connected > got + len(refused):
-        text += f"; {connected - got - len(refused)} connected nodes did not answer"
+    if number > got + len(refused):
+        text += f"; {number - got - len(refused)} connected nodes did not answer"
     if refused:
         text += f"; {len(refused)} were refused, the first because: {next(iter(refused.values()))}"
-    if connected < (expected or 1):
+    if number < least:
         text += "; start more SuperNodes"
         if expected:
             text += f" or set num-supernodes={expected}"
-    if connected > len(refused) or connected < (expected or 1):
+    if number > len(refused) or number < least:
         text += "; devices may start slowly: raise wait_seconds (in a run config wait-seconds)"
     return text
 
@@ -296,7 +281,7 @@ def node_differences(node: Mapping[str, Any], server: Mapping[str, Any]) -> list
 
 
 _SILENT_ROUNDS = 3  # silent rounds in a row after which an agent is asked less often
-_LONGEST_REST = 8  # rounds between two tasks of a silent agent
+_MAX_REST = 8  # rounds between two tasks of a silent agent
 
 
 def takes_part(seed: int, agent: str, server_round: int, share: float) -> bool:
@@ -341,7 +326,7 @@ class Agent:
         one, then in the fourth, then in every eighth.
         """
         excess = self.silent - _SILENT_ROUNDS
-        rest = 0 if excess < 0 else min(1 << (excess + 1), _LONGEST_REST)
+        rest = 0 if excess < 0 else min(1 << (excess + 1), _MAX_REST)
         return server_round >= self.last + rest
 
     def note_silence(self, server_round: int, silent: bool) -> None:
@@ -435,10 +420,9 @@ class AgentRegistry:
                 log(INFO, "Registered %d agents, search space %s", number, digest)
                 self._back_off(connected)
                 return
-            if connected and len(connected) >= (num_agents or 1) and set(connected) <= set(self.refused):
-                raise ConfigError(all_refused(self.refused))
-            if time.monotonic() >= deadline:
-                raise ConfigError(too_few(num_agents, number, len(connected), wait_seconds, self.refused))
+            enough = len(connected) >= (num_agents or 1)
+            if time.monotonic() >= deadline or (enough and set(connected) <= self.refused.keys()):
+                raise ConfigError(lacking(num_agents, number, connected, wait_seconds, self.refused))
             stop.wait(min(pause, max(_FIRST_PAUSE / 10, deadline - time.monotonic())))
             pause = min(2 * pause, _LAST_PAUSE)  # a simulation logs a traceback for every refusal
             connected = wait_for_nodes(grid, num_agents, deadline, stop)
@@ -491,7 +475,8 @@ class AgentRegistry:
         agents = [self.agents[name] for name in self.present(connected)]
         nodes = [agent.node for agent in agents if agent.registration.wants_end and agent.node is not None]
         replies = yield from self._ask(nodes, {"end": study}, min(seconds, _END_SECONDS))
-        told = sum(not reply.has_error() and _confirms(reply.content) for reply in replies.values())
+        empty = RecordDict({"config": ConfigRecord()})
+        told = sum(not reply.has_error() and reply.content == empty for reply in replies.values())
         if told < len(nodes):
             log(
                 WARNING,
@@ -527,22 +512,16 @@ class AgentRegistry:
                         f"registration: expected an answer, got an error: {reason}{remedy_for(reason)}"
                     )
                 registrations.append(read_registration(node, reply.content))
-                self._warn(registrations[-1], reply.content["config"], sent, heard)
+                properties = {**reply.content["config"], "sent": sent, "heard": heard}
+                differences = node_differences(properties, {"version": __version__, "flwr": flower_version()})
+                if differences and node not in self.warned:  # it takes part
+                    self.warned.add(node)
+                    name = registrations[-1].agent
+                    log(WARNING, "Agent %s, node %d: %s", name, node, "; ".join(differences))
             except FBOError as error:
                 self.refused[node] = str(error)[:_MAX_REASON]
         self._log_refusals(before)
         return sorted(registrations, key=lambda r: (natural_key(r.agent), r.node))
-
-    def _warn(
-        self, registration: Registration, properties: Mapping[str, Any], sent: float, heard: float
-    ) -> None:
-        """Warn once of a node whose versions or clock differ from the server's; it takes part."""
-        if registration.node in self.warned:
-            return
-        node = {**properties, "sent": sent, "heard": heard}
-        if found := node_differences(node, {"version": __version__, "flwr": flower_version()}):
-            self.warned.add(registration.node)
-            log(WARNING, "Agent %s, node %d: %s", registration.agent, registration.node, "; ".join(found))
 
     def _agreeing(
         self, registrations: list[Registration], wanted: int, *, choose: bool, decide: bool, take_few: bool
@@ -653,7 +632,11 @@ class AgentRegistry:
                     f"{self.needs_all_parameters}, got agent {one.agent} with {len(one.fixed)} fixed ones",
                 )
                 continue
-            name = self._agent_id(one, incarnations)
+            memories = {self.agents[name].registration.incarnation: name for name in reversed(incarnations)}
+            name, number = memories.get(one.incarnation, one.agent), len(incarnations)
+            while one.incarnation not in memories and name in self.agents:
+                number += 1
+                name = f"{one.agent}~{number}"
             agent = self.agents.setdefault(name, Agent(one))
             if name not in incarnations:
                 incarnations.append(name)
@@ -671,17 +654,6 @@ class AgentRegistry:
             agent.registration, agent.node, agent.spent = one, one.node, one.spent
             self.refused.pop(one.node, None)
             self.backoff.pop(one.node, None)
-
-    def _agent_id(self, one: Registration, incarnations: Sequence[str]) -> str:
-        """Return the agent with the memory of this registration, or a new id for it."""
-        for name in incarnations:
-            if self.agents[name].registration.incarnation == one.incarnation:
-                return name
-        name, number = one.agent, len(incarnations)
-        while name in self.agents:
-            number += 1
-            name = f"{one.agent}~{number}"
-        return name
 
     def _refuse(self, node: int, reason: str) -> None:
         before = dict(self.refused)
@@ -830,10 +802,3 @@ class AgentRegistry:
     def aims_text(self) -> str:
         """The agents' objectives and limits as JSON."""
         return (self.aims or NUMBER).to_json()
-
-
-def _confirms(content: RecordDict) -> bool:
-    """Return whether an agent's answer to the end of a study is the empty one that is expected."""
-    return (
-        set(content) == {"config"} and isinstance(content["config"], ConfigRecord) and not content["config"]
-    )

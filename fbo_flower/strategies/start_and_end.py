@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging import INFO, WARNING
 from secrets import token_hex
@@ -21,7 +20,7 @@ from flwr.serverapp import Grid
 
 from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.aims import NUMBER
-from fbo_flower.algorithms.records import Federation, ServerResults
+from fbo_flower.algorithms.records import AnyArray, Federation, ServerResults
 from fbo_flower.algorithms.registry import check_aims
 from fbo_flower.errors import (
     ConfigError,
@@ -30,6 +29,7 @@ from fbo_flower.errors import (
     number_text,
     printable,
 )
+from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.study_journal import StudyJournalReader
@@ -42,8 +42,8 @@ from fbo_flower.strategies.study_run import StudyRun, server_of
 from fbo_flower.study.study import Study
 
 
-def federation_to_event(study: str, federation: Federation) -> Event:
-    """Return the journal's first event: the search space and the agents that registered at the start."""
+def federation_to_event(study: str, federation: Federation, arrays: Mapping[str, AnyArray]) -> Event:
+    """Return the journal's first event: space and agents at the start, and the arrays of a warm start."""
     values = {
         "study": study,
         "space": federation.space.to_json(),
@@ -51,7 +51,7 @@ def federation_to_event(study: str, federation: Federation) -> Event:
         "roles": dict(federation.roles),
         "outputs": list(federation.outputs),
     }
-    return Event("roll", values=values)
+    return Event("federation", arrays=arrays, values=values)
 
 
 def federation_from_event(event: Event) -> tuple[str, Federation]:
@@ -138,6 +138,33 @@ def begin_study(
             "with fed-ei each tunes alone. Add agents, or set secure_sums = %d if all agree to read each "
             "other's part of a sum, or 0 if the server may read the parts, too", least, number, number,
         )  # fmt: skip
+    run = _make_run(algorithm, settings, seed, study, federation, registry, warm_start)
+    run.grid, run.stop, run.journal = grid, stop, journal
+    if isinstance(grid, Clocked):
+        run.clocked, run.recorder.clock = True, grid.now
+    if events:
+        with replaying():
+            run.replay(events[1:])
+        register()
+        log(INFO, "Resumed after round %d", len(run.recorder.rounds))
+    elif journal is not None:
+        arrays = {} if warm_start is None else warm_start.arrays
+        journal.write([federation_to_event(study, federation, arrays)])
+    run.note_aims(registry.aims or NUMBER)
+    run.write_agents()
+    return run
+
+
+def _make_run(
+    algorithm: Algorithm[Any],
+    settings: StrategySettings,
+    seed: int,
+    study: str,
+    federation: Federation,
+    registry: AgentRegistry,
+    warm_start: WarmStart | None,
+) -> StudyRun:
+    """Return the run before its first round."""
     algorithm = algorithm.for_outputs(federation.outputs)
     registry.targets = algorithm.targets
     server = server_of(algorithm, federation, seed)
@@ -152,26 +179,11 @@ def begin_study(
                 f"initial_arrays: expected the arrays of an earlier result of {algorithm.name}, got others "
                 f"({error}); leave them out to start from nothing"
             ) from error
-    clock = grid.now if isinstance(grid, Clocked) else time.perf_counter
-    run = StudyRun(
-        server, settings, seed, study, registry,
-        Recorder(settings.label, federation.space, clock=clock), grid, stop, journal,
-        clocked=isinstance(grid, Clocked),
-    )  # fmt: skip
-    if events:
-        with replaying():
-            run.replay(events[1:])
-        run.seconds_before = sum(row["seconds"] for row in run.recorder.rounds)
-        register()
-        log(INFO, "Resumed after round %d", len(run.recorder.rounds))
-    elif journal is not None:
-        journal.write([federation_to_event(study, federation)])
-    run.note_aims(registry.aims or NUMBER)
-    run.write_agents()
-    return run
+    recorder = Recorder(settings.label, federation.space)
+    return StudyRun(server, settings, seed, study, registry, recorder)
 
 
-_REPEATED = ("fraction", "mode", "max_staleness", "pool_curves")  # settings that a replay needs
+_REPEATED = ("label", "fraction", "mode", "max_staleness", "pool_curves")  # settings that a replay needs
 
 
 def study_settings(run: StudyRun, status: str, seconds: float = 0.0) -> dict[str, Any]:
@@ -183,11 +195,11 @@ def study_settings(run: StudyRun, status: str, seconds: float = 0.0) -> dict[str
     seconds : duration of this process's part of the run
     """
     algorithm, recorder, settings = run.algorithm, run.recorder, run.settings
-    registry, core = run.registry, algorithm
+    registry = run.registry
     fixed = {name: list(one.fixed) for name, one in registry.registrations.items() if one.fixed}
-    targets = core.targets
+    targets = algorithm.targets
     disclosures = dict(sorted(registry.disclosures().items()))
-    found = core.description(run.server.state)
+    found = algorithm.description(run.server.state)
     return {
         "algorithm": algorithm.name,
         "label": settings.label,
@@ -195,7 +207,7 @@ def study_settings(run: StudyRun, status: str, seconds: float = 0.0) -> dict[str
         "num_agents": len(registry.nodes),
         "num_rounds": run.num_rounds or len(recorder.rounds),
         **({"num_trials": registry.num_trials} if registry.num_trials else {}),
-        "num_initial": core.num_initial,
+        "num_initial": algorithm.num_initial,
         "target_agents": None if targets == "all" else list(targets),
         "fraction": settings.fraction,
         **({"mode": ASYNC} if run.asynchronous else {}),
@@ -215,50 +227,75 @@ def study_settings(run: StudyRun, status: str, seconds: float = 0.0) -> dict[str
     }
 
 
+class JournalReplay:
+    """The run in a server's journal up to its last commit; the server may write it meanwhile.
+
+    Parameters
+    ----------
+    path : of the journal
+    check : whether the whole file is checked at the first look
+
+    Attributes
+    ----------
+    run : what the steps of the journal lead to; None: its agents have not registered
+    has_ended : whether the study is finished
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, check: bool = False) -> None:
+        self._reader = StudyJournalReader(path, check=check)
+        self.run: StudyRun | None = None
+        self.has_ended = False
+
+    def look(self) -> None:
+        """Repeat the steps that were committed since the last look.
+
+        Raises
+        ------
+        JournalError
+            If the file is damaged, or was written by a version of the algorithm that made other tasks.
+        ConfigError
+            If the algorithm is not installed here.
+        """
+        recorded = self._reader.settings()
+        for event in self._reader.new_events():
+            if self.run is None:
+                options = dict(recorded["options"])
+                algorithm = make_algorithm(str(recorded["algorithm"]), options)
+            with single_thread(), replaying():
+                if self.run is None:
+                    study, federation = federation_from_event(event)
+                    agents = {name: Agent(Registration(agent=name)) for name in federation.agents}
+                    known = {name: recorded[name] for name in _REPEATED if name in recorded}
+                    is_warm, digest = "warm_start" in recorded, federation.space.digest
+                    self.run = _make_run(
+                        algorithm, StrategySettings(**known), int(recorded["seed"]), study, federation,
+                        AgentRegistry(federation.space, agents),
+                        WarmStart(algorithm.name, digest, event.arrays) if is_warm else None,
+                    )  # fmt: skip
+                else:
+                    self.run.clocked = self.run.clocked or "time" in event.values
+                    self.run.replay([event])
+            self.has_ended = event.kind == "end"
+
+
 def study_of_journal(path: str | os.PathLike[str]) -> Study:
     """Return the study in a server's journal up to its last commit; the server may run meanwhile.
 
     Raises
     ------
-    JournalError
-        If the file is not a server's journal, is damaged, holds no study yet, or was written by a version
-        of the algorithm that made other tasks.
-    ConfigError
-        If the algorithm is not installed here.
+    JournalError, ConfigError
+        As `JournalReplay.look`, or if the file holds no study yet.
     """
-    reader = StudyJournalReader(path, check=True)
-    recorded, events = reader.settings(), list(reader.new_events())
-    if not recorded or not events:
+    replay = JournalReplay(path, check=True)
+    replay.look()
+    run = replay.run
+    if run is None:
         raise JournalError(
             f"journal: expected a study in {path}, got none yet; wait until its agents registered"
         )
-    if "warm_start" in recorded:
-        raise ConfigError(
-            f"journal: {path} holds a study that began with messages of another one, which the journal does "
-            "not hold; use the study that the server saves at its end"
-        )
-    algorithm = make_algorithm(str(recorded["algorithm"]), dict(recorded["options"]))
-    with replaying():
-        study, federation = federation_from_event(events[0])
-        algorithm = algorithm.for_outputs(federation.outputs)
-        registry = AgentRegistry(federation.space)
-        registry.agents.update({name: Agent(Registration(agent=name)) for name in federation.agents})
-        clock_times = any("time" in event.values for event in events)
-        seed, label = int(recorded["seed"]), str(recorded["label"])
-        settings = StrategySettings(
-            label=label, **{name: recorded[name] for name in _REPEATED if name in recorded}
-        )
-        run = StudyRun(
-            server_of(algorithm, federation, seed), settings, seed, study, registry,
-            Recorder(label, federation.space, clock=lambda: 0.0), clocked=clock_times,
-        )  # fmt: skip
-        run.replay(events[1:])
-    for agent in registry.agents.values():  # whether they are connected is not known here
+    for agent in run.registry.agents.values():  # whether they are connected is not known here
         agent.node = 0
-    run.seconds_before = sum(row["seconds"] for row in run.recorder.rounds)
-    num_rounds = next((e.values["num_rounds"] for e in reversed(events) if "num_rounds" in e.values), None)
-    status = "finished" if events[-1].kind == "end" else "interrupted"
-    run.num_rounds = num_rounds if isinstance(num_rounds, int) else None
+    status = "finished" if replay.has_ended else "interrupted"
     return run.recorder.study(study_settings(run, status), run.results())
 
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from logging import INFO, WARNING
+from logging import DEBUG, INFO, WARNING
 from typing import Any, cast
 
 import numpy as np
@@ -44,6 +44,7 @@ from fbo_flower.errors import (
     HookError,
     JournalError,
     ObjectiveError,
+    WireError,
     WrongTypeError,
     printable,
 )
@@ -54,16 +55,15 @@ from fbo_flower.strategies.exchange import Clocked, Exchange, Exchanges, SentAt,
 from fbo_flower.strategies.recorder import (
     FAILED,
     NO_REPLY,
+    CheckedReply,
     CurvePool,
     Recorder,
     Reply,
-    ReportReader,
     RoundProgress,
     SentTask,
     answerable,
     count_floats,
     from_event,
-    plain_progress,
     read_reply,
     tasks_digest,
     to_event,
@@ -82,7 +82,7 @@ _MESSAGE_TYPES = {
 
 
 _MAX_REGISTRATION_SECONDS = 30.0  # for nodes that connect during the study
-_LONGEST_WAIT = 1.0  # seconds between two looks for agents that can work
+_MAX_WAIT = 1.0  # seconds between two looks for agents that can work
 _MAX_STALLED = 10  # rounds without an evaluation, although some are left
 _MIN_FAILED = 3  # evaluations: if all of them failed, a study goes on no longer than this round
 _LISTS = 16  # how often in a window all connected agents are listed
@@ -107,12 +107,12 @@ class StudyRun:
     clocked : whether the clock is simulated, so that a resumed run goes on at the time of its journal
     num_rounds : as requested; None: until the algorithm is finished, or the agents have made all evaluations
     repeatable : whether any secret draw came from the seed; then noise protects nobody who knows the seed
+    present : the agents that were there when tasks were made last
     sent : agent -> its task in the open half-round; in an asynchronous run, its task under way
     unsent : agents whose tasks this process has not sent yet, in order
     replies : agent -> its reply in the open half-round, in the order in which they arrived
     had_tasks : whether any agent got a task in this round
-    unanswered : agent and phase -> the last task that was not answered with a valid report, the round in
-        which it was made, and the number of answers then
+    unanswered : agent and phase -> the last task that was not answered with a valid report
     open_round : number of the open round; 0: no round is open
     open_phase : of the open half-round, in which agents wait for each other; None: none is open
     num_closed : number of half-rounds of the open round, or else of final exchanges, that had their end
@@ -142,11 +142,12 @@ class StudyRun:
     clocked: bool = False
     num_rounds: int | None = None
     repeatable: bool = False
+    present: Sequence[str] = ()
     sent: dict[str, SentTask] = field(default_factory=dict)
     unsent: dict[str, None] = field(default_factory=dict)
     replies: dict[str, Reply] = field(default_factory=dict)
     had_tasks: bool = False
-    unanswered: dict[tuple[str, Phase], tuple[Task, int, int]] = field(default_factory=dict)
+    unanswered: dict[tuple[str, Phase], SentTask] = field(default_factory=dict)
     open_round: int = 0
     open_phase: Phase | None = None
     num_closed: int = 0
@@ -163,6 +164,7 @@ class StudyRun:
 
     def __post_init__(self) -> None:
         self.pool = CurvePool() if self.settings.pool_curves else None  # what agents share of their curves
+        self.schema = self.server.report_schema()
         self.asynchronous = self.settings.mode == ASYNC  # agents do not wait for each other
         self._logged: Any = None  # the algorithm's state of which the log has the progress
 
@@ -298,32 +300,25 @@ class StudyRun:
                 listed_until = self.num_told
 
     def _exchange(self, phase: Phase, server_round: int, goes_on: bool = False) -> Exchange[str]:
-        """Return the exchange of the tasks that this process has not sent yet, and tell the callbacks."""
-        agents = self.registry.agents
-        self.notifier.sent(
-            (agent, self.sent[agent].task)
-            for agent in self.unsent
-            if agents[agent].registration.disclosure.startswith("trials")
-        )
-        return Exchange(
-            self._messages(phase, server_round),
-            self.settings.round_timeout,
-            phase,
-            server_round,
-            goes_on,
-            {a: self.sent[a].sent_at for a in self.unsent} if self.clocked and goes_on else {},
-        )
+        """Return the exchange of the tasks that this process has not sent yet."""
+        clocked = self.clocked and goes_on
+        times = {agent: self.sent[agent].sent_at for agent in self.unsent} if clocked else {}
+        messages = self._messages(phase, server_round)
+        return Exchange(messages, self.settings.round_timeout, phase, goes_on, times)
 
     def _messages(self, phase: Phase, server_round: int) -> Iterator[tuple[str, Message]]:
-        """Yield the messages to agents that have a node; the others stay unsent."""
+        """Yield the messages to agents that have a node, and tell the callbacks; the others stay unsent."""
         kind = _MESSAGE_TYPES[phase] + self.settings.message_suffix
-        agents = [a for a in self.unsent if a in self.replies or self.registry.agents[a].node is not None]
-        for agent in agents:
-            del self.unsent[agent]
-        agents = [agent for agent in agents if agent not in self.replies]
-        for agent, content in zip(agents, self._contents(agents), strict=True):
-            node = self.registry.agents[agent].node
-            assert node is not None, "it has connected"
+        agents = self.registry.agents
+        nodes = {a: node for a in self.unsent if (node := agents[a].node) is not None}
+        self.unsent = {agent: None for agent in self.unsent if agent not in nodes}
+        nodes = {agent: node for agent, node in nodes.items() if agent not in self.replies}
+        self.notifier.sent(
+            (agent, self.sent[agent].task)
+            for agent in nodes
+            if agents[agent].registration.disclosure.startswith("trials")
+        )
+        for (agent, node), content in zip(nodes.items(), self._contents(nodes), strict=True):
             yield agent, Message(content, node, kind, group_id=str(server_round))
 
     def _connected(self) -> list[int]:
@@ -373,7 +368,7 @@ class StudyRun:
                 f"agents: expected one with evaluations left in its budget within {timeout:g} s, none was "
                 "connected; restart the missing agents and resume the study, or set a larger round_timeout"
             )
-        self.stop.wait(min(_LONGEST_WAIT, timeout))
+        self.stop.wait(min(_MAX_WAIT, timeout))
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -438,7 +433,7 @@ class StudyRun:
             self.journal.write([replace(event, values={**event.values, **times}) for event in events])
         for agent, reply in replies.items():
             sent, self.replies[agent] = self.sent[agent], reply
-            sent.checked = None if reply.packed is None else self._reader.check(sent, reply)
+            sent.checked = None if reply.packed is None else self._check(sent, reply)
 
     def tell(self, phase: Phase, server_round: int, missing: Reply) -> None:
         """Give the valid reports to the algorithm, and close the half-round.
@@ -455,7 +450,7 @@ class StudyRun:
         reports: dict[str, Report] = {}
         for sent in closes:
             reply = replies.get(sent.agent)
-            report = self._reader.read(sent, server_round, reply or missing, quiet=self.replaying)
+            report = self._read(sent, server_round, reply or missing)
             silent = reply is None or reply.kind == NO_REPLY.kind
             self.unsent.pop(sent.agent, None)
             self.registry.agents[sent.agent].note_silence(server_round, silent)
@@ -526,8 +521,7 @@ class StudyRun:
             trials=registry.fewest_trials,
         )
         self.open_round = self.num_closed = 0
-        values = {"seconds": progress.seconds, "progress": plain_progress(progress)}
-        self._write(Event("round", server_round, values=values))
+        self._write(Event("round", server_round, values={"seconds": progress.seconds}))
         return progress
 
     def note_end(self) -> None:
@@ -563,6 +557,8 @@ class StudyRun:
                 self.registry.restore(event.values)
                 self.note_aims(self.registry.aims or NUMBER)
             elif event.kind == "open":
+                number = event.values.get("num_rounds")
+                self.num_rounds = number if isinstance(number, int) else self.num_rounds
                 self.begin_round(event.round, int(cast(int, event.values.get("window", 0))))
                 self._replay_time(event)
                 if self.clocked:
@@ -589,7 +585,9 @@ class StudyRun:
                 self.tell(phase, event.round, replace(NO_REPLY, reason=str(event.values["missing"])))
                 self._replay_time(event)  # after `tell`, which notes the time of this process
             elif event.kind == "round":
-                self.end_round(event.round, float(cast(float, event.values["seconds"])))
+                seconds = float(cast(float, event.values["seconds"]))
+                self.end_round(event.round, seconds)
+                self.seconds_before += seconds
         self.journal, self.replaying = journal, False
 
     def _note_time(self) -> dict[str, object]:
@@ -611,13 +609,14 @@ class StudyRun:
         self.server.state = self.algorithm.with_draws(self.server.state, draws)
 
     def _make_tasks(self, phase: Phase, server_round: int, present: Sequence[str]) -> Mapping[str, Task]:
-        goes_on = self._goes_on(phase)
+        goes_on, self.present = self._goes_on(phase), present
         keys = (server_round, self.num_asked) if goes_on else (server_round,)
         rng = generator(self.seed, "server", "ask", str(phase), *keys)
         if self.algorithm.secure_sums:
-            said = {name: agent.registration for name, agent in self.registry.agents.items()}
-            cards = {name: bytes.fromhex(one.key) for name, one in said.items() if one.key}
-            self.server.register_cards(self.study, cards)
+            registered = self.registry.registrations.items()
+            self.server.register_cards(
+                self.study, {name: bytes.fromhex(one.key) for name, one in registered if one.key}
+            )
         if self.asynchronous:
             under_way = {agent: sent.task for agent, sent in self.sent.items()}
             self.server.state = self.algorithm.with_under_way(self.server.state, under_way)
@@ -629,8 +628,8 @@ class StudyRun:
         if not goes_on:
             self.sent, self.unsent, self.replies = {}, {}, {}
         for agent in sorted(tasks, key=natural_key):
-            said_by = self.registry.agents[agent].registration
-            envelope = wire.Envelope(self.study, said_by.agent, digest, self.algorithm.name, options)
+            own_name = self.registry.agents[agent].registration.agent
+            envelope = wire.Envelope(self.study, own_name, digest, self.algorithm.name, options)
             task = tasks[agent]
             if task.num_trials and task.trial < (ended := self.registry.agents[agent].trials):
                 raise HookError(
@@ -638,14 +637,13 @@ class StudyRun:
                     f"later of agent {agent}, which has reported those before, got trial {task.trial}; count "
                     "trials in `tell`: progress=state.progress.advance(reports)"
                 )
-            earlier, made_in, made_after = self.unanswered.get((agent, phase), (task, 0, 0))
-            task = answerable(self.algorithm, earlier, task)
-            late = task is not tasks[agent]
-            if not late:
-                made_in, made_after = server_round, self.num_answers
-            self.unanswered[agent, phase] = task, made_in, made_after
+            sent = SentTask(agent, task, envelope, False, server_round, self.num_answers)
+            if (earlier := self.unanswered.get((agent, phase))) is not None:
+                task = answerable(self.algorithm, earlier.task, task)
+                if task is not tasks[agent]:
+                    sent = SentTask(agent, task, envelope, True, earlier.made_in, earlier.made_after)
             self.recorder.count(tasks=1, floats_down=count_floats(task.arrays))
-            self.sent[agent] = SentTask(agent, task, envelope, late, made_in, made_after)
+            self.sent[agent] = self.unanswered[agent, phase] = sent
             self.unsent[agent] = None
         self.had_tasks = self.had_tasks or bool(tasks)
         if not goes_on and tasks:
@@ -664,9 +662,52 @@ class StudyRun:
         self.registry.agents[agent].spent = True
         return None
 
-    @cached_property
-    def _reader(self) -> ReportReader:
-        return ReportReader(self.server, self.registry, self.recorder, self.pool)
+    # -- replies: here alone it is asked whether one is sound --------------------------------------
+
+    def _check(self, sent: SentTask, reply: Reply) -> CheckedReply | WireError:
+        """Return the report in a reply and what it discloses, or the error in it; nothing is recorded."""
+        try:
+            if reply.packed is None:
+                raise WireError(reply.reason, reply.kind)
+            task, number = sent.task, cast(Any, reply.packed.config.get("num-trials"))
+            may_be_part = isinstance(number, int) and answers_in_part(self.algorithm)
+            if may_be_part and 0 < number < task.num_trials:  # its operator allows only some
+                task = replace(task, num_trials=number)
+            dimension, aims = self.recorder.space.dimension, self.recorder.aims
+            checked = wire.decode_report(reply.packed, task, sent.envelope, self.schema, dimension, aims)
+            self.server.check_report(task, checked[0])
+            return checked
+        except WireError as error:
+            return error.with_traceback(None)
+
+    def _read(self, sent: SentTask, server_round: int, reply: Reply) -> Report | None:
+        """Return an agent's valid report; None, counted and logged once, if there is none."""
+        level = DEBUG if self.replaying else WARNING
+        recorder, agent = self.recorder, self.registry.agents[sent.agent]
+        recorder.count(bytes_up=reply.num_bytes)
+        if reply.packed is None and not reply.refused:
+            later = bool(WrongTypeError.text_in(reply.reason))  # `_check_types` ends the study or logs it
+            log(DEBUG if later else level, FAILED, server_round, sent.agent, reply.reason)
+            recorder.count_unused("failures", reply.kind)
+            return None
+        declines = reply.packed is not None and wire.declines(reply.packed, sent.envelope)
+        checked = None if declines else sent.checked or self._check(sent, reply)
+        if isinstance(checked, WireError):
+            log(level, "Round %d, agent %s: refused: %s", server_round, sent.agent, checked)
+            recorder.count_unused("refused", checked.reason)
+            return None
+        if declines or (reply.packed is not None and reply.packed.config.get("spent") is True):
+            if not agent.spent and not self.replaying:
+                text = "Agent %s has used up its budget of evaluations (max_trials), or ended its search"
+                log(INFO, text, sent.agent)
+            agent.spent = True
+        if checked is None:
+            return None
+        report, disclosure = checked
+        if self.pool is not None:
+            self.pool.add(sent.agent, disclosure)
+        recorder.record(sent.agent, server_round, report, disclosure)
+        return report
 
     def _write(self, event: Event) -> None:
         if self.journal is not None:
