@@ -15,8 +15,8 @@ from fbo_flower.cli.main import run
 from fbo_flower.cli.watch import RunState, WatchedRun
 from fbo_flower.errors import ObjectiveError
 from fbo_flower.simulation import Keep, simulate
-from fbo_flower.simulation.durations import ClockedGrid, constant
-from fbo_flower.simulation.grids import Fault
+from fbo_flower.simulation.durations import constant
+from fbo_flower.simulation.grids import ClockedGrid, Fault
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.strategies import RandomSearch
