@@ -283,8 +283,13 @@ class WatchedRun:
     def lines(self, now: datetime) -> Iterator[str]:
         """Yield the lines that show the run: several for an algorithm that runs, one if it has ended."""
         journals = list(self._journals.values())
-        if not journals:
-            yield from self._lines_without_journals(now)
+        if not journals and not holds_study(self.path):
+            yield f"{self.path}: no algorithm has begun yet"
+        elif not journals:
+            study = Study.load(self.path)
+            for algorithm in study.algorithms:
+                status = str(study.run(algorithm).get("status") or "ended")
+                yield from state_of_study(study, algorithm).lines(status, now)
         labels = self._planned()
         if journals and len(labels) > 1:
             ended = sum(journal.state.ended for journal in journals)
@@ -296,15 +301,6 @@ class WatchedRun:
             else:
                 best = "not disclosed" if state.best is None else f"best {state.best:.6g}"
                 yield printable(f"{state.label}: ended after {len(state.seconds)} rounds, {best}")
-
-    def _lines_without_journals(self, now: datetime) -> Iterator[str]:
-        if not holds_study(self.path):
-            yield f"{self.path}: no algorithm has begun yet"
-            return
-        study = Study.load(self.path)
-        for algorithm in study.algorithms:
-            status = str(study.run(algorithm).get("status") or "ended")
-            yield from state_of_study(study, algorithm).lines(status, now)
 
     @property
     def may_change(self) -> bool:

@@ -249,7 +249,7 @@ def drive(
             stop.wait(_FIRST_WAIT)
         answers = dict.fromkeys(gone) or under_way.receive(_MAX_LOOK)
         if progress is not None:
-            progress.add(sum(reply is not None for reply in answers.values()))
+            progress.add(len(answers) - list(answers.values()).count(None))
 
 
 def collected(

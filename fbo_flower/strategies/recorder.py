@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
+from operator import attrgetter
 from typing import Any, cast
 
 import numpy as np
@@ -71,7 +72,7 @@ def count_floats(arrays: Mapping[str, AnyArray]) -> float:
     >>> count_floats({"means": np.zeros(3), "cells": np.arange(3), "model": np.zeros(20, dtype=np.uint8)})
     8.5
     """
-    return sum(array.nbytes for array in arrays.values()) / 8
+    return float(sum(map(attrgetter("nbytes"), arrays.values())) / 8)
 
 
 def tally(reasons: Mapping[str, int]) -> str:

@@ -20,11 +20,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
-from importlib import metadata
+from functools import lru_cache
 from logging import INFO, WARNING
 from typing import Any, cast
 
+import flwr
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
@@ -87,12 +87,6 @@ def wait_for_nodes(
     return nodes
 
 
-@cache
-def flower_version() -> str:
-    """Return the version of Flower that is installed here."""
-    return metadata.version("flwr")
-
-
 @dataclass(frozen=True)
 class Registration:
     """What one node reports about its agent.
@@ -127,6 +121,9 @@ class Registration:
     fixed: tuple[str, ...] = ()
     private: tuple[str, ...] = ()
     curves: bool = False
+
+
+_parsed_space = lru_cache(maxsize=4)(SearchSpace.from_json)  # most agents have the same space
 
 
 def _is_text(value: Any) -> bool:
@@ -203,11 +200,6 @@ def read_registration(node: int, content: RecordDict) -> Registration:
     chosen = config.get("disclose"), config.get("disclose_by")
     disclosure = f"{chosen[0]}, {chosen[1]}" if chosen[0] in DISCLOSURES and chosen[1] in CHOOSERS else ""
     return Registration(node, disclosure=disclosure, **fields)
-
-
-@lru_cache(maxsize=4)  # most agents have the same space
-def _parsed_space(text: str) -> SearchSpace:
-    return SearchSpace.from_json(text)
 
 
 def lacking(
@@ -513,7 +505,7 @@ class AgentRegistry:
                     )
                 registrations.append(read_registration(node, reply.content))
                 properties = {**reply.content["config"], "sent": sent, "heard": heard}
-                differences = node_differences(properties, {"version": __version__, "flwr": flower_version()})
+                differences = node_differences(properties, {"version": __version__, "flwr": flwr.__version__})
                 if differences and node not in self.warned:  # it takes part
                     self.warned.add(node)
                     name = registrations[-1].agent
@@ -685,7 +677,7 @@ class AgentRegistry:
     def present(self, connected: Iterable[int]) -> list[str]:
         """Return the agents whose nodes are connected, in natural order."""
         there = set(connected)
-        return sorted((name for name, agent in self.agents.items() if agent.node in there), key=natural_key)
+        return sorted([name for name, agent in self.agents.items() if agent.node in there], key=natural_key)
 
     def willing(self, names: Sequence[str], phase: Phase, server_round: int, seed: int) -> list[str]:
         """Return the agents that may be asked in a half-round.
@@ -730,7 +722,7 @@ class AgentRegistry:
     def fewest_trials(self) -> int:
         """How many evaluations every agent has made that has some left, or all if none has."""
         left = [name for name in self.tuning if not self.is_spent(name)] or self.tuning
-        return min((self.agents[name].trials for name in left), default=0)
+        return min([self.agents[name].trials for name in left], default=0)
 
     @property
     def someone_rests(self) -> bool:

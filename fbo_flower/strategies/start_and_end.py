@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging import INFO, WARNING
@@ -342,21 +341,12 @@ def result_lines(run: StudyRun, results: ServerResults) -> list[str]:
             f"{len(recorder.incumbents)} of {len(run.registry.nodes)} agents disclosed a value"
         )
     if totals["replies"] and not recorder.disclosed and not run.algorithm.roles:
-        chosen = tally_text(run.registry.disclosures())
+        counts = sorted(run.registry.disclosures().items())
+        chosen = "; ".join(f"{what}: {n} agent{'' if n == 1 else 's'}" for what, n in counts)
         lines.append(
-            f"Values not disclosed{chosen}. Each agent has its own best configuration: its log shows it, and "
-            "`fbo-flower best JOURNAL` on its device"
+            f"Values not disclosed{f' ({chosen})' if chosen else ''}. Each agent has its own best "
+            "configuration: its log shows it, and `fbo-flower best JOURNAL` on its device"
         )
     if results.recommendations:
         lines.append(f"The server recommends a configuration to {len(results.recommendations)} agents")
     return lines
-
-
-def tally_text(counts: Counter[str]) -> str:
-    """Return how many agents disclose what, in brackets; "" if none said so.
-
-    >>> tally_text(Counter({"none, default": 2, "none, operator": 1}))
-    ' (none, default: 2 agents; none, operator: 1 agent)'
-    """
-    texts = [f"{what}: {n} agent{'' if n == 1 else 's'}" for what, n in sorted(counts.items())]
-    return f" ({'; '.join(texts)})" if texts else ""
