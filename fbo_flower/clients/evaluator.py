@@ -19,15 +19,15 @@ from flwr.common.logger import log
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.options import Settings, bounded, integer
-from fbo_flower.algorithms.records import NUM_EVALUATIONS, AnyArray, Array, Outcome, Query
+from fbo_flower.algorithms.records import NUM_EVALUATIONS, AnyArray, Array, Trials
 from fbo_flower.clients.objective import Objective, can_repeat
-from fbo_flower.clients.pruning import Curve, StopRule, curve_to_bytes, measures_of_curve, stopped_at
+from fbo_flower.clients.pruning import Curve, StopRule, curve_to_bytes, measures_of_curve
 from fbo_flower.clients.task_context import STARTED, TaskContext, times_of
 from fbo_flower.clients.workers import Ended, Job, call, new_traceback, pool_of
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.numerics import finite
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage.agent_journal import SECONDS, Evaluation
+from fbo_flower.storage.agent_journal import SECONDS, STOPPED_AT, Evaluation
 
 MAX_PARALLEL = 1024
 OUTPUT = "output "  # and the name of an output: the beginning of its entry in `Evaluation.measures`
@@ -37,7 +37,7 @@ _POINTS, _VALUES = "first.points", "first.values"
 class Evaluator(Protocol):
     """Evaluates the queries of one task."""
 
-    def __call__(self, query: Query, first_trial: int) -> Outcome:
+    def __call__(self, query: Trials, first_trial: int) -> Trials:
         """Return the outcome of a query; its trials are numbered from `first_trial`."""
         ...
 
@@ -147,10 +147,9 @@ class ObjectiveEvaluator:
     aims: Aims = NUMBER
     tracebacks: dict[int, str] = field(default_factory=dict)
 
-    def __call__(self, query: Query, first_trial: int) -> Outcome:
+    def __call__(self, query: Trials, first_trial: int) -> Trials:
         """Return the values at the query points; evaluations in the journal are not repeated."""
-        points, repeats = self.space.snap(self._points(query, first_trial)), query.repeats
-        spans = np.ones(len(points), dtype=np.int64) if repeats is None else repeats
+        points, spans = self.space.snap(self._points(query, first_trial)), query.spans
         trials = first_trial + np.cumsum(spans) - spans
         # each is without values: consecutive trials of one point, snapped to the search space
         rows = [
@@ -158,38 +157,35 @@ class ObjectiveEvaluator:
             for trial, point, span in zip(trials.tolist(), points, spans.tolist(), strict=True)
         ]
         # the last value of a stopped trial has no other output beside it
-        prunes = repeats is None and self.cache is None and not self.aims.has_outputs
+        prunes = query.pulls is None and self.cache is None and not self.aims.has_outputs
         if self.parallel.needs_workers:
             done = self._at_once(rows, prunes)
         else:  # each waits for the one before
             done = [self._at_once([row], prunes)[0] for row in rows]
-        failures = {row.trial: row.failure for row in done if row.failure}
-        values = np.array([row.value for row in done], dtype=np.float64)
-        if repeats is None:
-            stopped = {row.trial: step for row in done if (step := stopped_at(row)) is not None}
+        columns: dict[str, Any] = {}
+        if query.pulls is not None:
+            columns["pulls"], columns["counts"] = spans, np.array([row.count for row in done])
+            columns["deviations"] = np.array([row.square for row in done])
+        elif self.aims.has_outputs:  # `(q, O)`
+            found = [[row.measures.get(OUTPUT + n, np.nan) for n in self.aims.names] for row in done]
+            columns["outputs"] = np.array(found, dtype=np.float64).reshape(-1, len(self.aims.names))
+        elif any(STOPPED_AT in row.measures for row in done):
+            columns["stopped"] = np.array([int(row.measures.get(STOPPED_AT, -1)) for row in done])
             known = self.context.book.predicted
-            predicted = {trial: known[trial] for trial in stopped if trial in known}
-            outputs = None
-            if self.aims.has_outputs:  # `(q, O)`
-                found = [[row.measures.get(OUTPUT + n, np.nan) for n in self.aims.names] for row in done]
-                outputs = np.array(found, dtype=np.float64).reshape(-1, len(self.aims.names))
-            return Outcome(
-                points, values, trials, failures, stopped=stopped, predicted=predicted, outputs=outputs
-            )
-        counts = np.array([row.count for row in done], dtype=np.int64)
-        deviations = np.array([row.square for row in done], dtype=np.float64)
-        return Outcome(points, values, trials, failures, counts, repeats, deviations)
+            columns["predicted"] = np.array([known.get(row.trial, np.nan) for row in done])
+        values = np.array([row.value for row in done])
+        return Trials(points, values, trials, {r.trial: r.failure for r in done if r.failure}, **columns)
 
     def arrays(self) -> Mapping[str, AnyArray]:
         """Return the cache and the completed curves as arrays; none without them."""
         cached = {} if self.cache is None else self.cache.arrays(self.space.dimension)
         return {**cached, **self.context.book.arrays()}
 
-    def _points(self, query: Query, first_trial: int) -> Array:
+    def _points(self, query: Trials, first_trial: int) -> Array:
         """Return the points of a query, or the known configurations of the agent's first trials."""
         if self.initial is None or first_trial >= len(self.initial):
             return query.points
-        if query.repeats is not None:
+        if query.pulls is not None:
             raise ConfigError(
                 "initial: expected an algorithm that evaluates any point, got one that evaluates only "
                 "its own cells or arms; leave out initial"

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from fbo_flower.algorithms.records import AgentState, Array, History, IntArray
+from fbo_flower.algorithms.records import AgentState, Trials
 from fbo_flower.errors import ConfigError, JournalError, WireError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import AgentJournal
@@ -29,7 +29,7 @@ STATE_KEY = "fbo-flower"
 MAX_STATE_REPORT = 2**16  # bytes; Flower sends the state with every simulated message
 MAX_STATE_ANSWERS = 8  # pieces of work; a journal remembers all
 JOURNAL_WAIT = 30.0  # seconds to wait until another process closes the journal
-_HISTORY = ("points", "values", "trials")
+_HISTORY = "history."  # and the name of a column
 
 
 def journal_path(context: Context, agent: str, directory: str | os.PathLike[str] | None = None) -> str | None:
@@ -192,17 +192,10 @@ Memory = AgentJournal | StateMemory
 def agent_state_to_bytes(agent_state: AgentState) -> bytes:
     """Convert an agent's state to bytes."""
     history = agent_state.history
-    own = {f"history.{name}": getattr(history, name) for name in _HISTORY}
-    if history.outputs is not None:
-        own["history.outputs"] = history.outputs
-    values: dict[str, object] = {
-        "space": agent_state.space.digest,
-        "failures": {str(trial): reason for trial, reason in history.failures.items()},
-        "passed": agent_state.passed,
-        "stopped": {str(trial): step for trial, step in history.stopped.items()},
-        "predicted": {str(trial): value for trial, value in history.predicted.items()},
-    }
-    return dumps({**agent_state.arrays, **own}, values)
+    values = {
+        "space": agent_state.space.digest, "failures": dict(history.failures), "passed": agent_state.passed,
+    }  # fmt: skip
+    return dumps({**agent_state.arrays, **history.to_arrays(_HISTORY)}, values)
 
 
 def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
@@ -214,15 +207,10 @@ def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
                 f"space: expected digest {values['space']}, with which this study began, got {space.digest}; "
                 "restore the search space, or start a new study"
             )
-        points, observed, trials = (arrays.pop(f"history.{name}") for name in _HISTORY)
         failures = {int(trial): reason for trial, reason in values["failures"].items()}
-        stopped = {int(trial): int(step) for trial, step in values["stopped"].items()}
-        predicted = {int(trial): float(value) for trial, value in values["predicted"].items()}
-        history = History(
-            cast(Array, points), cast(Array, observed), cast(IntArray, trials), failures, stopped, predicted,
-            cast("Array | None", arrays.pop("history.outputs", None)),
-        )  # fmt: skip
-        return AgentState(space, history, arrays, values["passed"])
+        history = Trials.from_arrays(arrays, _HISTORY, failures)
+        own = {name: array for name, array in arrays.items() if not name.startswith(_HISTORY)}
+        return AgentState(space, history, own, values["passed"])
     except (WireError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(
             f"journal: expected an agent's state, got {len(data)} bytes that cannot be read: {error}; the "

@@ -201,12 +201,6 @@ def curve_to_bytes(curve: Curve | None) -> bytes | None:
     return json.dumps({"steps": curve.steps, "values": curve.values}).encode()
 
 
-def stopped_at(evaluation: Evaluation) -> int | None:
-    """Return the last step of a trial that was stopped early; None if it was not."""
-    step = evaluation.measures.get(STOPPED_AT)
-    return None if step is None else int(step)
-
-
 @dataclass
 class CurveBook:
     """The values of completed trials by step.
@@ -268,9 +262,9 @@ class CurveBook:
     def add(self, evaluation: Evaluation) -> None:
         """Note a trial that has ended; only completed ones count for the medians."""
         self.num_trials += 1
-        if (step := stopped_at(evaluation)) is not None:
+        if (step := evaluation.measures.get(STOPPED_AT)) is not None:
             self.num_by_others += BY_OTHERS in evaluation.measures
-            value = forecast(*self._at(step), evaluation.value)
+            value = forecast(*self._at(int(step)), evaluation.value)
             if self.pruning.learns == PREDICTED and math.isfinite(value):
                 self.predicted[evaluation.trial] = value
         elif evaluation.artifact is not None and not evaluation.failure:

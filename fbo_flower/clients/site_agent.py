@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Outcome, Phase, Query, Task
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Phase, Task, Trials
 from fbo_flower.algorithms.rfms.rfms import CURATOR, LOCKBOX, OPENBOX, ROLES
 from fbo_flower.algorithms.rfms.site import digest, num_final_judgements
 from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD
@@ -167,7 +167,7 @@ class SiteEvaluator:
     space: SearchSpace
     context: TaskContext
 
-    def __call__(self, query: Query, first_trial: int) -> Outcome:
+    def __call__(self, query: Trials, first_trial: int) -> Trials:
         """Return minus the loss of a configuration or a model; stored evaluations are not repeated."""
         task = self.context.task
         point = self.space.snap(query.points)[0]
@@ -181,7 +181,7 @@ class SiteEvaluator:
         self.context.times.update(times_of(row))
         if row.failure:
             log(WARNING, "agent %s, trial %d failed: %s", self.context.agent, task.trial, row.failure)
-        return Outcome(
+        return Trials(
             point[None, :],
             np.array([row.value]),
             np.array([task.trial], dtype=np.int64),
@@ -194,7 +194,7 @@ class SiteEvaluator:
         """Return no arrays: the losses are in the algorithm's own arrays."""
         return {}
 
-    def _evaluate(self, query: Query, point: Array) -> Evaluation:
+    def _evaluate(self, query: Trials, point: Array) -> Evaluation:
         task = self.context.task
         trial, context = task.trial, self.context.objective_context(task.trial)
         try:

@@ -200,16 +200,15 @@ class TrialRows:
             self.outputs.extend(map(aims.measured, outcome.outputs))
         if disclosed.feasible is not None:
             self.feasible.extend(disclosed.feasible.tolist())
-        if outcome.failures or outcome.stopped:
-            for row, trial in enumerate(trials, start=len(self)):
-                if trial in outcome.failures:
-                    self.failures[row] = outcome.failures[trial]
-                if trial in outcome.stopped:
-                    self.stopped[row] = float(outcome.stopped[trial])
+        rows = {trial: row for row, trial in enumerate(trials, start=len(self))}
+        self.failures |= {rows[trial]: reason for trial, reason in outcome.failures.items()}
+        if outcome.stopped is not None:
+            steps = zip(rows.values(), outcome.stopped.tolist(), strict=True)
+            self.stopped |= {row: float(step) for row, step in steps if step >= 0}
         self.agents.extend([agent] * count)
         self.rounds.extend([server_round] * count)
         self.trials.extend(trials)
-        self.pulls.extend(outcome.pulls.tolist())
+        self.pulls.extend(outcome.spans.tolist())
         self.values.extend(values.tolist())
         self.points.extend(outcome.points.ravel().tolist())
         started, ended = np.full((2, count), math.nan) if times is None else times.T

@@ -24,7 +24,7 @@ import numpy as np
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.messages import ArraySpec, Schema
 from fbo_flower.algorithms.options import canonical_json
-from fbo_flower.algorithms.records import AnyArray, Array, BoolArray, Outcome, Phase, Report, Scalar, Task
+from fbo_flower.algorithms.records import AnyArray, Array, BoolArray, Phase, Report, Scalar, Task, Trials
 from fbo_flower.errors import WireError
 from fbo_flower.wire.checks import (
     MAX_NAME,
@@ -219,7 +219,7 @@ class Disclosure:
     feasible : `(k,)`, which rows of `trials` hold the agent's limits; None: it has none
     """
 
-    trials: Outcome | None = None
+    trials: Trials | None = None
     incumbent: float | None = None
     recommendation: Array | None = None
     expected: float | None = None
@@ -234,15 +234,14 @@ def encode_disclosure(disclosure: Disclosure) -> tuple[dict[str, AnyArray], dict
     scalars: dict[str, Scalar | None] = {}
     trials, feasible = disclosure.trials, disclosure.feasible
     if trials is not None:
-        steps = [trials.stopped.get(trial, -1) for trial in trials.trials.tolist()]
         arrays = {
             "points": trials.points,
             "values": trials.values,
-            "pulls": trials.spans,
+            "pulls": trials.pulls,
             "outputs": trials.outputs,
             "feasible": None if feasible is None else feasible.astype(np.int64),
             "times": disclosure.times,
-            "stopped": np.array(steps, dtype=np.int64) if trials.stopped else None,
+            "stopped": trials.stopped,
         }
         failures = {str(trial): reason for trial, reason in trials.failures.items()}
         scalars["failures"] = json.dumps(failures, separators=(",", ":"))
@@ -268,7 +267,7 @@ def decode_disclosure(
     """
     rows = {name: named[f"disclosed.{name}"] for name in _ROWS if f"disclosed.{name}" in named}
     trials = _disclosed_trials(rows, config, task, aims) if rows else None
-    if trials is not None and trials.spans is None and len(trials.failures) != num_failed:
+    if trials is not None and trials.pulls is None and len(trials.failures) != num_failed:
         raise WireError(
             f"num-failed: expected {len(trials.failures)} as disclosed, got {num_failed}", "num-failed"
         )
@@ -320,15 +319,15 @@ def disclosed_arrays(dimension: int, num_trials: int, aims: Aims = NUMBER) -> Ma
 
 def _disclosed_trials(
     rows: Mapping[str, AnyArray], config: Mapping[str, Scalar], task: Task, aims: Aims
-) -> Outcome:
+) -> Trials:
     """Return the trials in arrays of `_ROWS`, which may be there only together."""
     needed = {"points", "values"} | ({"outputs"} if aims.has_outputs else set())
     needed |= {"feasible"} if aims.limits else set()
     if not needed <= set(rows):
         raise _refusal(f"points: expected {', '.join(sorted(needed))} together, got {', '.join(rows)}")
     points, values = (np.asarray(rows[name], dtype=np.float64) for name in ("points", "values"))
-    spans = np.asarray(rows["pulls"], dtype=np.int64) if "pulls" in rows else None
-    widths = np.ones(len(values), dtype=np.int64) if spans is None else spans
+    pulls = np.asarray(rows["pulls"], dtype=np.int64) if "pulls" in rows else None
+    widths = np.ones(len(values), dtype=np.int64) if pulls is None else pulls
     if {len(array) for array in rows.values()} != {len(values)} or int(widths.sum()) != task.num_trials:
         raise _refusal(f"points: expected rows of {task.num_trials} trials, got {len(values)} rows")
     first = task.trial + np.cumsum(widths) - widths
@@ -337,16 +336,15 @@ def _disclosed_trials(
     missing = np.isnan(values)
     failed = {str(trial) for trial in first[missing]}
     # a row of several trials has a value and a reason when some of them failed
-    known = failed if spans is None or not failures else {str(trial) for trial in first}
+    known = failed if pulls is None or not failures else {str(trial) for trial in first}
     if np.isinf(values).any() or not failed <= set(failures) <= known:
         raise _refusal("values: expected finite numbers, and NaN with a reason where a trial failed")
     if not all(isinstance(reason, str) and len(reason) <= 1000 for reason in failures.values()):
         raise _refusal("failures: expected texts of at most 1000 characters")
     reasons = {int(trial): cast(str, reason) for trial, reason in failures.items()}
-    steps = np.asarray(rows["stopped"], dtype=np.int64) if "stopped" in rows else np.full(len(values), -1)
-    if (steps[missing] >= 0).any():
+    stopped = np.asarray(rows["stopped"], dtype=np.int64) if "stopped" in rows else None
+    if stopped is not None and (stopped[missing] >= 0).any():
         raise _refusal("stopped: expected -1 where a trial failed")
-    stopped = {int(trial): int(step) for trial, step in zip(first, steps, strict=True) if step >= 0}
     outputs = np.asarray(rows["outputs"], dtype=np.float64) if "outputs" in rows else None
     if outputs is not None and not (
         np.array_equal(outputs[:, 0], values, equal_nan=True)
@@ -357,7 +355,7 @@ def _disclosed_trials(
             "outputs: expected finite numbers, the first of which is the trial's value, and NaN where a "
             "trial failed"
         )
-    return Outcome(points, values, first, reasons, spans=spans, stopped=stopped, outputs=outputs)
+    return Trials(points, values, first, reasons, pulls=pulls, stopped=stopped, outputs=outputs)
 
 
 # -- summaries of learning curves -------------------------------------------------------------------

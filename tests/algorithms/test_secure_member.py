@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms import FedEI
-from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Query, Report
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Trials
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.algorithms.secure_aggregation import SecureAggregation
@@ -28,7 +28,7 @@ class Random(FedEI):
     """The exchanges of fed-ei with random points, and a server that keeps every total."""
 
     def step(self, task, agent_state, rng):
-        return Query(rng.random((1, 2))), None
+        return Trials(rng.random((1, 2))), None
         yield
 
     def aggregate_groups(self, state, groups):
@@ -49,7 +49,7 @@ class Node:
 
         def evaluate(query, trial):
             values = generator(1, self.name, trial).standard_normal(len(query.points))
-            return Outcome(query.points, values, np.arange(trial, trial + len(values)))
+            return Trials(query.points, values, np.arange(trial, trial + len(values)))
 
         draws = partial(generator, 2, self.name, task.round, str(task.phase))
         result = alone(run_task(algorithm, task, accepted, evaluate, draws))
@@ -67,7 +67,7 @@ class Federated:
         self.nodes, cards = {}, {}
         for name in map(str, range(num_agents)):
             arrays = identity_arrays(keys.new_private_key(), keys.new_identity(), "study")
-            self.nodes[name] = Node(name, AgentState(SPACE, History.empty(2), arrays))
+            self.nodes[name] = Node(name, AgentState(SPACE, Trials.empty(2), arrays))
             cards[name] = Member.read(self.nodes[name].agent_state).card()
         self.state = self.algorithm.init(Federation(SPACE, tuple(self.nodes)), generator(0))
         self.state = self.algorithm.register_cards(self.state, "study", cards)

@@ -13,7 +13,7 @@ from flwr.app import RecordDict
 
 from fbo_flower import Float, SearchSpace, wire
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.records import AgentState, Federation, History, Phase
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Trials
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.memory import (
     MAX_STATE_REPORT,
@@ -151,7 +151,8 @@ def test_a_journal_that_does_not_fit_the_algorithm_is_an_error(tmp_path):
 def a_state():
     points = np.asfortranarray(np.random.default_rng(0).random((5, 2)))
     values = np.array([1.0, np.nan, 3.0, -0.0, 5.0])
-    history = History(points, values, np.arange(5), {1: "planted"}, {2: 3}, {2: 0.1 + 0.2})
+    stopped, predicted = np.array([-1, -1, 3, -1, -1]), np.where(np.arange(5) == 2, 0.1 + 0.2, np.nan)
+    history = Trials(points, values, np.arange(5), {1: "planted"}, stopped=stopped, predicted=predicted)
     return AgentState(SPACE, history, {"row": np.eye(3)[1], "number": np.array(2.0)}, passed=7)
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.ei.pool import Pool
-from fbo_flower.algorithms.records import History, Phase
+from fbo_flower.algorithms.records import Phase, Trials
 from fbo_flower.cli.main import app
 from fbo_flower.clients import ObjectiveContext, Pruning, TuningAgent, client_app
 from fbo_flower.clients.memory import agent_state_from_bytes, agent_state_to_bytes
@@ -76,7 +76,7 @@ def state_of(tuned):
 
 
 def completed(history):
-    return ~np.isin(history.trials, list(history.stopped))
+    return np.full(len(history), True) if history.stopped is None else history.stopped < 0
 
 
 def curve(*values, rule=None):
@@ -300,10 +300,12 @@ def test_predictions_are_forecasts_from_the_trials_that_completed_before(tmp_pat
     tuned = agent(Curved(sign), tmp_path / "agent.db", num_parallel=at_once, aims=Aims.of(sign < 0))
     answer(tuned, 0, NUM_TRIALS, "ei")
     history = state_of(tuned).history
-    assert list(history.predicted) == list(history.stopped) != []
+    early = history.stopped >= 0
+    assert early.any()
+    np.testing.assert_array_equal(np.isfinite(history.predicted), early)
     with AgentJournal(tmp_path / "agent.db", "3") as journal:
         evaluations = {e.trial: e for e in journal.evaluations("s")}
-    for trial, predicted in history.predicted.items():
+    for trial, predicted in zip(np.flatnonzero(early), history.predicted[early].tolist(), strict=True):
         stopped = evaluations[trial]
         before = [e for t, e in sorted(evaluations.items()) if t < trial and STOPPED_AT not in e.measures]
         curves = [dict(zip(*curve_from_bytes(e.artifact or b""), strict=True)) for e in before]
@@ -318,9 +320,12 @@ def test_predictions_are_forecasts_from_the_trials_that_completed_before(tmp_pat
 
 def test_models_learn_predicted_values_and_failures_the_worst_of_these():
     values = np.array([0.5, 0.1, np.nan, 0.7])
-    history = History(np.zeros((4, 1)), values, np.arange(4), {2: "died"}, {1: 0}, {1: 0.4})
+    stopped, predicted = np.array([-1, 0, -1, -1]), np.array([np.nan, 0.4, np.nan, np.nan])
+    history = Trials(
+        np.zeros((4, 1)), values, np.arange(4), {2: "died"}, stopped=stopped, predicted=predicted
+    )
     np.testing.assert_array_equal(history.observed()[1], [0.5, 0.4, 0.4, 0.7])
-    np.testing.assert_array_equal(replace(history, predicted={}).observed()[1], [0.5, 0.1, 0.1, 0.7])
+    np.testing.assert_array_equal(replace(history, predicted=None).observed()[1], [0.5, 0.1, 0.1, 0.7])
     np.testing.assert_array_equal(history.values, values)
 
 
@@ -334,7 +339,8 @@ def test_models_learn_predicted_values_and_failures_the_worst_of_these():
 )
 def test_a_recommendation_is_a_completed_trial_if_there_is_one(values, trials, stopped, own, final):
     points = np.zeros((len(values), 1))
-    history = History(points, np.array(values), np.array(trials), {}, {stopped: 3})
+    steps = np.where(np.array(trials) == stopped, 3, -1)
+    history = Trials(points, np.array(values), np.array(trials), stopped=steps)
     np.testing.assert_array_equal(history.final_values(own=own), final)
 
 
@@ -342,8 +348,8 @@ def test_the_last_value_can_be_learnt_instead():
     tuned = agent(pruning=Pruning(learns="last"))
     answer(tuned, 0, NUM_TRIALS)
     history = state_of(tuned).history
-    assert history.stopped
-    assert not history.predicted
+    assert (history.stopped >= 0).any()
+    assert np.isnan(history.predicted).all()
 
 
 def test_a_prediction_stays_the_same_when_more_trials_are_known_and_in_the_agents_memory():
@@ -351,8 +357,9 @@ def test_a_prediction_stays_the_same_when_more_trials_are_known_and_in_the_agent
     for tuned, number in ((early, 10), (later, NUM_TRIALS)):
         answer(tuned, 0, number, "ei")
     first, whole = (state_of(tuned).history for tuned in (early, later))
-    again = History.empty(2).extend(whole.select(0, 10))
-    assert first.predicted == again.predicted != {}
+    again = Trials.empty(2).concat(whole.select(0, 10))
+    assert np.isfinite(first.predicted).any()
+    np.testing.assert_array_equal(first.predicted, again.predicted)
     for ours, theirs in zip(first.observed(), again.observed(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -365,7 +372,7 @@ def test_a_stopped_trial_is_never_the_best_whatever_is_predicted(name, monkeypat
     reply = answer(tuned, 0, NUM_TRIALS, name, **options)
     made, state = ALGORITHMS[name](), state_of(tuned)
     history = state.history
-    assert set(history.predicted.values()) == {1e6}
+    assert set(history.predicted[history.stopped >= 0]) == {1e6}
     best = float(history.values[completed(history)].max())
     found = made.best(state)
     assert found is not None
@@ -393,8 +400,8 @@ def test_an_agent_that_died_predicts_the_same_and_goes_the_same_way(tmp_path):
     whole = agent(Curved(), tmp_path / "whole.db")
     reply = answer(whole, 0, NUM_TRIALS, "ei")
     history = state_of(whole).history
-    first = min(history.stopped)
-    dies = next(t for t in range(NUM_TRIALS) if t > first + 3 and t not in history.stopped)
+    first = np.flatnonzero(history.stopped >= 0)[0]
+    dies = next(t for t in range(NUM_TRIALS) if t > first + 3 and history.stopped[t] < 0)
     with pytest.raises(KeyboardInterrupt):
         answer(agent(Curved(die_at=dies), tmp_path / "agent.db"), 0, NUM_TRIALS, "ei")
     resumed = agent(Curved(), tmp_path / "agent.db")

@@ -18,7 +18,7 @@ from grouped import grouped
 from waiting import wait_until
 
 from fbo_flower.algorithms import ThompsonSampling
-from fbo_flower.algorithms.records import Phase, Query, Task
+from fbo_flower.algorithms.records import Phase, Task, Trials
 from fbo_flower.clients import client_app
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.evaluator import EvaluationCache, ObjectiveEvaluator, Parallel
@@ -67,7 +67,7 @@ NOISY, REPEATING = Noisy(), Repeating()  # the same objects: their workers are s
 @pytest.mark.parametrize("objective", [NOISY, REPEATING], ids=["plain", "repeating"])
 @pytest.mark.parametrize("cached", [False, True])
 def test_outcomes_are_those_of_one_evaluation_after_the_other(repeats, objective, cached):
-    query = Query(POINTS, None if repeats is None else np.array(repeats, dtype=np.int64))
+    query = Trials(POINTS, pulls=None if repeats is None else np.array(repeats, dtype=np.int64))
     caches = [EvaluationCache() if cached else None for _ in range(2)]
     one, many = (
         evaluate(query, 5, objective, Parallel(at_once), cache)
@@ -90,10 +90,10 @@ def test_repeated_evaluations_of_a_point_do_not_stop_early():
         return 0.5
 
     stopped = [
-        evaluate(Query(np.full((1, 2), 0.5), repeats), 1, curved, Parallel(), book=book).stopped
+        evaluate(Trials(np.full((1, 2), 0.5), pulls=repeats), 1, curved, Parallel(), book=book).stopped
         for repeats in (None, np.array([20]))
     ]
-    assert stopped == [{1: 0}, {}]
+    assert stopped == [np.array([0]), None]
 
 
 def test_the_operator_overrides_the_app():

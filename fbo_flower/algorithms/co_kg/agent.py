@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from fbo_flower.algorithms.co_kg.state import CoKGOptions, Found, SharedPrior, WarmUp
-from fbo_flower.algorithms.records import AgentState, Array, Query, Task
+from fbo_flower.algorithms.records import AgentState, Array, Task, Trials
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric
 from fbo_flower.numerics.acquisition.joint_design import own_gain
 from fbo_flower.numerics.aggregation.agreement import moments
@@ -34,7 +34,7 @@ def observations(options: CoKGOptions, agent_state: AgentState, setting: SharedP
 
 def propose(
     options: CoKGOptions, task: Task, agent_state: AgentState, rng: np.random.Generator
-) -> Query | None:
+) -> Trials | None:
     """Return the warm-up as one batch; later the server's point, or without one the agent's own choice."""
     trial = agent_state.next_trial
     if trial >= task.end:
@@ -42,10 +42,10 @@ def propose(
     space = agent_state.space
     setting = SharedPrior.read(task.arrays, options.kernel)
     if "point" in task.arrays and trial == task.trial:
-        return Query(space.snap(np.asarray(task.arrays["point"], dtype=np.float64)[np.newaxis]))
+        return Trials(space.snap(np.asarray(task.arrays["point"], dtype=np.float64)[np.newaxis]))
     if setting is None or trial < options.num_initial:
-        return Query(space.snap(first_points(options, task.end - trial, space.dimension, rng)))
-    return Query(own_choice(options, agent_state, setting, rng)[np.newaxis])
+        return Trials(space.snap(first_points(options, task.end - trial, space.dimension, rng)))
+    return Trials(own_choice(options, agent_state, setting, rng)[np.newaxis])
 
 
 def first_points(options: CoKGOptions, num_points: int, dimension: int, rng: np.random.Generator) -> Array:

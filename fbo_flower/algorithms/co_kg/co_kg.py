@@ -41,14 +41,12 @@ from fbo_flower.algorithms.records import (
     Array,
     Best,
     Federation,
-    History,
-    Outcome,
     Payload,
     Phase,
-    Query,
     Report,
     ServerResults,
     Task,
+    Trials,
     floats,
 )
 from fbo_flower.algorithms.requests import Rng
@@ -269,10 +267,10 @@ class CoKG(CoKGOptions):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Query | None:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials | None:
         return agent_half.propose(self, task, agent_state, rng())
 
-    def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> AgentState:
+    def learn(self, task: Task, agent_state: AgentState, outcome: Trials, rng: Rng) -> AgentState:
         setting = SharedPrior.read(task.arrays, self.kernel)
         agent_state = agent_state.learn(outcome)
         return agent_state if setting is None else agent_state.write(**setting.work().arrays)
@@ -377,12 +375,12 @@ def _factor(kernel: str, theta: bytes, pivots: bytes, num_features: int) -> Fact
     return pivot_factor(points, gp.Hyperparameters.from_array(kernel, np.frombuffer(theta)))
 
 
-def _extended(history: History | None, points: Array, values: Array) -> History:
+def _extended(history: Trials | None, points: Array, values: Array) -> Trials:
     """Return an agent's disclosed trials with those of a report appended."""
     trials = np.arange(len(values), dtype=np.int64)
     if history is None:
-        return History(points, values, trials)
-    return history.extend(Outcome(points, values, trials + len(history)))
+        return Trials(points, values, trials)
+    return history.concat(Trials(points, values, trials + len(history)))
 
 
 def _model(log_bayes_factor: float) -> str:

@@ -9,9 +9,9 @@ import pytest
 from contract import SQUARE
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.algorithms import ExpectedImprovement, Outcome, Task, make_algorithm
+from fbo_flower.algorithms import ExpectedImprovement, Task, make_algorithm
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.records import AgentState, History, Phase, Query
+from fbo_flower.algorithms.records import AgentState, Phase, Trials
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.clients.own_answer import own_answer
@@ -48,7 +48,7 @@ def outputs_at(points: np.ndarray, noise: float = 0.0) -> np.ndarray:
 
 
 def agent(points: np.ndarray, outputs: np.ndarray, aims: Aims = AIMS) -> AgentState:
-    history = History(points, outputs[:, 0], np.arange(len(points)), outputs=outputs)
+    history = Trials(points, outputs[:, 0], np.arange(len(points)), outputs=outputs)
     return AgentState(SQUARE, history, aims=aims)
 
 
@@ -62,11 +62,11 @@ def proposed(
     """Points of the next trials, `(number, 2)`, and the state after them."""
     asked: list[np.ndarray] = []
 
-    def evaluate(query: Query, trial: int) -> Outcome:
+    def evaluate(query: Trials, trial: int) -> Trials:
         asked.append(query.points)
         found = outputs_at(query.points)
         trials = np.arange(trial, trial + len(found))
-        return Outcome(query.points, found[:, 0], trials, outputs=found)
+        return Trials(query.points, found[:, 0], trials, outputs=found)
 
     task = Task(Phase.TRAIN, 2, state.next_trial, number)
     algorithm = algorithm or ExpectedImprovement(trials_per_round=number)

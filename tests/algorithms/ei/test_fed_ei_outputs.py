@@ -11,7 +11,7 @@ from contract import SQUARE
 
 from fbo_flower.algorithms import FedEI, make_algorithm
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Query, Report, Task
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.errors import ConfigError, WireError
@@ -30,15 +30,15 @@ def outputs_at(points: np.ndarray, moved: float = 0.0) -> np.ndarray:
 
 
 def agent_of(points: np.ndarray, outputs: np.ndarray, aims: Aims = AIMS) -> AgentState:
-    history = History(points, outputs[:, 0], np.arange(len(points)), outputs=outputs)
+    history = Trials(points, outputs[:, 0], np.arange(len(points)), outputs=outputs)
     return AgentState(SQUARE, history, aims=aims)
 
 
 def answered(task: Task, state: AgentState, algorithm: FedEI = ALGORITHM) -> tuple[AgentState, Report]:
-    def evaluate(query: Query, trial: int) -> Outcome:
+    def evaluate(query: Trials, trial: int) -> Trials:
         found = outputs_at(query.points)
         trials = np.arange(trial, trial + len(found))
-        return Outcome(query.points, found[:, 0], trials, outputs=found)
+        return Trials(query.points, found[:, 0], trials, outputs=found)
 
     def draws(purpose: str, *keys: int) -> np.random.Generator:
         return generator(7, purpose, *keys)
@@ -143,7 +143,7 @@ def test_secure_sums_give_the_same_trials_bit_for_bit(limits: Any) -> None:
 
 
 def test_a_late_agent_knows_of_its_limit_before_its_first_trial() -> None:
-    state = AgentState(SQUARE, History.empty(2), aims=AIMS)
+    state = AgentState(SQUARE, Trials.empty(2), aims=AIMS)
     after, report = answered(pool_of(SCORES, 0), state)
     assert after.history.outputs is not None
     assert after.history.outputs.shape == (1, 2)
@@ -152,7 +152,7 @@ def test_a_late_agent_knows_of_its_limit_before_its_first_trial() -> None:
 
 
 def test_an_agent_without_the_shared_outputs_refuses_the_task() -> None:
-    state = AgentState(SQUARE, History.empty(2), aims=Aims.of(False, {"gain": "max"}, {"heat": 0.9}))
+    state = AgentState(SQUARE, Trials.empty(2), aims=Aims.of(False, {"gain": "max"}, {"heat": 0.9}))
     with pytest.raises(WireError, match="shared_outputs: expected some of gain, heat, got gain, cost"):
         answered(Task(Phase.TRAIN, 1, 0, 2), state)
     with pytest.raises(ConfigError, match="shared_outputs: expected some of gain, which all agents share"):
