@@ -5,10 +5,13 @@ Notation: `D` axes of the unit cube, `n` rows of trials.
 
 from __future__ import annotations
 
+import json
 import math
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -130,12 +133,9 @@ class Report:
 
 
 # what stands in a column for rows about which a table says nothing; other columns are there for all rows
-_UNKNOWN = {"outputs": math.nan, "stopped": -1, "predicted": math.nan}
-_COLUMNS = ("points", "values", "trials", "pulls", "counts", "deviations", *_UNKNOWN)
-
-
-def _nothing() -> Any:
-    return np.empty(0)
+_UNKNOWN = {"outputs": math.nan, "stopped": -1, "predicted": math.nan, "times": math.nan}
+_COLUMNS = ("points", "values", "trials", "pulls", "counts", "deviations", "feasible", *_UNKNOWN)
+_MEASURE = "measure "  # and its name: the beginning of the name of an array
 
 
 @dataclass(frozen=True)
@@ -163,14 +163,17 @@ class Trials:
     predicted : `(n,)`, the value that a trial that was stopped early would have had, as the agent's completed
         trials predict it; else NaN. Only `observed` uses it: it is no observation, is not disclosed, and
         cannot be the best
+    times : `(n, 2)`, start and end of the evaluation in seconds since 1970; NaN: unknown. None: all are
+    feasible : `(n,)`, which rows hold the agent's limits; None: not known here
     measures : name -> `(n,)`, other measurements, for instance the number of rows of data
     artifact : `(k,)` uint8, a packed model. In a proposal the model to judge, and `points` is the one
         configuration that it was trained with; in an outcome the model that was trained. None: no model
+    curve : `(2, k)`, steps at which the only trial has reported values, and the values. None: it has not
     """
 
     points: Array
-    values: Array = field(default_factory=_nothing)
-    trials: IntArray = field(default_factory=_nothing)
+    values: Array = field(default_factory=partial(np.empty, 0))
+    trials: IntArray = field(default_factory=partial(np.empty, 0))
     failures: Mapping[int, str] = field(default_factory=dict)
     pulls: IntArray | None = None
     counts: IntArray | None = None
@@ -178,8 +181,11 @@ class Trials:
     outputs: Array | None = None
     stopped: IntArray | None = None
     predicted: Array | None = None
+    times: Array | None = None
+    feasible: BoolArray | None = None
     measures: Mapping[str, Array] = field(default_factory=dict)
     artifact: AnyArray | None = None
+    curve: Array | None = None
 
     @staticmethod
     def empty(dimension: int) -> Trials:
@@ -212,52 +218,75 @@ class Trials:
     @property
     def next_trial(self) -> int:
         """Id of the trial after the last one of this study."""
-        last = 1 if self.pulls is None or not len(self) else int(self.pulls[-1])
-        return max(0, int(self.trials[-1]) + last) if len(self) else 0
+        if not len(self.trials):
+            return 0
+        return max(0, int(self.trials[-1]) + (1 if self.pulls is None else int(self.pulls[-1])))
+
+    def _columns(self) -> dict[str, Any]:
+        """Return the columns that are there by name, in a new dict."""
+        columns = {}
+        for name in _COLUMNS:
+            if (column := getattr(self, name)) is not None:
+                columns[name] = column
+        return columns
 
     def concat(self, *others: Trials) -> Trials:
         """Return the rows of this table and of others; its arrays are read-only.
 
-        Measures and artifacts are not kept.
+        Measures, artifacts and curves are not kept.
         """
-        tables = [self, *others]
-        columns: dict[str, Any] = {}
-        for name in _COLUMNS:
-            parts = [getattr(table, name) for table in tables]
-            known = [part for part in parts if part is not None]
-            if known and (len(known) == len(parts) or name in _UNKNOWN):
-                shape = known[0].shape[1:]
-                columns[name] = np.concatenate([
-                    np.full((len(table), *shape), _UNKNOWN[name]) if part is None else part
-                    for table, part in zip(tables, parts, strict=True)
-                ])  # fmt: skip
+        tables = (self, *others)
+        parts, columns, failures = [*map(Trials._columns, tables)], dict[str, Any](), dict[int, str]()
+        for name, like in ChainMap(*parts).items():
+            found = []
+            for part in parts:
+                if name in part:
+                    found.append(part[name])
+                elif name in _UNKNOWN:
+                    found.append(np.full((len(part["points"]), *like.shape[1:]), _UNKNOWN[name]))
+            if len(found) == len(parts):
+                columns[name] = np.concatenate(found)
                 columns[name].setflags(write=False)
-        return Trials(**columns, failures={t: text for table in tables for t, text in table.failures.items()})
+        for table in tables:
+            failures.update(table.failures)
+        return Trials(**columns, failures=failures)
 
     def rows(self, chosen: IntArray | BoolArray | list[int]) -> Trials:
-        """Return some rows, without measures and artifact."""
-        columns: dict[str, Any] = {name: column[chosen] for name, column in self.to_arrays().items()}
-        ids = set(columns["trials"].tolist()) if self.failures else ()
-        return Trials(**columns, failures={t: text for t, text in self.failures.items() if t in ids})
+        """Return some rows, without measures, artifact and curve."""
+        columns, failures = self._columns(), self.failures
+        for name, column in columns.items():
+            columns[name] = column[chosen]
+        if failures:
+            ids = set(columns["trials"].tolist())
+            failures = {trial: reason for trial, reason in failures.items() if trial in ids}
+        return Trials(**columns, failures=failures)
 
     def select(self, first: int, stop: int) -> Trials:
-        """Return the rows whose first trials are `first <= id < stop`, without measures and artifact."""
+        """Return the rows whose first trials are `first <= id < stop`, see `rows`."""
         return self.rows((self.trials >= first) & (self.trials < stop))
 
     def to_arrays(self, prefix: str = "") -> dict[str, AnyArray]:
-        """Return the columns that are there by name; failures, measures and artifact are kept elsewhere."""
-        columns = {prefix + name: getattr(self, name) for name in _COLUMNS}
-        return {name: column for name, column in columns.items() if column is not None}
+        """Return the table as arrays whose names begin with `prefix`."""
+        arrays = self._columns() | {f"{_MEASURE}{name}": column for name, column in self.measures.items()}
+        if self.failures:
+            arrays["failures"] = np.frombuffer(json.dumps(dict(self.failures)).encode(), dtype=np.uint8)
+        arrays |= {"artifact": self.artifact, "curve": self.curve}
+        return {prefix + name: array for name, array in arrays.items() if array is not None}
 
     @staticmethod
-    def from_arrays(
-        arrays: Mapping[str, AnyArray], prefix: str = "", failures: Mapping[int, str] | None = None
-    ) -> Trials:
-        """Return the table of the arrays whose names begin with `prefix`."""
-        own: dict[str, Any] = {
-            name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)
-        }
-        return Trials(own.pop("points"), own.pop("values"), own.pop("trials"), failures or {}, **own)
+    def from_arrays(arrays: dict[str, AnyArray], prefix: str = "") -> Trials:
+        """Undo `to_arrays`; its arrays are taken out of `arrays`."""
+        own, measures, failures = dict[str, Any](), dict[str, Any](), dict[int, str]()
+        for name in list(arrays):
+            if name.startswith(prefix + _MEASURE):
+                measures[name.removeprefix(prefix + _MEASURE)] = arrays.pop(name)
+            elif name.startswith(prefix):
+                own[name.removeprefix(prefix)] = arrays.pop(name)
+        if "failures" in own:
+            found = json.loads(bytes(own.pop("failures")))
+            failures = {int(trial): reason for trial, reason in found.items()}
+        columns = own.pop("points"), own.pop("values"), own.pop("trials")
+        return Trials(*columns, failures, measures=measures, **own)
 
     def merged(self) -> Trials:
         """Return the trials with a row per point, in the order of first evaluations, numbered anew.
@@ -278,7 +307,13 @@ class Trials:
         at = dict(zip(self.trials.tolist(), place.tolist(), strict=True))
         reasons = sorted(self.failures.items(), reverse=True)  # the first reason of a row stays
         failures = {int(trials[at[trial]]): reason for trial, reason in reasons}
-        return Trials(self.points[first], finite.unscaled(means, exponents), trials, failures, pulls, counts)
+        times = None
+        if self.times is not None:
+            times = np.tile([math.inf, -math.inf], (len(seen), 1))
+            np.minimum.at(times[:, 0], place, self.times[:, 0])
+            np.maximum.at(times[:, 1], place, self.times[:, 1])
+        values = finite.unscaled(means, exponents)
+        return Trials(self.points[first], values, trials, failures, pulls, counts, times=times)
 
     def final_values(self, *, own: bool = False) -> Array:
         """Return the values `(n,)` to recommend from, NaN where a trial was stopped early.

@@ -433,7 +433,7 @@ class TuningAgent(NumPyClient):
             large = error.reason in {"bounds", "not-finite"}
             hint = "; let the objective return smaller values" if large else ""
             raise HookError(f"{algorithm.name}: summarise: {error}{hint}") from error
-        disclosure = guards.disclosure_of(operator.disclose, algorithm, task, result, context.times)
+        disclosure = guards.disclosure_of(operator.disclose, algorithm, task, result)
         if operator.disclose_curves and request.others is not None and task.num_trials:
             disclosure = replace(disclosure, curves=context.book.summary())
         reply = wire.encode_report(report, task, request.envelope, disclosure)

@@ -19,7 +19,6 @@ from fbo_flower.algorithms.records import AgentState, Trials
 from fbo_flower.errors import ConfigError, JournalError, WireError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import AgentJournal
-from fbo_flower.storage.agent_journal import Evaluation
 from fbo_flower.storage.files import dumps, loads
 from fbo_flower.storage.ledger import LedgerEntry
 from fbo_flower.storage.paths import file_name, path_of
@@ -119,10 +118,10 @@ class StateMemory:
         kept = self._read("report")
         return kept["data"] if (kept.get("study"), kept.get("task")) == (study, task) else None
 
-    def evaluations(self, study: str, task: str) -> list[Evaluation]:
+    def evaluations(self, study: str, task: str) -> list[Trials]:
         return []
 
-    def append(self, study: str, task: str, evaluation: Evaluation) -> None:
+    def append(self, study: str, task: str, row: Trials) -> None:
         return
 
     def finish(
@@ -191,11 +190,8 @@ Memory = AgentJournal | StateMemory
 
 def agent_state_to_bytes(agent_state: AgentState) -> bytes:
     """Convert an agent's state to bytes."""
-    history = agent_state.history
-    values = {
-        "space": agent_state.space.digest, "failures": dict(history.failures), "passed": agent_state.passed,
-    }  # fmt: skip
-    return dumps({**agent_state.arrays, **history.to_arrays(_HISTORY)}, values)
+    values = {"space": agent_state.space.digest, "passed": agent_state.passed}
+    return dumps({**agent_state.arrays, **agent_state.history.to_arrays(_HISTORY)}, values)
 
 
 def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
@@ -207,10 +203,8 @@ def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
                 f"space: expected digest {values['space']}, with which this study began, got {space.digest}; "
                 "restore the search space, or start a new study"
             )
-        failures = {int(trial): reason for trial, reason in values["failures"].items()}
-        history = Trials.from_arrays(arrays, _HISTORY, failures)
-        own = {name: array for name, array in arrays.items() if not name.startswith(_HISTORY)}
-        return AgentState(space, history, own, values["passed"])
+        history = Trials.from_arrays(arrays, _HISTORY)
+        return AgentState(space, history, arrays, values["passed"])
     except (WireError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(
             f"journal: expected an agent's state, got {len(data)} bytes that cannot be read: {error}; the "

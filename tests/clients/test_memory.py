@@ -26,7 +26,7 @@ from fbo_flower.clients.memory import (
 from fbo_flower.errors import JournalError, ObjectiveError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import AgentJournal, agent_journal
-from fbo_flower.storage.agent_journal import Evaluation, task_key
+from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.storage.files import dumps
 
 ALGORITHMS = {
@@ -141,7 +141,7 @@ def test_a_directory_of_journals_serves_agents_whose_operator_names_none(tmp_pat
 def test_a_journal_that_does_not_fit_the_algorithm_is_an_error(tmp_path):
     def answer(message, task):
         with AgentJournal(tmp_path / "a.db", "3") as journal:
-            journal.append("s", task_key(task), Evaluation(0, np.array([0.5, 0.5]), 1.0))
+            journal.append("s", task_key(task), Trials(np.full((1, 2), 0.5), np.ones(1), np.array([0])))
         return agent(Objective(), node(tmp_path / "a.db")).answer(message)
 
     with pytest.raises(JournalError, match="another version"):

@@ -17,13 +17,13 @@ from fbo_flower.algorithms.ei.pool import Pool
 from fbo_flower.algorithms.records import Phase, Trials
 from fbo_flower.cli.main import app
 from fbo_flower.clients import ObjectiveContext, Pruning, TuningAgent, client_app
-from fbo_flower.clients.memory import agent_state_from_bytes, agent_state_to_bytes
+from fbo_flower.clients.memory import agent_state_from_bytes
 from fbo_flower.clients.own_answer import own_answer
-from fbo_flower.clients.pruning import BY_OTHERS, Curve, CurveBook, StopRule, curve_to_bytes
+from fbo_flower.clients.pruning import BY_OTHERS, Curve, CurveBook, StopRule, columns_of
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.numerics.curves import forecast
 from fbo_flower.numerics.surrogates.trend import NUM_SUMS
-from fbo_flower.storage.agent_journal import STOPPED_AT, AgentJournal, Evaluation, curve_from_bytes
+from fbo_flower.storage.agent_journal import AgentJournal
 
 NUM_STEPS, NUM_TRIALS = 6, 24
 
@@ -87,11 +87,15 @@ def curve(*values, rule=None):
 
 
 def stop_measures(by_others):
-    return {STOPPED_AT: 0.0, **({BY_OTHERS: 1.0} if by_others else {})}
+    return {"stopped": np.zeros(1, dtype=np.int64), "measures": {BY_OTHERS: np.ones(1)} if by_others else {}}
 
 
 def ended(trial, *values):
-    return Evaluation(trial, np.zeros(1), values[-1], artifact=curve_to_bytes(curve(*values)))
+    return row(trial, values[-1], **columns_of(curve(*values)))
+
+
+def row(trial, value, **columns):
+    return Trials(np.zeros((1, 1)), np.array([value]), np.array([trial]), **columns)
 
 
 # -- the rule --------------------------------------------------------------------------------------
@@ -121,9 +125,7 @@ def test_trials_stop_where_optunas_median_pruner_stops_them(seed, direction):
         num_stopped += ours.stopped
         state = optuna.trial.TrialState.PRUNED if ours.stopped else optuna.trial.TrialState.COMPLETE
         study.tell(theirs, None if ours.stopped else value, state)
-        measures = {STOPPED_AT: float(ours.steps[-1])} if ours.stopped else {}
-        data = curve_to_bytes(ours)
-        book.add(Evaluation(trial, np.zeros(1), ours.values[-1], measures=measures, artifact=data))
+        book.add(row(trial, ours.values[-1], **columns_of(ours)))
     assert 0 < num_stopped < 40
 
 
@@ -163,7 +165,7 @@ def test_other_agents_stop_no_larger_share_of_an_agents_trials_than_its_operator
     book.add(ended(0, 0.6, 0.7))
     assert book.rule().from_others
     for trial in (1, 2):
-        book.add(replace(ended(trial, 0.1), measures=stop_measures(by_others)))
+        book.add(replace(ended(trial, 0.1), **stop_measures(by_others)))
     assert book.rule().from_others is not by_others  # another one would be three of four
 
 
@@ -275,7 +277,7 @@ def test_workers_stop_trials_by_what_had_ended_before_their_batch(tmp_path):
     assert told(reply, "stopped").tolist() == expected
     assert 3 < expected.count(0) < 15
     with AgentJournal(tmp_path / "agent.db", "3") as journal:
-        assert all(evaluation.artifact is not None for evaluation in journal.evaluations("s"))
+        assert all(evaluation.curve is not None for evaluation in journal.evaluations("s"))
 
 
 def test_journals_hold_every_curve_and_a_command_writes_them_as_csv(tmp_path):
@@ -304,18 +306,19 @@ def test_predictions_are_forecasts_from_the_trials_that_completed_before(tmp_pat
     assert early.any()
     np.testing.assert_array_equal(np.isfinite(history.predicted), early)
     with AgentJournal(tmp_path / "agent.db", "3") as journal:
-        evaluations = {e.trial: e for e in journal.evaluations("s")}
+        evaluations = {int(e.trials[0]): e for e in journal.evaluations("s")}
     for trial, predicted in zip(np.flatnonzero(early), history.predicted[early].tolist(), strict=True):
         stopped = evaluations[trial]
-        before = [e for t, e in sorted(evaluations.items()) if t < trial and STOPPED_AT not in e.measures]
-        curves = [dict(zip(*curve_from_bytes(e.artifact or b""), strict=True)) for e in before]
-        values = np.array([c[int(stopped.measures[STOPPED_AT])] for c in curves])
-        finals = np.array([e.value for e in before])
-        assert predicted == forecast(values, finals, stopped.value)
+        before = [e for t, e in sorted(evaluations.items()) if t < trial and e.stopped is None]
+        curves = [dict(e.curve.T.tolist()) for e in before]
+        values = np.array([c[stopped.stopped[0]] for c in curves])
+        finals = np.array([e.values[0] for e in before])
+        value = float(stopped.values[0])
+        assert predicted == forecast(values, finals, value)
         gain = statistics.fmean((finals - values).tolist())
-        expected = min(stopped.value + gain, statistics.median(finals.tolist()))
+        expected = min(value + gain, statistics.median(finals.tolist()))
         assert predicted == pytest.approx(expected, rel=1e-12)
-        assert stopped.value < predicted < finals.max()
+        assert value < predicted < finals.max()
 
 
 def test_models_learn_predicted_values_and_failures_the_worst_of_these():
@@ -349,7 +352,7 @@ def test_the_last_value_can_be_learnt_instead():
     answer(tuned, 0, NUM_TRIALS)
     history = state_of(tuned).history
     assert (history.stopped >= 0).any()
-    assert np.isnan(history.predicted).all()
+    assert history.predicted is None
 
 
 def test_a_prediction_stays_the_same_when_more_trials_are_known_and_in_the_agents_memory():
@@ -408,4 +411,5 @@ def test_an_agent_that_died_predicts_the_same_and_goes_the_same_way(tmp_path):
     again = answer(resumed, 0, NUM_TRIALS, "ei")
     for name in ("values", "stopped", "points"):
         np.testing.assert_array_equal(told(again, name), told(reply, name))
-    assert same(*(bytes(agent_state_to_bytes(state_of(a))) for a in (resumed, whole)))
+    states = [state_of(a) for a in (resumed, whole)]
+    assert same(*(replace(state, history=replace(state.history, times=None)) for state in states))

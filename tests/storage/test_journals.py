@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,18 +27,18 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from waiting import Clock
 
-from fbo_flower.algorithms.records import Phase, Task
+from fbo_flower.algorithms.records import Phase, Task, Trials
 from fbo_flower.errors import JournalError, WireError
 from fbo_flower.storage import agent_journal, files, study_journal
-from fbo_flower.storage.agent_journal import AgentJournal, Evaluation, read_ledger, task_key
+from fbo_flower.storage.agent_journal import AgentJournal, read_ledger, task_key
 from fbo_flower.storage.files import dumps, loads
 from fbo_flower.storage.store import JournalKind, Store
 from fbo_flower.storage.study_journal import Event, StudyJournal, StudyJournalReader
 from fbo_flower.storage.warm_start import WarmStart
 
 
-def evaluation(trial: int, value: float = 0.5, **rest: object) -> Evaluation:
-    return Evaluation(trial, np.array([0.1, 1 / 3]), value, **rest)  # type: ignore[arg-type]
+def evaluation(trial: int, value: float = 0.5, *more: Any, **rest: Any) -> Trials:
+    return Trials(np.array([[0.1, 1 / 3]]), np.array([value]), np.array([trial]), *more, **rest)
 
 
 # -- what an agent's journal keeps -----------------------------------------------------------------------
@@ -47,9 +48,9 @@ def test_evaluations_reports_and_memory_come_back_bit_for_bit_after_the_journal_
     tmp_path: Path,
 ) -> None:
     made = [
-        evaluation(3, 1 / 3, count=2, span=3, square=0.1, failure="one of them: é"),
-        evaluation(6, math.nan, failure="broke"),
-        evaluation(7, 5e-324, artifact=b"\x00model"),
+        evaluation(3, 1 / 3, {3: "one of them: é"}, *map(np.array, ([3], [2], [0.1]))),
+        evaluation(6, math.nan, {6: "broke"}, measures={"num_rows": np.ones(1)}),
+        evaluation(7, 5e-324, artifact=np.frombuffer(b"\x00model", np.uint8), curve=np.eye(2)),
     ]
     entropy = 2**127 + 1
     with AgentJournal(tmp_path / "a.db", "7") as journal:
@@ -99,8 +100,7 @@ def test_cheap_evaluations_are_committed_by_time_and_slow_ones_one_by_one(tmp_pa
     ):
 
         def committed(trial: int, seconds: float = 0.0) -> int:
-            measures = {"seconds": seconds} if seconds else {}
-            journal.append("s", "t", evaluation(trial, measures=measures))
+            journal.append("s", "t", evaluation(trial, times=np.array([[5.0, 5.0 + seconds]])))
             return int(reader.execute("SELECT COUNT(*) FROM evaluations").fetchone()[0])
 
         assert {committed(trial) for trial in range(100)} == {0}
@@ -120,10 +120,12 @@ def test_a_second_process_waits_names_the_holder_and_finds_what_it_committed_bef
     code = f"""
         import signal
         import numpy as np
-        from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
+        from fbo_flower.storage.agent_journal import AgentJournal
+        from fbo_flower.algorithms.records import Trials
         journal = AgentJournal({str(path)!r}, "7")
         for trial in range(6):
-            journal.append("s", "t", Evaluation(trial, np.zeros(2), float(trial)))
+            row = Trials(np.zeros((1, 2)), np.array([float(trial)]), np.array([trial]))
+            journal.append("s", "t", row)
             if trial == 4:
                 journal.commit()
         print("open", flush=True)
@@ -145,7 +147,7 @@ def test_a_second_process_waits_names_the_holder_and_finds_what_it_committed_bef
 
         monkeypatch.setattr(clock, "sleep", killed)  # the holder dies while the second one waits
         with AgentJournal(path, "7", wait_seconds=60.0) as journal:
-            assert [e.trial for e in journal.evaluations("s", "t")] == [0, 1, 2, 3, 4]
+            assert [int(e.trials[0]) for e in journal.evaluations("s", "t")] == [0, 1, 2, 3, 4]
 
 
 def test_a_task_has_the_same_key_in_another_round_and_another_with_other_content() -> None:

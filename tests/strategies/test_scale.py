@@ -118,7 +118,7 @@ def _outcome(first: int, **extra: object) -> Trials:
 
 
 def _disclosed(values: list[float], times: np.ndarray | None = None, **extra: object) -> Disclosure:
-    return Disclosure(trials=replace(_outcome(0, **extra), values=np.array(values)), times=times)
+    return Disclosure(trials=replace(_outcome(0, **extra), values=np.array(values), times=times))
 
 
 def test_a_disclosed_trial_takes_less_than_a_hundred_bytes() -> None:
@@ -128,7 +128,7 @@ def test_a_disclosed_trial_takes_less_than_a_hundred_bytes() -> None:
     try:
         before = tracemalloc.get_traced_memory()[0]
         for first in range(0, 4_000, 2):
-            recorder.disclose("a", 1 + first, Disclosure(trials=_outcome(first), times=times))
+            recorder.disclose("a", 1 + first, Disclosure(trials=_outcome(first, times=times)))
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()

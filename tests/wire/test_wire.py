@@ -48,7 +48,7 @@ DISCLOSURE = wire.Disclosure(TRIALS, 0.75)
 TIMES = np.array([[1.75e9, 1.75e9 + 2.5], [1.75e9 + 3, 1.75e9 + 3.25]])
 AIMS = Aims.of(False, {"accuracy": "max"}, {"latency_ms": 20.0})
 OUTPUTS = np.array([[np.nan, np.nan], [0.75, -12.5]])
-WITH_OUTPUTS = wire.Disclosure(replace(TRIALS, outputs=OUTPUTS), 0.75, feasible=np.array([False, True]))
+WITH_OUTPUTS = wire.Disclosure(replace(TRIALS, outputs=OUTPUTS, feasible=np.array([False, True])), 0.75)
 
 
 def reply(disclosure=DISCLOSURE):
@@ -97,7 +97,7 @@ def test_golden_task_is_still_written_and_read():
     ("name", "disclosure"),
     [
         ("report", DISCLOSURE),
-        ("report_times", wire.Disclosure(TRIALS, 0.75, times=TIMES)),
+        ("report_times", wire.Disclosure(replace(TRIALS, times=TIMES), 0.75)),
         ("report_expected", wire.Disclosure(TRIALS, 0.75, POINTS[0], 0.625)),
     ],
 )
@@ -320,7 +320,8 @@ def test_untouched_messages_are_let_through_and_changes_are_what_they_say():
     assert disclosure.trials.stopped.tolist() == [-1, 0]
 
 
-FEASIBLE = {"disclosed.feasible": [None, *map(np.array, ([1, 1], [1], [0, 2], [0.0, 1.0], [[0, 1]]))]}
+_FEASIBLE = [True] * 2, [True], [0, 1], [0.0, 1.0], [[False] * 2]
+FEASIBLE = {"disclosed.feasible": [None, *map(np.array, _FEASIBLE)]}
 WRONG_OUTPUTS = {
     "disclosed.outputs": [
         None, OUTPUTS[1:], OUTPUTS[:, :1], np.array([[0.1, 0.2], [0.75, -12.5]]),
