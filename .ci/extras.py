@@ -55,7 +55,7 @@ NEEDS = {
         "configspace",
     "import fbo_flower.space.configspace as c; c.from_configspace(None)": "configspace",
     "assert len(run().to_dataframe()) > 0": "pandas",
-    "from fbo_flower.reports.hover import hover_figure; assert hover_figure(run()).to_json()": "notebook",
+    "from fbo_flower.reports.figures import hover_figure; assert hover_figure(run()).to_json()": "notebook",
     "run().to_optuna('sqlite:///study.db')": "optuna",
     "Study.from_optuna('sqlite:///study.db')": "optuna",
     "run(callbacks=[OptunaTracker('sqlite:///live.db')])": "optuna",

@@ -160,7 +160,7 @@ def _commands(group: Any, prefix: str = "fbo-flower") -> Iterator[str]:
             fill(" ".join(text.split()), 100),
             "",
         )
-        declared = get_params_from_function(inspect.unwrap(command.callback))
+        declared = get_params_from_function(command.callback)
         # the help of an argument gets lost between typer and newer click, so it comes from the function
         rows = [
             _parameter(parameter, declared[parameter.name].default.help)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fbo_flower.lazy import lazily
+from fbo_flower.version import __version__
 
 if TYPE_CHECKING:
     from fbo_flower import algorithms, strategies
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
     from fbo_flower.study import Study
 
-__version__ = "0.1.0"
 _HOMES = {
     "Categorical": "space", "Float": "space", "Int": "space", "Ordinal": "space", "SearchSpace": "space",
     "Asked": "clients", "Optimizer": "clients", "Site": "clients", "client_app": "clients",

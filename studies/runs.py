@@ -38,7 +38,7 @@ def rounds_of(algorithm: str, num_initial: int, budget: int) -> int:
 
 def run_budget(problem: Problem, algorithm: str, options: Mapping[str, Any], seed: int, budget: int) -> Study:
     """Run a study in which every agent makes at least `budget` evaluations."""
-    number = make_algorithm(algorithm, options).inner.num_initial
+    number = make_algorithm(algorithm, options).num_initial
     return run(problem, algorithm, options, rounds_of(algorithm, number, budget), seed)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.algorithm_record import AlgorithmRecord, Meaning, PlotStyle
-from fbo_flower.algorithms.messages import ArraySpec, Content, Schema, real, summable, summed, whole
+from fbo_flower.algorithms.messages import ArraySpec, Content, Replies, Schema, real, summable, whole
 from fbo_flower.algorithms.options import TrialsPerRound, check_choice, check_secure_sums, checked
 from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
@@ -60,65 +60,15 @@ def make_algorithm(name: str, options: Mapping[str, object]) -> Algorithm[Any]:
         If the name or an option is unknown (the message lists the known ones), or if the package that
         registers the algorithm cannot be used.
     """
-    return with_secure_sums(find(name).load().from_options(options))
-
-
-def with_secure_sums(algorithm: Algorithm[Any]) -> Algorithm[Any]:
-    """Return the algorithm, wrapped in `SecureAggregation` if its option `secure_sums` is not 0."""
-    if not algorithm.secure_sums or algorithm.sums_securely:
-        return algorithm
-    from fbo_flower.algorithms.secure_aggregation import SecureAggregation  # needs cryptography
-
-    return SecureAggregation(wrapped=algorithm, least=algorithm.secure_sums)
+    made: Algorithm[Any] = find(name).load().from_options(options)
+    return made
 
 
 __all__ = [
-    "ALGORITHMS",
-    "DPFTS",
-    "FNUCB",
-    "FTS",
-    "HCT",
-    "PFPNE",
-    "RFMS",
-    "RGPE",
-    "TAF",
-    "AgentState",
-    "Algorithm",
-    "AlgorithmRecord",
-    "ArraySpec",
-    "CoKG",
-    "Content",
-    "ExpectedImprovement",
-    "Fed1UCB",
-    "FedEI",
-    "FedPNE",
-    "Independent",
-    "LocalPNE",
-    "Meaning",
-    "Payload",
-    "Phase",
-    "PlotStyle",
-    "Progress",
-    "RandomSearch",
-    "Report",
-    "Schema",
-    "Session",
-    "Task",
-    "ThompsonSampling",
-    "Trials",
-    "TrialsPerRound",
-    "check_choice",
-    "check_flag",
-    "check_integer",
-    "check_number",
-    "check_secure_sums",
-    "checked",
-    "make_algorithm",
-    "real",
-    "register",
-    "summable",
-    "summed",
-    "uniform_point",
-    "whole",
-    "with_secure_sums",
+    "ALGORITHMS", "DPFTS", "FNUCB", "FTS", "HCT", "PFPNE", "RFMS", "RGPE", "TAF", "AgentState",
+    "Algorithm", "AlgorithmRecord", "ArraySpec", "CoKG", "Content", "ExpectedImprovement", "Fed1UCB",
+    "FedEI", "FedPNE", "Independent", "LocalPNE", "Meaning", "Payload", "Phase", "PlotStyle", "Progress",
+    "RandomSearch", "Replies", "Report", "Schema", "Session", "Task", "ThompsonSampling", "Trials",
+    "TrialsPerRound", "check_choice", "check_flag", "check_integer", "check_number", "check_secure_sums",
+    "checked", "make_algorithm", "real", "register", "summable", "uniform_point", "whole",
 ]  # fmt: skip

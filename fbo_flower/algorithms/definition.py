@@ -8,7 +8,7 @@ The other functions check what hooks such as `ask`, `tell` and `propose` return,
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 import numpy as np
 
 from fbo_flower.algorithms.messages import AXES, Content, Spec, arrays_of, length_of, value_of
-from fbo_flower.algorithms.records import AgentState, Payload, Phase, ServerResults, Task, Trials
+from fbo_flower.algorithms.records import AgentState, Payload, Task, Trials
 from fbo_flower.errors import ConfigError, HookError, kind_of
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ def check_definition(kind: type[Any], base: type[Any]) -> None:
 
     The error names the class and the member, and what to write instead.
     """
-    if kind.sums_securely:  # it has the members of the algorithm that it wraps
-        return
     own = [one for one in kind.__mro__ if issubclass(one, base) and one is not base]
     members = {name: inspect.getattr_static(base, name, None) for name in {"name", *dir(base)}}
     members = {name: member for name, member in members.items() if not name.startswith("_")}
@@ -68,11 +66,6 @@ def check_definition(kind: type[Any], base: type[Any]) -> None:
             raise ConfigError(f"{kind.__name__}.{which}: expected a subclass of Content, got {content!r}")
         for problem in _content_problems(kind, content):
             raise ConfigError(f"{content.__name__}.{problem}")
-    for name in kind.consent.keys() - arrays_of(kind.report_content).keys():
-        raise ConfigError(
-            f"{kind.__name__}.consent: expected arrays of {kind.report_content.__name__}, got {name!r}"
-        )
-    _check_sums(kind, base)
 
 
 def _problems(kind: type[Any], base: type[Any], members: Mapping[str, Any]) -> Iterator[str]:
@@ -197,77 +190,7 @@ def _spec_problems(kind: type[Any], name: str, spec: Spec) -> Iterator[str]:
         )
 
 
-def _check_sums(kind: type[Any], base: type[Any]) -> None:
-    """Raise ConfigError if reports have arrays to be summed that nobody sums."""
-    summed = [name for name, spec in arrays_of(kind.report_content).items() if spec.bound is not None]
-    if not summed:
-        return
-    content, names = kind.report_content.__name__, ", ".join(summed)
-    if all(getattr(kind, hook) is getattr(base, hook) for hook in ("aggregate_sum", "aggregate_groups")):
-        raise ConfigError(
-            f"{kind.__name__}: expected a method `aggregate_sum(self, state, agents, sums)`, because {names} "
-            f"of {content} is summable, got none; it returns the state after `sums[{summed[0]!r}]`, or mark "
-            f"{summed[0]} `real`"
-        )
-    if "secure_sums" not in {option.name for option in fields(kind)}:
-        raise ConfigError(
-            f"{kind.__name__}: expected an option secure_sums, because {names} of {content} is summable, got "
-            f"none; write `secure_sums: int = checked(0, check_secure_sums)`, or mark {summed[0]} `real`"
-        )
-
-
 # -- what hooks return ---------------------------------------------------------------------------------
-
-
-def returned_state(algorithm: Algorithm[Any], hook: str, before: T, after: T) -> T:
-    """Return the server's state that a hook returned; HookError if it is of another type than before."""
-    was, now = before, after
-    if type(now) is type(was):
-        was, now = algorithm.inner_state(was), algorithm.inner_state(now)
-    if type(now) is not type(was):
-        raise HookError(
-            f"{algorithm.name}: {hook}: expected to get the new {type(was).__name__} back, got "
-            f"{kind_of(now)}; return replace(state, ...)"
-        )
-    return after
-
-
-def tasks_of(
-    algorithm: Algorithm[Any],
-    state: T,
-    phase: Phase,
-    server_round: int,
-    present: Sequence[str],
-    rng: np.random.Generator,
-) -> tuple[T, dict[str, Task]]:
-    """Return what `ask` returns; HookError if it is not a state and tasks for agents that are present."""
-    asked, where = algorithm.ask(state, phase, server_round, present, rng), f"{algorithm.name}: ask"
-    if not (isinstance(asked, tuple) and len(asked) == 2 and isinstance(asked[1], Mapping)):
-        raise HookError(
-            f"{where}: expected the state and the tasks of agents, got {kind_of(asked)}; return state, tasks"
-        )
-    state, tasks = returned_state(algorithm, "ask", state, asked[0]), dict(asked[1])
-    if strangers := tasks.keys() - set(present):
-        raise HookError(f"{where}: expected tasks for agents in `present`, got one for {min(strangers)!r}")
-    for agent, task in tasks.items():
-        if not isinstance(task, Task) or task.phase is not phase:
-            got = f"one of {task.phase}" if isinstance(task, Task) else kind_of(task)
-            raise HookError(
-                f"{where}: expected a task of {phase} for agent {agent}, got {got}; return "
-                "content.task(phase, server_round, trial, num_trials)"
-            )
-    return state, tasks
-
-
-def results_of(algorithm: Algorithm[Any], state: object) -> ServerResults | None:
-    """Return what `results` returns; HookError if it is neither the server's results nor None."""
-    results = algorithm.results(state)
-    if not isinstance(results, ServerResults | None):
-        raise HookError(
-            f"{algorithm.name}: results: expected ServerResults or None, got {kind_of(results)}; return "
-            "ServerResults(...)"
-        )
-    return results
 
 
 def check_query(algorithm: Algorithm[Any], query: object, dimension: int) -> None:

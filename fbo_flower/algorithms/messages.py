@@ -15,14 +15,18 @@ function of algorithm and space; "len(cells)", the length of the task's array `c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 import numpy as np
 
+from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import (
+    AgentState,
     AnyArray,
+    Array,
     IntArray,
     Payload,
     Phase,
@@ -85,10 +89,18 @@ class Summand:
     shape: tuple[int, ...]
     bound: float
 
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return int(np.prod(self.shape))
 
+
+Bound = float | str | Callable[[Any, SearchSpace], float]
 Length = int | str | None | Callable[[Any, SearchSpace], int]
 AXES = "D", "F"  # axes and features of the space
 STEPS = "steps"  # which steps of a task the rows of its arrays belong to, counted from 0
+SUM = "secure.sum"  # value of a task: the number of the secure sum that it asks for
+MEMBERS = "secure.members"  # array of a task: the cards of the other members of this sum
 
 
 @dataclass(frozen=True)
@@ -102,8 +114,13 @@ class Spec:
     low, high : inclusive bounds of every entry
     most : largest length of an axis that may have any
     per_step : whether a task of several trials has a row for each of some steps; `steps` says which
-    bound : largest absolute value of an entry that is only summed over agents, or the name of a property of
-        the algorithm; None: it is not summed
+    bound : largest absolute value of an entry that is only summed over agents, the name of a property of the
+        algorithm, or a function of algorithm and space; None: it is not summed
+    repeats, needed : see `summable`
+    with_trials : whether it comes with new trials only, as its noise is drawn once
+    is_trials : whether it holds points and their values, so that only agents that disclose them take part
+    disclose : the settings of `disclose` with which it may leave an agent; the algorithm works without it.
+        None: any
     in_clear : whether a report with `secure_sums` may not hold it
     only_if : whether an algorithm allows the array, or the name of an option that says so; None: it does
     """
@@ -114,7 +131,12 @@ class Spec:
     high: float = 1e12
     most: Length = 4096
     per_step: bool = False
-    bound: float | str | None = None
+    bound: Bound | None = None
+    repeats: bool = True
+    needed: bool = True
+    with_trials: bool = False
+    is_trials: bool = False
+    disclose: tuple[str, ...] | None = None
     in_clear: bool = False
     only_if: Callable[[Any], bool] | str | None = None
 
@@ -134,18 +156,24 @@ def octets(*shape: Length, most: int) -> Spec:
     return Spec(shape, "uint8", 0, 255, most)
 
 
-def summable(*shape: Length, bound: float | str, low: float | None = None, **more: Any) -> Spec:
+def summable(*shape: Length, bound: Bound, low: float | None = None, **more: Any) -> Spec:
     """Return the specification of an array of which the server needs only the sum over agents.
 
-    With `secure_sums` it travels in a secure sum, and a report that holds it in the clear is refused.
+    With `secure_sums` it travels in a secure sum, and a report that holds it in the clear is refused. Either
+    way `Replies.sum` has the sum.
 
     Parameters
     ----------
-    bound : largest absolute value of an entry, or the name of a property of the algorithm
+    bound : largest absolute value of an entry, the name of a property of the algorithm, or a function of
+        algorithm and space
     low : inclusive lower bound of an entry that travels in the clear; None: `-bound`
-    more : further fields of `Spec`
+    more : further fields of `Spec`, such as `repeats`: whether it may be made from observations that an
+        earlier sum held. If so, members take part with the same partners only, see `secure.member`. False:
+        each sum holds new evaluations, or an agent sends one report in a study, or noise of a known cost
+        protects the reports. `needed`: whether the algorithm cannot go on without sums, so that sums that
+        fail again and again end the study
     """
-    high = np.inf if isinstance(bound, str) else bound  # `schema_of` asks the algorithm
+    high = bound if isinstance(bound, int | float) else np.inf  # `schema_of` asks the algorithm
     return Spec(shape, low=-high if low is None else low, high=high, bound=bound, in_clear=True, **more)
 
 
@@ -156,7 +184,36 @@ def step_numbers() -> Spec:
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What an algorithm puts into a task or a report; its subclasses have fields."""
+    """What an algorithm puts into a task or a report; its subclasses have fields.
+
+    The class of a report with summable arrays says which tasks ask for them, and what is summed.
+    """
+
+    @classmethod
+    def asks_for_sum(cls, task: Task) -> bool:
+        """Return whether a task asks for the summable arrays; by default in TRAIN."""
+        return task.phase is Phase.TRAIN
+
+    @classmethod
+    def sum_name(cls, task: Task, agent_state: AgentState) -> str:
+        """Return the name of the piece of work whose report is summed; an agent masks each name once.
+
+        Reports that are made from the same observations must have the same name, whatever the task says. Two
+        sums of the same work over different agents would differ by a report. By default the name is the
+        number of the agent's trials.
+        """
+        return f"trials {max(task.end, agent_state.next_trial)}"
+
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        """Return the parts of a task that must be the same for all agents in a sum.
+
+        A server that asks one agent about something else than the others would learn that agent's report.
+        By default they are the whole content. An algorithm that tells agents different things returns those
+        on which the summed numbers depend.
+        """
+        values = np.frombuffer(canonical_json(dict(task.values)).encode(), dtype=np.uint8)
+        return {**task.arrays, "values": values}
 
     @classmethod
     def of(cls, message: Task | Report | Payload) -> Self:
@@ -213,21 +270,73 @@ class Content:
         return Payload(self.arrays, self.values)
 
 
-def summed(
-    content: type[Content], reports: Mapping[str, Report]
-) -> tuple[tuple[str, ...], dict[str, AnyArray]]:
-    """Return the agents whose reports hold summable arrays in the clear, and the sum of each array by name.
+class Replies(Mapping[str, Report]):
+    """The reports of the agents that answered in a half-round, and the sums over them.
 
-    No agents: no report holds any, as with `secure_sums`. An array that some reports lack counts as zeros.
+    Parameters
+    ----------
+    reports : agent -> its report
+    content : the class of the reports' content
+    groups : agents and sums by name of each group of a secure sum; empty: it failed. None: the reports hold
+        their summable arrays
     """
-    names = [name for name, spec in arrays_of(content).items() if spec.bound is not None]
-    agents = tuple(
-        agent for agent in sorted(reports, key=natural_key) if reports[agent].arrays.keys() & set(names)
+
+    def __init__(
+        self,
+        reports: Mapping[str, Report],
+        content: type[Content] = Content,
+        groups: Sequence[tuple[Sequence[str], Mapping[str, Array]]] | None = None,
+    ) -> None:
+        self._reports, self._content, self._groups = reports, content, groups
+        self.unread = bool(groups)  # whether the sums were not looked at
+
+    def __getitem__(self, agent: str) -> Report:
+        return self._reports[agent]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._reports)
+
+    def __len__(self) -> int:
+        return len(self._reports)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a secure sum failed in every group; the same work is never summed again."""
+        return self._groups is not None and not self._groups
+
+    @property
+    def groups(self) -> Sequence[tuple[Sequence[str], Mapping[str, Array]]]:
+        """Agents and sums by name of each group of a secure sum; none without one."""
+        self.unread = False
+        return self._groups or ()
+
+    @cached_property
+    def sums(self) -> Mapping[str, Array]:
+        """Name of a summable array -> its sum over agents; an array that some reports lack counts as zeros.
+
+        Empty if no report holds any, or the secure sum failed.
+        """
+        names = summable_of(self._content)
+        groups: list[Mapping[str, AnyArray]] = [sums for _, sums in self.groups]
+        if self._groups is None:
+            groups = [self[agent].arrays for agent in sorted(self, key=natural_key)]
+        found = {name: [floats(one[name]) for one in groups if name in one] for name in names}
+        return {name: np.sum(arrays, axis=0) for name, arrays in found.items() if arrays}
+
+    def sum(self, name: str) -> Array | None:
+        """Return the sum of a summable array over agents; None if there is none."""
+        return self.sums.get(name)
+
+
+def without_sum(task: Task) -> Task:
+    """Return a task as the algorithm made it, without what a secure sum adds."""
+    if SUM not in task.values:
+        return task
+    arrays, values = (
+        {name: entry for name, entry in entries.items() if not name.startswith("secure.")}
+        for entries in (task.arrays, task.values)
     )
-    found = {
-        name: [r.arrays[name] for r in map(reports.get, agents) if r and name in r.arrays] for name in names
-    }
-    return agents, {name: np.sum(arrays, axis=0) for name, arrays in found.items() if arrays}
+    return replace(task, arrays=arrays, values=values)  # type: ignore[arg-type]
 
 
 def rows_of(steps: Sequence[Mapping[str, AnyArray]]) -> dict[str, AnyArray]:
@@ -275,8 +384,9 @@ def schema_of(content: type[Content], algorithm: Algorithm[Any], space: SearchSp
             continue
         shape = tuple(_length(n, algorithm, space) for n in spec.shape)
         most, low, high = _length(spec.most, algorithm, space) or 0, spec.low, spec.high
-        if isinstance(spec.bound, str):
-            low, high = max(low, -_bound(spec, algorithm)), _bound(spec, algorithm)
+        if spec.bound is not None and not isinstance(spec.bound, int | float):
+            bound = _bound(spec, algorithm, space)
+            low, high = max(low, -bound), bound
         if name == STEPS:
             high = at_once - 1
         elif spec.per_step and at_once > 1:
@@ -285,7 +395,9 @@ def schema_of(content: type[Content], algorithm: Algorithm[Any], space: SearchSp
     return Schema(arrays, _SCALARS[content])
 
 
-def _bound(spec: Spec, algorithm: Algorithm[Any]) -> float:
+def _bound(spec: Spec, algorithm: Algorithm[Any], space: SearchSpace) -> float:
+    if callable(spec.bound):
+        return spec.bound(algorithm, space)
     return float(getattr(algorithm, spec.bound) if isinstance(spec.bound, str) else spec.bound or 0.0)
 
 
@@ -298,16 +410,29 @@ def _allows(algorithm: Algorithm[Any], spec: Spec) -> bool:
     return spec.only_if is None or spec.only_if(algorithm)
 
 
-def summands_of(
-    content: type[Content], algorithm: Algorithm[Any], space: SearchSpace, task: Task
-) -> dict[str, Summand]:
-    """Return the arrays of a content that are only summed: name -> shape and bound."""
+def summable_of(content: type[Content]) -> dict[str, Spec]:
+    """Return the specification of every array of a content that is only summed, by name."""
+    return {name: spec for name, spec in arrays_of(content).items() if spec.bound is not None}
+
+
+def summands_of(algorithm: Algorithm[Any], space: SearchSpace, task: Task) -> dict[str, Summand]:
+    """Return name -> shape and bound of the arrays that a task asks for in a secure sum, if it asks for one.
+
+    If a report leaves such an array out, it counts as zeros.
+    """
+    if not algorithm.secure_sums or not algorithm.report_content.asks_for_sum(task):
+        return {}
     found: dict[str, Summand] = {}
-    for name, spec in arrays_of(content).items():
-        if spec.bound is not None:
-            shape = tuple(_length(n, algorithm, space, task) or 0 for n in spec.shape)
-            found[name] = Summand(shape, _bound(spec, algorithm))
+    for name, spec in summable_of(algorithm.report_content).items():
+        shape = tuple(_length(n, algorithm, space, task) or 0 for n in spec.shape)
+        found[name] = Summand(shape, _bound(spec, algorithm, space))
     return found
+
+
+def reports_trials(algorithm: Algorithm[Any]) -> bool:
+    """Return whether reports hold points and values; then only agents that disclose trials take part."""
+    specs = arrays_of(algorithm.report_content).values()
+    return any(spec.is_trials and _allows(algorithm, spec) for spec in specs)
 
 
 def length_of(length: object) -> str:

@@ -100,10 +100,15 @@ class Configurable(Settings):
             yield from textwrap.wrap(f"{name} : {meaning}", 110, subsequent_indent="    ")
 
     @classmethod
-    def known_options(cls, options: Mapping[str, object]) -> dict[str, Any]:
-        """Return options that were read from JSON as keyword arguments; ConfigError if one is unknown."""
-        check_options(cls, options)
-        return dict(options)
+    def from_options(cls, options: Mapping[str, Any]) -> Any:
+        """Return an object with options that were read from JSON.
+
+        Raises
+        ------
+        ConfigError
+            If an option is unknown (the message lists the known ones) or its value is not allowed.
+        """
+        return cls(**options)
 
 
 def canonical_json(value: object) -> str:

@@ -12,6 +12,7 @@ from typing import ClassVar, TypeVar
 
 from numpy.random import Generator
 
+from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.options import TrialsPerRound
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
@@ -143,5 +144,5 @@ class Independent(TrialsPerRound, Algorithm[Progress]):
             for agent, trial in trials.items()
         }
 
-    def tell(self, state: Progress, phase: Phase, reports: Mapping[str, Report]) -> Progress:
+    def tell(self, state: Progress, phase: Phase, reports: Replies) -> Progress:
         return state.advance(reports)

@@ -6,12 +6,13 @@ and EVALUATE. The server calls `init` once, then `ask` and `tell` in every half-
 `session` per task, evaluates the points that the session yields, then calls `summarise` to get the content of
 its report. Only `run_task` in `run_task.py` drives a session.
 
-What only some algorithms have (sums, warm starts, privacy accounting, trained models, results of the server)
+What only some algorithms have (warm starts, privacy accounting, trained models, results of the server)
 are methods with a default, so nobody asks an algorithm what it is.
 """
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,8 +22,13 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 
 from fbo_flower.algorithms.definition import check_begun, check_definition, check_learnt
-from fbo_flower.algorithms.messages import Content, Schema, Summand, schema_of, summands_of
-from fbo_flower.algorithms.options import Configurable, answers_in_part, canonical_json
+from fbo_flower.algorithms.messages import Content, Replies, Schema, schema_of, summable_of, summands_of
+from fbo_flower.algorithms.options import (
+    Configurable,
+    answers_in_part,
+    check_secure_sums,
+    checked,
+)
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -35,7 +41,6 @@ from fbo_flower.algorithms.records import (
     ServerResults,
     Task,
     Trials,
-    natural_key,
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps, stepping
 from fbo_flower.errors import ConfigError
@@ -43,6 +48,7 @@ from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.space.space import SearchSpace
 
 State = TypeVar("State")
+Kind = TypeVar("Kind", bound="Algorithm[Any]")
 
 DEFAULT_TRIALS = 25  # evaluations of each agent, unless a number is given or the algorithm has a budget
 
@@ -61,18 +67,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
     max_final_exchanges : largest number of exchanges in the phase FINISH, which ends early without tasks
     roles : the roles of sites that train and judge models instead of evaluating an objective; (): agents have
         no roles
-    consent : name of an array in a report -> the settings of `disclose` with which it may leave an agent; the
-        algorithm works without
-    sums_securely : whether it wraps another one with secure sums, so that every agent needs keys
-    needs_sums : whether it cannot go on without a sum over agents, so that failed sums end the study
-    repeats_observations : whether a report in a sum may be made from observations that an earlier sum held.
-        If so, members take part with the same partners only, see `secure_member`. False: each sum holds new
-        evaluations, or an agent sends one report in a study, or noise of a known cost protects the reports
-    reports_with_trials : whether reports about observations come with new trials only, as their noise is
-        drawn once
-    draws_in_secret : whether the server draws noise and samples for differential privacy, which nobody may be
-        able to repeat: `secret_draws` makes them
-    sees_tasks_under_way : whether the server, without a barrier, takes into account what agents work on
     barrier : why the answers of a round are needed together, as a clause after "because"; "": they are not,
         so each agent may get its next task at once
     needs_all_parameters : why no agent may hold some parameters at values of its own, as a clause; "": it may
@@ -86,32 +80,25 @@ class Algorithm(Configurable, ABC, Generic[State]):
     budget_option: ClassVar[str] = ""
     max_final_exchanges: ClassVar[int] = 1
     roles: ClassVar[tuple[str, ...]] = ()
-    consent: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    sums_securely: ClassVar[bool] = False
-    needs_sums: ClassVar[bool] = True
-    repeats_observations: ClassVar[bool] = True
-    reports_with_trials: ClassVar[bool] = False
-    draws_in_secret: ClassVar[bool] = False
-    sees_tasks_under_way: ClassVar[bool] = False
     barrier: ClassVar[str] = "its rounds need the answers of all agents together"
     needs_all_parameters: ClassVar[str] = "all agents evaluate points that are chosen for them together"
     takes_outputs: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Give the option `secure_sums` to a class whose reports have summable arrays, unless it has one."""
+        super().__init_subclass__(**more)
+        try:
+            sums = bool(summable_of(cls.report_content))
+        except (TypeError, NameError):  # `check_definition` says what is wrong
+            return
+        if sums and isinstance(inspect.getattr_static(cls, "secure_sums"), property):
+            cls.__annotations__ = {**inspect.get_annotations(cls), "secure_sums": "int"}
+            setattr(cls, "secure_sums", checked(0, check_secure_sums))  # noqa: B010  # a property of the base
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Raise ConfigError if something that the class defines would be lost, see `definition`."""
         check_definition(cls, Algorithm)
         return super().__new__(cls, *args, **options)
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, object]) -> Algorithm[Any]:
-        """Build the algorithm from options by name.
-
-        Raises
-        ------
-        ConfigError
-            If an option is unknown (the message lists the known ones) or its value is not allowed.
-        """
-        return cls(**cls.known_options(options))
 
     # -- options that only some algorithms have ----------------------------------------------------
 
@@ -133,26 +120,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def for_outputs(self, names: tuple[str, ...]) -> Self:
         """Return the algorithm for a federation that shares these outputs, see `Federation`."""
         return self
-
-    def for_trials(self, num_trials: int) -> Self:
-        """Return the algorithm for a study in which each agent makes this number of evaluations.
-
-        Raises
-        ------
-        ConfigError
-            If it has another budget already, or its initial design is larger.
-        """
-        name, least = self.budget_option, 1 if answers_in_part(self) else self.num_initial
-        budget = getattr(self, name) if name else None
-        if budget is not None and budget not in {num_trials, self.option_defaults()[name]}:
-            raise ConfigError(
-                f"num_trials: expected {budget}, the {name} of {self.name}, got {num_trials}; leave one out"
-            )
-        if not name and num_trials < least:
-            raise ConfigError(
-                f"num_trials: expected at least {least}, the num_initial of {self.name}, got {num_trials}"
-            )
-        return replace(self, **{name: num_trials}) if name else self
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -177,8 +144,8 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """
 
     @abstractmethod
-    def tell(self, state: State, phase: Phase, reports: Mapping[str, Report]) -> State:
-        """Return the state after the reports of the agents that answered, in natural order of agents."""
+    def tell(self, state: State, phase: Phase, replies: Replies) -> State:
+        """Return the state after the reports of the agents that answered, and the sums over them."""
 
     def finished(self, state: State) -> bool:
         """Return whether the study is over: the algorithm will send no more tasks."""
@@ -222,8 +189,9 @@ class Algorithm(Configurable, ABC, Generic[State]):
     ) -> Mapping[str, AnyArray]:
         """Return the results of all private draws of the next `ask`, which gets the same arguments.
 
-        The strategy calls this once before `ask`, records the results in the journal, and gives them to
-        `with_draws`. A replayed journal gives the recorded results again, so a study can be resumed bit for
+        These are noise and samples for differential privacy, which nobody may be able to repeat. The server
+        calls this once before `ask`, records the results in the journal, and gives them to `with_draws`. A
+        replayed journal gives the recorded results again, so a study can be resumed bit for
         bit although no seed is kept. Only results are recorded, e.g. a sum with noise, never the noise.
 
         Parameters
@@ -236,93 +204,11 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """Return the state with the results of `secret_draws`, for the next `ask`."""
         return state
 
-    # -- sums over agents, with `secure_sums` ------------------------------------------------------
-
-    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
-        """Return the arrays of the task's report that are only summed; none if `secure_sums` is 0.
-
-        If `summarise` leaves such an array out, it counts as zeros. By default they are the summable arrays
-        of `report_content`, for tasks that ask for a sum.
-        """
-        if not self.secure_sums or not self.asks_for_sum(task):
-            return {}
-        return summands_of(self.report_content, self, space, task)
-
-    def asks_for_sum(self, task: Task) -> bool:
-        """Return whether a task asks for the summable arrays of `report_content`; by default in TRAIN."""
-        return task.phase is Phase.TRAIN
-
-    def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        """Return the name of the piece of work whose report is summed; an agent masks each name once.
-
-        Reports that are made from the same observations must have the same name, whatever the task says. Two
-        sums of the same work over different agents would differ by a report. By default the name is the
-        number of the agent's trials.
-
-        Parameters
-        ----------
-        agent_state : the agent's state before the task
-        """
-        return f"trials {max(task.end, agent_state.next_trial)}"
-
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        """Return the parts of a task that must be the same for all agents in a sum.
-
-        A server that asks one agent about something else than the others would learn that agent's report.
-        By default they are the whole content. An algorithm that tells agents different things returns those
-        on which the summed numbers depend.
-        """
-        values = np.frombuffer(canonical_json(dict(task.values)).encode(), dtype=np.uint8)
-        return {**task.arrays, "values": values}
-
-    def skip_sum(self, state: State) -> State:
-        """Return the state after a sum that failed in every group; the same work is never summed again."""
-        return state
-
-    def aggregate_sum(self, state: State, agents: Sequence[str], sums: Mapping[str, Array]) -> State:
-        """Return the state after a secure sum; called after `tell` and before the next `ask`.
-
-        Parameters
-        ----------
-        agents : the agents in the sums, in natural order; others may have been asked, and are not in them
-        sums : name -> sum, with the names and shapes of `summands`
-        """
-        return state
-
-    def aggregate_groups(
-        self, state: State, groups: Sequence[tuple[Sequence[str], Mapping[str, Array]]]
-    ) -> State:
-        """Return the state after a secure sum, given agents and sums of each group; by default of totals."""
-        agents = sorted((agent for members, _ in groups for agent in members), key=natural_key)
-        total = {name: np.sum([sums[name] for _, sums in groups], axis=0) for name in groups[0][1]}
-        return self.aggregate_sum(state, agents, total)
-
-    @property
-    def inner(self) -> Algorithm[Any]:
-        """The algorithm itself, without secure sums that may wrap it."""
-        return self
-
-    def inner_state(self, state: State) -> Any:
-        """Return the state of `inner`."""
-        return state
-
-    def with_inner_state(self, state: State, inner: Any) -> Any:
-        """Return `state` with the state of `inner` replaced."""
-        return inner
-
-    def register_cards(self, state: State, study: str, cards: Mapping[str, bytes]) -> State:
-        """Return the state with the study's id and the agents' public keys; called before every `ask`."""
-        return state
-
-    def members(self, task: Task) -> list[bytes]:
-        """Return the public identity keys of the other members of the sum that a task asks for."""
-        return []
+    # -- the agent's half ----------------------------------------------------------------------
 
     def accept(self, task: Task, agent_state: AgentState) -> AgentState:
-        """Return the agent's state before a task's session; WireError if a sum could reveal the report."""
+        """Return the agent's state before a task's session; WireError if it must not run."""
         return agent_state
-
-    # -- the agent's half ----------------------------------------------------------------------
 
     def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials | Steps[Trials | None] | None:
         """Return the points to evaluate next, or None when the task is done before its last trial.
@@ -374,7 +260,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
         return Payload()
 
     def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
-        """Return what the agent sends instead of `payload`, which `summarise` returned: with noise or masks.
+        """Return what the agent sends instead of `payload`, which `summarise` returned, e.g. with noise.
 
         Parameters
         ----------
@@ -390,7 +276,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def uses_observations(self, task: Task, space: SearchSpace) -> bool:
         """Return whether the report of a task may depend on the agent's observations."""
         schema = self.report_schema(space)
-        return bool(schema.arrays or schema.values or self.summands(task, space))
+        return bool(schema.arrays or schema.values or summands_of(self, space, task))
 
     def evaluation_task(self, task: Task) -> Task:
         """Return the part of a task that its evaluations depend on; the rest may change when sent again."""
@@ -403,14 +289,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
         algorithm with several final exchanges names each of them.
         """
         return ""
-
-    def reports_trials(self) -> bool:
-        """Return whether reports hold points and values; then only agents that disclose trials take part."""
-        return False
-
-    def reuses_values(self) -> bool:
-        """Return whether the objective is declared deterministic, so that agents evaluate a point once."""
-        return False
 
     def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
         """Return the values `(q,)` that the objective is expected to have at points `(q, D)`.
@@ -444,10 +322,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
 
     # -- what may cross the wire ---------------------------------------------------------------
 
-    def task_schema(self, space: SearchSpace) -> Schema:
-        """Return the arrays and values that a task may hold."""
-        return schema_of(self.task_content, self, space)
-
     def report_schema(self, space: SearchSpace) -> Schema:
         """Return the arrays and values that a report may hold; those that a secure sum carries are not."""
         return schema_of(self.report_content, self, space)
@@ -455,3 +329,26 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def check_report(self, task: Task, report: Report) -> None:
         """Raise WireError if a report that fits the schema does not answer the task."""
         return
+
+
+def with_budget(algorithm: Kind, num_trials: int | None) -> Kind:
+    """Return the algorithm for a study in which each agent makes this number of evaluations; None: as it is.
+
+    Raises
+    ------
+    ConfigError
+        If it has another budget already, or its initial design is larger.
+    """
+    name, least = algorithm.budget_option, 1 if answers_in_part(algorithm) else algorithm.num_initial
+    budget = getattr(algorithm, name) if name else None
+    if num_trials is None:
+        return algorithm
+    if budget is not None and budget not in {num_trials, algorithm.option_defaults()[name]}:
+        raise ConfigError(
+            f"num_trials: expected {budget}, the {name} of {algorithm.name}, got {num_trials}; leave one out"
+        )
+    if not name and num_trials < least:
+        raise ConfigError(
+            f"num_trials: expected at least {least}, the num_initial of {algorithm.name}, got {num_trials}"
+        )
+    return replace(algorithm, **{name: num_trials}) if name else algorithm

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -173,7 +174,7 @@ class Trials:
 
     points: Array
     values: Array = field(default_factory=partial(np.empty, 0))
-    trials: IntArray = field(default_factory=partial(np.empty, 0))
+    trials: IntArray = field(default_factory=partial(np.empty, 0, dtype=np.int64))
     failures: Mapping[int, str] = field(default_factory=dict)
     pulls: IntArray | None = None
     counts: IntArray | None = None
@@ -237,13 +238,14 @@ class Trials:
         """
         tables = (self, *others)
         parts, columns, failures = [*map(Trials._columns, tables)], dict[str, Any](), dict[int, str]()
-        for name, like in ChainMap(*parts).items():
+        for name in dict.fromkeys(chain(*parts)):
             found = []
             for part in parts:
                 if name in part:
                     found.append(part[name])
                 elif name in _UNKNOWN:
-                    found.append(np.full((len(part["points"]), *like.shape[1:]), _UNKNOWN[name]))
+                    shape = ChainMap(*parts)[name].shape[1:]
+                    found.append(np.full((len(part["points"]), *shape), _UNKNOWN[name]))
             if len(found) == len(parts):
                 columns[name] = np.concatenate(found)
                 columns[name].setflags(write=False)
@@ -251,7 +253,7 @@ class Trials:
             failures.update(table.failures)
         return Trials(**columns, failures=failures)
 
-    def rows(self, chosen: IntArray | BoolArray | list[int]) -> Trials:
+    def rows(self, chosen: IntArray | BoolArray | slice) -> Trials:
         """Return some rows, without measures, artifact and curve."""
         columns, failures = self._columns(), self.failures
         for name, column in columns.items():

@@ -168,7 +168,7 @@ class Algorithms(Mapping[str, type[Algorithm[Any]]]):
 
 def check_aims(algorithm: Algorithm[Any], aims: Aims) -> None:
     """Raise ConfigError if a trial has several outputs and the algorithm models one number."""
-    if aims.has_outputs and not algorithm.inner.takes_outputs:
+    if aims.has_outputs and not algorithm.takes_outputs:
         able = ", ".join(sorted(name for name, kind in Algorithms().items() if kind.takes_outputs))
         raise ConfigError(
             f"objectives: expected one number, because {algorithm.name} models one, got "

@@ -24,14 +24,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from fbo_flower.algorithms.definition import check_answer, check_query
 from fbo_flower.algorithms.options import TrialsPerRound
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Report, Task, Trials
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Payload, Report, Task, Trials
 from fbo_flower.algorithms.requests import Draws, Fit, Request, Session, Steps, relayed, stepping
 from fbo_flower.numerics import finite
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
@@ -46,6 +46,18 @@ def seen_by(agent_state: AgentState) -> str:
 
 
 Evaluate = Callable[[Trials, int], Trials]  # a query and the id of its first trial -> its outcome
+
+
+class Guard(Protocol):
+    """Protects what leaves an agent."""
+
+    def answer(self, task: Task, agent_state: AgentState) -> Payload | None:
+        """Return the payload of a task that only the guard knows; None: the algorithm does the task."""
+        ...
+
+    def release(self, task: Task, agent_state: AgentState, payload: Payload) -> Payload:
+        """Return what leaves instead of a payload of the algorithm."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,7 @@ def run_task(
     extra: Callable[[], Mapping[str, AnyArray]] = dict,
     uniform: Uniform | None = None,
     at_once: int = 1,
+    guard: Guard | None = None,
 ) -> Steps[TaskResult]:
     """Run the session of a task, evaluate every query that it yields, and write the report.
 
@@ -81,7 +94,11 @@ def run_task(
         an evaluation cache
     uniform : source of the noise that protects the report; None: derived from `draws`, which repeats it
     at_once : trials that a query may hold, see `session_at_once`
+    guard : of the report; None: it leaves as the algorithm wrote it
     """
+    if guard is not None and (payload := guard.answer(task, agent_state)) is not None:
+        report = Report(task.trial, 0, 0, payload.arrays, payload.values)
+        return TaskResult(agent_state, report, agent_state.history.select(0, 0))
     if task.num_trials and task.trial > agent_state.next_trial:
         agent_state = agent_state.passed_to(task.trial)
     outcomes: list[Trials] = []
@@ -105,6 +122,8 @@ def run_task(
     check_answer(algorithm, agent_state, payload)
     uniform = uniform or uniform_from(draws("noise", task.trial, task.num_trials))
     payload = algorithm.protect(task, agent_state, payload, uniform)
+    if guard is not None:
+        payload = guard.release(task, agent_state, payload)
     known = agent_state.history.select(task.trial, task.end)
     outcome = known if len(known) or not outcomes else outcomes[0].concat(*outcomes[1:]).merged()
     num_failed = outcome.num_trials - outcome.num_succeeded if task.num_trials else 0
@@ -137,8 +156,7 @@ def session_at_once(
 
     Algorithms that choose their own batches, as bandits do, keep them.
     """
-    core = algorithm.inner
-    if at_once == 1 or task.num_trials <= 1 or not isinstance(core, TrialsPerRound):
+    if at_once == 1 or task.num_trials <= 1 or not isinstance(algorithm, TrialsPerRound):
         return (yield from algorithm.session(task, agent_state, draws))
     while True:
         begin = agent_state.next_trial
@@ -184,7 +202,7 @@ def _with_pending(
     """Return the agent's state as if a point had been evaluated, with the value that its model expects."""
     points = agent_state.space.snap(query.points)
     values = yield from relayed(
-        algorithm.inner.believing(task, agent_state, points), partial(_answer, fits=fits, held=True)
+        algorithm.believing(task, agent_state, points), partial(_answer, fits=fits, held=True)
     )
     trials, outputs = np.array([agent_state.next_trial], dtype=np.int64), None
     if values.ndim == 2:

@@ -110,7 +110,7 @@ class AppConfig:
     def strategy(self) -> TuningStrategy:
         """Return the strategy."""
         return TuningStrategy(
-            self.made().inner,
+            self.made(),
             num_agents=self.num_agents or None,
             seed=self.seed,
             fraction=self.fraction,

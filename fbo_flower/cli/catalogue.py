@@ -10,12 +10,12 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fbo_flower.cli.common import Debug
 from fbo_flower.errors import ConfigError
+from fbo_flower.version import __version__
 
 if TYPE_CHECKING:
     from fbo_flower.algorithms import AlgorithmRecord
@@ -47,19 +47,15 @@ PAPERS: dict[str, tuple[str, ...]] = {
 }
 
 
-def algorithms(
-    name: Annotated[str | None, typer.Argument(help="Explain this one with its options.")] = None,
-    cite: Annotated[
-        bool,
-        typer.Option(
-            "--cite", help="Print BibTeX entries instead: of this software, and of the algorithm's papers."
-        ),
-    ] = False,
-    debug: Debug = False,
-) -> None:
+def algorithms(name: str | None = None, *, cite: bool = False) -> None:
     """List the algorithms with their options and defaults, also those of other packages.
 
     Example: fbo-flower algorithms fts
+
+    Parameters
+    ----------
+    name : Explain this one with its options.
+    cite : Print BibTeX entries instead: of this software, and of the algorithm's papers.
     """
     from fbo_flower.algorithms.registry import RECOMMENDED, find, records
 
@@ -85,7 +81,7 @@ def algorithms(
         typer.echo(f"warning: {warning.message}", err=True)
 
 
-def problems(debug: Debug = False) -> None:
+def problems() -> None:
     """List the bundled problems with their options and defaults."""
     from fbo_flower.simulation.problems import PROBLEMS
 
@@ -149,8 +145,6 @@ def _papers_of(record: AlgorithmRecord) -> list[str]:
 
 def software() -> str:
     """Return the entry of this software in the installed version."""
-    from fbo_flower import __version__
-
     lines = [
         f"  author = {{{{{AUTHOR}}}}},",  # double braces: the name of a group
         f"  title = {{{TITLE}}},",

@@ -1,35 +1,29 @@
-"""What several commands share: their options, options of groups of settings, numbers with a noun."""
+"""What commands share: their options, from their docstrings; numbers with a noun."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import textwrap
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import wraps
 from typing import Annotated, Any
 
 import typer
 
+from fbo_flower.cli.interruption import in_order
+
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Flower's own log.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but warnings and errors.")]
-Wide = Annotated[
-    bool,
-    typer.Option(
-        "--wide",
-        help="Print all rows of the table; draw values against parameters and the best configurations, which "
-        "a picture of several algorithms leaves out.",
-    ),
-]
-Directories = Annotated[list[Path], typer.Argument(help="Directories of studies.")]
-Journals = Annotated[
-    list[Path], typer.Argument(help="Journals of agents (`agent-NAME.db`), or directories that contain them.")
-]
-Connected = Annotated[
-    str | None,
-    typer.Argument(
-        help="Name of a SuperLink in Flower's config.toml; default: the one that config.toml names."
-    ),
-]
+_COMMON = {
+    "wide": "Print all rows of the table; draw values against parameters and the best configurations, which "
+    "a picture of several algorithms leaves out.",
+    "connection": "Name of a SuperLink in Flower's config.toml; default: the one that config.toml names.",
+    "journal": "The agent's journal, as in `journal` of its node_config.",
+}
+_SHORT = {"run_config": ("-c",)}
+_REPEAT = "every file is whole or as it was before; run the same command again"
 
 
 def texts_of(group: Any) -> dict[str, str]:
@@ -43,10 +37,48 @@ def texts_of(group: Any) -> dict[str, str]:
     return texts
 
 
-def option(group: type, name: str, *flags: str, **more: Any) -> Any:
-    """Return the option for one field of a group of settings, with the field's description as help."""
-    text = texts_of(group)[name]
-    return typer.Option(*flags, help=f"{text[0].upper()}{text[1:]}.", **more)
+def described(function: Callable[..., Any], groups: tuple[type, ...], repeatable: bool) -> Callable[..., Any]:
+    """Return a command for Typer that takes the help of its parameters from the function's docstring.
+
+    A parameter before `*` is an argument, one behind it an option. A word in backticks and a colon before a
+    text stand for the value. What the docstring does not describe is an option of many commands, or a field
+    of a group of settings, whose docstring describes it.
+
+    Parameters
+    ----------
+    groups : of settings
+    repeatable : whether a signal ends the command in order, because it writes each of its files as a whole
+    """
+    fields = {name: text for group in groups for name, text in texts_of(group).items()}
+    texts = {name: f"{text[0].upper()}{text[1:]}." for name, text in fields.items()} | _COMMON
+    own, parameters = texts_of(function), []
+    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+        name, kind = parameter.name, parameter.annotation
+        shown = re.match(r"`(\S+)`: ?", text := own.get(name, ""))
+        text, metavar = text[shown.end() :] if shown else text, shown and shown[1]
+        text = text or texts.get(name, "")
+        if name in {"debug", "quiet"}:
+            kind = {"debug": Debug, "quiet": Quiet}[name]
+        elif parameter.kind is parameter.KEYWORD_ONLY:
+            flags = [f"--{name.removeprefix('as_').strip('_').replace('_', '-')}", *_SHORT.get(name, ())]
+            kind = Annotated[kind, typer.Option(*flags, help=text, metavar=metavar)]
+        elif kind is not typer.Context:
+            kind = Annotated[kind, typer.Argument(help=text, metavar=metavar)]
+        parameters.append(parameter.replace(annotation=kind))
+    if takes_debug := "debug" not in {parameter.name for parameter in parameters}:
+        debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
+        parameters.append(debug)
+
+    @wraps(function)
+    def command(**given: Any) -> Any:
+        if takes_debug:
+            del given["debug"]  # `main` looks at it
+        with in_order(lambda: _REPEAT) if repeatable else nullcontext():
+            return function(**given)
+
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    vars(command)["__signature__"] = inspect.Signature(parameters)
+    return command
 
 
 def plural(count: int, noun: str) -> str:

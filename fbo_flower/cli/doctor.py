@@ -21,17 +21,16 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 
-from fbo_flower import __version__
-from fbo_flower.cli.common import Connected, Debug
 from fbo_flower.cli.flower_cli import FlowerCLI, check_mark, missing_dependencies, read_app
 from fbo_flower.cli.interruption import NOTHING, in_order
 from fbo_flower.errors import ConfigError, FBOError, printable
 from fbo_flower.storage.paths import path_of, read_text
+from fbo_flower.version import __version__
 
 MODULE, MARK, SETTINGS = "fbo_flower_doctor", "fbo-flower doctor: ", "fbo-flower-doctor"
 MAX_AHEAD, MAX_BEHIND = 5.0, 300.0  # seconds by which Flower lets a node's clock be off
@@ -40,35 +39,15 @@ _START_SECONDS = 60.0  # how long the SuperLink may take to start the run
 
 
 def doctor(
-    connection: Connected = None,
-    app: Annotated[str, typer.Option(help="Directory of the Flower app whose agents to check.")] = ".",
-    nodes: Annotated[
-        int, typer.Option(help="Number of nodes to wait for; 0: only those that are connected.")
-    ] = 0,
-    wait: Annotated[
-        float, typer.Option(help="Seconds to wait for nodes to connect, and again for their answers.")
-    ] = 90.0,
-    action: Annotated[
-        str | None,
-        typer.Option(
-            help="Action name of the tuning agent, for an app that also does other work (see add_tuning)."
-        ),
-    ] = None,
-    superlink: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Check only this computer's clock against that SuperLink, as a device does before it starts "
-            "its SuperNode.",
-        ),
-    ] = None,
-    root_certificates: Annotated[
-        Path | None, typer.Option(help="Certificate of that SuperLink's authority, as for flower-supernode.")
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="That SuperLink does not use TLS, as for flower-supernode.")
-    ] = False,
-    debug: Debug = False,
+    connection: str | None = None,
+    *,
+    app: str = ".",
+    nodes: int = 0,
+    wait: float = 90.0,
+    action: str | None = None,
+    superlink: str | None = None,
+    root_certificates: Path | None = None,
+    insecure: bool = False,
 ) -> int:
     """Check versions, search spaces, journals, clocks and connections of a federation.
 
@@ -76,6 +55,18 @@ def doctor(
     fbo-flower doctor deploy --app my-app
 
     fbo-flower doctor --superlink superlink.example.org:8000 --root-certificates ca.crt
+
+    Parameters
+    ----------
+    connection : Name of a SuperLink in Flower's config.toml; default: the one that config.toml names.
+    app : Directory of the Flower app whose agents to check.
+    nodes : Number of nodes to wait for; 0: only those that are connected.
+    wait : Seconds to wait for nodes to connect, and again for their answers.
+    action : Action name of the tuning agent, for an app that also does other work (see add_tuning).
+    superlink : `HOST:PORT`: Check only this computer's clock against that SuperLink, as a device does before
+        it starts its SuperNode.
+    root_certificates : Certificate of that SuperLink's authority, as for flower-supernode.
+    insecure : That SuperLink does not use TLS, as for flower-supernode.
     """
     if superlink is not None:
         ahead = seconds_ahead(superlink, root_certificates, insecure)
@@ -239,7 +230,7 @@ def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here
 def _wrong(
     node: Mapping[str, Any], server: Mapping[str, Any], usual: Sequence[str], differing: str
 ) -> list[str]:
-    from fbo_flower.strategies.study_agents import node_differences  # it imports Flower
+    from fbo_flower.strategies.registration import node_differences  # it imports Flower
 
     if "error" in node:
         return [str(node["error"])]
@@ -272,7 +263,7 @@ def show(report: Mapping[str, Any], findings: Sequence[Diagnosis], console: Cons
 
 
 def _block(node: Mapping[str, Any]) -> list[str]:
-    from fbo_flower.strategies.study_agents import skew  # it imports Flower
+    from fbo_flower.strategies.registration import skew  # it imports Flower
 
     title = f"agent {str(node.get('agent', '?'))[:40]}  (node {node['node']})"
     if "error" in node:

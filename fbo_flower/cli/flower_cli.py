@@ -25,9 +25,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fbo_flower import __version__
 from fbo_flower.errors import ConfigError, did_you_mean
 from fbo_flower.storage.paths import path_of, read_text
+from fbo_flower.version import __version__
 
 _PORT_NAME, _CONTROL_NAME = "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "FLWR_LOCAL_CONTROL_API_PORT"
 PORT, CONTROL_PORT = os.environ.get(_PORT_NAME, "39091"), os.environ.get(_CONTROL_NAME, "39093")  # Flower's

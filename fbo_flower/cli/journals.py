@@ -6,39 +6,39 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fbo_flower.cli.common import Debug, Journals, plural
+from fbo_flower.cli.common import plural
 from fbo_flower.errors import ConfigError, printable
 from fbo_flower.storage.paths import path_of
 
 if TYPE_CHECKING:
-    from fbo_flower.storage.ledger import Ledger, LedgerEntry
+    from fbo_flower.storage.ledger import Ledger
     from fbo_flower.study.study import Study
 
 
-def best(
-    journals: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Journals of agents (`agent-NAME.db`), or directories that contain them, or else results "
-            "(`best.json`)."
-        ),
-    ],
-    study: Annotated[
-        str | None, typer.Option(help="Id of the study; default: all studies in the journal.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of text.")] = False,
-    debug: Debug = False,
-) -> None:
+_ENTRY: dict[str, Any] = {  # of the JSON list of `best`
+    **dict.fromkeys(("agent", "study", "algorithm", "journal", "config", "value", "mean")), "outputs": {},
+    "nearest": None, "front": [], "evaluations": None, "failed": 0, "failure": "", "unreadable": "",
+}  # fmt: skip
+
+
+def best(journals: list[Path], *, study: str | None = None, as_json: bool = False) -> None:
     """Print each agent's best configuration, its value, and the number of evaluations.
 
     From a journal, which may be in use, it is the agent's own answer, and has not left its device. From the
     results of a study it is what the agents have disclosed.
 
     Example: fbo-flower best /srv/north.db --json
+
+    Parameters
+    ----------
+    journals : Journals of agents (`agent-NAME.db`), or directories that contain them, or else results
+        (`best.json`).
+    study : Id of the study; default: all studies in the journal.
+    as_json : Print a JSON list instead of text.
     """
     entries = [entry for path in journals for entry in _best_of(path)]
     found = [entry for entry in entries if study in {None, entry["study"]}]
@@ -67,22 +67,19 @@ def _best_of(path: Path) -> Iterator[dict[str, Any]]:
         for agent, entry in disclosed.items():
             run = results.trials if entry["algorithm"] is None else results.only(entry["algorithm"]).trials
             trials = run.where(agent=agent)
-            yield {
-                "agent": agent,
-                "study": results.settings["name"],
-                "algorithm": entry["algorithm"] or ", ".join(results.algorithms),
-                "journal": None,
-                "config": entry.get("config"),
-                "value": entry.get("value"),
-                "mean": entry.get("mean"),
-                "outputs": entry.get("outputs", {}),
-                "nearest": None,
-                "front": entry.get("front", []),
-                "evaluations": int(trials["pulls"].sum()) or None,
-                "failed": sum(map(bool, trials["failure"].tolist())),
-                "failure": next(filter(None, trials["failure"].tolist()), ""),
-                "unreadable": "",
-            }
+            failures = list(filter(None, trials["failure"].tolist()))
+            yield (
+                _ENTRY
+                | entry
+                | {
+                    "agent": agent,
+                    "study": results.settings["name"],
+                    "algorithm": entry["algorithm"] or ", ".join(results.algorithms),
+                    "evaluations": int(trials["pulls"].sum()) or None,
+                    "failed": len(failures),
+                    "failure": next(iter(failures), ""),
+                }
+            )
         if not disclosed:
             raise ConfigError(
                 f"{path}: expected disclosed values, got none; each device has its own: fbo-flower best "
@@ -92,7 +89,7 @@ def _best_of(path: Path) -> Iterator[dict[str, Any]]:
     for journal in journal_files([path]):
         for stored in read_answers(journal):
             answer = stored.answer
-            yield {
+            yield _ENTRY | {
                 "agent": answer.agent,
                 "study": answer.study,
                 "algorithm": answer.algorithm,
@@ -151,18 +148,17 @@ def _lines_of(entry: dict[str, Any]) -> Iterator[str]:
         yield f"  evaluations: {entry['evaluations']}{failed}"
 
 
-def key(
-    journal: Annotated[Path, typer.Argument(help="The agent's journal, as in `journal` of its node_config.")],
-    agent: Annotated[
-        str | None, typer.Option(help="The agent's id; needed only if the journal does not exist yet.")
-    ] = None,
-    debug: Debug = False,
-) -> None:
+def key(journal: Path, *, agent: str | None = None) -> None:
     """Print an agent's public identity key; make it, and the journal, if there is none.
 
     Operators give the keys of their agents to each other, and list them in `secure_peers` of node_config.
 
     Example: fbo-flower key agent-3.db --agent 3
+
+    Parameters
+    ----------
+    journal : The agent's journal, as in `journal` of its node_config.
+    agent : The agent's id; needed only if the journal does not exist yet.
     """
     from fbo_flower.clients.guards import public_identity
     from fbo_flower.storage import AgentJournal
@@ -179,18 +175,17 @@ def key(
         typer.echo(public_identity(memory).hex())
 
 
-def ledger(
-    journals: Journals,
-    rounds: Annotated[
-        bool, typer.Option("--rounds", help="Also print a table with the size of each round's message.")
-    ] = False,
-    debug: Debug = False,
-) -> None:
+def ledger(journals: list[Path], *, rounds: bool = False) -> None:
     """Print what agents have sent, and what it discloses by design.
 
     Names every array and number, says what it is, and counts messages and bytes.
 
     Example: fbo-flower ledger runs/mine/journals/1-fed-ei/agents --rounds
+
+    Parameters
+    ----------
+    journals : Journals of agents (`agent-NAME.db`), or directories that contain them.
+    rounds : Also print a table with the size of each round's message.
     """
     from fbo_flower.storage.agent_journal import read_ledger
 
@@ -204,6 +199,10 @@ def ledger(
 
 def describe(ledger: Ledger, rounds: bool = False) -> Iterator[str]:
     """Yield the lines that describe what an agent has sent, study by study."""
+    from fbo_flower.algorithms.algorithm_record import BOTH, POINTS, ROWS, UNKNOWN, VALUES
+    from fbo_flower.algorithms.registry import inference, meaning
+    from fbo_flower.reports.summary import format_bytes
+
     if ledger.roll_call:
         yield f"  At every registration: {', '.join(ledger.roll_call)}."
     if ledger.disclosure:
@@ -212,61 +211,44 @@ def describe(ledger: Ledger, rounds: bool = False) -> Iterator[str]:
         yield "  has sent nothing."
     for study in dict.fromkeys(row.study for row in ledger.rows):
         rows = [row for row in ledger.rows if row.study == study]
-        algorithm = next((row.algorithm for row in rows if row.algorithm), "")
-        times = sum(row.name == "header" for row in rows)
-        named = algorithm or "algorithm not recorded in the journal"
-        yield f"  Study {study}, {named}: {plural(times, 'message')}, {_bytes(rows)}"
+        named = [*filter(None, (row.algorithm for row in rows)), "algorithm not recorded in the journal"][0]
+        times, size = sum(row.name == "header" for row in rows), sum(row.num_bytes for row in rows)
+        yield f"  Study {study}, {named}: {plural(times, 'message')}, {format_bytes(size)}"
+        disclosed: dict[str, str] = {}
         for name in dict.fromkeys(row.name for row in rows):
-            yield from _one_name(name, [row for row in rows if row.name == name])
+            same = [row for row in rows if row.name == name]
+            what = meaning(same[0].algorithm, name)
+            disclosed[name] = meaning(same[-1].algorithm, name).discloses
+            shapes = {row.shape for row in same}
+            shape = f" of shape {same[0].shape}" if len(shapes) == 1 and same[0].shape else ""
+            repeated, numbers = sum(row.again for row in same), sum(row.num_numbers for row in same)
+            again = f", {repeated} of them repeated" if repeated else ""
+            amount = f"{numbers:,} numbers, " if numbers else ""
+            size = sum(row.num_bytes for row in same)
+            yield f"    {name}: {plural(len(same), 'time')}{shape}{again}; {amount}{format_bytes(size)}"
+            yield f"      what: {what.text}"
+            if name != "header":
+                first, last = same[0].made_from, same[-1].made_from
+                yield f"      made from: {what.source}; {first if first == last else f'{first} .. {last}'}"
+                yield f"      discloses by design: {what.discloses}"
+            if name.startswith("disclosed."):
+                chosen = ", ".join(dict.fromkeys(row.chosen_by for row in same if row.chosen_by))
+                yield f"      chosen by: {chosen or 'not recorded'}"
         if rounds:
-            yield from _by_round(rows)
-        yield from _by_design(rows)
-
-
-def _one_name(name: str, rows: Sequence[LedgerEntry]) -> Iterator[str]:
-    from fbo_flower.algorithms.registry import meaning
-
-    what = meaning(rows[0].algorithm, name)
-    shapes = list(dict.fromkeys(row.shape for row in rows))
-    shape = f" of shape {shapes[0]}" if len(shapes) == 1 and shapes[0] else ""
-    repeated = sum(row.again for row in rows)
-    again = f", {repeated} of them repeated" if repeated else ""
-    numbers = sum(row.num_numbers for row in rows)
-    amount = f"{numbers:,} numbers, " if numbers else ""
-    yield f"    {name}: {plural(len(rows), 'time')}{shape}{again}; {amount}{_bytes(rows)}"
-    yield f"      what: {what.text}"
-    if name != "header":
-        first, last = rows[0].made_from, rows[-1].made_from
-        yield f"      made from: {what.source}; {first if first == last else f'{first} .. {last}'}"
-        yield f"      discloses by design: {what.discloses}"
-        chosen = ", ".join(dict.fromkeys(row.chosen_by for row in rows if row.chosen_by))
-        if name.startswith("disclosed."):
-            yield f"      chosen by: {chosen or 'not recorded'}"
-
-
-def _by_round(rows: Sequence[LedgerEntry]) -> Iterator[str]:
-    yield "    round  phase     numbers      bytes  names"
-    for number, phase in dict.fromkeys((row.round, row.phase) for row in rows):
-        here = [row for row in rows if (row.round, row.phase) == (number, phase)]
-        names = ", ".join(dict.fromkeys(row.name for row in here if row.name != "header")) or "header only"
-        numbers, size = sum(row.num_numbers for row in here), sum(row.num_bytes for row in here)
-        yield f"    {number:5d}  {phase:8s}{numbers:9,d}  {size:9,d}  {names}"
-
-
-def _by_design(rows: Sequence[LedgerEntry]) -> Iterator[str]:
-    """Yield, for points, values and rows of data, a line that names the messages which disclosed them."""
-    from fbo_flower.algorithms.algorithm_record import BOTH, POINTS, ROWS, UNKNOWN, VALUES
-    from fbo_flower.algorithms.registry import inference, meaning
-
-    said = {row.name: meaning(row.algorithm, row.name).discloses for row in rows}
-    for thing, kinds in (("Points", (POINTS, BOTH)), ("Values", (VALUES, BOTH)), ("Rows of data", (ROWS,))):
-        by = [name for name, discloses in said.items() if discloses in kinds]
-        yield f"    {thing}: {'sent by design, in ' + ', '.join(by) if by else 'not sent by design'}."
-    unknown = [name for name, discloses in said.items() if discloses == UNKNOWN]
-    if unknown:
-        yield f"    Not known here: {', '.join(unknown)}."
-    least = 2 if "secure.words" in said else 0  # the journal does not say how many agents a sum had
-    yield f"    What can be inferred: {inference(rows[-1].algorithm, least)}"
+            yield "    round  phase     numbers      bytes  names"
+            for number, phase in dict.fromkeys((row.round, row.phase) for row in rows):
+                here = [row for row in rows if (row.round, row.phase) == (number, phase)]
+                names = ", ".join(dict.fromkeys(row.name for row in here if row.name != "header"))
+                numbers, size = sum(row.num_numbers for row in here), sum(row.num_bytes for row in here)
+                yield f"    {number:5d}  {phase:8s}{numbers:9,d}  {size:9,d}  {names or 'header only'}"
+        things = ("Points", (POINTS, BOTH)), ("Values", (VALUES, BOTH)), ("Rows of data", (ROWS,))
+        for thing, kinds in things:
+            by = ", ".join(name for name, discloses in disclosed.items() if discloses in kinds)
+            yield f"    {thing}: {f'sent by design, in {by}' if by else 'not sent by design'}."
+        if unknown := [name for name, discloses in disclosed.items() if discloses == UNKNOWN]:
+            yield f"    Not known here: {', '.join(unknown)}."
+        least = 2 if "secure.words" in disclosed else 0  # the journal does not say how many agents a sum had
+        yield f"    What can be inferred: {inference(rows[-1].algorithm, least)}"
 
 
 def journal_files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -281,29 +263,17 @@ def journal_files(paths: Sequence[Path]) -> Iterator[Path]:
             yield path
 
 
-def _bytes(rows: Sequence[LedgerEntry]) -> str:
-    from fbo_flower.reports.summary import format_bytes
-
-    return format_bytes(sum(row.num_bytes for row in rows))
-
-
-AgentJournal = Annotated[
-    Path, typer.Argument(help="The agent's journal, as in `journal` of its node_config.")
-]
-
-
-def ask(
-    journal: AgentJournal,
-    timeout: Annotated[
-        float | None, typer.Option(help="Seconds to wait for the agent; default: any number.")
-    ] = None,
-    debug: Debug = False,
-) -> None:
+def ask(journal: Path, *, timeout: float | None = None) -> None:
     """Wait for a configuration that the agent asks for; print it as JSON.
 
     The line is the same at every call until the value was told.
 
     Example: fbo-flower ask north.db
+
+    Parameters
+    ----------
+    journal : The agent's journal, as in `journal` of its node_config.
+    timeout : Seconds to wait for the agent; default: any number.
     """
     from fbo_flower.clients import Site
 
@@ -311,19 +281,7 @@ def ask(
 
 
 def tell(
-    journal: AgentJournal,
-    value: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The value of the configuration; or NAME=NUMBER for each of several outputs, repeatable."
-        ),
-    ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="The evaluation has failed.")] = False,
-    config: Annotated[
-        str | None,
-        typer.Option(help="The configuration as JSON; needed only if the agent has asked for several."),
-    ] = None,
-    debug: Debug = False,
+    journal: Path, *, value: list[str] | None = None, failed: bool = False, config: str | None = None
 ) -> None:
     """Tell the agent the value of the configuration that it asks for.
 
@@ -331,6 +289,13 @@ def tell(
     fbo-flower tell north.db --value 0.93
 
     fbo-flower tell north.db --value accuracy=0.93 --value latency_ms=12
+
+    Parameters
+    ----------
+    journal : The agent's journal, as in `journal` of its node_config.
+    value : The value of the configuration; or NAME=NUMBER for each of several outputs, repeatable.
+    failed : The evaluation has failed.
+    config : The configuration as JSON; needed only if the agent has asked for several.
     """
     from fbo_flower.clients import Site
 
@@ -344,26 +309,20 @@ def tell(
                 f"--config: expected one configuration that was asked for and not told, got {len(pending)}; "
                 "see them with fbo-flower ask, and pass one as JSON"
             )
-        told = pending[0]
+        chosen = pending[0]
     else:
         try:
-            told = dict(json.loads(config))
+            chosen = dict(json.loads(config))
         except (ValueError, TypeError) as error:
             raise ConfigError(
                 f"--config: expected a JSON object as fbo-flower ask prints it, got {config[:80]!r}"
             ) from error
-    site.tell(told, None if failed else _number_or_outputs(value or []), failed=failed)
-
-
-def _number_or_outputs(texts: list[str]) -> float | dict[str, float]:
-    """Return the values of `--value`: one number, or numbers by name."""
-    named = [text.rpartition("=") for text in texts]
+    named = [text.rpartition("=") for text in value or ()]
     try:
         found = {name.strip(): float(number) for name, _, number in named}
     except ValueError:
         found = {}
-    if len(found) < len(texts) or ("" in found and len(found) > 1):
-        raise ConfigError(
-            f"--value: expected a number, or NAME=NUMBER once for each output, got {', '.join(texts)}"
-        )
-    return found.get("", found)
+    if len(found) < len(named) or ("" in found and len(found) > 1):
+        expected = "a number, or NAME=NUMBER once for each output"
+        raise ConfigError(f"--value: expected {expected}, got {', '.join(value or ())}")
+    site.tell(chosen, None if failed else found.get("", found), failed=failed)

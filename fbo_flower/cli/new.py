@@ -12,17 +12,15 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 from textwrap import indent
-from typing import Annotated
 
 import typer
 from packaging.requirements import Requirement
 
-from fbo_flower import __version__
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.registry import RECOMMENDED, find
-from fbo_flower.cli.common import Debug
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage.paths import path_of
+from fbo_flower.version import __version__
 
 MAX_NAME = 32  # characters; Flower refuses longer names
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -61,32 +59,27 @@ An operator may set other bounds in `--node-config`, which do not leave the node
 
 
 def new(
-    directory: Annotated[
-        Path, typer.Argument(help="Directory to write the app into; it must be new or empty.")
-    ],
-    name: Annotated[
-        str | None, typer.Option(help="Name of the app; default: the name of the directory.")
-    ] = None,
-    publisher: Annotated[
-        str, typer.Option(help="Publisher of the app; Flower makes it part of the app's id.")
-    ] = "me",
-    objectives: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Return numbers by name: 'error min, kilobytes min', which the app measures, or your own.",
-        ),
-    ] = None,
-    limits: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Limits of the numbers: 'kilobytes <= 40'.")
-    ] = None,
-    debug: Debug = False,
+    directory: Path,
+    *,
+    name: str | None = None,
+    publisher: str = "me",
+    objectives: str | None = None,
+    limits: str | None = None,
 ) -> None:
     """Write a Flower app in which each node tunes on its own CSV file.
 
     Nodes without a CSV file use a share of a public data set, so the app also runs in simulation.
 
     Example: fbo-flower new my-app && fbo-flower run my-app
+
+    Parameters
+    ----------
+    directory : Directory to write the app into; it must be new or empty.
+    name : Name of the app; default: the name of the directory.
+    publisher : Publisher of the app; Flower makes it part of the app's id.
+    objectives : Return numbers by name: 'error min, kilobytes min', which the app measures, or your
+        own.
+    limits : Limits of the numbers: 'kilobytes <= 40'.
     """
     for path in new_app(directory, name, publisher, Aims.of(False, objectives, limits)):
         typer.echo(str(path))

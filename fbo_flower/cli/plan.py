@@ -30,9 +30,9 @@ from fbo_flower.study.directory import check_label
 from fbo_flower.study.ranking import natural_order
 
 if TYPE_CHECKING:
-    from fbo_flower import SearchSpace
     from fbo_flower.algorithms import Algorithm
     from fbo_flower.simulation.problems import Problem
+    from fbo_flower.space import SearchSpace
     from fbo_flower.study.study import Study
 
 
@@ -89,7 +89,7 @@ def read_space(path: Path) -> SearchSpace:
     A parameter is a list of choices, or a table with `low` and `high` (`log`, `active_when`) or `choices`. It
     is an integer if both ends are; `kind` says otherwise: "float", "int", "categorical" or "ordinal".
     """
-    from fbo_flower import SearchSpace
+    from fbo_flower.space import SearchSpace
 
     try:
         tables = tomllib.loads(read_text(path))
@@ -285,23 +285,23 @@ class SimulationPlan:
 
         rounds, trials = self.given["rounds"], self.given["trials"]
         leader, own = self.contestants[0].make(), contestant.make()
-        keeps = own.roles or leader.roles or own.inner.budget_option in contestant.options
+        keeps = own.roles or leader.roles or own.budget_option in contestant.options
         if trials is None and not keeps:
             if contestant is not self.contestants[0] and isinstance(self.rounds, Sync) and rounds:
                 made = evaluations_of(first, first.algorithms[0]) if first else {}
                 trials = max(made.values(), default=None)
             elif rounds is None:
-                trials = leader.options().get(leader.inner.budget_option, DEFAULT_TRIALS)
+                trials = leader.options().get(leader.budget_option, DEFAULT_TRIALS)
         return None if trials else rounds, trials
 
     def _check(self, contestant: Contestant, problem: Problem) -> None:
         """Raise ConfigError if an algorithm cannot run with these settings."""
+        from fbo_flower.algorithms.protocol import with_budget
         from fbo_flower.simulation.agents import check_agents
         from fbo_flower.strategies.settings import check_barrier
 
         algorithm = contestant.make()
-        if num_trials := self.extent(contestant, None)[1]:
-            algorithm.inner.for_trials(num_trials)
+        with_budget(algorithm, self.extent(contestant, None)[1])
         algorithm.check(problem.space)
         check_barrier(algorithm, "async" if isinstance(self.rounds, Async) else "sync")
         check_agents(problem, algorithm, self.agents, self.given["engine"], self.rounds.clock is not None)

@@ -6,12 +6,12 @@ import csv
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
-from fbo_flower.cli.common import Debug, Directories, Quiet, Wide, plural
+from fbo_flower.cli.common import plural
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage.paths import path_of
 
@@ -23,43 +23,15 @@ CURVES = ("agent", "study", "trial", "step", "value", "state")  # columns of a f
 
 
 def report(
-    directories: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Directories of studies, or servers' journals; several are merged into one report."
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of the picture (.png, .pdf, .svg), or of the page (.html); default: report.png or "
-            "report.html in DIR, or here for several."
-        ),
-    ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(help="Label of the algorithm to compare with; default: tuning alone, if any."),
-    ] = None,
-    x: Annotated[
-        str,
-        typer.Option(
-            "--x",
-            help="What best values are drawn against: evaluations, or time (seconds since the first "
-            "evaluation began; an agent counts from its first value).",
-        ),
-    ] = "evaluations",
-    wide: Wide = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
-    as_page: Annotated[
-        bool,
-        typer.Option(
-            "--html",
-            help="Write report.html instead of the pictures: one page with curves, parameters, best "
-            "configurations, traffic, privacy and failures, which needs no network.",
-        ),
-    ] = False,
-    debug: Debug = False,
-    quiet: Quiet = False,
+    directories: list[Path],
+    *,
+    out: Path | None = None,
+    reference: str | None = None,
+    x: str = "evaluations",
+    wide: bool = False,
+    markdown: bool = False,
+    as_html: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Print the result table of one or several studies and draw their pictures.
 
@@ -68,6 +40,18 @@ def report(
     agents.
 
     Example: fbo-flower report runs/latest
+
+    Parameters
+    ----------
+    directories : Directories of studies, or servers' journals; several are merged into one report.
+    out : File of the picture (.png, .pdf, .svg), or of the page (.html); default: report.png or report.html
+        in DIR, or here for several.
+    reference : Label of the algorithm to compare with; default: tuning alone, if any.
+    x : What best values are drawn against: evaluations, or time (seconds since the first evaluation began; an
+        agent counts from its first value).
+    markdown : Print the table as Markdown.
+    as_html : Write report.html instead of the pictures: one page with curves, parameters, best
+        configurations, traffic, privacy and failures, which needs no network.
     """
     from fbo_flower.reports.figures import PICTURE, check_x, draw, traffic_path
     from fbo_flower.reports.page import PAGE as HTML_PAGE
@@ -75,7 +59,7 @@ def report(
     from fbo_flower.reports.summary import summarise, to_markdown
     from fbo_flower.reports.traffic import PAGE, write_privacy_page
 
-    if as_page and out is not None and out.suffix.lower() != ".html":
+    if as_html and out is not None and out.suffix.lower() != ".html":
         raise ConfigError(f"--out: expected a name that ends in .html with --html, got {out}")
     directories = [path_of(directory) for directory in directories]
     study = _merged([(directory, load_study(directory)) for directory in directories])
@@ -89,8 +73,8 @@ def report(
         print_table(rows, wide=wide)
         print_selections(study)
     place = directories[0] if len(directories) == 1 and directories[0].is_dir() else Path()
-    path = path_of(out) if out is not None else place / (HTML_PAGE if as_page else PICTURE)
-    if as_page:
+    path = path_of(out) if out is not None else place / (HTML_PAGE if as_html else PICTURE)
+    if as_html:
         write_html_page(study, path, reference)
         lines = [f"Page: {path}"]
     else:
@@ -107,32 +91,7 @@ def report(
 
 
 def export(
-    paths: Directories,
-    optuna: Annotated[
-        str | None,
-        typer.Option(
-            metavar="STORAGE",
-            help="Optuna storage: sqlite:///study.db or another URL, or a file that ends in .db "
-            "or .log. Trials that it holds are not written again.",
-        ),
-    ] = None,
-    one_study: Annotated[
-        bool,
-        typer.Option(
-            "--one-study",
-            help="Write the trials of all agents into one Optuna study, with the agent as a user attribute; "
-            "otherwise each agent has its own.",
-        ),
-    ] = False,
-    curves: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="CSV file for what objectives have reported with `context.report`, a row per step; -: print "
-            "it. The paths are then journals of agents, or directories that contain them.",
-        ),
-    ] = None,
-    debug: Debug = False,
+    paths: list[Path], *, optuna: str | None = None, one_study: bool = False, curves: str | None = None
 ) -> None:
     """Write the disclosed trials of studies for Optuna, or the learning curves in agents' journals as CSV.
 
@@ -142,6 +101,16 @@ def export(
     not left the device, whose journal may be in use.
 
     Example: fbo-flower export runs/latest --optuna sqlite:///study.db
+
+    Parameters
+    ----------
+    paths : Directories of studies.
+    optuna : `STORAGE`: Optuna storage: sqlite:///study.db or another URL, or a file that ends in .db or .log.
+        Trials that it holds are not written again.
+    one_study : Write the trials of all agents into one Optuna study, with the agent as a user attribute;
+        otherwise each agent has its own.
+    curves : `FILE`: CSV file for what objectives have reported with `context.report`, a row per step; -:
+        print it. The paths are then journals of agents, or directories that contain them.
     """
     if (optuna is None) == (curves is None):
         raise ConfigError("export: expected --optuna STORAGE or --curves FILE, got neither or both")

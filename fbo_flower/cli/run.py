@@ -21,11 +21,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from fbo_flower.cli.common import Connected, Debug, Quiet
 from fbo_flower.cli.flower_cli import (
     NO_INSTALLATION,
     Connection,
@@ -309,27 +308,14 @@ def _toml(key: str, value: object) -> str:
 
 
 def run_app(
-    app: Annotated[str, typer.Argument(help="Directory of the Flower app.")] = ".",
-    connection: Connected = None,
-    run_config: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--run-config", "-c", help="Settings of the app, passed to flwr: 'key=value ...'; repeatable."
-        ),
-    ] = None,
-    federation_config: Annotated[
-        list[str] | None,
-        typer.Option(help="Settings of the simulation, passed to flwr: 'num-supernodes=4'; repeatable."),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="Files of the simulated nodes, one each, in natural order: 'dir/*.csv'. They decide the "
-            "number of nodes."
-        ),
-    ] = None,
-    debug: Debug = False,
-    quiet: Quiet = False,
+    app: str = ".",
+    connection: str | None = None,
+    *,
+    run_config: list[str] | None = None,
+    federation_config: list[str] | None = None,
+    data: str | None = None,
+    debug: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Run a Flower app and show its log.
 
@@ -337,6 +323,15 @@ def run_app(
     error.
 
     Example: fbo-flower run my-app deploy -c 'num-agents=3'
+
+    Parameters
+    ----------
+    app : Directory of the Flower app.
+    connection : Name of a SuperLink in Flower's config.toml; default: the one that config.toml names.
+    run_config : Settings of the app, passed to flwr: 'key=value ...'; repeatable.
+    federation_config : Settings of the simulation, passed to flwr: 'num-supernodes=4'; repeatable.
+    data : Files of the simulated nodes, one each, in natural order: 'dir/*.csv'. They decide the number of
+        nodes.
     """
     if data is not None and connection is not None and Path(connection).is_file():
         raise ConfigError("--data: expected a pattern in quotes, as in --data 'dir/*.csv', got several files")

@@ -18,13 +18,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import typer
 
 from fbo_flower.algorithms.records import natural_key
-from fbo_flower.cli.common import Debug
 from fbo_flower.cli.interruption import in_order
 from fbo_flower.cli.plan import JOURNALS, PLAN, read_plan
 from fbo_flower.errors import ConfigError, FBOError, JournalError, printable
@@ -389,18 +388,7 @@ def writer(path: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def watch(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            help="Directory of a run, or a server's journal; a run without a journal shows its results at "
-            "its end.",
-        ),
-    ],
-    once: Annotated[bool, typer.Option("--once", help="Print the state once and end.")] = False,
-    interval: Annotated[float, typer.Option(help="Seconds between two looks at the files.")] = 2.0,
-    debug: Debug = False,
-) -> None:
+def watch(path: Path, *, once: bool = False, interval: float = 2.0) -> None:
     """Show how far a run is, and when it is expected to end.
 
     Shows rounds, agents, best value and evaluations. Reads the journals of a run or of a deployed server
@@ -410,6 +398,12 @@ def watch(
     It ends when the run has ended, or with Ctrl-C.
 
     Example: fbo-flower watch runs/mine
+
+    Parameters
+    ----------
+    path : Directory of a run, or a server's journal; a run without a journal shows its results at its end.
+    once : Print the state once and end.
+    interval : Seconds between two looks at the files.
     """
     if not 0.05 <= interval <= 3600:
         raise ConfigError(f"--interval: expected 0.05 to 3600 seconds, got {interval:g}")

@@ -351,21 +351,23 @@ class TuningAgent(NumPyClient):
         agent_state = replace(agent_state, aims=aims.keeping(self._aims.private))
         work, key = guards.check_once(memory, request.envelope, algorithm, task, agent_state, request.key)
         self._admit(algorithm, task, agent_state)
-        if algorithm.sums_securely:
+        guard = guards.sum_guard(algorithm)
+        if guard is not None:
             check_journal(self._durable, "secure sums")
-        elif algorithm.inner.message_noise():
+        elif algorithm.message_noise():
             check_journal(self._durable, "noise of the agent's own")
         self._operator.check_studies(memory, study)
         charge = f"{study} {key}"
         if self._is_asked and (path := str(self._context.node_config.get("journal", ""))):
             num_prior = len(self._first_state()[1].history)
             agent_state = with_known(agent_state, memory, study, key, path, num_prior)
-        if answers_in_part(algorithm.inner):
+        if answers_in_part(algorithm):
             task = self._operator.allowed_part(memory, charge, task)
-        if algorithm.sums_securely:
-            self._operator.check_peers(algorithm.members(task))
+        if guard is not None:
+            self._operator.check_peers(guard.peers(task))
             agent_state = agent_state.write(**guards.identity(memory, study))
         accepted = algorithm.accept(task, agent_state)
+        accepted = accepted if guard is None else guard.admit(task, accepted)
         self._operator.charge(memory, charge, task)
         self._operator.spend(memory, f"{study} {request.key}", algorithm, task, self._space)
         if known is None:
@@ -383,10 +385,10 @@ class TuningAgent(NumPyClient):
         evaluate = self._evaluator(context, algorithm, accepted)
         noise = context.private_integers("noise", task.trial, task.num_trials)
         result = yield from run_task(
-            algorithm, task, accepted, evaluate, context.draws, evaluate.arrays, noise, at_once
+            algorithm, task, accepted, evaluate, context.draws, evaluate.arrays, noise, at_once, guard
         )
         reply = self._reply(replace(request, task=task), result, context)
-        ended = algorithm.inner.has_ended(result.agent_state)
+        ended = algorithm.has_ended(result.agent_state)
         if task.num_trials and (ended or self._operator.is_spent(memory)):
             reply.config["spent"] = True
         sent: list[ledger.LedgerEntry] = []
@@ -398,7 +400,7 @@ class TuningAgent(NumPyClient):
         return reply
 
     def _report_key(self, request: Request) -> str:
-        if request.algorithm.inner.message_noise():
+        if request.algorithm.message_noise():
             return request.key  # another answer would have other noise
         # the operator may have changed `disclose` since the task was answered
         curves = " curves" if self._operator.disclose_curves else ""
@@ -418,7 +420,8 @@ class TuningAgent(NumPyClient):
     def _evaluator(
         self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
     ) -> Evaluator:
-        cache = EvaluationCache.read(agent_state.arrays) if algorithm.inner.reuses_values() else None
+        repeats = not getattr(algorithm, "deterministic", False)  # an option of bandits
+        cache = None if repeats else EvaluationCache.read(agent_state.arrays)
         return ObjectiveEvaluator(
             self._objective, self._own_space, context, cache, self._parallel, self._initial, agent_state.aims
         )
@@ -428,7 +431,8 @@ class TuningAgent(NumPyClient):
         operator, algorithm, task = self._operator, request.algorithm, request.task
         report = guards.consented(algorithm, result.report, operator.disclose)
         try:
-            wire.checked_arrays(report.arrays, algorithm.report_schema(self._space).arrays)
+            own = {n: array for n, array in report.arrays.items() if not n.startswith("secure.")}
+            wire.checked_arrays(own, algorithm.report_schema(self._space).arrays)
         except WireError as error:
             large = error.reason in {"bounds", "not-finite"}
             hint = "; let the objective return smaller values" if large else ""

@@ -151,13 +151,13 @@ class ObjectiveEvaluator:
         points = self.space.snap(self._points(query, first_trial))
         trials = first_trial + np.cumsum(query.spans) - query.spans
         asked = Trials(points, np.full(len(points), np.nan), trials, pulls=query.pulls)
-        rows = [asked.rows([row]) for row in range(len(points))]
+        rows = [asked.rows(slice(row, row + 1)) for row in range(len(points))]
         # the last value of a stopped trial has no other output beside it
         prunes = query.pulls is None and self.cache is None and not self.aims.has_outputs
         # without workers each waits for the one before
         batches = [rows] if self.parallel.needs_workers else [[row] for row in rows]
         done = [row for batch in batches for row in self._at_once(batch, prunes)]
-        return done[0].concat(*done[1:])
+        return done[0].concat(*done[1:]) if len(done) > 1 else done[0]
 
     def arrays(self) -> Mapping[str, AnyArray]:
         """Return the cache and the completed curves as arrays; none without them."""
@@ -206,8 +206,8 @@ class ObjectiveEvaluator:
                 known = ChainMap(new, cache.values)
                 found = {i: row for i, row in missing.items() if row.points.tobytes() in known}
                 for i, row in found.items():
-                    value = known[row.points.tobytes()]
-                    context.append(made := self._with_values(row, [Ended((value,), "", *[time.time()] * 2)]))
+                    value, now = known[row.points.tobytes()], time.time()
+                    context.append(made := self._with_values(row, [Ended((value,), "", now, now)]))
                     end(i, made)
                 if found:
                     continue

@@ -11,11 +11,11 @@ import json
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fbo_flower import wire
-from fbo_flower.algorithms import Algorithm, with_secure_sums
-from fbo_flower.algorithms.messages import Schema
+from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.messages import SUM, Schema, arrays_of, schema_of, without_sum
 from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Report, Task
 from fbo_flower.algorithms.registry import find
 from fbo_flower.algorithms.run_task import TaskResult
@@ -27,6 +27,9 @@ from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.wire import Envelope
 from fbo_flower.wire.codec import LATEST_TIME
+
+if TYPE_CHECKING:
+    from fbo_flower.secure.member import SumGuard
 
 _LONGEST = 20_000  # characters of the options of an algorithm that is kept for the next message
 _KEYS = "secure-key"  # note in the agent's memory
@@ -45,9 +48,17 @@ def _make(kind: type[Algorithm[Any]], options: str, space: SearchSpace) -> tuple
         read = None
     if not isinstance(read, dict):
         raise WireError(f"options: expected a JSON object, got {options[:80]!r}")
-    algorithm = with_secure_sums(kind.from_options(read))
+    algorithm = kind.from_options(read)
     algorithm.check(space)
-    return algorithm, algorithm.task_schema(space)
+    return algorithm, task_schema(algorithm, space)
+
+
+def task_schema(algorithm: Algorithm[Any], space: SearchSpace) -> Schema:
+    """Return the arrays and values that a task may hold, those of a secure sum included."""
+    schema = schema_of(algorithm.task_content, algorithm, space)
+    if guard := sum_guard(algorithm):
+        schema = Schema({**schema.arrays, **guard.task_arrays()}, {**schema.values, SUM: int})
+    return schema
 
 
 _shared = lru_cache(maxsize=64)(_make)
@@ -92,14 +103,14 @@ def check_once(
             "start a new study for other options",
             "options",
         )
-    asked, name = algorithm.evaluation_task(task), ""
+    asked, name = algorithm.evaluation_task(without_sum(task)), ""
     key = key if asked is task else task_key(asked)
     if task.num_trials:
         name = f"{task.phase} trial {task.trial}"
-    elif not algorithm.sums_securely or task.phase in {Phase.TRAIN, Phase.FINISH}:
+    elif not algorithm.secure_sums or task.phase in {Phase.TRAIN, Phase.FINISH}:
         # named by the agent's own count: the server may put any trial and any phase in a task without trials.
         # Other exchanges within a secure sum have rules of their own
-        kind = algorithm.inner.report_kind(task)
+        kind = algorithm.report_kind(task)
         name = "" if kind is None else f"report {kind} after {following}"
     before = memory.answered(study, name) if name else None
     if before is not None and before != key:
@@ -112,9 +123,10 @@ def check_once(
     late = task.num_trials > 0 and task.trial < following and before is None
     if late or (task.trial > following and not algorithm.roles):
         raise WireError(f"trial: expected {following}, the agent's next trial, got {task.trial}")
-    if task.num_trials and before is None and algorithm.inner.has_ended(agent_state):
+    if task.num_trials and before is None and algorithm.has_ended(agent_state):
         raise BudgetSpentError(f"num-trials: expected 0, because the search has ended, got {task.num_trials}")
-    noisy = not task.num_trials and algorithm.inner.reports_with_trials
+    specs = arrays_of(algorithm.report_content).values()
+    noisy = not task.num_trials and any(spec.with_trials for spec in specs)
     if noisy and algorithm.uses_observations(task, agent_state.space):
         raise WireError(
             "num-trials: expected at least one trial for a report with noise, got 0", "num-trials"
@@ -124,7 +136,7 @@ def check_once(
 
 def check_subset(algorithm: Algorithm[Any], space: SearchSpace) -> None:
     """Raise ConfigError if the agent has fixed parameters and the algorithm needs all of them."""
-    reason = algorithm.inner.needs_all_parameters
+    reason = algorithm.needs_all_parameters
     if reason and isinstance(space, HeldSpace):
         raise ConfigError(
             f"fixed: expected agents that tune all parameters, because in {algorithm.name} {reason}, got "
@@ -132,7 +144,17 @@ def check_subset(algorithm: Algorithm[Any], space: SearchSpace) -> None:
         )
 
 
-# -- keys of secure sums; their modules are imported late, because only secure sums need them ------------
+# -- secure sums; their modules are imported late, because only secure sums need them --------------------
+
+
+def sum_guard(algorithm: Algorithm[Any]) -> SumGuard | None:
+    """Return what lets reports of an algorithm leave under masks only; None without secure sums."""
+    if not algorithm.secure_sums:
+        return None
+    from fbo_flower.secure.member import SumGuard, check_summable
+
+    check_summable(algorithm)
+    return SumGuard(algorithm)
 
 
 def own_keys(memory: Memory) -> tuple[bytes, bytes]:
@@ -165,7 +187,7 @@ def identity(memory: Memory, study: str) -> dict[str, AnyArray]:
 
     WireError if the memory has forgotten the study, and with it which reports were masked.
     """
-    from fbo_flower.algorithms.secure_member import identity_arrays
+    from fbo_flower.secure.member import identity_arrays
 
     if study in cast(list[str], memory.note("forgotten").get("studies", [])):
         raise WireError(
@@ -181,10 +203,10 @@ def identity(memory: Memory, study: str) -> dict[str, AnyArray]:
 
 def consented(algorithm: Algorithm[Any], report: Report, disclose: str) -> Report:
     """Return the report without the arrays that the operator's setting `disclose` keeps at the agent."""
-    consent = algorithm.inner.consent
-    if not consent:
-        return report
-    kept = {n: a for n, a in report.arrays.items() if disclose in consent.get(n, (disclose,))}
+    kept = dict(report.arrays)
+    for name, spec in arrays_of(algorithm.report_content).items():
+        if spec.disclose is not None and disclose not in spec.disclose:
+            kept.pop(name, None)
     return replace(report, arrays=kept)
 
 

@@ -24,8 +24,8 @@ from typing import Any
 
 from flwr.app import Context
 
-from fbo_flower import __version__
 from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.messages import reports_trials
 from fbo_flower.algorithms.options import Settings, bounded, choice, flag, integer
 from fbo_flower.algorithms.records import Task
 from fbo_flower.algorithms.registry import APP, DEFAULT, DISCLOSURES, OPERATOR, SIMULATION
@@ -35,6 +35,7 @@ from fbo_flower.errors import ConfigError, JournalError, WireError
 from fbo_flower.numerics.privacy import Account
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.paths import path_of, read_text
+from fbo_flower.version import __version__
 
 
 def agent_id(context: Context) -> str:
@@ -250,14 +251,13 @@ class Operator(Settings):
                 f"algorithm: {algorithm.name} expects sites with a role ({', '.join(algorithm.roles)}); "
                 "this agent has an objective; make it with `site_app`"
             )
-        core = algorithm.inner
-        least = core.secure_sums if "secure_sums" in core.options() else self.secure_sums
+        least = algorithm.secure_sums if "secure_sums" in algorithm.options() else self.secure_sums
         if least < self.secure_sums:
             raise ConfigError(
                 f"secure_sums: expected sums of at least {self.secure_sums} agents, as node_config requires, "
                 f"got {least} in the options of {algorithm.name}; set secure_sums={self.secure_sums} there"
             )
-        if core.reports_trials() and self.disclose != "trials":
+        if reports_trials(algorithm) and self.disclose != "trials":
             raise ConfigError(
                 f"disclose: expected 'trials', because {algorithm.name} with these options sends every trial "
                 f"to the server, got {self.disclose!r}; this agent does not take part"
@@ -345,7 +345,7 @@ class Operator(Settings):
             ) from error
         if note.get("last", "") == key:
             return
-        noise = algorithm.inner.message_noise()
+        noise = algorithm.message_noise()
         if not noise:
             raise self._too_much(f"a report of {algorithm.name} without noise of the agent's own")
         try:

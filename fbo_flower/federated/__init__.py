@@ -10,8 +10,8 @@ from fbo_flower.federated.legacy import LegacyClients
 from fbo_flower.federated.records import TunedFederation
 from fbo_flower.federated.replies import Bounds, Judge, client_metrics, is_number
 from fbo_flower.federated.run_config import tuned_run_config
-from fbo_flower.federated.schedules import Population, cooled, exploit, perturbed
-from fbo_flower.federated.settings import Clients, Run, Search
+from fbo_flower.federated.schedules import Population, Search, cooled, exploit, perturbed
+from fbo_flower.federated.step import Clients, Run
 from fbo_flower.federated.tune import tune_federation
 from fbo_flower.federated.tuner import TunerProgress
 from fbo_flower.study.directory import Keep

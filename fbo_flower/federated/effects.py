@@ -20,7 +20,7 @@ from flwr.app import ConfigRecord, Message
 from flwr.common.logger import log
 
 from fbo_flower.errors import did_you_mean, printable
-from fbo_flower.federated.records import Trial
+from fbo_flower.federated.records import FederatedTrial
 from fbo_flower.federated.replies import arrays_of
 from fbo_flower.federated.run_config import READ
 from fbo_flower.federated.state import digest_of, from_record
@@ -69,7 +69,7 @@ class Effects:
                 for reply in some
             }
 
-    def warn(self, trials: Sequence[Trial]) -> None:
+    def warn(self, trials: Sequence[FederatedTrial]) -> None:
         """Warn of parameters without effect, once of each."""
         pairs, equal = self._equal(trials)
         if new := sorted(equal - self._warned):
@@ -84,7 +84,7 @@ class Effects:
                     did_you_mean(name, self._keys))  # fmt: skip
             self._warned.update(new)
 
-    def without(self, trials: Sequence[Trial]) -> list[str]:
+    def without(self, trials: Sequence[FederatedTrial]) -> list[str]:
         """Return the parameters that had no effect, in the order of the space."""
         found = self._equal(trials)[1] | self._unread()
         return [name for name in self._names if name in found]
@@ -93,7 +93,7 @@ class Effects:
         read = self.read_by_build | self._read_by_clients
         return set(self._names) - read if self._all_tell else set()
 
-    def _equal(self, trials: Sequence[Trial]) -> tuple[int, set[str]]:
+    def _equal(self, trials: Sequence[FederatedTrial]) -> tuple[int, set[str]]:
         """Return the number of pairs with equal results, and the parameters that had no effect."""
         done = [t for t in trials if t.rounds and not t.failure and t.parent < 0][:MOST_TRIALS]
         equal: list[set[str]] = []

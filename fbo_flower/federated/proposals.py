@@ -50,7 +50,7 @@ from fbo_flower.algorithms.options import Settings, choice, integer
 from fbo_flower.algorithms.records import Array
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.search import farthest, searching
-from fbo_flower.federated.records import Trial
+from fbo_flower.federated.records import FederatedTrial
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import fitting, gp
@@ -78,7 +78,7 @@ class Proposals(Settings):
     num_initial: int = integer(MISSING, 1)
     seed: int = integer(MISSING, 0)
 
-    def propose(self, trials: Sequence[Trial], rungs: Sequence[int]) -> Array:
+    def propose(self, trials: Sequence[FederatedTrial], rungs: Sequence[int]) -> Array:
         """Return the point `(D,)` of the next trial.
 
         Parameters
@@ -111,7 +111,7 @@ class Proposals(Settings):
         return found
 
     def observations(
-        self, trials: Sequence[Trial], rungs: Sequence[int]
+        self, trials: Sequence[FederatedTrial], rungs: Sequence[int]
     ) -> tuple[Array, Array, Array] | None:
         """Return features `(n, F)`, standardised values and their known variances `(n,)`; None: no value yet.
 
@@ -145,8 +145,8 @@ class Proposals(Settings):
 
 
 def ranking(
-    trials: Sequence[Trial], proposals: Proposals | None = None, rungs: Sequence[int] = ()
-) -> list[Trial]:
+    trials: Sequence[FederatedTrial], proposals: Proposals | None = None, rungs: Sequence[int] = ()
+) -> list[FederatedTrial]:
     """Return the trials that have a value from the best to the worst.
 
     Finalists that were judged by all clients come first, by that value.
@@ -163,7 +163,7 @@ def ranking(
             means = proposals.process(*observed).means
             values = {trial.number: float(mean) for trial, mean in zip(trials, means, strict=True)}
 
-    def key(trial: Trial) -> tuple[bool, float, int, float, int]:
+    def key(trial: FederatedTrial) -> tuple[bool, float, int, float, int]:
         judged = trial.judged
         best_first = 0.0 if judged is None else -judged
         return judged is None, best_first, -trial.round, -values[trial.number], trial.number
@@ -202,7 +202,7 @@ def _of_sample(variance: float, n: int, population: int) -> float:
     return variance * (1.0 - n / population) * n / (n - 1) if n > 1 else math.nan
 
 
-def final_values(trials: Sequence[Trial], rungs: Sequence[int]) -> tuple[Array, Array]:
+def final_values(trials: Sequence[FederatedTrial], rungs: Sequence[int]) -> tuple[Array, Array]:
     """Return each trial's expected value at the last rung that any trial has reached, and its variance.
 
     Parameters
@@ -228,7 +228,7 @@ def final_values(trials: Sequence[Trial], rungs: Sequence[int]) -> tuple[Array, 
     return values, np.where(np.isfinite(values), variances, 0.0)
 
 
-def gain_of(trials: Sequence[Trial], start: int, end: int) -> tuple[float, float]:
+def gain_of(trials: Sequence[FederatedTrial], start: int, end: int) -> tuple[float, float]:
     """Return the mean gain between two rounds, and the variance of one trial's gain; 0, 0: unknown."""
     gains = np.array(
         [

@@ -65,7 +65,7 @@ class TrialRound:
 
 @copies("config", "point")
 @dataclass(frozen=True)
-class Trial:
+class FederatedTrial:
     """One configuration, and how far its run has come.
 
     Attributes
@@ -133,7 +133,7 @@ class Trial:
             return -math.inf
         return self.rounds[server_round - self.born - 1].value
 
-    def learn(self, done: TrialRound) -> Trial:
+    def learn(self, done: TrialRound) -> FederatedTrial:
         """Return the trial with one more round."""
         return replace(self, rounds=(*self.rounds, done), judged=None)
 
@@ -270,7 +270,7 @@ class TunedFederation:
         )
 
 
-def tables_of(trials: Sequence[Trial], rounds: int, sign: float) -> tuple[Table, Table]:
+def tables_of(trials: Sequence[FederatedTrial], rounds: int, sign: float) -> tuple[Table, Table]:
     """Return the tables of trials and of learning curves, in the metric's own sign."""
     rows, points = [], []
     for trial in trials:

@@ -22,8 +22,9 @@ A liar within the bounds still moves a mean by its share of the weight, and a me
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import WARNING
 from typing import Any
@@ -34,14 +35,15 @@ from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 
 from fbo_flower.algorithms.options import Settings, bounded, checked, choice, flag, integer
-from fbo_flower.errors import ConfigError, WireError, printable
-from fbo_flower.federated.metric import Metric
+from fbo_flower.errors import ConfigError, WireError, kind_of, printable
 from fbo_flower.space.checks import as_real, show
 
+MetricLike = str | Callable[[Mapping[str, Any]], float]
 Bounds = tuple[float, float]  # least and largest value of a metric
 LARGEST = 1e18  # number in a model or a metric; the square of a larger one overflows in single precision
 MOST_ROWS = 1e12  # weight of a reply; no client has more rows
 JUDGES = ("mean", "median")
+_PLACE = re.compile(r"(.+)\[(-?\d+)\]")  # an entry of a list: loss[-1]
 ALL, SHARE = "all", "share"  # who evaluates a trial
 
 
@@ -54,6 +56,83 @@ class Checked:
     not_finite: int = 0  # how many of them held a number that is not finite, as models do that diverged
     raised: int = 0  # how many were the error of a ClientApp
     asked: int = 0  # number of messages that were sent
+
+
+class Metric:
+    """Finds a trial's value among its metrics.
+
+    Parameters
+    ----------
+    given : "accuracy"; "loss[-1]", the last number of a list; or a function of the metrics, a mapping from
+        names to numbers and lists of numbers, that returns a number
+
+    Raises
+    ------
+    ConfigError
+        If it is neither a text nor a function.
+    """
+
+    def __init__(self, given: MetricLike) -> None:
+        if not (callable(given) or (isinstance(given, str) and given)):
+            raise ConfigError(
+                "metric: expected the name of a metric such as 'accuracy' or 'loss[-1]', or a function of "
+                f"the metrics, got {given!r}"
+            )
+        self._given = given
+        own = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
+        self.name = "metric" if own == "<lambda>" else own
+
+    def of(self, metrics: Mapping[str, Any]) -> float | None:
+        """Return the value; None if these metrics do not hold it."""
+        try:
+            return self._value(metrics)
+        except ConfigError:
+            return None
+
+    def required(self, metrics: Mapping[str, Any]) -> float:
+        """Return the value, or raise ConfigError with what the metrics hold."""
+        try:
+            return self._value(metrics)
+        except ConfigError as error:
+            there = ", ".join(
+                f"{name} (a list of {len(value)} numbers: choose '{name}[-1]')"
+                if isinstance(value, list | tuple)
+                else name
+                for name, value in ((printable(key), metrics[key]) for key in sorted(metrics))
+            )
+            raise ConfigError(
+                f"metric: expected {error} among the metrics of aggregate_evaluate, aggregate_train and "
+                f"evaluate_fn, got {there or 'none'}; return it in the MetricRecord of @app.evaluate(), "
+                "evaluate with a positive fraction_evaluate, or pass evaluate_fn"
+            ) from error
+
+    def _value(self, metrics: Mapping[str, Any]) -> float:
+        """Return the value, or raise ConfigError with what was expected."""
+        if not isinstance(self._given, str):
+            try:
+                return _number(self._given(dict(metrics)))
+            except Exception as error:  # of the user's function
+                raise ConfigError(
+                    f"what {self.name}(metrics) reads ({type(error).__name__}: {printable(str(error))[:200]})"
+                ) from error
+        found, place = metrics.get(self._given), _PLACE.fullmatch(self._given)
+        if found is None and place and isinstance(metrics.get(place[1]), list | tuple):
+            numbers = metrics[place[1]]
+            if not -len(numbers) <= int(place[2]) < len(numbers):
+                raise ConfigError(repr(self._given))
+            found = numbers[int(place[2])]
+        try:
+            return _number(found)
+        except TypeError as error:
+            raise ConfigError(repr(self._given)) from error
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, np.generic | np.ndarray) and value.size == 1:
+        value = value.item()
+    if not isinstance(value, int | float):
+        raise TypeError(f"expected a number, got {kind_of(value)}")
+    return float(value)
 
 
 def check_replies(
@@ -80,7 +159,11 @@ def check_replies(
         except WireError as error:
             refused.append(f"client {message.metadata.dst_node_id}: {error}")
             reasons[error.reason] += 1
-    for what, form in (("metrics", _names), ("dtypes", _dtypes)):
+    forms_of: dict[str, Callable[[Message], tuple[str, ...]]] = {
+        "metrics": lambda reply: tuple(sorted(client_metrics(reply))),
+        "dtypes": lambda reply: tuple(f"{n}: {a.dtype}" for n, a in sorted(_trained(reply).items())),
+    }
+    for what, form in forms_of.items():
         forms = Counter(form(reply) for reply in used)
         common = max(sorted(forms), key=lambda name: forms[name]) if forms else ()
         for reply in used:
@@ -103,14 +186,9 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _names(reply: Message) -> tuple[str, ...]:
-    return tuple(sorted(client_metrics(reply)))
-
-
-def _dtypes(reply: Message) -> tuple[str, ...]:
-    if not _trains(reply):
-        return ()  # arrays in an evaluation are not used
-    return tuple(f"{name}: {array.dtype}" for name, array in sorted(arrays_of(reply).items()))
+def _trained(reply: Message) -> ArrayRecord:
+    """Return the arrays of an update; those in an evaluation are not used."""
+    return arrays_of(reply) if _trains(reply) else ArrayRecord()
 
 
 def _trains(message: Message) -> bool:
@@ -230,7 +308,7 @@ class Judge(Settings):
 
     def checked(
         self,
-        metric: Metric | str,
+        metric: Metric,
         sent: Sequence[Message],
         replies: Sequence[Message | None],
         weighted_by: str | None,
@@ -244,8 +322,7 @@ class Judge(Settings):
         sent, replies, weighted_by : see `check_replies`
         what : goes on without a refused reply, at the beginning of the warning: "Trial 3"
         """
-        judged = metric if isinstance(metric, Metric) else Metric(metric)
-        bounds = None if self.bounds is None else (judged, self.bounds)
+        bounds = None if self.bounds is None else (metric, self.bounds)
         checked = check_replies(sent, replies, weighted_by, bounds)
         for line in self.lower_weights(checked.used, weighted_by):
             log(WARNING, "%s: %s", what, printable(line))

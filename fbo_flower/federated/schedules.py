@@ -49,9 +49,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.algorithms.options import Settings, bounded, integer
+from fbo_flower.algorithms.options import Settings, bounded, choice, integer
 from fbo_flower.errors import ConfigError, did_you_mean
-from fbo_flower.federated.records import Trial
+from fbo_flower.federated.proposals import PROPOSALS
+from fbo_flower.federated.records import FederatedTrial
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.checks import check_integer
@@ -60,7 +61,7 @@ from fbo_flower.space.space import SearchSpace
 
 
 @dataclass(frozen=True)
-class Start:
+class NewTrial:
     """Start a new trial in a bracket and run it until a round."""
 
     bracket: int
@@ -84,7 +85,7 @@ class Schedule(ABC):
     rounds: int  # `R`, of a whole run
 
     @abstractmethod
-    def choose(self, trials: Sequence[Trial]) -> Start | GoOn | None:
+    def choose(self, trials: Sequence[FederatedTrial]) -> NewTrial | GoOn | None:
         """Return what to do with a free place; None: wait for the trials that run."""
 
     @abstractmethod
@@ -125,7 +126,7 @@ class ASHA(Halving):
     def rungs_of(self, bracket: int) -> tuple[int, ...]:
         return self.rungs_from(self.most)
 
-    def choose(self, trials: Sequence[Trial]) -> Start | GoOn:
+    def choose(self, trials: Sequence[FederatedTrial]) -> NewTrial | GoOn:
         rungs = self.rungs_of(0)
         for rung, following in reversed(list(itertools.pairwise(rungs))):
             there = [t for t in trials if t.round >= rung or (t.failure and t.target >= rung)]
@@ -133,7 +134,7 @@ class ASHA(Halving):
             for trial in best:
                 if trial.waits_at(rung):
                     return GoOn(trial.number, following)
-        return Start(0, rungs[0])
+        return NewTrial(0, rungs[0])
 
 
 @dataclass(frozen=True)
@@ -152,12 +153,12 @@ class Hyperband(Halving):
     def rungs_of(self, bracket: int) -> tuple[int, ...]:
         return self.rungs_from(self.halvings(bracket))
 
-    def choose(self, trials: Sequence[Trial]) -> Start | GoOn | None:
+    def choose(self, trials: Sequence[FederatedTrial]) -> NewTrial | GoOn | None:
         bracket = max((trial.bracket for trial in trials), default=0)
         members = [trial for trial in trials if trial.bracket == bracket]
         rungs = self.rungs_of(bracket)
         if len(members) < self.num_trials(bracket):
-            return Start(bracket, rungs[0])
+            return NewTrial(bracket, rungs[0])
         size = len(members)
         for rung, following in itertools.pairwise(rungs):
             if any(trial.runs and trial.target == rung for trial in members):
@@ -168,7 +169,7 @@ class Hyperband(Halving):
                     return GoOn(trial.number, following)
         if any(trial.runs for trial in members):
             return None
-        return Start(bracket + 1, self.rungs_of(bracket + 1)[0])
+        return NewTrial(bracket + 1, self.rungs_of(bracket + 1)[0])
 
 
 @dataclass(frozen=True)
@@ -182,10 +183,10 @@ class SuccessiveHalving(Hyperband):
         return self.most
 
 
-def ranked(trials: Sequence[Trial], rung: int) -> list[Trial]:
+def ranked(trials: Sequence[FederatedTrial], rung: int) -> list[FederatedTrial]:
     """Return trials from the best to the worst after `rung` rounds; those without a value come last."""
 
-    def key(trial: Trial) -> tuple[bool, float, int]:
+    def key(trial: FederatedTrial) -> tuple[bool, float, int]:
         value = trial.value_at(rung)
         there = math.isfinite(value)
         return not there, -value if there else 0.0, trial.number
@@ -215,6 +216,39 @@ class Population(Settings):
 
 
 @dataclass(frozen=True)
+class Search(Settings):
+    """Which configurations are tried, and for how long.
+
+    Parameters
+    ----------
+    num_trials : most trials; None: 20 without a budget, no limit with one
+    schedule : "asha", "halving" (synchronous successive halving), "hyperband", or "none": every trial runs to
+        its end; or a `Population`, whose worst trials take over the models of its best
+    eta : at a rung, the best of every `eta` trials is promoted
+    first_rung : least rounds of a trial before it is compared with others
+    proposals : "ei": expected improvement, or "random"
+    num_initial : random configurations before the first one by "ei"; None: twice the number of parameters,
+        at least 4
+    num_parallel : trials that run side by side, each on its own share of the clients
+    """
+
+    num_trials: int | None = integer(None, 1)
+    schedule: str | Population = "asha"
+    eta: int = integer(4, 2)
+    first_rung: int = integer(1, 1)
+    proposals: str = choice("ei", PROPOSALS)
+    num_initial: int | None = integer(None, 1)
+    num_parallel: int = integer(1, 1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.schedule, Population) and self.num_trials is not None:
+            raise ConfigError(
+                f"num_trials: expected None with a Population, which has a size, got {self.num_trials}"
+            )
+
+
+@dataclass(frozen=True)
 class Evolution(Schedule):
     """The schedule of a population."""
 
@@ -226,11 +260,11 @@ class Evolution(Schedule):
         every = self.population.every
         return (*range(every, self.rounds, every), self.rounds)
 
-    def choose(self, trials: Sequence[Trial]) -> Start | GoOn | None:
+    def choose(self, trials: Sequence[FederatedTrial]) -> NewTrial | GoOn | None:
         """Start the population; at each comparison, replace its worst members and let the others go on."""
         rungs = self.rungs_of(0)
         if len(trials) < self.population.size:
-            return Start(len(trials), rungs[0])
+            return NewTrial(len(trials), rungs[0])
         for rung, following in itertools.pairwise(rungs):
             members = self._members(trials, rung)
             if any(trial.runs and trial.target == rung for trial in members):
@@ -243,21 +277,21 @@ class Evolution(Schedule):
             for place in sorted(copies):
                 if not any(t.bracket == place and t.born >= rung for t in trials):
                     parent = members[copies[place]]
-                    return Start(place, following, parent.number, self._changed(parent, place, rung))
+                    return NewTrial(place, following, parent.number, self._changed(parent, place, rung))
             for place, trial in enumerate(members):
                 if place not in copies and trial.waits_at(rung):
                     return GoOn(trial.number, following)
         return None
 
-    def _members(self, trials: Sequence[Trial], rung: int) -> list[Trial]:
+    def _members(self, trials: Sequence[FederatedTrial], rung: int) -> list[FederatedTrial]:
         """Return the trial of each place that was to reach a rung."""
-        found: dict[int, Trial] = {}
+        found: dict[int, FederatedTrial] = {}
         for trial in trials:
             if trial.born < rung:
                 found[trial.bracket] = trial
         return [found[place] for place in range(self.population.size)]
 
-    def _changed(self, parent: Trial, place: int, rung: int) -> Array:
+    def _changed(self, parent: FederatedTrial, place: int, rung: int) -> Array:
         rng = generator(self.seed, "population", "change", rung, place)
         if rng.random() < self.population.resample:
             drawn: Array = self.space.snap(rng.random((1, self.space.dimension)))[0]

@@ -16,29 +16,83 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from flwr.supercore.run import Run as FlowerRun
 
+from fbo_flower.algorithms.options import Settings, bounded, integer
 from fbo_flower.errors import ConfigError, FBOError, kind_of
 from fbo_flower.federated.effects import Effects
-from fbo_flower.federated.metric import Metric, plain
 from fbo_flower.federated.proposals import median_variance, sampling_variance
 from fbo_flower.federated.records import TrialRound
-from fbo_flower.federated.replies import ALL, Checked, Judge, client_metrics, is_number
+from fbo_flower.federated.replies import ALL, Checked, Judge, Metric, client_metrics, is_number
 from fbo_flower.federated.run_config import MARK, NotedDict
-from fbo_flower.federated.settings import Clients, Run
 from fbo_flower.federated.state import Content, decode, digest_of, encode, from_record, in_common, restore
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.curves import weighted_median
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.space.copies import own
+from fbo_flower.space.copies import copies, own
 from fbo_flower.space.space import Config
 from fbo_flower.strategies.exchange import ForwardingGrid, send_and_receive
 from fbo_flower.strategies.registration import is_simulated, wait_for_nodes
 
+EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 PATIENCE = 10  # times that a strategy may look for more nodes while it configures one half-round
+
+
+@copies("initial_arrays", "train_config", "evaluate_config")
+@dataclass(frozen=True)
+class Run:
+    """A training run: the arguments of Flower's `Strategy.start` for one configuration.
+
+    Parameters
+    ----------
+    strategy : a new strategy of Flower's message API
+    initial_arrays : the model before the first round
+    train_config, evaluate_config : further entries of the clients' `config` records; a training message has
+        the configuration besides
+    evaluate_fn : evaluates a model on the server: `evaluate_fn(round, arrays)` returns a MetricRecord, whose
+        metrics are added to those of the clients. None: clients only
+    """
+
+    strategy: Strategy
+    initial_arrays: ArrayRecord
+    train_config: Mapping[str, object] = field(default_factory=dict)
+    evaluate_config: Mapping[str, object] = field(default_factory=dict)
+    evaluate_fn: EvaluateFn | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.strategy, Strategy):
+            older = (
+                "; a strategy of flwr.server has a twin there, and a workflow such as SecAggPlusWorkflow "
+                "cannot be tuned, because it leads its rounds itself and shows no client's update"
+            )
+            raise ConfigError(
+                f"strategy: expected a flwr.serverapp.strategy.Strategy, got {kind_of(self.strategy)}"
+                + (older if type(self.strategy).__module__.startswith("flwr.server.") else "")
+            )
+        if not isinstance(self.initial_arrays, ArrayRecord):
+            raise ConfigError(
+                f"initial_arrays: expected an ArrayRecord, got {kind_of(self.initial_arrays)}; pass "
+                "ArrayRecord(LIST) for a list of NumPy arrays, or ArrayRecord(model.state_dict())"
+            )
+
+
+@dataclass(frozen=True)
+class Clients(Settings):
+    """How long the server waits for clients.
+
+    Parameters
+    ----------
+    number : clients to wait for; None: until their number stops changing
+    wait_seconds : how long to wait for them
+    timeout : seconds for each half-round; later replies are dropped
+    """
+
+    number: int | None = integer(None, 1)
+    wait_seconds: float = bounded(120.0, 0.0)
+    timeout: float = bounded(3600.0, 0.0)
 
 
 class TrialGrid(ForwardingGrid):
@@ -132,16 +186,13 @@ class TrialRun:
 
     def messages(self, kind: str, server_round: int, grid: Grid, nodes: Sequence[int]) -> list[Message]:
         """Return the messages of a half-round, "train" or "evaluate", to nodes of this trial's share."""
-        configure, values = self.strategy.configure_evaluate, self._run.evaluate_config
-        if kind == "train":
-            configure = self.strategy.configure_train
-            values = self._run.train_config
-        values = {**values, **self.config}
+        configure = getattr(self.strategy, f"configure_{kind}")
+        values: dict[str, Any] = {**getattr(self._run, f"{kind}_config"), **self.config}
         try:
-            config = ConfigRecord(dict(values))  # type: ignore[arg-type]  # it checks the types itself
+            config = ConfigRecord(values)  # it checks the types itself
         except TypeError as error:
             raise ConfigError(
-                f"config: expected numbers, texts, bools and lists of them, got {dict(values)}"
+                f"config: expected numbers, texts, bools and lists of them, got {values}"
             ) from error
         with self._drawing(kind, server_round):
             messages = list(configure(server_round, own(self.arrays), config, TrialGrid(grid, nodes)))
@@ -166,7 +217,7 @@ class TrialRun:
             found.update(self.strategy.aggregate_evaluate(server_round, replies) or {})
         if evaluate is not None:
             found.update(evaluate(server_round, own(self.arrays)) or {})
-        return plain(found)
+        return {k: v.tolist() if isinstance(v, np.generic | np.ndarray) else v for k, v in found.items()}
 
     @contextmanager
     def _drawing(self, purpose: str, server_round: int) -> Iterator[None]:
@@ -280,10 +331,9 @@ class Step:
 
     def judge_on(self, run: TrialRun, server_round: int, population: Sequence[int]) -> TrialRound | Failure:
         """Return how all clients judge a trial's model, or why they do not."""
-        own = run.messages("evaluate", server_round, self.grid, population)[:1]
         messages = [
             Message(message.content, node, message.metadata.message_type)
-            for message in own
+            for message in run.messages("evaluate", server_round, self.grid, population)[:1]
             for node in population
         ]
         checked = self._exchange({run.number: run}, {run.number: messages})[run.number]
@@ -370,8 +420,7 @@ class Step:
             return None
         weighted_by = run.weighted_by or ""
         weights = [record[weighted_by] if is_number(record.get(weighted_by)) else 1.0 for record in records]
-        values = np.array(found, dtype=np.float64)
-        return values, np.array(weights, dtype=np.float64)
+        return np.array(found, dtype=np.float64), np.array(weights, dtype=np.float64)
 
 
 def _train(run: TrialRun, server_round: int, checked: Checked) -> Failure | None:

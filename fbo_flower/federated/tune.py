@@ -10,16 +10,13 @@ from flwr.serverapp import Grid
 
 from fbo_flower.errors import ConfigError, explains_names, kind_of
 from fbo_flower.federated.effects import Effects
-from fbo_flower.federated.metric import Metric, MetricLike
 from fbo_flower.federated.proposals import Proposals
 from fbo_flower.federated.records import MARK, TunedFederation, tables_of
-from fbo_flower.federated.replies import Judge
-from fbo_flower.federated.schedules import Population, make_schedule
-from fbo_flower.federated.settings import Clients, Run, Search
+from fbo_flower.federated.replies import Judge, Metric, MetricLike
+from fbo_flower.federated.schedules import Population, Search, make_schedule
 from fbo_flower.federated.state import Checkpoints
-from fbo_flower.federated.step import Step
-from fbo_flower.federated.telling import Telling
-from fbo_flower.federated.tuner import Tuner, TunerProgress
+from fbo_flower.federated.step import Clients, Run, Step
+from fbo_flower.federated.tuner import Trackers, Tuner, TunerProgress
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.checks import check_integer
@@ -27,9 +24,9 @@ from fbo_flower.space.space import Config, SearchSpace, check_space
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies.exchange import Stopped, ending_with_its_superlink, warnings_of_flower
-from fbo_flower.strategies.loops import check_callbacks
+from fbo_flower.strategies.settings import check_callbacks
 from fbo_flower.study.directory import Keep
-from fbo_flower.trackers.callback import Callback
+from fbo_flower.trackers.callback import Callback, StudyInfo
 
 DEFAULT_TRIALS = 20
 JOURNAL = "federation.db"  # in the directory of journals
@@ -109,7 +106,6 @@ def tune_federation(
     limits = {"budget": budget, "num_trials": settings.pop("num_trials")}
     del settings["finalists"]
     check_callbacks(callbacks)
-    trackers = [callback for callback in callbacks if isinstance(callback, Callback)]
     directory = None if keep.out is None else writable_directory(keep.out)
     if directory is not None and (directory / MARK).exists() and not (keep.overwrite or keep.resume):
         raise ConfigError(
@@ -128,13 +124,15 @@ def tune_federation(
         events = _begin(journal, keep, settings, limits)
         study = str(events[0].values["study"])
         num_replayed = sum("rounds" in event.values for event in events)
-        telling = Telling(trackers, study, num_replayed, settings, space, judge.sign, rounds)
+        info = StudyInfo(study, "tune_federation", "tune_federation", dict(settings), space, judge.minimize,
+                         num_replayed=num_replayed)  # fmt: skip
+        trackers = Trackers(callbacks, info, rounds)
         tuner = Tuner(
             build, seed, step, schedule, proposals, journal, checkpoints, budget, search, callbacks,
-            telling,
+            trackers,
         )  # fmt: skip
         tuner.replay(events)
-        _run(tuner, telling, keep)
+        _run(tuner, keep)
         best = tuner.ranking()[0]  # a run without a successful trial raises
         tables = tables_of(tuner.trials, rounds, judge.sign)
         settings |= {**limits, "spent": tuner.spent, "without_effect": step.effects.without(tuner.trials)}
@@ -166,7 +164,7 @@ def _begin(
     return events or [begun]
 
 
-def _run(tuner: Tuner, telling: Telling, keep: Keep) -> None:
+def _run(tuner: Tuner, keep: Keep) -> None:
     """Run the tuner, and tell the trackers how it has ended."""
     status = "failed"
     try:
@@ -180,7 +178,7 @@ def _run(tuner: Tuner, telling: Telling, keep: Keep) -> None:
         raise KeyboardInterrupt(f"tune_federation was interrupted; {keep.said()}") from None
     finally:
         resumable = tuner.journal is not None and status != "finished"
-        telling.finished(tuner.trials, status, resumable=resumable)
+        tuner.trackers.finished(tuner.trials, status, resumable=resumable)
 
 
 def _check(build: object, space: object, keep: object, groups: Mapping[str, object]) -> None:

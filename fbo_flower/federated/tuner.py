@@ -14,7 +14,8 @@ again as a whole. Proposals are written, not recomputed, so a resumed tuner does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from logging import INFO, WARNING
 from typing import Any
@@ -24,20 +25,23 @@ from flwr.common.logger import log
 
 from fbo_flower.errors import ConfigError, ObjectiveError, printable
 from fbo_flower.federated.proposals import Proposals, ranking
-from fbo_flower.federated.records import Trial, TrialRound
-from fbo_flower.federated.schedules import GoOn, Schedule, Start
-from fbo_flower.federated.settings import Run, Search
+from fbo_flower.federated.records import FederatedTrial, TrialRound
+from fbo_flower.federated.schedules import GoOn, NewTrial, Schedule, Search
 from fbo_flower.federated.state import Checkpoints, Content
-from fbo_flower.federated.step import MISTAKES, Failure, Step, TrialRun, least_clients
-from fbo_flower.federated.telling import Telling
+from fbo_flower.federated.step import MISTAKES, Failure, Run, Step, TrialRun, least_clients
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import Config
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.strategies.exchange import interruptible
-from fbo_flower.trackers.callback import Callback
+from fbo_flower.study.schema import ROUNDS, SCHEMA, TRIALS
+from fbo_flower.study.study import Study
+from fbo_flower.study.table import Table
+from fbo_flower.study.trial import FAILED, STOPPED_EARLY, SUCCEEDED, Trial
+from fbo_flower.trackers.callback import Callback, RoundInfo, StudyInfo
 
 MAX_ATTEMPTS = 3  # at a round for which no client can be reached
 MAX_FAILED = 5  # trials that fail before the first one succeeds
+AGENT = "federation"  # the name under which trackers show the trials
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,75 @@ class TunerProgress:
     spent : client-rounds so far
     """
 
-    trials: tuple[Trial, ...]
+    trials: tuple[FederatedTrial, ...]
     spent: int
+
+
+class Trackers:
+    """Tells callbacks of trials when they have ended, and of each round of the tuner.
+
+    A trial has ended when it has failed or come to its last round, or when the run ends: until then it may be
+    promoted.
+
+    Parameters
+    ----------
+    callbacks : whom to tell; functions are called by the tuner
+    info : of the run; a resumed run keeps the id
+    rounds : of a whole trial
+    """
+
+    def __init__(self, callbacks: Sequence[object], info: StudyInfo, rounds: int) -> None:
+        self._callbacks = [callback for callback in callbacks if isinstance(callback, Callback)]
+        self._info, self._rounds, self._sign = info, rounds, -1.0 if info.minimize else 1.0
+        self._shown: set[int] = set()
+        self._round = 0
+
+    def round_ended(self, trials: Sequence[FederatedTrial], numbers: Mapping[str, float]) -> None:
+        """Tell the trials that have ended, and the round."""
+        self._round += 1
+        self._show(trial for trial in trials if trial.failure or trial.round >= self._rounds)
+        values = [trial.value for trial in trials if trial.has_value]
+        best = self._sign * max(values, default=math.nan)
+        self._call("on_round", RoundInfo(self._round, {**numbers, "best": best}))
+
+    def finished(self, trials: Sequence[FederatedTrial], status: str, *, resumable: bool) -> None:
+        """Tell that the run has ended, and before it what is left, unless a resumed run may go on with it."""
+        if not resumable:
+            self._show(trials)
+        rows = [
+            {"algorithm": "tune_federation", "agent": AGENT, "round": trial.round, "trial": trial.number,
+             "pulls": 1, "config": trial.config, "value": self._sign * trial.value,
+             "failure": trial.failure, "regret": math.nan}
+            for trial in trials
+            if trial.rounds or trial.failure
+        ]  # fmt: skip
+        run = {"algorithm": "tune_federation", "status": status, "minimize": self._info.minimize}
+        study = Study(
+            {"schema": SCHEMA, "name": "tune_federation", "runs": [run]},
+            Table.from_rows(rows, TRIALS),
+            Table.from_rows([], ROUNDS),
+        )
+        self._call("on_finish", study)
+
+    def _show(self, trials: Any) -> None:
+        for trial in trials:
+            if trial.number in self._shown or not (trial.rounds or trial.failure):
+                continue
+            self._shown.add(trial.number)
+            whole = trial.round >= self._rounds
+            state = FAILED if trial.failure else SUCCEEDED if whole else STOPPED_EARLY
+            curve = {done.round: self._sign * done.value for done in trial.rounds}
+            shown = Trial(AGENT, trial.number, trial.round, state, trial.config, self._sign * trial.value,
+                          trial.failure, intermediate=curve)  # fmt: skip
+            self._call("on_trial", shown)
+
+    def _call(self, method: str, event: Any) -> None:
+        for callback in self._callbacks:
+            try:
+                getattr(callback, method)(self._info, event)
+            except Exception as error:  # of any library behind a callback
+                log(WARNING, "%s.%s failed, the run goes on: %s", type(callback).__name__, method,
+                    printable(f"{type(error).__name__}: {error}")[:500])  # fmt: skip
 
 
 class Shares:
@@ -59,9 +130,9 @@ class Shares:
 
     def __init__(self, num_blocks: int, seed: int) -> None:
         self._num_blocks, self._seed = num_blocks, seed
-        self._block_of: dict[int, int] = {}
+        self.block_of: dict[int, int] = {}  # client -> its block
 
-    def assign(self, trials: Sequence[Trial], clients: Sequence[int]) -> dict[int, list[int]]:
+    def assign(self, trials: Sequence[FederatedTrial], clients: Sequence[int]) -> dict[int, list[int]]:
         """Return the clients of each trial in the next round; every connected client is in one share."""
         members = self._members(clients)
         if not trials:
@@ -76,23 +147,19 @@ class Shares:
             shares[order[row].number] += members[block]
         return {number: sorted(share) for number, share in shares.items()}
 
-    def blocks_of(self, share: Iterable[int]) -> list[int]:
-        """Return the blocks to which clients belong."""
-        return sorted({self._block_of[client] for client in share})
-
     def _members(self, clients: Sequence[int]) -> list[list[int]]:
         """Return the connected clients of each block; a client that comes later joins the smallest one."""
-        new = [client for client in sorted(clients) if client not in self._block_of]
-        known = [self._block_of[client] for client in clients if client in self._block_of]
+        new = [client for client in sorted(clients) if client not in self.block_of]
+        known = [self.block_of[client] for client in clients if client in self.block_of]
         sizes = np.bincount(known, minlength=self._num_blocks)
-        order = generator(self._seed, "federation", "blocks", len(self._block_of)).permutation(len(new))
+        order = generator(self._seed, "federation", "blocks", len(self.block_of)).permutation(len(new))
         for position in order:
             block = int(np.argmin(sizes))
-            self._block_of[new[position]] = block
+            self.block_of[new[position]] = block
             sizes[block] += 1
         members: list[list[int]] = [[] for _ in range(self._num_blocks)]
         for client in clients:
-            members[self._block_of[client]].append(client)
+            members[self.block_of[client]].append(client)
         return members
 
 
@@ -131,10 +198,10 @@ class Tuner:
     budget: int | None
     search: Search
     callbacks: Sequence[Callback | Callable[[TunerProgress], None]]
-    telling: Telling
+    trackers: Trackers
 
     def __post_init__(self) -> None:
-        self._trials: dict[int, Trial] = {}
+        self._trials: dict[int, FederatedTrial] = {}
         self._runs: dict[int, TrialRun] = {}
         self._shares = Shares(self.search.num_parallel, self.seed)
         self._attempts: dict[int, int] = {}
@@ -143,7 +210,7 @@ class Tuner:
         self._lossy: set[type] = set()  # classes of strategies with state that cannot be saved
 
     @property
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[FederatedTrial]:
         """All trials, by number."""
         return list(self._trials.values())
 
@@ -157,7 +224,7 @@ class Tuner:
         for event in events:
             self._apply(event)
             if "rounds" in event.values:
-                self.telling.round_ended(self.trials, {"client_rounds": float(self.spent)})
+                self.trackers.round_ended(self.trials, {"client_rounds": float(self.spent)})
         self._collect()
         if self._trials:
             log(INFO, "Resumed with %d trials, %d of them under way, after %d client-rounds",
@@ -174,7 +241,7 @@ class Tuner:
         if "new" in values:
             point, number = np.array(event.arrays["point"], dtype=np.float64), len(self._trials)
             config = self.proposals.space.decode(point)
-            self._trials[number] = Trial(number, config, point, **values["new"])
+            self._trials[number] = FederatedTrial(number, config, point, **values["new"])
         for name, done in values.get("rounds", {}).items():
             self._trials[int(name)] = self._trials[int(name)].learn(TrialRound(**done))
         for name, changes in values.get("changed", {}).items():
@@ -220,14 +287,14 @@ class Tuner:
 
     # -- places --------------------------------------------------------------------------------
 
-    def _running(self) -> list[Trial]:
+    def _running(self) -> list[FederatedTrial]:
         return [trial for trial in self.trials if trial.runs]
 
     def _fill(self) -> None:
         most, rounds = self.search.num_trials, self.schedule.rounds
         while len(self._running()) < self.search.num_parallel:
             choice = self.schedule.choose(self.trials)
-            if isinstance(choice, Start) and most is not None and len(self._trials) >= most:
+            if isinstance(choice, NewTrial) and most is not None and len(self._trials) >= most:
                 # the best trial runs to the end if nothing else is left to do and none has a whole run
                 best = next(iter(ranking(self.trials)), None)
                 done = self._running() or any(trial.round >= rounds for trial in self.trials)
@@ -239,7 +306,7 @@ class Tuner:
             else:
                 self._begin(choice)
 
-    def _begin(self, choice: Start) -> None:
+    def _begin(self, choice: NewTrial) -> None:
         new: dict[str, Any] = {"bracket": choice.bracket, "target": choice.target}
         point = choice.point
         if point is None:
@@ -262,7 +329,7 @@ class Tuner:
         for number, result in self.step.run(runs, numbers, shares, nodes).items():
             if isinstance(result, TrialRound):
                 digest = self.checkpoints.put(*self._checkpoint(runs[number]))
-                blocks = self._shares.blocks_of(shares[number])
+                blocks = sorted({self._shares.block_of[client] for client in shares[number]})
                 rounds[str(number)] = asdict(replace(result, checkpoint=digest, blocks=blocks))
                 self._attempts.pop(number, None)
                 continue
@@ -287,9 +354,9 @@ class Tuner:
         for callback in self.callbacks:
             if not isinstance(callback, Callback):
                 callback(TunerProgress(tuple(self.trials), self.spent))
-        self.telling.round_ended(self.trials, {"client_rounds": float(self.spent)})
+        self.trackers.round_ended(self.trials, {"client_rounds": float(self.spent)})
 
-    def _ready(self) -> tuple[list[Trial], dict[int, TrialRun], list[int]]:
+    def _ready(self) -> tuple[list[FederatedTrial], dict[int, TrialRun], list[int]]:
         """Return the trials that do a round now, their live states, and the connected clients."""
         grid, running = self.step.grid, self._running()
         runs = {trial.number: self.run_of(trial.number) for trial in running}
@@ -316,7 +383,7 @@ class Tuner:
         """Remove the checkpoints that no trial needs: those of earlier rounds and of failed trials."""
         self.checkpoints.collect({t.checkpoint for t in self.trials if t.checkpoint and not t.failure})
 
-    def _report(self, numbers: Iterable[int]) -> None:
+    def _report(self, numbers: Sequence[int]) -> None:
         best, sign = next(iter(ranking(self.trials)), None), self.step.judge.sign
         budget = "" if self.budget is None else f"/{self.budget}"
         about = "" if best is None else f", best {sign * best.value:.4g} by trial {best.number}"
@@ -346,7 +413,7 @@ class Tuner:
     def _succeeded(self) -> bool:
         return any(trial.has_value for trial in self.trials)
 
-    def ranking(self) -> list[Trial]:
+    def ranking(self) -> list[FederatedTrial]:
         """Return the trials that have a value from the best to the worst, as the surrogate sees them."""
         return ranking(self.trials, self.proposals, self.schedule.rungs_of(0))
 

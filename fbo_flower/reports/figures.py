@@ -4,20 +4,26 @@ The first has the best values so far or, if the optimum is known, simple and cum
 values against the parameters that matter most (`importance`); and the agents' best configurations. If models
 were exchanged, it has the fronts in the losses that the search has seen, the shipped models' losses on other
 rows and, of several contestants, win matrices (`selection`).
+
+`plot` returns the first one for a notebook: a picture or, with plotly, curves and trials that explain
+themselves.
 """
 
 from __future__ import annotations
 
+import html
+import io
 import textwrap
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fbo_flower.algorithms.options import check_choice
-from fbo_flower.errors import ConfigError
-from fbo_flower.reports.curves import draw_curves, draw_regret, metric_of, named_agents
+from fbo_flower.errors import ConfigError, number_text, printable
+from fbo_flower.reports.curves import draw_curves, draw_regret, mean_lines, metric_of, named_agents
 from fbo_flower.reports.fronts import draw_all, feasible, has_outputs, rows_of_axes
 from fbo_flower.reports.importance import draw_slices, most_important, study_axes, study_importance
 from fbo_flower.reports.pictures import (
@@ -29,6 +35,7 @@ from fbo_flower.reports.pictures import (
     study_styles,
 )
 from fbo_flower.reports.selection import draw_models
+from fbo_flower.reports.summary import result_rows
 from fbo_flower.reports.traffic import draw_sent, has_traffic, sent_by_round, traffic_cells
 from fbo_flower.study.ranking import expected_of
 
@@ -43,6 +50,8 @@ WIDTH = 10.0  # inches of a picture, so that its text is readable on a page
 _MAX_SLICES = 6
 _MAX_BEST = 5  # rows of the table of best configurations
 _LINE_HEIGHT = 0.18  # inches of a table's row
+MOST_POINTS = 5000  # trials that plotly draws
+_DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}  # of matplotlib in plotly's terms
 _HOW_TO_DISCLOSE = 'set disclose = "trials" in the node_config of the agents that may show them.'
 
 
@@ -87,6 +96,22 @@ def check_x(study: Study, x: str) -> None:
             f"--x time: expected times of trials, got none of {', '.join(missing)}; agents send them with "
             f"their trials: {_HOW_TO_DISCLOSE}"
         )
+
+
+def plot(study: Study, x: str = "evaluations", *, title: str | None = None) -> Figure:
+    """Return `figure`; notebooks show it as a picture or, if plotly is installed, as `hover_figure`."""
+    drawing = figure(study, title=title, x=x)
+
+    def shown(**chosen: Any) -> dict[str, Any]:  # by MIME type, as IPython asks for it
+        picture = io.BytesIO()
+        drawing.savefig(picture, format="png", dpi=100)
+        bundle: dict[str, Any] = {"text/plain": repr(drawing), "image/png": picture.getvalue()}
+        if find_spec("plotly") and find_spec("nbformat") and not len(study.models):  # which plotly needs
+            bundle |= hover_figure(study, x)._repr_mimebundle_(**chosen)
+        return bundle
+
+    drawing._repr_mimebundle_ = shown  # type: ignore[attr-defined]
+    return drawing
 
 
 @report_style()
@@ -182,8 +207,64 @@ def traffic_figure(study: Study, *, title: str | None = None) -> Figure:
         draw_sent(ax, study, study_styles(study), unit)
     draw_table(below.subplots(), traffic_cells(study), "What each agent received and sent in the whole run")
     name, agents = _name_and_agents(study)
-    usual = _joined([name, f"{agents}: traffic and privacy".removeprefix(": ")])
-    _write_title(above, usual if title is None else title)
+    parts = [name, f"{agents}: traffic and privacy".removeprefix(": ")]
+    _write_title(above, _joined(parts) if title is None else title)
+    return drawing
+
+
+def hover_figure(study: Study, x: str = "evaluations") -> Any:  # of plotly, which is optional
+    """Return a plotly figure of the mean best values so far, and of trials, which say what they are.
+
+    Parameters
+    ----------
+    x : "evaluations" or "time", which best values are drawn against; trials have no place in time
+
+    Raises
+    ------
+    ConfigError
+        If plotly is not installed.
+    """
+    try:
+        import plotly.graph_objects as go
+    except ImportError as error:
+        raise ConfigError(
+            "hover_figure: plotly is not installed; run pip install 'fbo-flower[notebook]'"
+        ) from error
+
+    def plain(text: str) -> str:
+        return html.escape(printable(text))
+
+    def of_trial(algorithm: str, row: dict[str, Any]) -> str:  # what is shown beside the mouse, in lines
+        settings = [f"{name}: {shown_value(value)}" for name, value in row["config"].items()]
+        head = f"{algorithm}, {row['agent']}, trial {row['trial']}: {number_text(row['value'])}"
+        return "<br>".join(map(plain, [head, *settings]))
+
+    lines, agents, x = mean_lines(study, x, 1000)
+    styles, hues = study_styles(study), named_agents(study)
+    drawing, step = go.Figure(), 1 + len(study.trials) // MOST_POINTS
+    for algorithm in study.algorithms:
+        rows = list(result_rows(study, algorithm)) if x == "evaluations" else []
+        for agent in list(dict.fromkeys(row["agent"] for row in rows)):
+            own = [row for row in rows if row["agent"] == agent]
+            ends = np.cumsum([row["pulls"] for row in own])[::step].tolist()
+            own = own[::step]
+            name = algorithm if not hues else agent
+            marker = {"color": hues.get(agent, styles[algorithm].color), "size": 5, "opacity": 0.5}
+            drawing.add_scatter(
+                x=ends, y=[row["value"] for row in own], mode="markers", marker=marker, name=plain(name),
+                legendgroup=plain(name), showlegend=False, hovertemplate="%{text}<extra></extra>",
+                text=[of_trial(algorithm, row) for row in own],
+            )  # fmt: skip
+    curves = {**(agents if hues else {}), **lines}
+    for name, (grid, mean, _) in curves.items():
+        colour, dash = (hues[name], "solid") if name in agents and hues else styles[name]
+        drawing.add_scatter(
+            x=grid.tolist(), y=mean.tolist(), mode="lines", name=plain(name), legendgroup=plain(name),
+            line={"color": colour, "dash": _DASHES.get(dash, "solid"), "width": 2},
+        )  # fmt: skip
+    what = f"{plain(metric_of(study) or 'value')}; lines: best so far"
+    unit = {"time": "seconds", "rounds": "round"}.get(x, "evaluations per agent")
+    drawing.update_layout(template="plotly_white", xaxis_title=unit, yaxis_title=what)
     return drawing
 
 

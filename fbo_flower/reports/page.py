@@ -1,4 +1,4 @@
-"""`html_page`: a study as one HTML page with its pictures (`svg`), its style and its script inside.
+"""`html_page`: a study as one HTML page with its pictures, its style and its script inside.
 
 The page asks no other host for anything, and a content security policy forbids it to. The policy allows only
 the script `page.js`, so a text of an agent could not run even if it were not escaped. Jinja2 escapes every
@@ -6,49 +6,59 @@ text, and control characters become escapes that can be seen. The script shows t
 under the pointer, and hides agents that the reader does not choose. Without matplotlib the page says what to
 install.
 
-A page stays below a megabyte: it holds at most `svg.MAX_AGENTS` agents, `svg.LINE_POINTS` points of lines and
+A page stays below a megabyte: it holds at most `MAX_AGENTS` agents, `_LINE_POINTS` points of lines and
 `_DOTS` dots. It says so where it leaves something out.
+
+Matplotlib draws the pictures as SVG. Each colour `#rrggbb` becomes the variable `--xrrggbb` of the style
+sheet, so that a dark window has its own colours. What the `gid`s say is in a group (see `curves`,
+`importance` and `selection`) becomes the attributes `data-a`, the number of an agent, and `data-n`, the
+numbers of notes.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
+import math
 import re
+import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from fbo_flower.errors import printable
+from fbo_flower.errors import ConfigError, printable
 from fbo_flower.reports import curves, fronts, importance, selection, traffic
-from fbo_flower.reports.figures import best_cells, ranked, study_title
-from fbo_flower.reports.importance import (
-    MIN_TRIALS,
-    Importance,
-    Share,
-    most_important,
-    study_axes,
-    study_importance,
-)
-from fbo_flower.reports.pictures import shorten
+from fbo_flower.reports.figures import best_cells, ranked, shown_value, study_title
+from fbo_flower.reports.importance import MIN_TRIALS, Importance, Share
+from fbo_flower.reports.pictures import new_figure, report_style, shorten, study_styles
 from fbo_flower.reports.summary import SummaryRow, summarise, summary_cells
-from fbo_flower.reports.svg import MAX_AGENTS, Part, Pen, Pictures, shown_best, shown_config
-from fbo_flower.reports.traffic import privacy_page
 from fbo_flower.storage.files import atomic_file
+from fbo_flower.study.ranking import natural_order
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from fbo_flower.study.study import Study
 
+Draw = Callable[["Axes"], object]
+Pictures = dict[tuple[str, str], Draw]  # caption and description of a picture -> what draws it
+Part = tuple[str, Any]  # "text", "note", "table", "list" (a table that is not sorted), "pictures" or "html"
+MAX_AGENTS = 200  # agents with lines, dots and rows: those with the best values
 PAGE = "report.html"
+_LINE_POINTS = 10_000  # points of all lines
 _DOTS = 5_000  # dots in all slices
 _NOTES = 150_000  # characters of configurations under the pointer
 _MAX_REASONS, _MAX_REASON = 10, 300
@@ -81,17 +91,23 @@ def html_page(study: Study, reference: str | None = None) -> str:
     """
     rows = summarise(study, reference)
     pen = Pen(study)
-    learned = privacy_page(study).partition("\n\n")[2]  # without its heading
-    sections = {"results": ("Results", _results(rows))}
+    learned = traffic.privacy_page(study).partition("\n\n")[2]  # without its heading
+    (_, names), *others = summary_cells(rows).items()  # a row per quantity and a column per run
+    columns = {"": [heading for heading, _ in others]}
+    columns |= {shorten(name, 60): [cells[k] for _, cells in others] for k, name in enumerate(names)}
+    versions = ", ".join(f"{name} {version}" for name, version in study.settings.get("versions", {}).items())
+    made = [f"Study of {created}." for created in [study.settings.get("created")] if created]
+    made += [f"Made with {versions}."] if versions else []
+    sections: dict[str, tuple[str, list[Part]]] = {"results": ("Results", [("list", (columns, None))])}
     if len(study.models):
         sections["models"] = ("Models", _models(pen))
     else:
-        found = study_importance(study)
+        found = importance.study_importance(study)
         sections |= {
             "curves": ("Best value so far", _curves(pen, rows)),
             **({"outputs": ("Outputs", _outputs(pen))} if fronts.has_outputs(study) else {}),
             "best": ("Best configurations", _best(pen)),
-            "importance": ("Which parameters matter", _importance(found)),
+            "importance": ("Which parameters matter", _about(found)),
             "slices": ("Value against each parameter", _slices(pen, found)),
             "contours": ("Two parameters at a time", _contours(pen, found)),
         }
@@ -116,7 +132,7 @@ def html_page(study: Study, reference: str | None = None) -> str:
         title=study_title(study) or "Study",
         facts=_facts(study, rows),
         sections=sections,
-        made=_made(study),
+        made=" ".join(made),
         agents=pen.agents,
         hues=curves.named_agents(study),
         more=len(pen.agents) > curves.MAX_LINES,
@@ -150,52 +166,29 @@ def _either(numbers: set[int]) -> str:
     return " or ".join(f"{number:,}" for number in sorted(numbers))
 
 
-def _made(study: Study) -> str:
-    versions = dict(study.settings.get("versions", {})).items()
-    created = f"Study of {study.settings['created']}. " if study.settings.get("created") else ""
-    named = ", ".join(f"{name} {version}" for name, version in versions)
-    return f"{created}Made with {named}." if named else created
-
-
-# -- sections ---------------------------------------------------------------------------------------------
-
-
-def _results(rows: list[SummaryRow]) -> list[Part]:
-    """Return the table that `fbo-flower report` prints, with a row per quantity and a column per run."""
-    (_, names), *others = summary_cells(rows).items()
-    columns = {"": [heading for heading, _ in others]}
-    for number, name in enumerate(names):
-        columns[shorten(name, 60)] = [cells[number] for _, cells in others]
-    return [("list", (columns, None))]
-
-
 def _best(pen: Pen) -> list[Part]:
     """Return each agent's best configuration with a button that copies it as JSON, the best values first."""
-    none = pen.shown.infeasible
-    lacking = f"No configuration holds the limits of {shorten(', '.join(none), 200)}." if none else ""
+    study, none, best = pen.shown, pen.shown.infeasible, ranked(pen.shown)
+    lacking = f"No configuration holds the limits of {shorten(', '.join(none), 200)}."
     notes: list[Part] = [("note", lacking)] if none else []
-    if len(pen.shown.objectives) > 1:
-        return [*_fronts(pen), *notes]
-    best = ranked(pen.shown)
-    if not best and none:
-        return notes
-    if not best:
-        sentence = "No agent disclosed a configuration. On each device, fbo-flower best JOURNAL prints the"
-        return [("note", f"{sentence} agent's own.")]
-    cells = best_cells(pen.shown, MAX_AGENTS)
-    cells["configuration"] = [_copied(found["config"]) for _, found in best]
-    if pen.num_agents > len(pen.agents):
-        more = f"The best {len(pen.agents)} of {pen.num_agents:,} agents; all are in best.json."
-        notes.append(("note", more))
-    return [("table", (cells, [agent for agent, _ in best])), *notes]
-
-
-def _fronts(pen: Pen) -> list[Part]:
-    study, agents = pen.shown, list(dict.fromkeys(pen.shown.trials["agent"].tolist()))
-    found = {agent: study.front(agent) for agent in agents[:MAX_AGENTS]}
-    cells = fronts.front_cells(found, study.objectives)
-    cells["configuration"] = [_copied(config) for front in found.values() for config in front.configs]
-    return [("table", (cells, cells["agent"]))] if cells["agent"] else []
+    if len(study.objectives) > 1:
+        agents = list(dict.fromkeys(study.trials["agent"].tolist()))[:MAX_AGENTS]
+        found = {agent: study.front(agent) for agent in agents}
+        cells: dict[str, Any] = fronts.front_cells(found, study.objectives)
+        owners, configs = cells["agent"], [config for front in found.values() for config in front.configs]
+    else:
+        cells, owners = best_cells(study, MAX_AGENTS), [agent for agent, _ in best]
+        configs = [entry["config"] for _, entry in best]
+        if not best and not none:
+            where = "On each device, fbo-flower best JOURNAL prints the agent's own."
+            return [("note", f"No agent disclosed a configuration. {where}")]
+        if best and pen.num_agents > len(pen.agents):
+            more = f"The best {len(pen.agents)} of {pen.num_agents:,} agents; all are in best.json."
+            notes.append(("note", more))
+    copy = Markup('<span class="copy"><code>{}</code><button type="button">Copy</button></span>')
+    texts = (json.dumps(config, ensure_ascii=False, default=str) for config in configs)
+    cells["configuration"] = [copy.format(printable(text)) for text in texts]
+    return [*([("table", (cells, owners))] if owners else []), *notes]
 
 
 def _outputs(pen: Pen) -> list[Part]:
@@ -211,31 +204,23 @@ def _outputs(pen: Pen) -> list[Part]:
     if "feasible" in study.trials.columns and len(agents) > 1:
         caption = "Share of each agent's trials that holds its limits"
         pictures[caption, caption] = partial(fronts.draw_shares, study=study, styles=styles)
-    said = f"{fronts.explained(study)}; {which}" if which else fronts.explained(study)
-    return [("text", said[0].upper() + said[1:]), *pen.pictures(pictures, _SMALL)]
+    marks = f"{fronts.explained(study)}; {which}" if which else fronts.explained(study)
+    return [("text", marks[0].upper() + marks[1:]), *pen.pictures(pictures, _SMALL)]
 
 
-def _copied(config: Mapping[str, Any]) -> Markup:
-    copy = Markup('<span class="copy"><code>{}</code><button type="button">Copy</button></span>')
-    return copy.format(printable(json.dumps(config, ensure_ascii=False, default=str)))
-
-
-def _importance(found: Importance | None) -> list[Part]:
+def _about(found: Importance | None) -> list[Part]:
     if found is None:
-        return [
-            ("note", f"Not computed: it needs {MIN_TRIALS} disclosed evaluations with values that differ.")
-        ]
+        needed = f"{MIN_TRIALS} disclosed evaluations with values that differ"
+        return [("note", f"Not computed: it needs {needed}.")]
     how = (
         f"A random forest was fitted to {found.num_trials:,} evaluations, and the variance of its "
         "predictions was split among the parameters (functional ANOVA, exact for each tree). It predicts "
         "the rank of a value among the same agent's values."
     )
     good = ("text", f"On evaluations that its trees did not see, its R² is {found.score:.2f}.")
-    weak = (
-        f"The forest predicts held-out evaluations badly (R² {found.score:.2f}): do not rely on these shares."
-    )
-    parts = [("text", how), ("note", weak) if found.score < _WEAK else good]
-    parts += _shares(found.singles, "parameter")
+    badly = f"The forest predicts held-out evaluations badly (R² {found.score:.2f})"
+    weak = ("note", f"{badly}: do not rely on these shares.")
+    parts = [("text", how), weak if found.score < _WEAK else good, *_shares(found.singles, "parameter")]
     return parts + (_shares(found.pairs[: _MAX_SHARES // 2], "pair, beyond each") if found.pairs else [])
 
 
@@ -261,9 +246,9 @@ def _traffic(pen: Pen) -> list[Part]:
             caption = f"{what} that all agents together have exchanged" + f" ({note})" * bool(note)
             draw = partial(traffic.draw_sent, study=pen.study, styles=pen.styles, names=pen.detail.names)
             pictures[caption, f"{what} exchanged by round; at the end {ends}"] = partial(draw, unit=unit)
+    table = ("table", (traffic.traffic_cells(pen.study), None))
     if not pictures:
         return [("note", "No bytes were counted.")]
-    table = ("table", (traffic.traffic_cells(pen.study), None))
     return [*pen.pictures(pictures, _LARGE), ("text", "Per agent, in the whole run:"), table]
 
 
@@ -284,17 +269,14 @@ def _failures(pen: Pen, rows: list[SummaryRow]) -> list[Part]:
         common, agents = (
             counter.most_common(_MAX_REASONS) for counter in (reasons, Counter(failed["agent"].tolist()))
         )
-        whys = {"times": _counts(common), "why evaluations failed": [reason for reason, _ in common]}
-        named = {
-            "agents with most failures": [shorten(agent, 60) for agent, _ in agents],
-            "failed evaluations": _counts(agents),
-        }
-        parts += [("table", (whys, None)), ("table", (named, [agent for agent, _ in agents]))]
+        times, counts = ([f"{number:,}" for _, number in own] for own in (common, agents))
+        names = [agent for agent, _ in agents]
+        named = {"agents with most failures": [shorten(agent, 60) for agent in names]}
+        parts.append(
+            ("table", ({"times": times, "why evaluations failed": [why for why, _ in common]}, None))
+        )
+        parts.append(("table", (named | {"failed evaluations": counts}, names)))
     return parts
-
-
-def _counts(common: Sequence[tuple[str, int]]) -> list[str]:
-    return [f"{number:,}" for _, number in common]
 
 
 def _from_markdown(source: str) -> Markup:
@@ -325,8 +307,8 @@ def _curves(pen: Pen, rows: list[SummaryRow]) -> list[Part]:
                 caption += f"; {curves.what_is_drawn(row.num_with_value)}"
             parts[caption] = study.only(row.algorithm)
     if not parts:
-        said = "Mean of the best values that agents disclosed, by round; they did not disclose their trials"
-        parts = {said: study}
+        means = "Mean of the best values that agents disclosed, by round"
+        parts = {f"{means}; they did not disclose their trials": study}
     elif len(parts) > 1:
         parts = {"All algorithms: mean over agents, band one standard error": study, **parts}
     pictures: Pictures = {}
@@ -344,10 +326,10 @@ def _curves(pen: Pen, rows: list[SummaryRow]) -> list[Part]:
 def _slices(pen: Pen, found: Importance | None) -> list[Part]:
     """Return a picture per parameter: values of trials against it; of many, the most important ones."""
     study = pen.shown
-    axes = study_axes(study) if len(study.recommendations) else []
+    axes = importance.study_axes(study) if len(study.recommendations) else []
     if not axes:
         return [("note", "No configurations were disclosed.")]
-    shown, why = most_important(axes, found, _MAX_SLICES)
+    shown, why = importance.most_important(axes, found, _MAX_SLICES)
     text = max(len(shown_config(config)) for config in study.recommendations["config"][:50].tolist())
     dots = max(min(_DOTS // len(shown), _NOTES // (text + 40)) // len(study.algorithms), 1)
     draw = partial(importance.draw_slice, study=study, styles=pen.styles, dots=dots, rasterized=False)
@@ -404,3 +386,130 @@ def _contours(pen: Pen, found: Importance | None) -> list[Part]:
         "values, averaged over all other parameters."
     )
     return [*pen.pictures(pictures, _SMALL), ("note", note)]
+
+
+class Pen:
+    """Draws a study's pictures as SVG inside HTML, and collects what stands under the pointer.
+
+    Parameters
+    ----------
+    study : the study; `shown` is the same with the agents of the page only
+    """
+
+    def __init__(self, study: Study) -> None:
+        tables = study.trials, study.recommendations
+        known = {agent for table in tables for agent in table["agent"].tolist()}
+        best = [agent for agent, _ in ranked(study)]
+        chosen = known if len(known) <= MAX_AGENTS else set(best[:MAX_AGENTS])
+        self.study, self.num_agents = study, len(known)
+        self.agents = [] if len(study.models) else sorted(chosen, key=natural_order)
+        self.styles = study_styles(study)
+        trials, recommendations = (
+            table.take(np.array([agent in chosen for agent in table["agent"].tolist()], dtype=bool))
+            for table in tables
+        )
+        self.shown = replace(study, trials=trials, recommendations=recommendations)
+        self.colours: set[str] = set()
+        self._place = {agent: number for number, agent in enumerate(self.agents)}
+        self._notes: dict[tuple[str, int], int] = {}
+        num_lines = max(len(self.agents) * len(study.algorithms), 1)
+        points = min(1000, max(12, _LINE_POINTS // num_lines))
+        self.detail = curves.Detail(names=16, points=points, lines_of=frozenset(self.agents))
+
+    def pictures(self, pictures: Pictures, size: tuple[float, float]) -> list[Part]:
+        """Draw pictures; without matplotlib, say what to install."""
+        try:
+            drawn = [(self._svg(draw, text, size), caption) for (caption, text), draw in pictures.items()]
+        except ConfigError as error:
+            return [("note", str(error))]
+        return [("pictures", drawn)]
+
+    def data(self) -> dict[str, Any]:
+        """Return what the script shows: each agent and its best; notes of agent, heading, configuration."""
+        best = dict(ranked(self.study))
+        agents = [[printable(agent[:60]), "", ""] for agent in self.agents]
+        for row, agent in zip(agents, self.agents, strict=True):
+            if agent in best:
+                row[1:] = f"best {shown_best(best[agent])}", shown_config(best[agent]["config"])
+        return {"agents": agents, "notes": [self._note(kind, row) for kind, row in self._notes]}
+
+    def _note(self, kind: str, row: int) -> list[Any]:
+        table = {"trials": self.shown.trials, "best": self.shown.recommendations}.get(kind, self.study.models)
+        one = next(iter(table.take(np.array([row]))))
+        algorithm = f"{one['algorithm']}, " if len(self.study.algorithms) > 1 else ""
+        if kind == "models":
+            known = [name for name in selection.LOSSES if np.isfinite(one[name])]
+            losses = ", ".join(f"{name.replace('_', ' ')} {one[name]:.4g}" for name in known)
+            place, head = -1, f"{algorithm}model {one['trial']}: {losses}"
+        else:
+            which = f"trial {one['trial']}" if kind == "trials" else "best"
+            place = self._place[one["agent"]]
+            outputs = ", ".join(f"{name} {number:.6g}" for name, number in one.get("outputs", {}).items())
+            numbers = {
+                name: one[name] for name in ("value", "mean") if math.isfinite(one.get(name, math.nan))
+            }
+            head = f"{one['agent'][:60]}, {algorithm}{which}: {outputs or shown_best(numbers)}"
+        return [place, printable(head), shown_config(one["config"])]
+
+    def _svg(self, draw: Draw, description: str, size: tuple[float, float]) -> Markup:
+        """Return a drawing as SVG: its colours are variables, and its groups say whose they are."""
+        stream = io.StringIO()
+        plain = {"svg.fonttype": "none", "svg.hashsalt": description}  # texts stay texts; unique identifiers
+        with report_style(plain), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # letters that matplotlib's font does not have are the browser's
+            figure = new_figure(*size)
+            draw(figure.subplots())
+            without = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+            figure.savefig(stream, format="svg", metadata=without)
+        root = ElementTree.fromstring("\n".join(map(printable, stream.getvalue().splitlines())))
+        for element in root.iter():
+            for style in [child for child in element if child.tag.endswith("}style")]:
+                element.remove(style)  # it would hold for the whole page
+            element.tag = element.tag.rpartition("}")[2]
+            element.attrib = dict(self._attribute(element.tag, *item) for item in element.items())
+            element.text, element.tail = (
+                None if text is None or text.isspace() else text for text in (element.text, element.tail)
+            )
+        for group in root.iter("g"):
+            self._say_whose(group)
+        root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": printable(description)}
+        return Markup(ElementTree.tostring(root, encoding="unicode"))
+
+    def _attribute(self, tag: str, name: str, value: str) -> tuple[str, str]:
+        """Return an attribute for the page: fonts are the page's, colours variables, numbers short."""
+        if name == "style":
+            self.colours |= set(re.findall(r"#([0-9a-f]{6})\b", value))
+            inherited = re.sub(r"font-family:[^;]*;", "", value)
+            return name, re.sub(r"#([0-9a-f]{6})\b", r"var(--x\1)", inherited)
+        if name in {"d", "x", "y"}:
+            places = 1 if tag == "use" or len(value) > 300 else 2
+            short = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.{places}f}", value)
+            return name, " ".join(short.split())
+        return name.rpartition("}")[2], value
+
+    def _say_whose(self, group: ElementTree.Element) -> None:
+        uses = group.findall("use")
+        if len({use.get("style") for use in uses}) == 1 and "style" in uses[0].attrib:
+            group.set("style", uses[0].attrib["style"])  # once for all of them
+            for use in uses:
+                del use.attrib["style"]
+        kind, _, what = group.attrib.pop("id", "").partition(" ")
+        if kind in {"agent", "many"}:
+            group.set("data-a", str(self._place[unquote(what, errors="surrogatepass")]))
+            group.set("class", kind)
+        elif kind in {"trials", "best", "models"}:
+            notes = self._notes
+            keys = [(kind, int(row)) for row in what.split()]
+            group.set("data-n", " ".join(str(notes.setdefault(key, len(notes))) for key in keys))
+
+
+def shown_best(best: Mapping[str, Any]) -> str:
+    """Return the numbers of an entry of `Study.best`: its value and, where values are noisy, its mean."""
+    value = f"{best['value']:.6g}" if "value" in best else "not measured"
+    return f"{value}, mean {best['mean']:.6g}" if "mean" in best else value
+
+
+def shown_config(config: Mapping[str, Any]) -> str:
+    """Return a configuration as a reader reads it, one parameter a line."""
+    lines = [f"{name}: {shown_value(value)}" for name, value in config.items()]
+    return "\n".join(printable(shorten(line, 60)) for line in lines[:12])

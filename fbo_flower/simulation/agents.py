@@ -148,7 +148,7 @@ def names_of(problem: Problem) -> tuple[str, ...]:
 
 def check_initial(algorithm: Algorithm[Any]) -> None:
     """Raise ConfigError if an algorithm cannot begin with known configurations, because it chooses cells."""
-    if "num_initial" not in algorithm.inner.option_defaults():
+    if "num_initial" not in algorithm.option_defaults():
         raise ConfigError(
             "initial: expected an algorithm with an initial design, such as fts or ts, got "
             f"{algorithm.name}, which evaluates only points of its own; name another algorithm"
@@ -291,7 +291,7 @@ def problem_agent(
         trial_timeout=agents.trial_timeout,
         pruning=pruning,
         disclose_curves=pruning.rule == FEDERATED,
-        algorithms=[type(algorithm.inner)],  # workers know no class of a notebook
+        algorithms=[type(algorithm)],  # workers know no class of a notebook
         aims=problem.aims.with_limits(own.pop("limits", None)).keeping(own.pop("private", None)),
         **own,
     )

@@ -22,8 +22,9 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 from flwr.serverapp import Grid
 
-from fbo_flower.algorithms import Algorithm, make_algorithm, with_secure_sums
+from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims, Limit
+from fbo_flower.algorithms.protocol import with_budget
 from fbo_flower.algorithms.registry import RECOMMENDED, register
 from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
@@ -57,7 +58,7 @@ from fbo_flower.study.schema import REGRET
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table
 from fbo_flower.trackers import Callback, InlineProgress
-from fbo_flower.trackers.inline import wants_progress
+from fbo_flower.trackers.callback import wants_progress
 
 
 def annotate(study: Study, problem: Problem, **description: object) -> Study:
@@ -259,7 +260,7 @@ def simulate(
             f'{synchronous.quorum:g}; pass Sync(quorum=..., clock=Clock(...)), or the engine "ray"'
         )
     strategy = TuningStrategy(
-        made.inner,
+        made,
         num_agents=problem.num_agents,
         seed=seed,
         fraction=synchronous.fraction,
@@ -366,8 +367,8 @@ def _problem(
 def _chosen(algorithm: str | Algorithm[Any], problem: Problem, num_trials: int | None) -> Algorithm[Any]:
     """Return the algorithm with this budget; known configurations do not shorten its initial design."""
     if isinstance(algorithm, Algorithm):
-        register(type(algorithm.inner))
-        made = with_secure_sums(algorithm)
+        register(type(algorithm))
+        made = algorithm
     elif isinstance(algorithm, str):
         made = make_algorithm(algorithm, {})
     else:
@@ -377,9 +378,9 @@ def _chosen(algorithm: str | Algorithm[Any], problem: Problem, num_trials: int |
         )
     if isinstance(problem, OwnObjective) and problem.initial:
         check_initial(made)
-        core: Any = made.inner
-        made = with_secure_sums(replace(core, num_initial=core.num_initial + len(problem.initial)))
-    return made if num_trials is None else with_secure_sums(made.inner.for_trials(num_trials))
+        core: Any = made
+        made = replace(core, num_initial=core.num_initial + len(problem.initial))
+    return with_budget(made, num_trials)
 
 
 def prior_study(
@@ -434,7 +435,7 @@ def _held_before(
         )
         known = prior_study(problem, start.prior_algorithm, start.prior_rounds, seed, engine, earlier)
     if isinstance(known, Study):
-        targets = algorithm.inner.targets
+        targets = algorithm.targets
         known = observations(known, problem, without=() if targets == "all" else tuple(targets))
     for _, values in (known or {}).values():
         problem.aims.observed(values)

@@ -14,7 +14,7 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from logging import INFO
@@ -27,10 +27,10 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fbo_flower.algorithms import Algorithm, with_secure_sums
+from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.definition import check_options
 from fbo_flower.algorithms.options import canonical_json
-from fbo_flower.algorithms.protocol import DEFAULT_TRIALS
+from fbo_flower.algorithms.protocol import DEFAULT_TRIALS, with_budget
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.algorithms.registry import register
 from fbo_flower.errors import ConfigError, kind_of, printable
@@ -41,12 +41,17 @@ from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
-from fbo_flower.strategies.exchange import Stopped, ending_with_its_superlink, interruptible
-from fbo_flower.strategies.loops import AsyncLoop, Exchange, Notifier, RoundLoop, check_callbacks
+from fbo_flower.strategies.exchange import (
+    Clocked,
+    Exchange,
+    Exchanges,
+    Stopped,
+    drive,
+    ending_with_its_superlink,
+    interruptible,
+)
 from fbo_flower.strategies.recorder import RoundProgress
-from fbo_flower.strategies.replies import NO_REPLY, read_reply
 from fbo_flower.strategies.settings import (
-    ASYNC,
     EVALUATE,
     LEGACY,
     SYNC,
@@ -54,15 +59,15 @@ from fbo_flower.strategies.settings import (
     EvaluateFn,
     StrategySettings,
     TuningResult,
+    check_callbacks,
     check_evaluate_fn,
     check_extent,
     check_no_config,
     check_no_fedavg,
     half_of,
     messages_of,
-    study_settings,
 )
-from fbo_flower.strategies.start_and_end import begin_study, check_types, end_study
+from fbo_flower.strategies.start_and_end import begin_study, end_study, study_settings
 from fbo_flower.strategies.study_run import StudyRun
 from fbo_flower.study.study import Study
 from fbo_flower.trackers.callback import Callback
@@ -120,9 +125,8 @@ class TuningStrategy(Strategy):
         pool_curves: bool = False,
         **options: object,
     ) -> None:
-        self._given = self._made(algorithm, options).inner
-        self.algorithm = with_secure_sums(self._given)
-        check_options(self.algorithm.inner)
+        self._given = self.algorithm = self._made(algorithm, options)
+        check_options(self.algorithm)
         check_callbacks(callbacks)
         self._settings = StrategySettings(
             num_agents=num_agents,
@@ -142,14 +146,12 @@ class TuningStrategy(Strategy):
         self._seed = seed
         self._stop = threading.Event()
         self._run: StudyRun | None = None
-        self._wrong_types: dict[str, str] = {}  # agent -> what its objective returned, and no number
-        self._notifier: Notifier | None = None
         self._study: Study | None = None
         self._result = TuningResult()
         self._evaluate_fn: EvaluateFn | None = None
         self._started = 0.0
-        self._exchanges: Iterator[Exchange] = iter(())
-        self._exchange: Exchange | None = None  # the open one
+        self._exchanges: Exchanges[Any] | None = None  # of the round that Flower's loop has begun
+        self._open: Exchange[str] | None = None  # the one of them whose replies are awaited
         self._rounds_of_hooks = 0
 
     @classmethod
@@ -167,7 +169,7 @@ class TuningStrategy(Strategy):
                 f"{cls.__name__}: expected {name}, got {kind_of(algorithm)} {given}".rstrip()
                 + "; pass TuningStrategy(algorithms.FTS(advice='portfolio'), num_agents=5)"
             )
-        register(type(algorithm.inner))
+        register(type(algorithm))
         return algorithm
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -254,9 +256,7 @@ class TuningStrategy(Strategy):
             If every evaluation failed, or not one valid reply came. `strategy.study` holds the study.
         """
         num_rounds, num_trials = check_extent(num_rounds, num_trials)
-        self.algorithm = with_secure_sums(
-            self._given if num_trials is None else self._given.for_trials(num_trials)
-        )
+        self.algorithm = with_budget(self._given, num_trials)
         if num_rounds is None and not self.algorithm.finishes:
             num_trials = num_trials or DEFAULT_TRIALS
         self._settings = replace(self._settings, mode=mode, max_staleness=max_staleness)
@@ -282,18 +282,17 @@ class TuningStrategy(Strategy):
             opened = None if journal is None else stack.enter_context(StudyJournal(journal))
             try:
                 with single_thread():
-                    self._run = self._begin(grid, opened, resume, messages, num_rounds)
-                    self._run.num_rounds = num_rounds
+                    run = self._begin(grid, opened, resume, messages, num_rounds)
                     if not self.algorithm.finishes:
-                        self._run.registry.num_trials = num_trials
+                        run.registry.num_trials = num_trials
                     self.summary()
-                    self._notifier = Notifier(self._settings.callbacks, self._run)
-                    self._notifier.round_ended()  # rounds that an earlier process ran
+                    run.notifier.round_ended()  # rounds that an earlier process ran
                     self._evaluate_fn = evaluate_fn
                     self._call_evaluate_fn(0)
-                    self._loop().run_rounds(grid)
-                end_study(grid, self._run, self._settings, self._stop)
-                self._run.note_end()
+                    clock = grid if run.asynchronous and isinstance(grid, Clocked) else None
+                    drive(grid, run.exchanges(), self._stop, clock)
+                end_study(run)
+                run.note_end()
                 status = "finished"
             except (KeyboardInterrupt, Stopped):
                 status = "interrupted"
@@ -326,17 +325,16 @@ class TuningStrategy(Strategy):
         run, status = self._current(), "failed"
         try:
             with single_thread():
-                self._loop().run_final_exchanges(grid, len(run.recorder.rounds))
-            end_study(grid, run, self._settings, self._stop)
+                drive(grid, run.final_exchanges(), self._stop)
+            end_study(run)
             status = "finished"
         finally:
             self._close(status)
         return self._result
 
     def _forget(self) -> None:
-        self._run = self._study = self._notifier = self._exchange = None
-        self._evaluate_fn = None
-        self._exchanges, self._rounds_of_hooks = iter(()), 0
+        self._run = self._study = self._exchanges = self._open = self._evaluate_fn = None
+        self._rounds_of_hooks = 0
         self._result, self._started = TuningResult(), time.perf_counter()
 
     def _close(self, status: str) -> None:
@@ -345,13 +343,12 @@ class TuningStrategy(Strategy):
             return
         self._study = self._result.study = self._study_so_far(status)
         self._result.arrays = self._arrays()
-        if self._notifier is not None:
-            self._notifier.finished(self._study)
+        self._run.notifier.finished(self._study)
 
     def _study_so_far(self, status: str) -> Study:
         run, seconds = self._current(), time.perf_counter() - self._started
-        settings = study_settings(self._settings, run, status, seconds)
-        return self.complete(run.recorder.study(settings, run.results()))
+        described = study_settings(run, status, seconds)
+        return self.complete(run.recorder.study(described, run.results()))
 
     def _arrays(self) -> ArrayRecord:
         """Return the messages from which another study can start, as Flower's arrays."""
@@ -382,10 +379,9 @@ class TuningStrategy(Strategy):
 
         Call it after `start`, also after an interruption.
         """
-        core = self.algorithm.inner
         if self._run is None:
             return None
-        arrays = own(core.export_messages(self.algorithm.inner_state(self._run.state)))
+        arrays = own(self.algorithm.export_messages(self._run.server.state))
         if not arrays:
             return None
         return WarmStart(self.algorithm.name, self._run.recorder.space.digest, arrays)
@@ -402,6 +398,7 @@ class TuningStrategy(Strategy):
         warm_start: WarmStart | None,
         num_rounds: int | None,
     ) -> StudyRun:
+        """Register the agents, and first repeat the steps in the journal; return the run."""
         events = [] if journal is None else list(journal.events())
         if journal is not None and events and not resume:
             raise ConfigError(
@@ -414,26 +411,12 @@ class TuningStrategy(Strategy):
         if journal is not None:
             fixed = self._settings.fixed(self.algorithm, self._seed, warm_start)
             journal.begin(fixed, {"num_rounds": num_rounds})
-        return begin_study(
+        self._run = run = begin_study(
             grid, self.algorithm, self._settings, self._seed,
             stop=self._stop, journal=journal, events=events, warm_start=warm_start,
         )  # fmt: skip
-
-    def _tell(self, phase: Phase, server_round: int) -> None:
-        """Give the replies of a half-round to the algorithm, log its progress, and note who failed."""
-        run = self._current()
-        core, before = self.algorithm.inner, self.algorithm.inner_state(run.state)
-        counted = dict(run.recorder.totals)
-        asked, replies = set(run.sent), run.replies
-        failed = {agent: r.reason for agent, r in replies.items() if r.packed is None and not r.refused}
-        run.tell(phase, server_round, NO_REPLY)
-        for line in core.progress_lines(self.algorithm.inner_state(run.state), before):
-            log(INFO, "%s", printable(line))
-        for agent in failed:
-            run.registry.agents[agent].suspect = True
-        check_types(run, server_round, self._wrong_types, asked, failed)
-        if phase is not Phase.FINISH:
-            self._result.note(half_of(phase), server_round, run.recorder.numbers_since(counted))
+        run.num_rounds, run.result, run.on_round = num_rounds, self._result, self._round_ended
+        return run
 
     def _current(self) -> StudyRun:
         if self._run is None:
@@ -441,12 +424,6 @@ class TuningStrategy(Strategy):
                 f"{type(self).__name__}: expected a running study, got none; call start(grid, num_rounds=...)"
             )
         return self._run
-
-    def _loop(self) -> RoundLoop:
-        loop = AsyncLoop if self._settings.mode == ASYNC else RoundLoop
-        run = self._current()
-        notifier = self._notifier or Notifier((), run)
-        return loop(run, self._settings, self._stop, self._tell, notifier, self._round_ended)
 
     # -- Flower's interface --------------------------------------------------------------------
 
@@ -467,14 +444,12 @@ class TuningStrategy(Strategy):
             if self._run is None or server_round <= self._rounds_of_hooks:
                 self._forget()
                 self._settings = replace(self._settings, mode=SYNC, max_staleness=None)
-                messages = messages_of(arrays, None, self.algorithm.name)
-                self._run = self._begin(grid, None, False, messages, None)
-                self._notifier = Notifier(self._settings.callbacks, self._run)
-            self._rounds_of_hooks = server_round
-            run, self._exchange = self._run, None
-            if not run.algorithm.finished(run.state):
-                self._exchanges = self._loop().round(grid, len(run.recorder.rounds) + 1)
-                self._exchange = next(self._exchanges, None)
+                self._begin(grid, None, False, messages_of(arrays, None, self.algorithm.name), None)
+            self._rounds_of_hooks, run = server_round, self._current()
+            self._exchanges = self._open = None
+            if not run.server.finished:
+                self._exchanges = run.round()
+                self._go_on(grid, None, until=tuple(Phase))
         return self._messages(TRAIN)
 
     def aggregate_train(
@@ -494,9 +469,9 @@ class TuningStrategy(Strategy):
     ) -> Iterable[Message]:
         """Return the messages of the round's last exchange; those before it are sent here, on the grid."""
         check_no_config("evaluate_config", config)
-        while self._exchange is not None and self._exchange.phase is not self.algorithm.phases[-1]:
-            timeout = self._settings.round_timeout
-            self._receive(EVALUATE, grid.send_and_receive(self._messages(EVALUATE), timeout=timeout))
+        if self._open is not None:
+            with single_thread():
+                self._go_on(grid, self._open, until=self._current().server.phases[-1:])
         return self._messages(EVALUATE)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -504,26 +479,46 @@ class TuningStrategy(Strategy):
         self._receive(EVALUATE, replies)
         return own(self._result.evaluate_metrics_clientapp.get(self._last_round()))
 
+    def _go_on(self, grid: Grid, exchange: Exchange[str] | None, until: Sequence[Phase]) -> None:
+        """Send exchanges on the grid up to one of these phases, whose messages Flower's loop sends.
+
+        Parameters
+        ----------
+        exchange : the open one; None: the round begins
+        """
+
+        def others() -> Exchanges[Exchange[str] | None]:
+            found = exchange or self._next(None)
+            while found is not None and found.phase not in until:
+                found = self._next((yield found))
+            return found
+
+        found = drive(grid, others(), self._stop)
+        if found is not None:
+            found = replace(found, messages=list(found.messages))
+        self._open = found
+
+    def _next(self, answers: Mapping[str, Message | None] | None) -> Exchange[str] | None:
+        """Send answers to the round; return its next exchange, None at its end."""
+        try:
+            return None if self._exchanges is None else self._exchanges.send(answers)  # type: ignore[arg-type]  # None begins
+        except StopIteration:
+            return None
+
     def _messages(self, half: str) -> list[Message]:
         """Return the messages of the open exchange, if it belongs to this half of the round."""
-        if self._exchange is None or half_of(self._exchange.phase) != half:
+        if self._open is None or self._open.phase is None or half_of(self._open.phase) != half:
             return []
-        self._exchange = replace(self._exchange, messages=list(self._exchange.messages))
-        return list(self._exchange.messages)
+        return [message for _, message in self._open.messages]
 
     def _receive(self, half: str, messages: Iterable[Message]) -> None:
-        """Give the replies of the open exchange to the run, which goes on to its next exchange."""
-        exchange, run = self._exchange, self._run
-        if run is None or exchange is None or half_of(exchange.phase) != half:
-            return
-        # the source of an error may be the SuperLink itself; only the message id is reliable
-        sent = zip(exchange.agents, exchange.messages, strict=True)
-        agents = {message.metadata.message_id: agent for agent, message in sent}
-        found = {agents.get(message.metadata.reply_to_message_id): message for message in messages}
-        replies = {agent: read_reply(message) for agent, message in found.items() if agent is not None}
-        with single_thread():
-            run.on_replies(exchange.phase, exchange.server_round, replies)
-            self._exchange = next(self._exchanges, None)
+        """Give the replies of the open exchange to the round, which goes on to its next exchange."""
+        if self._open is not None and self._messages(half):
+            # the source of an error may be the SuperLink itself; only the message id is reliable
+            found = {message.metadata.reply_to_message_id: message for message in messages}
+            sent = {agent: message.metadata.message_id for agent, message in self._open.messages}
+            with single_thread():
+                self._open = self._next({agent: found.get(number) for agent, number in sent.items()})
 
     def _last_round(self) -> int:
         """Return the number of the open round, or of the last one."""
@@ -531,7 +526,7 @@ class TuningStrategy(Strategy):
 
     def summary(self) -> None:
         """Log the algorithm and the options that differ from their defaults; the study holds them all."""
-        defaults = self.algorithm.inner.option_defaults()
+        defaults = self.algorithm.option_defaults()
         options = [
             f"{name}={value!r}"
             for name, value in self.algorithm.options().items()

@@ -16,12 +16,12 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fbo_flower import __version__, wire
+from fbo_flower import wire
 from fbo_flower.errors import FBOError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.strategies.exchange import send_and_receive
-from fbo_flower.strategies.registration import wait_for_nodes
-from fbo_flower.strategies.study_agents import differing_parameters
+from fbo_flower.strategies.registration import differing_parameters, wait_for_nodes
+from fbo_flower.version import __version__
 
 MARK = "fbo-flower doctor: "
 SETTINGS = "fbo-flower-doctor"  # key of the run config

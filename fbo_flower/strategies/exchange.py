@@ -1,6 +1,8 @@
 """Send messages to many nodes, and collect their replies until all have arrived or the time is over.
 
-`Clocked` is what a grid with a simulated clock can do, in which time is computed instead of spent.
+A generator yields each `Exchange`, and is sent the answers as they arrive. `drive` sends its messages over a
+grid; Flower's loop does the same through the hooks of the strategy. `Clocked` is what a grid with a simulated
+clock can do, in which time is computed instead of spent.
 """
 
 from __future__ import annotations
@@ -13,19 +15,21 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from logging import ERROR, INFO, WARNING
 from types import FrameType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import flwr
 from flwr.app import Message, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
+
+from fbo_flower.algorithms.records import Phase
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,10 @@ class Clocked(ABC):
 REPORT_SECONDS = 2.0  # between two lines about replies that have come
 _SILENCE = 60.0  # seconds without an answer of the SuperLink, after which a run ends
 _FIRST_WAIT, _LAST_WAIT, _GROWTH = 0.002, 0.2, 1.3  # seconds between two polls
+_LONGEST_LOOK = 1.0  # seconds for which a generator waits at most until it is sent what has arrived
 _FLOWER = os.path.join(os.path.dirname(flwr.__file__), "")  # as in log records
 Key = TypeVar("Key", int, str)
+Result = TypeVar("Result")
 
 
 class Stopped(Exception):  # noqa: N818  # not an error: the caller asked for it
@@ -82,16 +88,37 @@ class ReplyProgress:
     def __init__(self, total: int) -> None:
         self.total = total
         self.count = 0
-        self._said, self._last = time.monotonic(), -1
+        self._logged, self._last = time.monotonic(), -1
 
     def add(self, number: int = 1) -> None:
         """Count more replies; the bar of `fbo-flower simulate` shows the line's attribute `replies`."""
         self.count += number
         is_new = self.count != self._last
-        if is_new and self.count < self.total and time.monotonic() - self._said >= REPORT_SECONDS:
-            self._said, self._last = time.monotonic(), self.count
+        if is_new and self.count < self.total and time.monotonic() - self._logged >= REPORT_SECONDS:
+            self._logged, self._last = time.monotonic(), self.count
             text = f"{self.count} of {self.total} replies"
             log(INFO, "... %s so far", text, extra={"replies": text})
+
+
+@dataclass(frozen=True)
+class Exchange(Generic[Key]):
+    """Messages to nodes, whose answers are sent to the generator that yields them.
+
+    Parameters
+    ----------
+    messages : each with a key, such as its agent; an iterator makes them while they are read
+    timeout : seconds after which a message is given up; a later reply to it is not read
+    phase, server_round : of the half-round; None and 0: no task is sent
+    goes_on : whether answers to the messages of the exchanges before it are still awaited
+    sent_before : key -> when its message was sent for the first time, if not now
+    """
+
+    messages: Iterable[tuple[Key, Message]]
+    timeout: float
+    phase: Phase | None = None
+    server_round: int = 0
+    goes_on: bool = False
+    sent_before: Mapping[Key, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -100,12 +127,10 @@ class UnderWay(Generic[Key]):
 
     Parameters
     ----------
-    timeout : seconds after which a message is given up; a later reply to it is not read
     clock : the clock of a simulation, by which messages are given up; None: the real time
     """
 
     grid: Grid
-    timeout: float
     stop: threading.Event
     clock: Clocked | None = None
     _keys: dict[str, Key] = field(default_factory=dict)  # id of a message -> its key
@@ -116,21 +141,15 @@ class UnderWay(Generic[Key]):
     def __len__(self) -> int:
         return len(self._keys)
 
-    def send(
-        self, messages: Iterable[tuple[Key, Message]], sent_before: Mapping[Key, float] | None = None
-    ) -> list[Key]:
+    def send(self, exchange: Exchange[Key]) -> list[Key]:
         """Send messages, and return the keys of those that could not be sent: their nodes have left.
 
         A grid with `messages_at_once` works on the first messages while the others are made.
-
-        Parameters
-        ----------
-        sent_before : key -> when its message was sent for the first time, if not now
         """
-        left, times, unsent = iter(messages), sent_before or {}, list[Key]()
+        left, timeout, unsent = iter(exchange.messages), exchange.timeout, list[Key]()
         while part := dict(islice(left, getattr(self.grid, "messages_at_once", None))):
             for message in part.values():  # the SuperLink drops older ones, and the replies to them
-                message.metadata.ttl = max(message.metadata.ttl, self.timeout)
+                message.metadata.ttl = max(message.metadata.ttl, timeout)
             ids = [str(i) for i in self.grid.push_messages(list(part.values())) if i]
             if len(ids) == len(part):  # some grids give a message its id when they send it
                 keys = dict(zip(ids, part, strict=True))
@@ -140,7 +159,7 @@ class UnderWay(Generic[Key]):
             now = self._now()
             self._keys |= keys
             for message_id, key in keys.items():
-                self._deadlines[message_id] = times.get(key, now) + self.timeout
+                self._deadlines[message_id] = exchange.sent_before.get(key, now) + timeout
                 self._next = min(self._next, self._deadlines[message_id])
             sent = set(keys.values())
             unsent += [key for key in part if key not in sent]
@@ -191,6 +210,80 @@ class UnderWay(Generic[Key]):
         return self._keys.pop(message_id)
 
 
+# is sent key -> reply, of all that have arrived since the exchange before; None: the message was given up
+Exchanges = Generator[Exchange[Any], Mapping[Any, Message | None], Result]
+
+
+def drive(
+    grid: Grid, exchanges: Exchanges[Result], stop: threading.Event, clock: Clocked | None = None
+) -> Result:
+    """Send the messages of every exchange over the grid and its answers back; return what comes at the end.
+
+    Parameters
+    ----------
+    stop : ends the wait for answers when it is set
+    clock : the clock of a simulation, by which messages are given up; None: the real time
+
+    Raises
+    ------
+    Stopped
+        If `stop` is set while answers are missing.
+    """
+    answers: Mapping[Any, Message | None] | None = None
+    under_way, progress = UnderWay[Any](grid, stop, clock), None
+    while True:
+        try:
+            exchange = exchanges.send(answers)  # type: ignore[arg-type]  # a generator begins with None
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        before = len(under_way)
+        if not exchange.goes_on:
+            under_way = UnderWay[Any](grid, stop, clock)
+        gone = under_way.send(exchange)
+        if not exchange.goes_on:
+            progress = ReplyProgress(len(under_way))
+            if gone:
+                text = "%d of %d messages could not be sent: their nodes have left"
+                log(WARNING, text, len(gone), len(gone) + len(under_way))
+        elif answers and before == len(under_way):
+            stop.wait(_FIRST_WAIT)
+        answers = dict.fromkeys(gone) or under_way.receive(_LONGEST_LOOK)
+        if progress is not None:
+            progress.add(sum(reply is not None for reply in answers.values()))
+
+
+def collected(
+    exchange: Exchange[Key],
+    quorum: int | None = None,
+    on_replies: Callable[[Mapping[Key, Message]], None] | None = None,
+) -> Exchanges[dict[Key, Message]]:
+    """Yield an exchange until its messages are answered or given up; return key -> reply, of those answered.
+
+    Parameters
+    ----------
+    quorum : number of replies after which to return; None: wait for all
+    on_replies : called with new replies as they arrive
+    """
+    missing, replies = set[Key](), dict[Key, Message]()
+
+    def noted() -> Iterator[tuple[Key, Message]]:
+        for key, message in exchange.messages:
+            missing.add(key)
+            yield key, message
+
+    answers = yield replace(exchange, messages=noted())
+    while True:
+        arrived = {key: reply for key, reply in answers.items() if reply is not None}
+        replies |= arrived
+        missing -= answers.keys()
+        if arrived and on_replies is not None:
+            on_replies(arrived)
+        if not missing or (quorum is not None and len(replies) >= quorum):
+            return replies
+        answers = yield replace(exchange, messages=(), goes_on=True)
+
+
 def send_and_receive(
     grid: Grid,
     messages: Iterable[Message],
@@ -201,33 +294,14 @@ def send_and_receive(
 ) -> dict[int, Message]:
     """Send messages and return position of the message -> reply, for the replies that came in time.
 
-    Parameters
-    ----------
-    timeout : seconds; later replies are dropped
-    quorum : number of replies after which to return; None: wait for all
-    on_replies : called with new replies as they arrive, by the position of their message
+    `timeout` counts in seconds; later replies are dropped. `collected` explains `quorum` and `on_replies`.
 
     Raises
     ------
     Stopped
         If `stop` is set while replies are missing.
     """
-    under_way = UnderWay[int](grid, timeout, stop)
-    if unsent := under_way.send(enumerate(messages)):
-        text = "%d of %d messages could not be sent: their nodes have left"
-        log(WARNING, text, len(unsent), len(unsent) + len(under_way))
-    wanted = len(under_way) if quorum is None else min(quorum, len(under_way))
-    progress = ReplyProgress(len(under_way))
-    replies: dict[int, Message] = {}
-    while under_way and len(replies) < wanted:
-        arrived = {key: reply for key, reply in under_way.receive(_LAST_WAIT).items() if reply is not None}
-        replies |= arrived
-        progress.add(len(arrived))
-        if arrived and on_replies is not None:
-            on_replies(arrived)
-        if arrived and len(replies) < wanted:
-            stop.wait(_FIRST_WAIT)
-    return replies
+    return drive(grid, collected(Exchange(enumerate(messages), timeout), quorum, on_replies), stop)
 
 
 @contextmanager

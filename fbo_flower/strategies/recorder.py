@@ -1,28 +1,54 @@
-"""`Recorder`: collects the rows of a study while it runs: traffic, replies, and disclosed values.
+"""What happens in a running study: tasks that were sent, their replies, and the rows of the study's tables.
 
-`TrialRows` holds the disclosed trials in columns of numbers.
+`ReportReader` is the one place that asks whether a reply is sound. `Recorder` collects traffic, replies and
+disclosed values, `TrialRows` the disclosed trials in columns of numbers. If the strategy pools learning
+curves, agents may also send medians of theirs (`CurvePool`). A replayed journal makes the same rows and the
+same pool from the stored replies.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import platform
 import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib import metadata
-from typing import Any
+from logging import DEBUG, INFO, WARNING
+from typing import Any, cast
 
 import numpy as np
+from flwr.app import Message
+from flwr.common.logger import log
 
+from fbo_flower import wire
+from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.records import AnyArray, Array, ServerResults
-from fbo_flower.errors import number_text
+from fbo_flower.algorithms.messages import Schema, without_sum
+from fbo_flower.algorithms.options import answers_in_part
+from fbo_flower.algorithms.records import (
+    NUM_EVALUATIONS,
+    AnyArray,
+    Array,
+    Phase,
+    Report,
+    Scalar,
+    ServerResults,
+    Task,
+)
+from fbo_flower.algorithms.server import Server
+from fbo_flower.errors import ObjectiveError, WireError, WrongTypeError, number_text, printable
 from fbo_flower.numerics import finite
+from fbo_flower.numerics.curves import pooled
 from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage import Event
+from fbo_flower.storage.agent_journal import task_key
+from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.study.ranking import best_rows
 from fbo_flower.study.schema import (
     JUDGEMENTS,
@@ -37,7 +63,8 @@ from fbo_flower.study.schema import (
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Kind, Table
 from fbo_flower.study.trial import Trial
-from fbo_flower.wire.codec import Disclosure
+from fbo_flower.wire.codec import LEAST_AGENTS, MAX_STEPS, POOLED, Disclosure
+from fbo_flower.wire.flower_records import count_bytes, from_records
 
 _LATE = ("bytes_down", "bytes_up", "floats_down", "floats_up", "failures", "refused")  # counted after rounds
 _COUNTS = ("tasks", "replies", "failed_trials", *_LATE)
@@ -61,6 +88,147 @@ def tally(reasons: Mapping[str, int]) -> str:
     'late:1 shape:2'
     """
     return " ".join(f"{reason}:{number}" for reason, number in sorted(reasons.items()))
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An agent's reply to a task, not checked yet, or the reason why there is none.
+
+    Parameters
+    ----------
+    packed : arrays and scalars with any content; None: no reply, or an unreadable one
+    num_bytes : size of the reply
+    reason : why `packed` is None
+    kind : the reason in one word, for the counts
+    refused : whether a reply arrived that could not be read
+    """
+
+    packed: wire.Packed | None = None
+    num_bytes: int = 0
+    reason: str = ""
+    refused: bool = False
+    kind: str = ""
+
+
+FAILED = "Round %d, agent %s: %s"  # in the log
+NO_REPLY = Reply(reason="no reply in time", kind="late")
+
+
+def read_reply(message: Message) -> Reply:
+    """Return the reply in a message, or the reason why the message holds none."""
+    if message.has_error():
+        reason = printable(str(message.error.reason))
+        return Reply(reason=f"error {message.error.code}: {reason}", kind="error")
+    try:
+        packed = from_records(message.content)
+    except WireError as error:  # to count what is too large would cost what its refusal saves
+        num_bytes = 0 if error.reason == "size" else count_bytes(message.content)
+        return Reply(None, num_bytes, str(error), refused=True, kind=error.reason)
+    return Reply(packed, count_bytes(message.content))
+
+
+def to_event(reply: Reply, agent: str, phase: str, server_round: int) -> Event:
+    """Return the journal's entry for a reply."""
+    values: dict[str, object] = {
+        "config": None if reply.packed is None else reply.packed.config,
+        "bytes": reply.num_bytes,
+        "reason": reply.reason,
+        "refused": reply.refused,
+        "word": reply.kind,
+    }
+    arrays = {} if reply.packed is None else reply.packed.arrays
+    return Event("reply", server_round, phase, agent, arrays, values)
+
+
+def from_event(event: Event) -> Reply:
+    """Undo `to_event`."""
+    values = event.values
+    config = cast(dict[str, Scalar] | None, values["config"])
+    packed = None if config is None else wire.Packed(event.arrays, config)
+    num_bytes, refused = int(cast(int, values["bytes"])), bool(values["refused"])
+    return Reply(packed, num_bytes, str(values["reason"]), refused, str(values["word"]))
+
+
+def tasks_digest(tasks: Mapping[str, Task]) -> str:
+    """Return a checksum of the tasks of a half-round; replaying a journal must give the same one."""
+    lines = [f"{agent} {task_key(task)}" for agent, task in sorted(tasks.items())]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+@dataclass
+class CurvePool:
+    """The latest summary of each agent's curves, see `wire.codec.checked_summary`.
+
+    Parameters
+    ----------
+    summaries : agent -> `(k, 3)`
+    """
+
+    summaries: dict[str, Array] = field(default_factory=dict)
+    _pooled: Array | None = None  # of `summaries`, until one changes
+
+    def add(self, agent: str, disclosure: Disclosure) -> None:
+        """Note what an agent has sent, if it has sent a summary."""
+        if disclosure.curves is not None:
+            self.summaries[agent] = disclosure.curves
+            self._pooled = None
+
+    def attach(self, packed: wire.Packed, task: Task) -> wire.Packed:
+        """Return an encoded task with the pooled summary, if it asks for trials.
+
+        The summary may have no rows yet. It also asks the agent for its own.
+        """
+        if task.phase is not Phase.TRAIN or not task.num_trials:
+            return packed
+        if self._pooled is None:
+            self._pooled = pooled(list(self.summaries.values()), LEAST_AGENTS, MAX_STEPS)
+        return packed._replace(arrays={**packed.arrays, POOLED: self._pooled})
+
+
+CheckedReply = tuple[Report, Disclosure]
+
+
+@dataclass
+class SentTask:
+    """A task under way.
+
+    Parameters
+    ----------
+    late : whether this is an earlier task that was not answered, instead of the one that the algorithm made
+        now. Of its report the algorithm gets the numbers of trials only
+    made_in, made_after : the round in which the task was made, and how many answers the run had told then
+    sent_at : when it was sent, by the clock of a simulation
+    counted : whether the bytes of its message have been counted
+    checked : the decoded report of its reply, or the error in it; None: no reply, or one without a report
+    """
+
+    agent: str
+    task: Task
+    envelope: wire.Envelope
+    late: bool = False
+    made_in: int = 0
+    made_after: int = 0
+    sent_at: float = 0.0
+    counted: bool = False
+    checked: CheckedReply | WireError | None = None
+
+
+def answerable(algorithm: Algorithm[Any], earlier: Task, task: Task) -> Task:
+    """Return a task, or the earlier one about the same work that the agent has not answered yet.
+
+    An agent answers each piece of work once. It may have answered the earlier task, or begun to: then it
+    refuses another one, and what it has evaluated already is not evaluated again.
+    """
+    if earlier is task or (earlier.trial, earlier.num_trials > 0) != (task.trial, task.num_trials > 0):
+        return task
+    if not task.num_trials and algorithm.report_kind(task) != algorithm.report_kind(earlier):
+        return task
+    if task.phase not in {Phase.TRAIN, Phase.FINISH} and algorithm.secure_sums:
+        return task  # an exchange within a secure sum
+    before = algorithm.evaluation_task(without_sum(earlier))
+    if task_key(before) == task_key(algorithm.evaluation_task(without_sum(task))):
+        return task
+    return replace(before, round=task.round)
 
 
 @dataclass(frozen=True)
@@ -396,6 +564,28 @@ class Recorder:
             limited=bool(self.aims.limits), **{name: int(counts[name]) for name in names},
         )  # fmt: skip
 
+    def check_evaluations(self) -> None:
+        """Raise ObjectiveError if every evaluation so far failed; asked after rounds and at the end."""
+        totals = self.totals
+        if totals["evaluations"] and totals["failed_trials"] == totals["evaluations"]:
+            why = f"the first with: {self.reason}" if self.reason else "the reasons are in the agents' logs"
+            raise ObjectiveError(f"{self.label}: all of {totals['evaluations']} evaluations failed, {why}")
+
+    def check_results(self) -> None:
+        """Raise ObjectiveError if every evaluation failed, or not one valid reply came."""
+        self.check_evaluations()
+        number = self.totals["tasks"]
+        if number and not self.totals["replies"]:
+            reasons: Counter[str] = Counter()
+            for row in self.rounds:
+                for entry in str(row["reasons"]).split():
+                    reason, _, times = entry.rpartition(":")
+                    reasons[reason] += int(times)
+            raise ObjectiveError(
+                f"{self.label}: expected a valid reply to one of {number} tasks, got none "
+                f"({tally(reasons)}); the log above names each agent's reason"
+            )
+
     def study(self, run: Mapping[str, Any], results: ServerResults | None = None) -> Study:
         """Return the rows so far as a study.
 
@@ -459,3 +649,89 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:  # not installed
             continue
     return versions
+
+
+MAX_REASON = 300  # characters of a reason in the log
+
+
+@dataclass(frozen=True)
+class ReportReader:
+    """Reads the replies of a run.
+
+    Parameters
+    ----------
+    server : says which reports are valid
+    registry : learns whose budget is used up
+    recorder : gets the numbers and the disclosed trials
+    pool : gets the medians of learning curves; None: they are not pooled
+    """
+
+    server: Server
+    registry: AgentRegistry
+    recorder: Recorder
+    pool: CurvePool | None
+
+    def check(self, sent: SentTask, reply: Reply) -> CheckedReply | WireError:
+        """Return the report in a reply and what it discloses, or the error in it; nothing is recorded."""
+        try:
+            if reply.packed is None:
+                raise WireError(reply.reason, reply.kind)
+            task, number = sent.task, cast(Any, reply.packed.config.get("num-trials"))
+            may_be_part = isinstance(number, int) and answers_in_part(self.server.algorithm)
+            if may_be_part and 0 < number < task.num_trials:  # its operator allows only some
+                task = replace(task, num_trials=number)
+            dimension, aims = self.recorder.space.dimension, self.recorder.aims
+            checked = wire.decode_report(reply.packed, task, sent.envelope, self._schema, dimension, aims)
+            self.server.check_report(task, checked[0])
+            return checked
+        except WireError as error:
+            return error.with_traceback(None)
+
+    def read(self, sent: SentTask, server_round: int, reply: Reply, *, quiet: bool) -> Report | None:
+        """Return an agent's valid report; None, counted and logged once, if there is none.
+
+        Parameters
+        ----------
+        reply : of the task, or what stands for a missing one
+        quiet : whether the log has it already, because a journal is replayed
+        """
+        level = DEBUG if quiet else WARNING
+        self.recorder.count(bytes_up=reply.num_bytes)
+        if reply.packed is None and not reply.refused:
+            later = bool(WrongTypeError.text_in(reply.reason))  # `check_types` ends the study or logs it
+            log(DEBUG if later else level, FAILED, server_round, sent.agent, reply.reason)
+            self.recorder.count_unused("failures", reply.kind)
+            return None
+        if reply.packed is not None and wire.declines(reply.packed, sent.envelope):
+            self._note_spent(sent.agent, quiet)
+            return None
+        checked = sent.checked or self.check(sent, reply)
+        if isinstance(checked, WireError):
+            log(level, "Round %d, agent %s: refused: %s", server_round, sent.agent, checked)
+            self.recorder.count_unused("refused", checked.reason)
+            return None
+        report, disclosure = checked
+        if reply.packed is not None and reply.packed.config.get("spent") is True:
+            self._note_spent(sent.agent, quiet)
+        floats = count_floats(report.arrays)
+        self.recorder.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
+        failures = {} if disclosure.trials is None else disclosure.trials.failures
+        reason = printable(failures[min(failures)])[:MAX_REASON] if failures else ""
+        self.recorder.count_evaluations(report.num_trials, reason)
+        self.recorder.disclose(sent.agent, server_round, disclosure)
+        if self.pool is not None:
+            self.pool.add(sent.agent, disclosure)
+        if isinstance(num_evaluations := report.values.get(NUM_EVALUATIONS), int):
+            self.recorder.evaluations[sent.agent] = num_evaluations
+        return report
+
+    def _note_spent(self, agent: str, quiet: bool) -> None:
+        """Ask an agent for no more evaluations, because its budget is used up."""
+        if not self.registry.agents[agent].spent and not quiet:
+            text = "Agent %s has used up its budget of evaluations (max_trials), or ended its search"
+            log(INFO, text, agent)
+        self.registry.agents[agent].spent = True
+
+    @cached_property
+    def _schema(self) -> Schema:
+        return self.server.report_schema()

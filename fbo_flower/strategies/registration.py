@@ -1,45 +1,46 @@
-"""Registration: which agents take part, on which nodes they run, and which search space they share.
+"""The agents of a study and their nodes: who is there, which search space they share, who may be asked.
 
 Before the first evaluation every node answers a QUERY message with its agent's id, its wire schema version
-and its search space. The first node that registers an id owns it. Another node may register the same id only
-after the first has disconnected, and it keeps the id only if it has the same memory (journal or Flower
-state). An agent without that memory is a new incarnation: it cannot continue the earlier agent's work, so it
-takes part under a new id, such as "3~2".
+and its search space. What a node reports is checked here, before anything uses it. The first node that
+registers an id owns it. Another node may register the same id only after the first has disconnected, and it
+keeps the id only if it has the same memory (journal or Flower state). An agent without that memory is a new
+incarnation: it cannot continue the earlier agent's work, so it takes part under a new id, such as "3~2".
+
+An agent says at registration in which share of the rounds it wants tasks, and in a report that it has used up
+its budget of evaluations. The server asks it for no more evaluations. What it has sent stays in use. A round
+waits for a silent agent until its timeout, so silent agents are asked less often.
 """
 
 from __future__ import annotations
 
+import math
+import re
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib import metadata
 from logging import INFO, WARNING
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fbo_flower import __version__
+from fbo_flower import wire
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.records import natural_key
-from fbo_flower.errors import ConfigError, FBOError
+from fbo_flower.algorithms.records import Phase, natural_key
+from fbo_flower.algorithms.registry import CHOOSERS, DISCLOSURES
+from fbo_flower.errors import ConfigError, FBOError, WireError, printable
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.space.held import check_names
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.strategies.exchange import ForwardingGrid, Stopped, send_and_receive
-from fbo_flower.strategies.study_agents import (
-    Agent,
-    Registration,
-    StudyAgents,
-    all_refused,
-    differing_parameters,
-    node_differences,
-    read_registration,
-    shorten,
-    spaces_of,
-    too_few,
-)
+from fbo_flower.strategies.exchange import Exchange, Exchanges, ForwardingGrid, Stopped, collected
+from fbo_flower.version import __version__
+from fbo_flower.wire.checks import check_names as check_entries
+from fbo_flower.wire.checks import show
 from fbo_flower.wire.protections import remedy_for
 
 _STEADY_SECONDS = 2.0  # the number of connected nodes must not change for this time
@@ -48,7 +49,6 @@ _AGREE_SECONDS = 5.0  # in which no node connects, after which agents that diffe
 _MAX_SKIPPED_ROUNDS = 8
 _END_SECONDS = 60.0  # to wait for the replies to the message that ends a study
 _FIRST_PAUSE, _LAST_PAUSE = 0.5, 8.0  # seconds between two requests to nodes that refused
-_SAME_APP = "; give every agent the same app"
 _MAX_REASON = 400  # characters
 
 
@@ -93,12 +93,274 @@ def flower_version() -> str:
     return metadata.version("flwr")
 
 
-@dataclass
-class AgentRegistry(StudyAgents):
-    """Registers the agents of a study.
+_KNOWN = {
+    "agent", "aims", "curves", "digest", "disclose", "disclose_by", "end", "fixed", "flwr", "incarnation",
+    "journal", "key", "participation", "private", "python", "role", "schema", "space", "spent", "time",
+    "version",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What one node reports about its agent.
 
     Parameters
     ----------
+    agent : the id that it reports
+    incarnation : token of its memory; "" for an agent that sent none
+    key : its signed public keys in hexadecimal digits; "" for an agent that sent none
+    disclosure : what the agent discloses and who chose it, such as "none, default"; "" if it did not say
+    wants_end : whether it asks for a message when the study has ended
+    aims : its objectives and limits as JSON, without bounds
+    spent : whether it has used up its budget of evaluations
+    participation : share of the rounds in which it wants tasks
+    fixed : parameters that it does not tune
+    private : outputs that its operator keeps there
+    curves : whether it understands tasks with pooled curves
+    """
+
+    node: int = 0
+    agent: str = ""
+    digest: str = ""
+    space: str = ""
+    role: str = ""
+    incarnation: str = ""
+    key: str = ""
+    disclosure: str = ""
+    wants_end: bool = False
+    aims: str = NUMBER.to_json()
+    spent: bool = False
+    participation: float = 1.0
+    fixed: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()
+    curves: bool = False
+
+
+def _are_names(value: Any) -> bool:
+    return (
+        isinstance(value, list) and len(value) <= MAX_NAMES and all(isinstance(name, str) for name in value)
+    )
+
+
+MAX_SKEW = 5.0  # seconds; a larger difference between two clocks is reported
+MAX_NAMES = 10_000  # parameters or outputs in a list
+_MAX_NAME = 100  # characters of an agent's id and of the token of its memory
+_OPTIONAL: dict[str, tuple[Any, Callable[[Any], bool], str]] = {  # entry -> default, check, expectation
+    "incarnation": (
+        "",
+        lambda text: isinstance(text, str) and len(text) <= _MAX_NAME,
+        f"a text of at most {_MAX_NAME} characters",
+    ),
+    "key": (
+        "",
+        lambda text: isinstance(text, str) and re.fullmatch("([0-9a-f]{256})?", text) is not None,
+        "signed public keys of 128 bytes in hexadecimal digits, as this version of fbo-flower sends them",
+    ),
+    "aims": (
+        NUMBER.to_json(),
+        lambda text: isinstance(text, str) and len(text) <= wire.MAX_TEXT,
+        f"a text of at most {wire.MAX_TEXT} characters",
+    ),
+    "participation": (
+        1.0,
+        lambda share: isinstance(share, float) and 1e-3 <= share <= 1.0,
+        "a number from 0.001 to 1",
+    ),
+    "fixed": ([], _are_names, "a list of names of parameters"),
+    "private": ([], _are_names, "a list of names of outputs"),
+}
+
+
+def read_registration(node: int, content: RecordDict) -> Registration:
+    """Return a node's registration; raise ConfigError if a field is missing or malformed."""
+    config: Mapping[str, Any] = content.get("config", {})
+    if config.get("schema") != wire.SCHEMA_VERSION:
+        raise ConfigError(
+            f"schema: expected version {wire.SCHEMA_VERSION}, got {config.get('schema')!r}; install the same "
+            "version of fbo-flower on server and agents"
+        )
+    try:
+        check_entries(content, {"config"}, "registration")
+        check_entries(config, _KNOWN, "registration")
+    except WireError as error:
+        raise ConfigError(f"{error}; install the same version of fbo-flower on server and agents") from error
+    texts = {key: {"role": "", **config}.get(key) for key in ("agent", "digest", "space", "role")}
+    malformed = [k for k, text in texts.items() if not isinstance(text, str) or len(text) > wire.MAX_TEXT]
+    if malformed:
+        raise ConfigError(
+            f"registration: expected texts of at most {wire.MAX_TEXT} characters for {', '.join(texts)}; "
+            f"missing or malformed: {', '.join(malformed)}"
+        )
+    agent, digest, space_json, role = map(str, texts.values())
+    fields = {name: config.get(name, default) for name, (default, _, _) in _OPTIONAL.items()}
+    for name, (_, is_valid, expected) in _OPTIONAL.items():
+        if not is_valid(fields[name]):
+            raise ConfigError(f"registration: {name}: expected {expected}, got {show(fields[name])}")
+    if not 0 < len(agent) <= _MAX_NAME or not agent.isprintable():
+        raise ConfigError(f"agent: expected 1 to {_MAX_NAME} printable characters, got {agent[:_MAX_NAME]!r}")
+    space = _parsed_space(space_json)
+    if space.digest != digest:
+        raise ConfigError(
+            f"digest: expected that of the search space in the same message, {space.digest}, "
+            f"got {digest[:64]}"
+        )
+    fields["fixed"] = tuple(fields["fixed"])
+    check_names(space, fields["fixed"])
+    aims = Aims.from_json(fields["aims"]).keeping(fields["private"])
+    fields |= {"aims": aims.to_json(), "private": aims.private}
+    fields |= {name: config.get(name) is True for name in ("spent", "curves")}
+    chosen = config.get("disclose"), config.get("disclose_by")
+    disclosure = f"{chosen[0]}, {chosen[1]}" if chosen[0] in DISCLOSURES and chosen[1] in CHOOSERS else ""
+    return Registration(
+        node, agent, digest, space_json, role,
+        disclosure=disclosure, wants_end=config.get("end") is True, **fields,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4)  # most agents have the same space
+def _parsed_space(text: str) -> SearchSpace:
+    return SearchSpace.from_json(text)
+
+
+def all_refused(refused: Mapping[int, str]) -> str:
+    """Return the text of the error that no node takes part."""
+    reasons = Counter(refused.values()).most_common()
+    count, others = len(refused), len(reasons) - 1
+    who = "the only node refuses" if count == 1 else f"all {count} nodes refuse"
+    more = f"; {others} other reasons are in the log" if others else ""
+    return f"agents: expected nodes that take part, {who}: {reasons[0][0]}{more}"
+
+
+def too_few(
+    expected: int | None, got: int, connected: int, seconds: float, refused: Mapping[int, str]
+) -> str:
+    """Return the text of the error that too few agents have registered."""
+    text = f"agents: expected {expected or 'at least 1'}, only {got} registered after {seconds:g} s"
+    if connected > got + len(refused):
+        text += f"; {connected - got - len(refused)} connected nodes did not answer"
+    if refused:
+        text += f"; {len(refused)} were refused, the first because: {next(iter(refused.values()))}"
+    if connected < (expected or 1):
+        text += "; start more SuperNodes"
+        if expected:
+            text += f" or set num-supernodes={expected}"
+    if connected > len(refused) or connected < (expected or 1):
+        text += "; devices may start slowly: raise wait_seconds (in a run config wait-seconds)"
+    return text
+
+
+def shorten(agents: list[str]) -> str:
+    """Return the names of the first agents, for a message."""
+    names = ", ".join(agents[:5])
+    return f"agent {names}" if len(agents) == 1 else f"agents {names}{', ...' if len(agents) > 5 else ''}"
+
+
+def differing_parameters(spaces: Sequence[SearchSpace]) -> str:
+    """Return the names of the parameters in which search spaces differ, or that only their order does."""
+    names = dict.fromkeys(name for space in spaces for name in space.parameters)
+    first = spaces[0].parameters
+    differ = [name for name in names if any(s.parameters.get(name) != first.get(name) for s in spaces)]
+    if not differ:
+        return "the order of the parameters"
+    return ", ".join(name[:40] for name in differ[:5]) + ", ..." * (len(differ) > 5)
+
+
+def skew(node: Mapping[str, Any]) -> float:
+    """Return by how many seconds, at least, a node's clock is ahead of the server's; negative: behind.
+
+    The node read its clock after the server had sent the question and before the server got the answer. A
+    time between those two counts as right, 0. What is no time counts as right too: other checks refuse it.
+    """
+    time = node.get("time")
+    if isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time):
+        return 0.0
+    return max(0.0, time - float(node["heard"])) - max(0.0, float(node["sent"]) - time)
+
+
+def node_differences(node: Mapping[str, Any], server: Mapping[str, Any]) -> list[str]:
+    """Return in which versions a node differs from the server, and by how much its clock is off.
+
+    Parameters
+    ----------
+    node : the properties that the node reports, and `sent` and `heard`, see `skew`
+    server : `version` and `flwr` of the server
+    """
+    found = [
+        f"{title} {printable(str(node[name]))[:40]}, the server has {server[name]}"
+        for name, title in (("version", "fbo-flower"), ("flwr", "flwr"))
+        if name in node and node[name] != server[name]
+    ]
+    if abs(seconds := skew(node)) > MAX_SKEW:
+        found.append(f"its clock is {seconds:+.0f} s off the server's")
+    return found
+
+
+_SILENT_ROUNDS = 3  # silent rounds in a row after which an agent is asked less often
+_LONGEST_REST = 8  # rounds between two tasks of a silent agent
+
+
+def takes_part(seed: int, agent: str, server_round: int, share: float) -> bool:
+    """Return whether an agent that wants tasks in a share of the rounds gets one in this round.
+
+    Its rounds are spread evenly, from a random first one: of any `n` rounds in a row it takes part in
+    `share n`, up to one round.
+    """
+    if share == 1.0:
+        return True
+    offset = float(generator(seed, "server", "participation", agent).random())
+    return math.floor(server_round * share + offset) > math.floor((server_round - 1) * share + offset)
+
+
+@dataclass
+class Agent:
+    """One agent of a study.
+
+    Parameters
+    ----------
+    registration : the last one; of an agent in a journal, what the journal holds of it
+    node : the node on which it runs; None: it has not connected since the run was resumed
+    spent : whether it has said that its budget of evaluations is used up
+    trials, answered : the first trial that no valid report had, and the round of its last valid report
+    suspect : whether it has failed, so that its node must register again
+    silent, last : number of silent rounds in a row, and the last one
+    """
+
+    registration: Registration
+    node: int | None = None
+    spent: bool = False
+    trials: int = 0
+    answered: int = 0
+    suspect: bool = False
+    silent: int = 0
+    last: int = 0
+
+    def is_due(self, server_round: int) -> bool:
+        """Return whether the agent is asked in a round, although it has not replied for some.
+
+        An agent that was silent for three rounds in a row is asked again in the second round after the last
+        one, then in the fourth, then in every eighth.
+        """
+        excess = self.silent - _SILENT_ROUNDS
+        rest = 0 if excess < 0 else min(1 << (excess + 1), _LONGEST_REST)
+        return server_round >= self.last + rest
+
+    def note_silence(self, server_round: int, silent: bool) -> None:
+        """Note whether the agent sent no reply to a task of a round."""
+        self.silent = self.silent + (self.last != server_round) if silent else 0
+        self.last = server_round if silent else 0
+
+
+@dataclass
+class AgentRegistry:
+    """The agents of a study and their nodes: registers them, and says who may be asked.
+
+    Parameters
+    ----------
+    space : search space of all agents; None before the first registration
+    agents : id in this study -> agent; the second incarnation of "3" is "3~2" here
+    aims : the agents' objectives and limits, without bounds; None before the first registration
+    targets : the agents that tune; "all": every agent
+    num_trials : evaluations that the study asks of each agent; None: any number
     message_suffix : ".action" at the end of the message type; "" without an action
     needs_keys : whether the server asks the agents for their public keys
     needs_all_parameters : why no agent may have fixed parameters; "": agents may
@@ -108,6 +370,11 @@ class AgentRegistry(StudyAgents):
         how many rounds pass until the next request. So a node that never answers does not delay every round
     """
 
+    space: SearchSpace | None
+    agents: dict[str, Agent] = field(default_factory=dict)
+    aims: Aims | None = None
+    targets: str | Sequence[str] = "all"
+    num_trials: int | None = None
     message_suffix: str = ""
     needs_keys: bool = False
     needs_all_parameters: str = ""
@@ -117,8 +384,8 @@ class AgentRegistry(StudyAgents):
 
     def wait_for_agents(
         self, grid: Grid, num_agents: int | None, wait_seconds: float, stop: threading.Event
-    ) -> None:
-        """Wait until the agents are connected, and register them.
+    ) -> Exchanges[None]:
+        """Wait until the agents are connected, and yield the exchanges that register them.
 
         Once `num_agents` agents have the same search space and objectives, others do not take part.
 
@@ -148,12 +415,12 @@ class AgentRegistry(StudyAgents):
                 before, changed = connected, time.monotonic()
             known = found.keys() | set(self.nodes.values())
             asked = [node for node in connected if node not in known]
-            found |= {said.node: said for said in self._query(grid, asked, deadline, stop)}
-            found = {node: said for node, said in found.items() if node in connected}
+            found |= {one.node: one for one in (yield from self._query(asked, deadline))}
+            found = {node: one for node, one in found.items() if node in connected}
             now = time.monotonic()
             decide = num_agents is None or is_simulated(grid) or now >= deadline
             agreeing = self._agreeing(
-                sorted(found.values(), key=lambda said: (natural_key(said.agent), said.node)),
+                sorted(found.values(), key=lambda one: (natural_key(one.agent), one.node)),
                 num_agents or 1,
                 choose=num_agents is not None,
                 decide=decide or now - changed >= _AGREE_SECONDS,
@@ -161,10 +428,11 @@ class AgentRegistry(StudyAgents):
             )
             if agreeing:
                 found = {}
-            self._admit_all(agreeing, connected)
+            self._admit(agreeing, connected)
             number = len(self.nodes)
             if number >= (num_agents or 1):
-                log(INFO, "Registered %d agents, search space %s", number, self._digest()[:12])
+                digest = "" if self.space is None else self.space.digest[:12]
+                log(INFO, "Registered %d agents, search space %s", number, digest)
                 self._back_off(connected)
                 return
             if connected and len(connected) >= (num_agents or 1) and set(connected) <= set(self.refused):
@@ -175,9 +443,7 @@ class AgentRegistry(StudyAgents):
             pause = min(2 * pause, _LAST_PAUSE)  # a simulation logs a traceback for every refusal
             connected = wait_for_nodes(grid, num_agents, deadline, stop)
 
-    def register_late(
-        self, grid: Grid, connected: list[int], stop: threading.Event, seconds: float = 30.0
-    ) -> bool:
+    def register_late(self, connected: Sequence[int], seconds: float = 30.0) -> Exchanges[bool]:
         """Register nodes that connected later, that were refused before, or whose agents have failed.
 
         Return whether there were any.
@@ -193,13 +459,15 @@ class AgentRegistry(StudyAgents):
                     nodes.append(node)
                 else:
                     self.backoff[node] = requests, rounds_to_skip - 1
+        if not nodes:
+            return False
         valid = []
-        for found in self._query(grid, nodes, time.monotonic() + seconds, stop):
+        for found in (yield from self._query(nodes, time.monotonic() + seconds)):
             if reason := self._misfit(found):
                 self._refuse(found.node, reason)
             else:
                 valid.append(found)
-        self._admit_all(valid, connected)
+        self._admit(valid, connected)
         self._back_off(nodes)
         return bool(valid)
 
@@ -211,7 +479,7 @@ class AgentRegistry(StudyAgents):
                 requests = self.backoff.get(node, (0, 0))[0] + 1
                 self.backoff[node] = requests, min(2 ** min(requests - 1, 10), _MAX_SKIPPED_ROUNDS)
 
-    def tell_end(self, grid: Grid, study: str, stop: threading.Event, seconds: float) -> None:
+    def tell_end(self, study: str, connected: Iterable[int], seconds: float) -> Exchanges[None]:
         """Tell the agents that asked for it that the study has ended; nothing is evaluated.
 
         The agents log their own answers. If a message is lost, its agent keeps the answer in its journal.
@@ -220,49 +488,48 @@ class AgentRegistry(StudyAgents):
         ----------
         seconds : how long to wait for the agents at most
         """
-        nodes, present = self.nodes, self.present(grid.get_node_ids())
-        agents = [name for name in present if self.agents[name].said.wants_end]
-        messages = self._queries([nodes[name] for name in agents], {"end": study})
-        replies = send_and_receive(grid, messages, min(seconds, _END_SECONDS), stop)
+        agents = [self.agents[name] for name in self.present(connected)]
+        nodes = [agent.node for agent in agents if agent.registration.wants_end and agent.node is not None]
+        replies = yield from self._ask(nodes, {"end": study}, min(seconds, _END_SECONDS))
         told = sum(not reply.has_error() and _confirms(reply.content) for reply in replies.values())
-        if told < len(agents):
+        if told < len(nodes):
             log(
                 WARNING,
                 "%d of %d agents did not confirm the end of the study; what they know is in their journals",
-                len(agents) - told, len(agents),
+                len(nodes) - told, len(nodes),
             )  # fmt: skip
 
-    def _queries(self, nodes: Iterable[int], config: dict[str, Any]) -> list[Message]:
+    def _ask(
+        self, nodes: Iterable[int], config: dict[str, Any], seconds: float
+    ) -> Exchanges[dict[int, Message]]:
+        """Send nodes a QUERY message; return node -> reply."""
         kind = MessageType.QUERY + self.message_suffix
-        return [
-            Message(RecordDict({"config": ConfigRecord(config)}), node, kind, group_id="0") for node in nodes
-        ]
+        messages = (
+            (node, Message(RecordDict({"config": ConfigRecord(config)}), node, kind, group_id="0"))
+            for node in nodes
+        )
+        return (yield from collected(Exchange(messages, seconds)))
 
-    def _digest(self) -> str:
-        return self.space.digest if self.space is not None else ""
-
-    def _query(
-        self, grid: Grid, nodes: list[int], deadline: float, stop: threading.Event
-    ) -> list[Registration]:
+    def _query(self, nodes: Sequence[int], deadline: float) -> Exchanges[list[Registration]]:
         """Return the valid registrations of nodes, in natural order of their agents."""
-        messages = self._queries(nodes, {"key": True} if self.needs_keys else {})
         sent = time.time()
-        replies = send_and_receive(grid, messages, max(1.0, deadline - time.monotonic()), stop)
+        config = {"key": True} if self.needs_keys else {}
+        replies = yield from self._ask(nodes, config, max(1.0, deadline - time.monotonic()))
         heard = time.time()
         registrations = []
         before = dict(self.refused)
-        for position in sorted(replies):
-            reply = replies[position]
+        for node in [node for node in nodes if node in replies]:
+            reply = replies[node]
             try:
                 if reply.has_error():
                     reason = " ".join(str(reply.error.reason).split())
                     raise ConfigError(
                         f"registration: expected an answer, got an error: {reason}{remedy_for(reason)}"
                     )
-                registrations.append(read_registration(nodes[position], reply.content))
+                registrations.append(read_registration(node, reply.content))
                 self._warn(registrations[-1], reply.content["config"], sent, heard)
             except FBOError as error:
-                self.refused[nodes[position]] = str(error)[:_MAX_REASON]
+                self.refused[node] = str(error)[:_MAX_REASON]
         self._log_refusals(before)
         return sorted(registrations, key=lambda r: (natural_key(r.agent), r.node))
 
@@ -291,145 +558,129 @@ class AgentRegistry(StudyAgents):
         take_few : whether fewer than `wanted` are returned
         """
         groups: dict[tuple[str, str], list[Registration]] = {}
-        for said in registrations:
-            groups.setdefault((said.digest, said.aims), []).append(said)
+        for one in registrations:
+            groups.setdefault((one.digest, one.aims), []).append(one)
         fitting = [
             group
             for (digest, aims), group in groups.items()
-            if (self.space is None or digest == self._digest())
+            if (self.space is None or digest == self.space.digest)
             and (self.aims is None or aims == self.aims_text)
         ]
         best = max(fitting, key=len, default=[])
-        others = [said for said in registrations if said not in best]
+        others = [one for one in registrations if one not in best]
         enough = len(self.nodes) + len(best) >= wanted
         if others and not (choose and enough):
             if decide:
-                self._check_space(registrations)
-                self._check_aims(registrations)
+                self._check_equal(registrations)
             return []
         if not best or not (enough or take_few):
             return []
         self.space = self.space or SearchSpace.from_json(best[0].space)
         self.aims = self.aims or Aims.from_json(best[0].aims)
-        for said in others:
-            self._refuse(said.node, self._misfit(said))
+        for one in others:
+            self._refuse(one.node, self._misfit(one))
         return best
 
-    def _misfit(self, said: Registration) -> str:
+    def _misfit(self, found: Registration) -> str:
         """Return why an agent cannot take part in this study; "" if its space and objectives fit."""
         assert self.space is not None
-        if said.digest != self._digest():
-            differing = differing_parameters([self.space, SearchSpace.from_json(said.space)])
+        if found.digest != self.space.digest:
+            differing = differing_parameters([self.space, SearchSpace.from_json(found.space)])
             return (
-                f"space: expected digest {self._digest()[:12]}, got {said.digest[:12]} at agent "
-                f"{said.agent}, which differs in {differing}; give this agent the study's search space"
+                f"space: expected digest {self.space.digest[:12]}, got {found.digest[:12]} at agent "
+                f"{found.agent}, which differs in {differing}; give this agent the study's search space"
             )
-        if said.aims != self.aims_text:
-            return f"{self._other_aims([said], said.agent)} at agent {said.agent}{_SAME_APP}"
-        return ""
+        return "" if found.aims == self.aims_text else self._other_aims(found, f"agent {found.agent}")
 
-    def _check_space(self, registrations: list[Registration]) -> None:
-        """Raise ConfigError if the agents' search spaces differ."""
-        groups: dict[str, list[str]] = {}
-        for registration in registrations:
-            groups.setdefault(registration.digest, []).append(registration.agent)
-        expected = self._digest()
-        if len(groups.keys() | ({expected} - {""})) > 1:
-            spaces = {r.digest: SearchSpace.from_json(r.space) for r in registrations}
-            if self.space is not None:
-                spaces[expected] = self.space
-            differing = differing_parameters(list(spaces.values()))
-            begun = "; the study began with another: use it again, or start a new study" * bool(expected)
+    def _check_equal(self, registrations: list[Registration]) -> None:
+        """Raise ConfigError if the agents differ in their search spaces, objectives or limits."""
+        spaces = {found.digest: SearchSpace.from_json(found.space) for found in registrations}
+        begun = ""
+        if self.space is not None:
+            spaces[self.space.digest] = self.space
+            begun = "; the study began with another: use it again, or start a new study"
+        if len(spaces) > 1:
+            digests = Counter(found.digest for found in registrations).most_common()
+            got = "; ".join(
+                f"{digest[:12]} at {shorten([r.agent for r in registrations if r.digest == digest])}"
+                for digest, _ in digests
+            )
             raise ConfigError(
-                f"space: expected the same search space at every agent, got "
-                f"{spaces_of(groups)}; they differ in {differing}{begun}"
+                f"space: expected the same search space at every agent, got {got}; "
+                f"they differ in {differing_parameters(list(spaces.values()))}{begun}"
             )
-
-    def _check_aims(self, registrations: list[Registration]) -> None:
-        """Raise ConfigError if the agents differ in their objectives and limits."""
         resumed = self.aims is not None and not self.nodes  # the aims are the journal's
         self.aims = self.aims or Aims.from_json(registrations[0].aims)
-        others = [found.agent for found in registrations if found.aims != self.aims_text]
+        others = [found for found in registrations if found.aims != self.aims_text]
+        agents = shorten([found.agent for found in others])
         if others and resumed:
-            got = next(Aims.from_json(found.aims) for found in registrations if found.agent == others[0])
             raise ConfigError(
-                f"objectives: expected {self.aims}, with which the study began, got {got} at "
-                f"{shorten(others)}; resume it with the same minimize, objectives and limits, or start "
-                "a new study"
+                f"objectives: expected {self.aims}, with which the study began, got "
+                f"{Aims.from_json(others[0].aims)} at {agents}; resume it with the same minimize, objectives "
+                "and limits, or start a new study"
             )
         if others:
-            raise ConfigError(f"{self._other_aims(registrations, others[0])} at {shorten(others)}{_SAME_APP}")
+            raise ConfigError(self._other_aims(others[0], agents))
 
-    def _other_aims(self, registrations: Iterable[Registration], agent: str) -> str:
-        got = next(Aims.from_json(found.aims) for found in registrations if found.agent == agent)
-        return f"objectives: expected the same at every agent, got {self.aims or NUMBER} at some and {got}"
+    def _other_aims(self, found: Registration, agents: str) -> str:
+        return (
+            f"objectives: expected the same at every agent, got {self.aims or NUMBER} at some and "
+            f"{Aims.from_json(found.aims)} at {agents}; give every agent the same app"
+        )
 
-    def _admit_all(self, registrations: Collection[Registration], connected: Iterable[int]) -> None:
+    def _admit(self, registrations: Iterable[Registration], connected: Iterable[int]) -> None:
         """Bind agents to their nodes, except those whose id another connected node has registered."""
-        if not registrations:
-            return
-        by_name: dict[str, list[str]] = {}
+        by_name: dict[str, list[str]] = {}  # id that is reported -> agents that report it, in order
         for name, agent in self.agents.items():
-            by_name.setdefault(agent.said.agent, []).append(name)
+            by_name.setdefault(agent.registration.agent, []).append(name)
         by_node = {node: name for name, node in self.nodes.items()}
         there = set(connected)
-        for registration in registrations:
-            self._admit(registration, by_name.setdefault(registration.agent, []), by_node, there)
+        for one in registrations:
+            incarnations = by_name.setdefault(one.agent, [])
+            same_name = [self.agents[name].node for name in incarnations]
+            owners = [node for node in same_name if node != one.node and node in there]
+            if owners:
+                self._refuse(
+                    one.node,
+                    f"agent: expected an id of its own, got {one.agent!r}, which node {owners[0]} has "
+                    "already; give each node another `agent` in node_config",
+                )
+                continue
+            if one.fixed and self.needs_all_parameters:
+                self._refuse(
+                    one.node,
+                    f"fixed: expected an agent that tunes all parameters, because "
+                    f"{self.needs_all_parameters}, got agent {one.agent} with {len(one.fixed)} fixed ones",
+                )
+                continue
+            name = self._agent_id(one, incarnations)
+            agent = self.agents.setdefault(name, Agent(one))
+            if name not in incarnations:
+                incarnations.append(name)
+                if name != one.agent:
+                    text = "Agent %s has lost its memory; it takes part as new agent %s"
+                    log(WARNING, text, one.agent, name)
+            elif agent.node not in (None, one.node):
+                log(INFO, "Agent %s has moved to node %d", name, one.node)
+            if (former := by_node.get(one.node, name)) != name:
+                self.agents[former].node = None
+            if agent.node is not None:
+                by_node.pop(agent.node, None)  # where it was before
+            by_node[one.node] = name
+            # its operator may have changed what it says of itself
+            agent.registration, agent.node, agent.spent = one, one.node, one.spent
+            self.refused.pop(one.node, None)
+            self.backoff.pop(one.node, None)
 
-    def _admit(
-        self, registration: Registration, incarnations: list[str], by_node: dict[int, str], there: set[int]
-    ) -> None:
-        """Bind an agent to its node, unless another connected node has registered the same id.
-
-        Parameters
-        ----------
-        incarnations : agents that report this id, in order; updated here
-        by_node : node -> its agent; updated here
-        there : the connected nodes
-        """
-        same_name = [self.agents[name].node for name in incarnations]
-        owners = [node for node in same_name if node != registration.node and node in there]
-        if owners:
-            self._refuse(
-                registration.node,
-                f"agent: expected an id of its own, got {registration.agent!r}, which node {owners[0]} has "
-                "already; give each node another `agent` in node_config",
-            )
-            return
-        if registration.fixed and self.needs_all_parameters:
-            self._refuse(
-                registration.node,
-                f"fixed: expected an agent that tunes all parameters, because {self.needs_all_parameters}, "
-                f"got {shorten([registration.agent])} with {len(registration.fixed)} fixed ones",
-            )
-            return
-        name = self._agent_id(registration, incarnations)
-        agent = self.agents.setdefault(name, Agent(registration))
-        if name not in incarnations:
-            incarnations.append(name)
-            if name != registration.agent:
-                own_name = registration.agent
-                log(WARNING, "Agent %s has lost its memory; it takes part as new agent %s", own_name, name)
-        elif agent.node not in (None, registration.node):
-            log(INFO, "Agent %s has moved to node %d", name, registration.node)
-        if (former := by_node.get(registration.node, name)) != name:
-            self.agents[former].node = None
-        if agent.node is not None:
-            by_node.pop(agent.node, None)  # where it was before
-        by_node[registration.node] = name
-        # its operator may have changed what it says of itself
-        agent.said, agent.node, agent.spent = registration, registration.node, registration.spent
-        self.refused.pop(registration.node, None)
-        self.backoff.pop(registration.node, None)
-
-    def _agent_id(self, registration: Registration, incarnations: list[str]) -> str:
+    def _agent_id(self, one: Registration, incarnations: Sequence[str]) -> str:
+        """Return the agent with the memory of this registration, or a new id for it."""
         for name in incarnations:
-            if self.agents[name].said.incarnation == registration.incarnation:
+            if self.agents[name].registration.incarnation == one.incarnation:
                 return name
-        name, number = registration.agent, len(incarnations)
+        name, number = one.agent, len(incarnations)
         while name in self.agents:
             number += 1
-            name = f"{registration.agent}~{number}"
+            name = f"{one.agent}~{number}"
         return name
 
     def _refuse(self, node: int, reason: str) -> None:
@@ -446,6 +697,139 @@ class AgentRegistry(StudyAgents):
         for reason, nodes in new.items():
             others = f" and {len(nodes) - 1} more do" if len(nodes) > 1 else " does"
             log(WARNING, "Node %d%s not take part: %s", nodes[0], others, reason)
+
+    # -- who may be asked ------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> dict[str, int]:
+        """The node of each agent that has one."""
+        return {name: agent.node for name, agent in self.agents.items() if agent.node is not None}
+
+    @property
+    def registrations(self) -> dict[str, Registration]:
+        """What was registered of each agent at last."""
+        return {name: agent.registration for name, agent in self.agents.items()}
+
+    def present(self, connected: Iterable[int]) -> list[str]:
+        """Return the agents whose nodes are connected, in natural order."""
+        there = set(connected)
+        return sorted((name for name, agent in self.agents.items() if agent.node in there), key=natural_key)
+
+    def willing(self, names: Sequence[str], phase: Phase, server_round: int, seed: int) -> list[str]:
+        """Return the agents that may be asked in a half-round.
+
+        Agents without a budget are left out of TRAIN only: later exchanges of a round make no evaluations.
+        """
+        found = []
+        for name in names:
+            agent = self.agents[name]
+            share = 1.0 if phase is Phase.FINISH else agent.registration.participation
+            spent = phase is Phase.TRAIN and self.is_spent(name)
+            if not spent and takes_part(seed, name, server_round, share):
+                found.append(name)
+        return found
+
+    def due(self, names: Sequence[str], server_round: int) -> list[str]:
+        """Return the agents without those that rest because they have not replied for some rounds."""
+        return [name for name in names if self.agents[name].is_due(server_round)]
+
+    def is_spent(self, name: str, before: int | None = None) -> bool:
+        """Return whether an agent has made all evaluations, its own budget's or the study's.
+
+        Parameters
+        ----------
+        before : only if it had before this round
+        """
+        agent = self.agents[name]
+        spent = agent.spent or (self.num_trials is not None and agent.trials >= self.num_trials)
+        return spent and (before is None or agent.answered < before)
+
+    @property
+    def tuning(self) -> list[str]:
+        """The agents that have a node and tune."""
+        return [name for name in self.nodes if self.targets == "all" or name in self.targets]
+
+    @property
+    def all_spent(self) -> bool:
+        """Whether every agent that tunes has made all its evaluations."""
+        return bool(self.tuning) and all(map(self.is_spent, self.tuning))
+
+    @property
+    def fewest_trials(self) -> int:
+        """How many evaluations every agent has made that has some left, or all if none has."""
+        left = [name for name in self.tuning if not self.is_spent(name)] or self.tuning
+        return min((self.agents[name].trials for name in left), default=0)
+
+    @property
+    def someone_rests(self) -> bool:
+        """Whether an agent may be there and get no task: it has no budget left, or wants fewer rounds."""
+        return any(map(self.is_spent, self.agents)) or self.longest_pause > 1
+
+    @property
+    def longest_pause(self) -> int:
+        """Number of rounds of which every agent takes part in one at least."""
+        return math.ceil(1.0 / min((one.participation for one in self.registrations.values()), default=1.0))
+
+    def end_line(self, server_round: int) -> str:
+        """Return the line of the log that says why the study has ended before its last round."""
+        number, others = (
+            sum(self.is_spent(name) is spent for name in self.tuning) for spent in (True, False)
+        )
+        who = "1 agent has" if number == 1 else f"{number} agents have"
+        budget = "max_trials" if self.num_trials is None else f"{self.num_trials} each"
+        rest = f"; the algorithm has no work for the other {others}" if others else ""
+        return f"{who} made all evaluations ({budget}){rest}: the study ends after round {server_round}"
+
+    def stalled_line(self, num_rounds: int) -> str:
+        """Return the warning that the study ends although agents have evaluations left."""
+        left = [name for name in self.tuning if not self.is_spent(name)]
+        return (
+            f"{shorten(left)}: expected {self.num_trials} evaluations, got {self.fewest_trials} and no "
+            f"further one in {num_rounds} rounds: the study ends without the others"
+        )
+
+    def roles(self) -> dict[str, str]:
+        """Return the roles of the agents that have one."""
+        return {name: one.role for name, one in self.registrations.items() if one.role}
+
+    def shared_outputs(self) -> tuple[str, ...]:
+        """Return the outputs of a trial that no operator keeps to itself; () if a trial has only a value."""
+        aims = self.aims or NUMBER
+        kept = {name for one in self.registrations.values() for name in one.private}
+        return tuple(name for name in aims.names if name not in kept) if aims.has_outputs else ()
+
+    def disclosures(self) -> Counter[str]:
+        """Return what agents disclose and who chose it -> number of agents, for agents that said so."""
+        return Counter(one.disclosure for one in self.registrations.values() if one.disclosure)
+
+    # -- journal ---------------------------------------------------------------------------------
+
+    def for_journal(self) -> dict[str, object]:
+        """Return what a resumed run must know of the agents.
+
+        It compares the incarnations, and so recognises an agent that has lost its memory.
+        """
+        found = self.registrations.items()
+        return {
+            "agents": {name: [one.agent, one.incarnation, one.key, one.curves] for name, one in found},
+            "aims": self.aims_text,
+        }
+
+    def restore(self, values: Mapping[str, object]) -> None:
+        """Add the agents in the values of `for_journal`; they have no nodes yet."""
+        for name, known in cast(dict[str, list[Any]], values["agents"]).items():
+            own_name, incarnation, key, curves = known
+            found = Registration(
+                agent=str(own_name), incarnation=str(incarnation), key=str(key), curves=curves is True
+            )
+            agent = self.agents.setdefault(str(name), Agent(found))
+            agent.registration = found
+        self.aims = Aims.from_json(str(values["aims"]))
+
+    @property
+    def aims_text(self) -> str:
+        """The agents' objectives and limits as JSON."""
+        return (self.aims or NUMBER).to_json()
 
 
 def _confirms(content: RecordDict) -> bool:

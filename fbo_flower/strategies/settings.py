@@ -1,4 +1,4 @@
-"""What every strategy takes and returns: its settings, as journals and studies hold them, and its result."""
+"""What every strategy takes and returns: settings, as journals hold them, callbacks and results."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
+from logging import DEBUG, WARNING
 from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.common.logger import log
 from flwr.serverapp.strategy import Result
 
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.options import Settings, bounded, checked, choice, flag, integer
-from fbo_flower.algorithms.records import Phase
-from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.algorithms.records import Phase, Task
+from fbo_flower.errors import ConfigError, kind_of, printable
 from fbo_flower.space.checks import check_integer
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.warm_start import WarmStart
-from fbo_flower.strategies.recorder import RoundProgress
-from fbo_flower.strategies.study_run import StudyRun
+from fbo_flower.strategies.recorder import Recorder, RoundProgress
 from fbo_flower.study.directory import check_label
 from fbo_flower.study.study import Study
-from fbo_flower.trackers.callback import Callback
+from fbo_flower.study.trial import Trial
+from fbo_flower.trackers.callback import Callback, RoundInfo, StudyInfo
 
 SYNC, ASYNC = "sync", "async"  # whether agents wait for each other at the end of a round, or not
 
@@ -97,8 +99,11 @@ class StrategySettings(Settings):
 
 def check_barrier(algorithm: Algorithm[Any], mode: str) -> None:
     """Raise ConfigError if a study without rounds is asked of an algorithm that needs all answers at once."""
-    if mode == ASYNC and algorithm.barrier:
-        raise ConfigError(f"mode: expected 'sync' for {algorithm.name}, because {algorithm.barrier}")
+    reason = algorithm.barrier
+    if algorithm.secure_sums:
+        reason = "a secure sum needs several agents together (option secure_sums = 0 has none)"
+    if mode == ASYNC and reason:
+        raise ConfigError(f"mode: expected 'sync' for {algorithm.name}, because {reason}")
 
 
 def check_extent(num_rounds: object, num_trials: object) -> tuple[int | None, int | None]:
@@ -112,47 +117,6 @@ def check_extent(num_rounds: object, num_trials: object) -> tuple[int | None, in
         None if num_rounds is None else check_integer("num_rounds", num_rounds, 1),
         None if num_trials is None else check_integer("num_trials", num_trials, 1),
     )
-
-
-def study_settings(settings: StrategySettings, run: StudyRun, status: str, seconds: float) -> dict[str, Any]:
-    """Return what `study.json` says about a run.
-
-    Parameters
-    ----------
-    status : "finished", "interrupted" or "failed"
-    seconds : duration of this process's part of the run
-    """
-    algorithm, recorder = run.algorithm, run.recorder
-    registry, core = run.registry, algorithm.inner
-    fixed = {name: list(a.said.fixed) for name, a in registry.agents.items() if a.said.fixed}
-    targets = core.targets
-    disclosures = dict(sorted(registry.disclosures().items()))
-    found = core.description(algorithm.inner_state(run.state))
-    return {
-        "algorithm": algorithm.name,
-        "label": settings.label,
-        "options": algorithm.options(),
-        "num_agents": len(registry.nodes),
-        "num_rounds": run.num_rounds or len(recorder.rounds),
-        **({"num_trials": registry.num_trials} if registry.num_trials else {}),
-        "num_initial": core.num_initial,
-        "target_agents": None if targets == "all" else list(targets),
-        "fraction": settings.fraction,
-        **({"mode": ASYNC} if run.asynchronous else {}),
-        **({} if run.pool is None else {"pool_curves": True}),
-        **({"fixed": fixed} if fixed else {}),
-        **({} if run.max_staleness is None else {"max_staleness": run.max_staleness}),
-        "seed": run.seed,
-        "study": run.study,
-        "space": recorder.space.to_json(),
-        **recorder.aims.settings(),
-        **({"evaluations": dict(recorder.evaluations)} if recorder.evaluations else {}),
-        **({"disclosures": disclosures} if disclosures else {}),
-        "num_with_value": len(recorder.incumbents) if recorder.disclosed else None,
-        "status": status,
-        "seconds": run.seconds_before + seconds,
-        **({"found": found} if found else {}),
-    }
 
 
 TRAIN, EVALUATE = "train", "evaluate"  # the halves of Flower's rounds
@@ -244,3 +208,81 @@ def messages_of(
     if arrays:
         return WarmStart(algorithm, "", {name: array.numpy() for name, array in arrays.items()})
     return None if path is None else WarmStart.load(path, algorithm)
+
+
+_MAX_ERROR = 500  # characters of an error of a callback in the log
+
+
+def check_callbacks(callbacks: Sequence[object]) -> None:
+    """Raise ConfigError unless each callback is a `Callback` or a function."""
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
+        raise ConfigError(f"callbacks: expected a list of callbacks, got {kind_of(callbacks)}")
+    for callback in callbacks:
+        if isinstance(callback, type) or not (isinstance(callback, Callback) or callable(callback)):
+            raise ConfigError(
+                f"callbacks: expected functions, or objects of a class that inherits from "
+                f"fbo_flower.trackers.Callback, got {kind_of(callback)}"
+            )
+
+
+@dataclass
+class Notifier:
+    """Tells the callbacks of one run; an error of theirs never ends a study.
+
+    Parameters
+    ----------
+    callbacks : whom to tell; functions are called by the strategy
+    info : about the study
+    recorder : what it holds is what callbacks learn
+    """
+
+    callbacks: Sequence[object]
+    info: StudyInfo
+    recorder: Recorder
+    _num_trials: int = 0  # rows of the recorder that were told
+    _num_rounds: int = 0
+    _failed: set[str] = field(default_factory=set)  # methods and their errors that the log names
+
+    def __post_init__(self) -> None:
+        self._told = [callback for callback in self.callbacks if isinstance(callback, Callback)]
+
+    def sent(self, tasks: Iterable[tuple[str, Task]]) -> None:
+        """Tell that tasks were sent to agents that disclose their trials: these trials are running."""
+        for agent, task in tasks if self._told else ():
+            for number in range(task.trial, task.trial + task.num_trials):
+                self._call("on_trial", Trial(agent, number, task.round))
+
+    def round_ended(self) -> None:
+        """Tell the trials and rounds that are new since the last call."""
+        if not self._told:
+            return
+        trials = list(self.recorder.trials.since(self._num_trials))
+        self._num_trials += len(trials)
+        for row in self.recorder.rounds[self._num_rounds :]:
+            self._num_rounds += 1
+            number = int(row["round"])
+            for trial in trials:
+                if trial.round <= number:
+                    self._call("on_trial", trial)
+            trials = [trial for trial in trials if trial.round > number]
+            numbers = {name: value for name, value in row.items() if isinstance(value, int | float)}
+            self._call("on_round", RoundInfo(number, {n: v for n, v in numbers.items() if n != "round"}))
+        for trial in trials:  # of the final exchanges
+            self._call("on_trial", trial)
+
+    def finished(self, study: Study) -> None:
+        """Tell what is left, and that the run has ended."""
+        self.round_ended()
+        self._call("on_finish", study)
+
+    def _call(self, method: str, event: Any) -> None:
+        for callback in self._told:
+            try:
+                getattr(callback, method)(self.info, event)
+            except Exception as error:  # of any library behind a callback
+                name = f"{type(callback).__name__}.{method}"
+                reason = printable(f"{type(error).__name__}: {' '.join(str(error).split())}")[:_MAX_ERROR]
+                again = f"{name} {type(error).__name__}" in self._failed
+                self._failed.add(f"{name} {type(error).__name__}")
+                log(DEBUG if again else WARNING, "%s failed, the study goes on: %s", name, reason)
+                log(DEBUG, "%s", name, exc_info=error)

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from logging import INFO, WARNING
 from secrets import token_hex
@@ -19,32 +19,26 @@ from typing import Any, cast
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fbo_flower.algorithms import Algorithm, make_algorithm, with_secure_sums
+from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.aims import NUMBER
 from fbo_flower.algorithms.records import Federation, ServerResults
 from fbo_flower.algorithms.registry import check_aims
 from fbo_flower.errors import (
     ConfigError,
     FBOError,
-    HookError,
     JournalError,
-    ObjectiveError,
-    WrongTypeError,
     number_text,
     printable,
 )
-from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.storage.warm_start import WarmStart
-from fbo_flower.strategies.exchange import Clocked, Stopped
-from fbo_flower.strategies.recorder import Recorder, failures_text, tally
-from fbo_flower.strategies.registration import AgentRegistry
-from fbo_flower.strategies.replies import FAILED, MAX_REASON, CurvePool
-from fbo_flower.strategies.settings import ASYNC, StrategySettings, study_settings
-from fbo_flower.strategies.study_agents import Agent, Registration
-from fbo_flower.strategies.study_run import StudyRun
+from fbo_flower.strategies.exchange import Clocked, Stopped, drive
+from fbo_flower.strategies.recorder import MAX_REASON, Recorder, failures_text
+from fbo_flower.strategies.registration import Agent, AgentRegistry, Registration
+from fbo_flower.strategies.settings import ASYNC, StrategySettings
+from fbo_flower.strategies.study_run import StudyRun, server_of
 from fbo_flower.study.study import Study
 
 
@@ -114,15 +108,19 @@ def begin_study(
     registry = AgentRegistry(
         settings.space,
         message_suffix=settings.message_suffix,
-        needs_keys=algorithm.sums_securely,
-        needs_all_parameters=algorithm.inner.needs_all_parameters,
+        needs_keys=algorithm.secure_sums > 0,
+        needs_all_parameters=algorithm.needs_all_parameters,
     )
+
+    def register() -> None:
+        drive(grid, registry.wait_for_agents(grid, settings.num_agents, settings.wait_seconds, stop), stop)
+
     if events:
         with replaying():
             study, federation = federation_from_event(events[0])
         registry.space = federation.space
     else:
-        registry.wait_for_agents(grid, settings.num_agents, settings.wait_seconds, stop)
+        register()
         assert registry.space is not None
         algorithm.check(registry.space)
         check_aims(algorithm, registry.aims or NUMBER)
@@ -141,12 +139,12 @@ def begin_study(
             "other's part of a sum, or 0 if the server may read the parts, too", least, number, number,
         )  # fmt: skip
     algorithm = algorithm.for_outputs(federation.outputs)
-    registry.targets = algorithm.inner.targets
-    state = first_state(algorithm, federation, seed)
+    registry.targets = algorithm.targets
+    server = server_of(algorithm, federation, seed)
     if warm_start is not None:
         warm_start.check_space(federation.space.digest)
         try:
-            state = algorithm.warm_start(state, warm_start.arrays)
+            server.state = algorithm.warm_start(server.state, warm_start.arrays)
         except ConfigError as error:
             if warm_start.space:  # a file; arrays hold none
                 raise
@@ -156,23 +154,65 @@ def begin_study(
             ) from error
     clock = grid.now if isinstance(grid, Clocked) else time.perf_counter
     run = StudyRun(
-        algorithm, seed, study, registry,
-        Recorder(settings.label, federation.space, clock=clock), state, journal,
-        seeded=settings.seed is not None, clocked=isinstance(grid, Clocked),
-        asynchronous=settings.mode == ASYNC, max_staleness=settings.max_staleness,
-        pool=CurvePool() if settings.pool_curves else None,
+        server, settings, seed, study, registry,
+        Recorder(settings.label, federation.space, clock=clock), grid, stop, journal,
+        clocked=isinstance(grid, Clocked),
     )  # fmt: skip
     if events:
         with replaying():
             run.replay(events[1:])
         run.seconds_before = sum(row["seconds"] for row in run.recorder.rounds)
-        registry.wait_for_agents(grid, settings.num_agents, settings.wait_seconds, stop)
+        register()
         log(INFO, "Resumed after round %d", len(run.recorder.rounds))
     elif journal is not None:
         journal.write([federation_to_event(study, federation)])
     run.note_aims(registry.aims or NUMBER)
     run.write_agents()
     return run
+
+
+_REPEATED = ("fraction", "mode", "max_staleness", "pool_curves")  # settings that a replay needs
+
+
+def study_settings(run: StudyRun, status: str, seconds: float = 0.0) -> dict[str, Any]:
+    """Return what `study.json` says about a run.
+
+    Parameters
+    ----------
+    status : "finished", "interrupted" or "failed"
+    seconds : duration of this process's part of the run
+    """
+    algorithm, recorder, settings = run.algorithm, run.recorder, run.settings
+    registry, core = run.registry, algorithm
+    fixed = {name: list(one.fixed) for name, one in registry.registrations.items() if one.fixed}
+    targets = core.targets
+    disclosures = dict(sorted(registry.disclosures().items()))
+    found = core.description(run.server.state)
+    return {
+        "algorithm": algorithm.name,
+        "label": settings.label,
+        "options": algorithm.options(),
+        "num_agents": len(registry.nodes),
+        "num_rounds": run.num_rounds or len(recorder.rounds),
+        **({"num_trials": registry.num_trials} if registry.num_trials else {}),
+        "num_initial": core.num_initial,
+        "target_agents": None if targets == "all" else list(targets),
+        "fraction": settings.fraction,
+        **({"mode": ASYNC} if run.asynchronous else {}),
+        **({} if run.pool is None else {"pool_curves": True}),
+        **({"fixed": fixed} if fixed else {}),
+        **({} if settings.max_staleness is None else {"max_staleness": settings.max_staleness}),
+        "seed": run.seed,
+        "study": run.study,
+        "space": recorder.space.to_json(),
+        **recorder.aims.settings(),
+        **({"evaluations": dict(recorder.evaluations)} if recorder.evaluations else {}),
+        **({"disclosures": disclosures} if disclosures else {}),
+        "num_with_value": len(recorder.incumbents) if recorder.disclosed else None,
+        "status": status,
+        "seconds": run.seconds_before + seconds,
+        **({"found": found} if found else {}),
+    }
 
 
 def study_of_journal(path: str | os.PathLike[str]) -> Study:
@@ -197,7 +237,7 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
             f"journal: {path} holds a study that began with messages of another one, which the journal does "
             "not hold; use the study that the server saves at its end"
         )
-    algorithm = with_secure_sums(make_algorithm(str(recorded["algorithm"]), dict(recorded["options"])))
+    algorithm = make_algorithm(str(recorded["algorithm"]), dict(recorded["options"]))
     with replaying():
         study, federation = federation_from_event(events[0])
         algorithm = algorithm.for_outputs(federation.outputs)
@@ -205,10 +245,12 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
         registry.agents.update({name: Agent(Registration(agent=name)) for name in federation.agents})
         clock_times = any("time" in event.values for event in events)
         seed, label = int(recorded["seed"]), str(recorded["label"])
+        settings = StrategySettings(
+            label=label, **{name: recorded[name] for name in _REPEATED if name in recorded}
+        )
         run = StudyRun(
-            algorithm, seed, study, registry, Recorder(label, federation.space, clock=lambda: 0.0),
-            first_state(algorithm, federation, seed), clocked=clock_times,
-            asynchronous=recorded.get("mode") == ASYNC, max_staleness=recorded.get("max_staleness"),
+            server_of(algorithm, federation, seed), settings, seed, study, registry,
+            Recorder(label, federation.space, clock=lambda: 0.0), clocked=clock_times,
         )  # fmt: skip
         run.replay(events[1:])
     for agent in registry.agents.values():  # whether they are connected is not known here
@@ -216,13 +258,11 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
     run.seconds_before = sum(row["seconds"] for row in run.recorder.rounds)
     num_rounds = next((e.values["num_rounds"] for e in reversed(events) if "num_rounds" in e.values), None)
     status = "finished" if events[-1].kind == "end" else "interrupted"
-    settings = StrategySettings(fraction=float(recorded["fraction"]), label=label)
     run.num_rounds = num_rounds if isinstance(num_rounds, int) else None
-    described: dict[str, Any] = study_settings(settings, run, status, 0.0)
-    return run.recorder.study(described, run.results())
+    return run.recorder.study(study_settings(run, status), run.results())
 
 
-def end_study(grid: Grid, run: StudyRun, settings: StrategySettings, stop: threading.Event) -> None:
+def end_study(run: StudyRun) -> None:
     """Tell the agents that the study has ended, and log its results.
 
     Raises
@@ -230,8 +270,11 @@ def end_study(grid: Grid, run: StudyRun, settings: StrategySettings, stop: threa
     ObjectiveError
         If every evaluation failed, or not one valid reply came.
     """
+    grid, stop = run.grid, run.stop
+    assert grid is not None, "it has run"
     try:
-        run.registry.tell_end(grid, run.study, stop, settings.round_timeout)
+        connected = grid.get_node_ids()
+        drive(grid, run.registry.tell_end(run.study, connected, run.settings.round_timeout), stop)
     except Stopped:
         raise
     except Exception:  # the study is complete; the agents' answers are in their journals
@@ -242,7 +285,7 @@ def end_study(grid: Grid, run: StudyRun, settings: StrategySettings, stop: threa
         run.recorder.count_evaluations(0, "".join(reasons[:1])[:MAX_REASON])
     for line in result_lines(run, results):
         log(INFO, "%s", line)
-    check_results(settings.label, run.recorder)
+    run.recorder.check_results()
 
 
 def result_lines(run: StudyRun, results: ServerResults) -> list[str]:
@@ -280,66 +323,3 @@ def tally_text(counts: Counter[str]) -> str:
     """
     texts = [f"{what}: {n} agent{'' if n == 1 else 's'}" for what, n in sorted(counts.items())]
     return f" ({'; '.join(texts)})" if texts else ""
-
-
-def check_evaluations(label: str, recorder: Recorder) -> None:
-    """Raise ObjectiveError if every evaluation so far failed; asked after rounds and at the end."""
-    totals = recorder.totals
-    if totals["evaluations"] and totals["failed_trials"] == totals["evaluations"]:
-        why = (
-            f"the first with: {recorder.reason}" if recorder.reason else "the reasons are in the agents' logs"
-        )
-        raise ObjectiveError(f"{label}: all of {totals['evaluations']} evaluations failed, {why}")
-
-
-def first_state(algorithm: Algorithm[Any], federation: Federation, seed: int) -> Any:
-    """Return the server's state before the first round; HookError if the algorithm makes none."""
-    state = algorithm.init(federation, generator(seed, "server", "init"))
-    if algorithm.inner_state(state) is None:
-        raise HookError(f"{algorithm.name}: init: expected the server's first state, got None; return it")
-    return state
-
-
-def check_types(
-    run: StudyRun,
-    server_round: int,
-    wrong: dict[str, str],
-    asked: Collection[str],
-    failed: Mapping[str, str],
-) -> None:
-    """Raise ObjectiveError if no agent's objective returns a number, HookError if the algorithm is to blame.
-
-    If only some agents' objectives return none, they are logged.
-
-    Parameters
-    ----------
-    wrong : agent -> what its objective returned instead, in any round; updated here
-    asked, failed : agents of this half-round, and why those of them failed that did
-    """
-    hooks = [HookError.text_in(failed.get(agent, "")) for agent in asked]
-    if hooks and all(hooks):
-        raise HookError(hooks[0])
-    texts = {agent: WrongTypeError.text_in(reason) for agent, reason in failed.items()}
-    wrong |= {agent: text for agent, text in texts.items() if text}
-    everybody = not run.recorder.totals["replies"] and wrong.keys() >= run.registry.nodes.keys()
-    if any(texts.values()) and (everybody or all(texts.get(agent) for agent in asked)):
-        raise ObjectiveError(f"{run.recorder.label}: {next(iter(wrong.values()))}")
-    for agent, text in texts.items():
-        if text:
-            log(WARNING, FAILED, server_round, agent, text)
-
-
-def check_results(label: str, recorder: Recorder) -> None:
-    """Raise ObjectiveError if every evaluation failed, or not one valid reply came."""
-    check_evaluations(label, recorder)
-    number = recorder.totals["tasks"]
-    if number and not recorder.totals["replies"]:
-        reasons: Counter[str] = Counter()
-        for row in recorder.rounds:
-            for entry in str(row["reasons"]).split():
-                reason, _, times = entry.rpartition(":")
-                reasons[reason] += int(times)
-        raise ObjectiveError(
-            f"{label}: expected a valid reply to one of {number} tasks, got none ({tally(reasons)}); "
-            "the log above names each agent's reason"
-        )

@@ -1,46 +1,76 @@
-"""`StudyRun`: the state of a running study, and the steps that change it.
+"""`StudyRun`: the state of a running study, the steps that change it, and the generator of its exchanges.
 
-Each step depends only on the state, on the replies and on the results of secret draws. So an interrupted run
-is restored by repeating the steps with the replies and results in the journal; no message is sent for that.
+`StudyRun.exchanges` yields the messages of every half-round and is sent the replies. Our loop (`drive`) and
+the four hooks of Flower's loop drive it, so both make the same trials. Each step depends only on the state,
+on the replies and on the results of secret draws. So `replay` restores an interrupted run by repeating the
+steps in the journal; no message is sent for that, and the generator goes on where the journal ends.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
+import threading
+import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from logging import INFO, WARNING
 from typing import Any, cast
 
+import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import Message, MessageType, RecordDict
+from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.definition import results_of, returned_state, tasks_of
 from fbo_flower.algorithms.options import answers_in_part, canonical_json
-from fbo_flower.algorithms.records import AnyArray, Phase, Report, ServerResults, Task, natural_key
-from fbo_flower.errors import HookError, JournalError
+from fbo_flower.algorithms.records import (
+    AnyArray,
+    Federation,
+    Phase,
+    Report,
+    ServerResults,
+    Task,
+    natural_key,
+)
+from fbo_flower.algorithms.server import Server
+from fbo_flower.errors import (
+    ConfigError,
+    HookError,
+    JournalError,
+    ObjectiveError,
+    WrongTypeError,
+    printable,
+)
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
-from fbo_flower.strategies.exchange import Clocked, SentAt
-from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats, plain_progress
-from fbo_flower.strategies.registration import AgentRegistry
-from fbo_flower.strategies.replies import (
+from fbo_flower.strategies.exchange import Clocked, Exchange, Exchanges, SentAt, collected
+from fbo_flower.strategies.recorder import (
+    FAILED,
     NO_REPLY,
     CurvePool,
+    Recorder,
     Reply,
     ReportReader,
+    RoundProgress,
     SentTask,
     answerable,
+    count_floats,
     from_event,
+    plain_progress,
+    read_reply,
     tasks_digest,
     to_event,
 )
+from fbo_flower.strategies.registration import AgentRegistry
+from fbo_flower.strategies.settings import ASYNC, Notifier, StrategySettings, TuningResult, half_of
+from fbo_flower.trackers.callback import StudyInfo
 from fbo_flower.wire.flower_records import count_bytes, to_records
 
 _MESSAGE_TYPES = {
@@ -51,97 +81,311 @@ _MESSAGE_TYPES = {
 }
 
 
+_MAX_REGISTRATION_SECONDS = 30.0  # for nodes that connect during the study
+_LONGEST_WAIT = 1.0  # seconds between two looks for agents that can work
+_MAX_STALLED = 10  # rounds without an evaluation, although some are left
+_MIN_FAILED = 3  # evaluations: if all of them failed, a study goes on no longer than this round
+_LISTS = 16  # how often in a window all connected agents are listed
+
+
 @dataclass
 class StudyRun:
     """A running study.
 
     Parameters
     ----------
-    algorithm, seed : of the study
+    server : the algorithm with its state, and with secure sums if its options say so
+    settings, seed : of the study
     study : id of the study
     registry : the agents and their nodes
     recorder : collects the rows of the study's tables
-    state : the algorithm's server state
+    grid : knows which nodes are connected; None: a journal is only read
+    stop : ends the waits for agents that can work when it is set
     journal : stores every step; None: no step is stored
-    seeded : whether secret draws come from the seed, so that the study can be repeated, and not from the
-        operating system
+    result : gets the numbers of every half-round
+    on_round : called after every round
+    clocked : whether the clock is simulated, so that a resumed run goes on at the time of its journal
+    num_rounds : as requested; None: until the algorithm is finished, or the agents have made all evaluations
     repeatable : whether any secret draw came from the seed; then noise protects nobody who knows the seed
-    sent : agent -> its task in the open half-round
+    sent : agent -> its task in the open half-round; in an asynchronous run, its task under way
+    unsent : agents whose tasks this process has not sent yet, in order
     replies : agent -> its reply in the open half-round, in the order in which they arrived
     had_tasks : whether any agent got a task in this round
     unanswered : agent and phase -> the last task that was not answered with a valid report, the round in
         which it was made, and the number of answers then
-    closed : half-round that has ended -> whether it had tasks
-    interrupted : the half-round in which the run was interrupted; None: it was between two
     open_round : number of the open round; 0: no round is open
+    open_phase : of the open half-round, in which agents wait for each other; None: none is open
+    num_closed : number of half-rounds of the open round, or else of final exchanges, that had their end
     seconds_before : duration of the rounds before the run was resumed
-    clocked : whether the clock is simulated, so that a resumed run goes on at the time of its journal
     now : when a clocked run did its last step
     before : the tasks that a clocked run has sent in earlier processes, in order
-    asynchronous : whether agents do not wait for each other: `sent` then holds the tasks under way
     window, num_told : number of answers that close the open round of an asynchronous run, and how many came;
         those beyond the window count for the next one
     resting : agents without a valid answer in the open round of an asynchronous run: they wait for the next
     num_asked : how often an asynchronous run has made tasks
     num_answers : how many answers it has had
-    num_rounds : as requested; None: until the algorithm is finished, or the agents have made all evaluations
-    max_staleness : rounds that may have passed between a task and its answer in an asynchronous run; of the
-        report of an older one the algorithm gets the numbers of trials only. None: any number
-    pool : the medians of learning curves that agents share; None: they are not pooled
+    wrong_types : agent -> what its objective returned, and no number
+    replaying : whether the steps of a journal are repeated, so that the log has their lines already
     """
 
-    algorithm: Algorithm[Any]
+    server: Server
+    settings: StrategySettings
     seed: int
     study: str
     registry: AgentRegistry
     recorder: Recorder
-    state: Any
+    grid: Grid | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
     journal: StudyJournal | None = None
-    seeded: bool = True
+    result: TuningResult = field(default_factory=TuningResult)
+    on_round: Callable[[RoundProgress], None] = lambda progress: None
+    clocked: bool = False
+    num_rounds: int | None = None
     repeatable: bool = False
     sent: dict[str, SentTask] = field(default_factory=dict)
+    unsent: dict[str, None] = field(default_factory=dict)
     replies: dict[str, Reply] = field(default_factory=dict)
     had_tasks: bool = False
     unanswered: dict[tuple[str, Phase], tuple[Task, int, int]] = field(default_factory=dict)
-    closed: dict[tuple[Phase, int], bool] = field(default_factory=dict)
-    interrupted: tuple[Phase, int] | None = None
     open_round: int = 0
+    open_phase: Phase | None = None
+    num_closed: int = 0
     seconds_before: float = 0.0
-    clocked: bool = False
-    asynchronous: bool = False
+    now: float = 0.0
+    before: list[SentAt] = field(default_factory=list)
     window: int = 0
     num_told: int = 0
     resting: set[str] = field(default_factory=set)
     num_asked: int = 0
     num_answers: int = 0
-    num_rounds: int | None = None
-    max_staleness: int | None = None
-    pool: CurvePool | None = None
-    now: float = 0.0
-    before: list[SentAt] = field(default_factory=list)
+    wrong_types: dict[str, str] = field(default_factory=dict)
+    replaying: bool = False
+
+    def __post_init__(self) -> None:
+        self.pool = CurvePool() if self.settings.pool_curves else None  # what agents share of their curves
+        self.asynchronous = self.settings.mode == ASYNC  # agents do not wait for each other
+        self._logged: Any = None  # the algorithm's state of which the log has the progress
+
+    @property
+    def algorithm(self) -> Algorithm[Any]:
+        """The study's algorithm."""
+        return self.server.algorithm
 
     def results(self) -> ServerResults | None:
         """Return the server's own results; with noise or samples drawn in secret, also where from."""
-        results = results_of(self.algorithm, self.state)
-        if results is None or not self.algorithm.inner.draws_in_secret:
+        results = self.server.results()
+        if results is None or type(self.algorithm).secret_draws is Algorithm.secret_draws:
             return results
         source = "seed" if self.repeatable else "system"
         privacy = {"noise_from": source, **results.privacy}  # the algorithm knows if agents add the noise
         return replace(results, privacy=privacy)
 
-    # -- steps ---------------------------------------------------------------------------------
+    @cached_property
+    def notifier(self) -> Notifier:
+        """Tells the callbacks; it is made when the agents have registered."""
+        aims = self.recorder.aims
+        info = StudyInfo(
+            self.study,
+            self.recorder.label,
+            self.algorithm.name,
+            self.algorithm.options(),
+            self.recorder.space,
+            aims.minimize,
+            self.num_rounds,
+            len(self.recorder.rounds),
+            {name: direction for name, direction in aims.objectives if name},
+            self.registry.num_trials,
+        )
+        return Notifier(self.settings.callbacks, info, self.recorder)
+
+    # -- exchanges -------------------------------------------------------------------------------
+
+    def exchanges(self) -> Exchanges[None]:
+        """Yield the exchanges of the rounds that are left, and then the final ones."""
+        if self.clocked and isinstance(self.grid, Clocked) and self.before:
+            self.grid.restore(self.now, self.before)  # where it was when the run was interrupted
+        registry, rounds = self.registry, self.recorder.rounds
+        last_work, idle_rounds, stalled = time.monotonic(), 0, 0
+        finishing = self.open_phase is Phase.FINISH or bool(self.num_closed and not self.open_round)
+        while self.open_round or not (finishing or len(rounds) == self.num_rounds or self.server.finished):
+            if not self.open_round and (registry.all_spent or self._has_no_work(idle_rounds)):
+                log(INFO, "%s", registry.end_line(len(rounds)))
+                break
+            if registry.num_trials is not None and stalled >= _MAX_STALLED:
+                log(WARNING, "%s", registry.stalled_line(stalled))
+                break
+            progress = yield from self.round()
+            idle_rounds = 0 if self.had_tasks or self.asynchronous else idle_rounds + 1
+            stalled = 0 if progress.evaluations else stalled + (self.had_tasks or self.asynchronous)
+            if not idle_rounds:
+                last_work = time.monotonic()
+            elif self.num_rounds is None:
+                self._wait_for_work(last_work, idle_rounds)
+        if self.asynchronous and (num_working := len(self.sent) - len(self.unsent)):
+            text = "%d agents still work on their last task; what they find stays in their journals"
+            log(INFO, text, num_working)
+        yield from self.final_exchanges()
+
+    def round(self) -> Exchanges[RoundProgress]:
+        """Yield the exchanges of the open round, or else of the next one; return its numbers."""
+        server_round = len(self.recorder.rounds) + 1
+        if not self.open_round:
+            seconds = min(_MAX_REGISTRATION_SECONDS, self.settings.round_timeout)
+            if (yield from self.registry.register_late(self._connected(), seconds)):
+                self.write_agents()
+            self.begin_round(
+                server_round, max(1, len(self._willing(server_round))) if self.asynchronous else 0
+            )
+        if self.asynchronous:
+            yield from self._window(server_round)
+        else:
+            for phase in self.server.phases[self.num_closed :]:
+                yield from self._half_round(phase, server_round)
+        progress = self.end_round(server_round)
+        log(WARNING if progress.failed_trials else INFO, "[round %s] %s", progress.so_far, progress)
+        self.on_round(progress)
+        self.notifier.round_ended()
+        if self.recorder.totals["evaluations"] >= _MIN_FAILED and not self.algorithm.roles:
+            self.recorder.check_evaluations()
+        return progress
+
+    def final_exchanges(self) -> Exchanges[None]:
+        """Yield exchanges until the algorithm has no more tasks; each has a round number of its own."""
+        server_round = len(self.recorder.rounds)
+        for number in range(self.num_closed + 1, self.algorithm.max_final_exchanges + 1):
+            if not (yield from self._half_round(Phase.FINISH, server_round + number)):
+                return
+
+    def _half_round(self, phase: Phase, server_round: int) -> Exchanges[bool]:
+        """Yield the exchange of a half-round, if it has tasks; return whether it has."""
+        if self.open_phase is None:
+            self.ask(phase, server_round, self.choose_agents(phase, server_round))
+        if self.open_phase is None:
+            return False
+        quorum = max(math.ceil(self.settings.quorum * len(self.sent)) - len(self.replies), 0)
+
+        def on_replies(replies: Mapping[str, Message]) -> None:
+            self.on_replies(phase, server_round, {a: read_reply(reply) for a, reply in replies.items()})
+
+        yield from collected(self._exchange(phase, server_round), quorum, on_replies)
+        self.close(phase, server_round)
+        return True
+
+    def _window(self, server_round: int) -> Exchanges[None]:
+        """Exchange tasks and answers until an asynchronous round has its number of answers."""
+        phase, waiting = Phase.TRAIN, set[str]()  # agents for which there was no task since the last answer
+        if self.replies:  # the run was interrupted before they were told
+            self.close(phase, server_round)
+        idle, listed_until = list[str](), self.num_told  # to list all takes as long as there are many
+        while self.num_told < self.window:
+            if self.num_told >= listed_until:
+                idle = self._willing(server_round)
+                listed_until = self.num_told + math.ceil(self.window / _LISTS)
+            idle = [agent for agent in idle if agent not in self.sent and agent not in self.resting]
+            due = self.registry.due(idle, server_round) or ([] if self.sent else idle)
+            if not waiting.issuperset(due) and not self.server.finished:
+                waiting = set(due).difference(self.ask(phase, server_round, due))
+            answers = yield self._exchange(phase, server_round, goes_on=True)
+            if answers:
+                waiting = set()
+                replies = {a: NO_REPLY if m is None else read_reply(m) for a, m in answers.items()}
+                self.on_replies(phase, server_round, replies)
+                self.close(phase, server_round)
+                idle = self._willing(server_round, sorted({*idle, *replies}, key=natural_key))
+            elif len(self.sent) == len(self.unsent):
+                return  # nobody works, and nobody may begin before the next window
+            else:
+                listed_until = self.num_told
+
+    def _exchange(self, phase: Phase, server_round: int, goes_on: bool = False) -> Exchange[str]:
+        """Return the exchange of the tasks that this process has not sent yet, and tell the callbacks."""
+        agents = self.registry.agents
+        self.notifier.sent(
+            (agent, self.sent[agent].task)
+            for agent in self.unsent
+            if agents[agent].registration.disclosure.startswith("trials")
+        )
+        return Exchange(
+            self._messages(phase, server_round),
+            self.settings.round_timeout,
+            phase,
+            server_round,
+            goes_on,
+            {a: self.sent[a].sent_at for a in self.unsent} if self.clocked and goes_on else {},
+        )
+
+    def _messages(self, phase: Phase, server_round: int) -> Iterator[tuple[str, Message]]:
+        """Yield the messages to agents that have a node; the others stay unsent."""
+        kind = _MESSAGE_TYPES[phase] + self.settings.message_suffix
+        agents = [a for a in self.unsent if a in self.replies or self.registry.agents[a].node is not None]
+        for agent in agents:
+            del self.unsent[agent]
+        agents = [agent for agent in agents if agent not in self.replies]
+        for agent, content in zip(agents, self._contents(agents), strict=True):
+            node = self.registry.agents[agent].node
+            assert node is not None, "it has connected"
+            yield agent, Message(content, node, kind, group_id=str(server_round))
+
+    def _connected(self) -> list[int]:
+        assert self.grid is not None, "a journal that is only read has no exchanges"
+        return sorted(self.grid.get_node_ids())
+
+    def _willing(self, server_round: int, agents: Sequence[str] | None = None) -> list[str]:
+        """Return those of the agents, or else of the connected ones, that may be asked to evaluate."""
+        agents = self.registry.present(self._connected()) if agents is None else agents
+        return self.registry.willing(agents, Phase.TRAIN, server_round, self.seed)
+
+    def choose_agents(self, phase: Phase, server_round: int) -> list[str]:
+        """Return the agents of a round: all connected ones, or a fraction of them, drawn anew each round.
+
+        Agents that have used up their budget, that do not want tasks in this round, or that still work on
+        another one are left out. Agents that have not replied for some rounds rest, unless all agents do, or
+        a quorum ends the rounds early.
+        """
+        registry, fraction = self.registry, self.settings.fraction
+        present = registry.present(self._connected())
+        if fraction < 1.0 and present:
+            rng = generator(self.seed, "server", "cohort", server_round)
+            size = max(1, round(fraction * len(present)))
+            if phase is not Phase.FINISH:  # those who had some left when the round began
+                present = [agent for agent in present if not registry.is_spent(agent, server_round)]
+            chosen = rng.choice(len(present), min(size, len(present)), replace=False) if present else ()
+            present = [present[i] for i in np.sort(chosen)]
+        present = registry.willing(present, phase, server_round, self.seed)
+        due = registry.due(present, server_round) if self.settings.quorum == 1.0 else present
+        return [agent for agent in due or present if agent not in self.sent]
+
+    def _has_no_work(self, idle_rounds: int) -> bool:
+        """Return whether all agents that have a budget left are there, and got no task for some rounds."""
+        if not idle_rounds or idle_rounds < self.registry.longest_pause:
+            return False
+        connected, nodes = set(self._connected()), self.registry.nodes
+        spent = {name for name in nodes if self.registry.is_spent(name)}
+        return bool(spent) and all(name in spent or node in connected for name, node in nodes.items())
+
+    def _wait_for_work(self, last_work: float, idle_rounds: int) -> None:
+        """Pause because the last round had no tasks; ConfigError if that lasts longer than a round may."""
+        if self.registry.someone_rests and idle_rounds <= self.registry.longest_pause:
+            return  # agents that rest in this round may have work in the next
+        timeout = self.settings.round_timeout
+        if time.monotonic() - last_work > timeout:
+            raise ConfigError(
+                f"agents: expected one with evaluations left in its budget within {timeout:g} s, none was "
+                "connected; restart the missing agents and resume the study, or set a larger round_timeout"
+            )
+        self.stop.wait(min(_LONGEST_WAIT, timeout))
+
+    # -- steps -----------------------------------------------------------------------------------
 
     def begin_round(self, server_round: int, window: int = 0) -> None:
-        """Start to count messages and bytes, unless the run was interrupted in this round.
+        """Start to count messages and bytes.
 
         Parameters
         ----------
         window : number of answers that close the round; 0 in a synchronous run
         """
-        if self.open_round == server_round:
-            return
         self.recorder.open_round()
-        self.open_round, self.had_tasks = server_round, False
+        self.open_round, self.had_tasks, self.num_closed = server_round, False, 0
         surplus = max(0, self.num_told - self.window)  # answers that came with the last one of a window
         self.window, self.num_told, self.resting = window, surplus, set()
         values: dict[str, object] = {"window": window} if window else {}
@@ -155,44 +399,30 @@ class StudyRun:
         entry, so a draw is either recorded or nobody saw it.
         """
         uniform: Uniform = secrets.randbelow
-        if self.seeded:
+        seeded = self.settings.seed is not None
+        if seeded:
             uniform = uniform_from(generator(self.seed, "server", "secret", str(phase), server_round))
-        draws = self.algorithm.secret_draws(self.state, phase, server_round, present, uniform)
-        self._apply_draws(draws, self.seeded)
+        draws = self.algorithm.secret_draws(self.server.state, phase, server_round, present, uniform)
+        self._apply_draws(draws, seeded)
         tasks = self._make_tasks(phase, server_round, present)
         times = self._note_time()
         for agent in tasks:
             self.sent[agent].sent_at = self.now
         if self.journal is not None:
             values: dict[str, object] = {"present": list(present), "tasks": tasks_digest(tasks)}
-            values |= {"seeded": self.seeded} if draws else {}
+            values |= {"seeded": seeded} if draws else {}
             values |= {"asked": sorted(tasks)} if tasks.keys() != set(present) else {}
             values |= {"num_trials": self.registry.num_trials} if self.registry.num_trials else {}
             values |= times
             self._write(Event("ask", server_round, phase, arrays=draws, values=values))
         return sorted(tasks, key=natural_key)
 
-    def waiting(self) -> list[str]:
-        """Return the agents that have a node, and have not replied to their task."""
-        agents = self.registry.agents
-        return [a for a in self.sent if a not in self.replies and agents[a].node is not None]
-
-    def messages(
-        self, agents: Iterable[str], phase: Phase, server_round: int, suffix: str
-    ) -> Iterator[Message]:
-        """Yield the messages with the tasks of agents."""
-        kind = _MESSAGE_TYPES[phase] + suffix
-        for agent, content in zip(agents, self._contents(agents), strict=True):
-            node = self.registry.agents[agent].node
-            assert node is not None, "it has connected"
-            yield Message(content, node, kind, group_id=str(server_round))
-
     def _contents(self, agents: Iterable[str]) -> Iterator[RecordDict]:
         """Encode the tasks of agents, and count their bytes once."""
         converted: dict[int, FlowerArray] = {}
         for sent in map(self.sent.__getitem__, agents):
             packed = wire.encode_task(sent.task, sent.envelope)
-            if self.pool is not None and self.registry.agents[sent.agent].said.curves:
+            if self.pool is not None and self.registry.agents[sent.agent].registration.curves:
                 packed = self.pool.attach(packed, sent.task)
             content = to_records(packed, converted)
             if not sent.counted:
@@ -221,13 +451,13 @@ class StudyRun:
         replies, self.replies = self.replies, {}
         closes = [self.sent.pop(agent) for agent in (replies if goes_on else list(self.sent))]
         self.num_told += len(closes) if goes_on else 0
-        limit = self.max_staleness if self.asynchronous else None
-        replayed = self.journal is None and self.interrupted is not None
+        limit = self.settings.max_staleness
         reports: dict[str, Report] = {}
         for sent in closes:
             reply = replies.get(sent.agent)
-            report = self._reader.read(sent, server_round, reply or missing, quiet=replayed)
-            silent = reply is None or reply.word == NO_REPLY.word
+            report = self._reader.read(sent, server_round, reply or missing, quiet=self.replaying)
+            silent = reply is None or reply.kind == NO_REPLY.kind
+            self.unsent.pop(sent.agent, None)
             self.registry.agents[sent.agent].note_silence(server_round, silent)
             if report is None:
                 self.resting.add(sent.agent)
@@ -243,12 +473,47 @@ class StudyRun:
             reports[sent.agent] = report if used else replace(report, arrays={}, values={})
             self.unanswered.pop((sent.agent, phase), None)
         self.num_answers += len(reports) if goes_on else 0
-        state = self.algorithm.tell(self.state, phase, reports)
-        self.state = returned_state(self.algorithm, "tell", self.state, state)
-        self.closed[phase, server_round] = True
-        self.interrupted = None
+        self.server.tell(phase, reports)
+        self.open_phase, self.num_closed = None, self.num_closed + 1
         values = {"missing": missing.reason, **self._note_time()}
         self._write(Event("tell", server_round, phase, values=values))
+
+    def close(self, phase: Phase, server_round: int) -> None:
+        """Give the replies of a half-round to the algorithm, log its progress, and note who failed."""
+        before = self.server.state if self._logged is None else self._logged
+        counted = dict(self.recorder.totals)
+        asked, replies = set(self.sent), self.replies
+        failed = {agent: r.reason for agent, r in replies.items() if r.packed is None and not r.refused}
+        self.tell(phase, server_round, NO_REPLY)
+        self._logged = self.server.state
+        for line in self.algorithm.progress_lines(self._logged, before):
+            log(INFO, "%s", printable(line))
+        for agent in failed:
+            self.registry.agents[agent].suspect = True
+        self._check_types(server_round, asked, failed)
+        if phase is not Phase.FINISH:
+            self.result.note(half_of(phase), server_round, self.recorder.numbers_since(counted))
+
+    def _check_types(self, server_round: int, asked: Collection[str], failed: Mapping[str, str]) -> None:
+        """Raise ObjectiveError if no objective returns a number, HookError if the algorithm is to blame.
+
+        If only some agents' objectives return none, they are logged.
+
+        Parameters
+        ----------
+        asked, failed : agents of this half-round, and why those of them failed that did
+        """
+        hooks = [HookError.text_in(failed.get(agent, "")) for agent in asked]
+        if hooks and all(hooks):
+            raise HookError(hooks[0])
+        texts = {agent: text for agent, why in failed.items() if (text := WrongTypeError.text_in(why))}
+        self.wrong_types |= texts
+        wrong = self.wrong_types.keys() >= self.registry.nodes.keys()
+        everybody = wrong and not self.recorder.totals["replies"]
+        if texts and (everybody or texts.keys() >= set(asked)):
+            raise ObjectiveError(f"{self.recorder.label}: {next(iter(self.wrong_types.values()))}")
+        for agent, text in texts.items():
+            log(WARNING, FAILED, server_round, agent, text)
 
     def end_round(self, server_round: int, seconds: float | None = None) -> RoundProgress:
         """Close the round, write it to the journal, and return its numbers."""
@@ -260,7 +525,7 @@ class StudyRun:
             num_trials=registry.num_trials,
             trials=registry.fewest_trials,
         )
-        self.open_round = 0
+        self.open_round = self.num_closed = 0
         values = {"seconds": progress.seconds, "progress": plain_progress(progress)}
         self._write(Event("round", server_round, values=values))
         return progress
@@ -291,7 +556,7 @@ class StudyRun:
         JournalError
             If the algorithm now makes other tasks than the journal holds.
         """
-        journal, self.journal = self.journal, None
+        journal, self.journal, self.replaying = self.journal, None, True
         for event in events:
             phase = Phase(event.phase) if event.phase else Phase.TRAIN
             if event.kind == "agents":
@@ -316,8 +581,7 @@ class StudyRun:
                         "others; the journal was written by another version of the algorithm: resume with "
                         "that version, or start a new study"
                     )
-                deque(self._contents(tasks), maxlen=0)
-                self.interrupted = (phase, event.round) if tasks else None
+                deque(self._contents(tasks), maxlen=0)  # counts their bytes
             elif event.kind == "reply":
                 self._replay_time(event)
                 self.replies[event.agent] = from_event(event)
@@ -326,16 +590,7 @@ class StudyRun:
                 self._replay_time(event)  # after `tell`, which notes the time of this process
             elif event.kind == "round":
                 self.end_round(event.round, float(cast(float, event.values["seconds"])))
-        self.journal = journal
-
-    def restore_clock(self, grid: Grid) -> None:
-        """Set a simulated clock to where it was when the run was interrupted."""
-        if self.clocked and isinstance(grid, Clocked) and self.before:
-            grid.restore(self.now, self.before)
-
-    def sent_before(self, agents: Iterable[str]) -> dict[str, float]:
-        """Return when agents' tasks were sent by a simulated clock, by agent; empty without one."""
-        return {agent: self.sent[agent].sent_at for agent in agents} if self.clocked else {}
+        self.journal, self.replaying = journal, False
 
     def _note_time(self) -> dict[str, object]:
         """Note the time of a step, and return it for the journal."""
@@ -353,28 +608,28 @@ class StudyRun:
 
     def _apply_draws(self, draws: Mapping[str, AnyArray], seeded: bool) -> None:
         self.repeatable = self.repeatable or (seeded and bool(draws))
-        self.state = self.algorithm.with_draws(self.state, draws)
+        self.server.state = self.algorithm.with_draws(self.server.state, draws)
 
     def _make_tasks(self, phase: Phase, server_round: int, present: Sequence[str]) -> Mapping[str, Task]:
         goes_on = self._goes_on(phase)
         keys = (server_round, self.num_asked) if goes_on else (server_round,)
         rng = generator(self.seed, "server", "ask", str(phase), *keys)
-        if self.algorithm.sums_securely:
-            said = {name: agent.said for name, agent in self.registry.agents.items()}
+        if self.algorithm.secure_sums:
+            said = {name: agent.registration for name, agent in self.registry.agents.items()}
             cards = {name: bytes.fromhex(one.key) for name, one in said.items() if one.key}
-            self.state = self.algorithm.register_cards(self.state, self.study, cards)
-        if self.asynchronous and self.algorithm.sees_tasks_under_way:
+            self.server.register_cards(self.study, cards)
+        if self.asynchronous:
             under_way = {agent: sent.task for agent, sent in self.sent.items()}
-            self.state = self.algorithm.with_under_way(self.state, under_way)
-        self.state, tasks = tasks_of(self.algorithm, self.state, phase, server_round, present, rng)
+            self.server.state = self.algorithm.with_under_way(self.server.state, under_way)
+        tasks: Mapping[str, Task] = self.server.ask(phase, server_round, present, rng)
         parts = {agent: self._within_budget(agent, task) for agent, task in tasks.items()}
         tasks = {agent: task for agent, task in parts.items() if task is not None}
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
         self.num_asked += goes_on
         if not goes_on:
-            self.sent, self.replies = {}, {}
+            self.sent, self.unsent, self.replies = {}, {}, {}
         for agent in sorted(tasks, key=natural_key):
-            said_by = self.registry.agents[agent].said
+            said_by = self.registry.agents[agent].registration
             envelope = wire.Envelope(self.study, said_by.agent, digest, self.algorithm.name, options)
             task = tasks[agent]
             if task.num_trials and task.trial < (ended := self.registry.agents[agent].trials):
@@ -391,9 +646,12 @@ class StudyRun:
             self.unanswered[agent, phase] = task, made_in, made_after
             self.recorder.count(tasks=1, floats_down=count_floats(task.arrays))
             self.sent[agent] = SentTask(agent, task, envelope, late, made_in, made_after)
+            self.unsent[agent] = None
         self.had_tasks = self.had_tasks or bool(tasks)
-        if not tasks and not goes_on:
-            self.closed[phase, server_round] = False
+        if not goes_on and tasks:
+            self.open_phase = phase
+        elif not goes_on and phase is not Phase.FINISH:
+            self.num_closed += 1
         return tasks
 
     def _within_budget(self, agent: str, task: Task) -> Task | None:
@@ -401,15 +659,25 @@ class StudyRun:
         most = self.registry.num_trials
         if most is None or not task.num_trials or task.end <= most:
             return task
-        if task.trial < most and answers_in_part(self.algorithm.inner):
+        if task.trial < most and answers_in_part(self.algorithm):
             return replace(task, num_trials=most - task.trial)
         self.registry.agents[agent].spent = True
         return None
 
     @cached_property
     def _reader(self) -> ReportReader:
-        return ReportReader(self.algorithm, self.registry, self.recorder, self.pool)
+        return ReportReader(self.server, self.registry, self.recorder, self.pool)
 
     def _write(self, event: Event) -> None:
         if self.journal is not None:
             self.journal.write([event])
+
+
+def server_of(algorithm: Algorithm[Any], federation: Federation, seed: int) -> Server:
+    """Return the server's half of a study, with secure sums if the algorithm's options say so."""
+    kind = Server
+    if algorithm.secure_sums:
+        from fbo_flower.secure.server import SecureServer  # needs cryptography
+
+        kind = SecureServer
+    return kind(algorithm, federation, generator(seed, "server", "init"))

@@ -355,10 +355,9 @@ class Study:
         ConfigError
             If matplotlib is not installed, or times are wanted and unknown.
         """
-        from fbo_flower.reports.figures import figure
-        from fbo_flower.reports.hover import shown_in_notebooks
+        from fbo_flower.reports import plot
 
-        return shown_in_notebooks(figure(self, title=title, x=x), self, x)
+        return plot(self, x, title=title)
 
     def report(self, path: str | os.PathLike[str]) -> None:
         """Write one HTML page with everything that the study holds, to be opened in a browser.
@@ -368,7 +367,7 @@ class Study:
         ConfigError
             If matplotlib is not installed, or the file cannot be written.
         """
-        from fbo_flower.reports.page import write_html_page
+        from fbo_flower.reports import write_html_page
 
         write_html_page(self, path_of(path))
 

@@ -1,8 +1,7 @@
 """Callbacks of running studies, for progress in a line, Optuna, TensorBoard, MLflow and Weights & Biases."""
 
-from fbo_flower.trackers.callback import Callback, OptunaTracker, RoundInfo, StudyInfo
+from fbo_flower.trackers.callback import Callback, InlineProgress, OptunaTracker, RoundInfo, StudyInfo
 from fbo_flower.trackers.dashboards import MLflowTracker, TensorBoardTracker, WandbTracker
-from fbo_flower.trackers.inline import InlineProgress
 
 __all__ = [
     "Callback",

@@ -1,19 +1,23 @@
-"""`Callback`: what is told about a running study, and the events that it is told; `OptunaTracker` shows them.
+"""`Callback`: what hears of a running study, and the events; `InlineProgress` and `OptunaTracker` show them.
 
 A callback sees what the server holds, in simulations too: trials that agents disclosed, and the numbers of
 each round. What an agent does not disclose cannot reach it. The tracker writes them for optuna-dashboard, its
-VS Code viewer, and the plots of Optuna.
+VS Code viewer, and the plots of Optuna; the progress is one line, at a terminal or below the cell of a
+notebook.
 """
 
 from __future__ import annotations
 
+import logging
 import math
+import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-from fbo_flower.errors import FBOError
+from fbo_flower.errors import FBOError, number_text, printable
 from fbo_flower.space.checks import check_flag, check_number
 from fbo_flower.space.copies import copies
 from fbo_flower.space.optuna import require_optuna
@@ -95,11 +99,25 @@ class Callback:
         """
 
 
+class StudyByStudy(Callback):
+    """Follows one study after the other; subclasses call `_begin` in each method."""
+
+    _study = ""
+
+    def _begin(self, study: StudyInfo) -> None:
+        if study.study != self._study:
+            self._study = study.study
+            self._begin_study()
+
+    def _begin_study(self) -> None:
+        """Forget what is known about the study before."""
+
+
 _LONGEST_PAUSE = 16  # rounds between two attempts to write into a storage that fails
 NO_ANSWER = "no valid answer came before the study ended"
 
 
-class OptunaTracker(Callback):
+class OptunaTracker(StudyByStudy):
     """Writes disclosed trials into an Optuna storage at the end of every round.
 
     If the storage fails, because it is locked or the disk is full, the trials are kept and written with those
@@ -126,10 +144,9 @@ class OptunaTracker(Callback):
         self._storage = storage_name(storage)
         self._one_study = check_flag("one_study", one_study)
         self._running_from = check_number("running_from", running_from, 0.0)
-        self._reset("")
+        self._begin_study()
 
-    def _reset(self, study: str) -> None:
-        self._study = study
+    def _begin_study(self) -> None:
         self._writer: OptunaWriter | None = None
         self._pending: dict[tuple[str, int], Trial] = {}
         self._last_seconds = math.inf
@@ -164,10 +181,6 @@ class OptunaTracker(Callback):
         if self._writer is not None and run.get("status") == "finished":
             self._writer.fail_unfinished(NO_ANSWER)
 
-    def _begin(self, study: StudyInfo) -> None:
-        if study.study != self._study:  # one tracker may be told of several studies, one after the other
-            self._reset(study.study)
-
     def _write(self, study: StudyInfo) -> None:
         with self._failing_later():
             writer = self._open(study)
@@ -192,9 +205,90 @@ class OptunaTracker(Callback):
 
     def _open(self, study: StudyInfo) -> OptunaWriter:
         if self._writer is None:
-            attributes = {"algorithm": study.algorithm, "options": dict(study.options)}
-            self._writer = OptunaWriter(
-                self._storage, study.study, study.label, study.space, study.minimize, study.objectives,
-                self._one_study, attributes,
-            )  # fmt: skip
+            settings = {"algorithm": study.algorithm, "options": dict(study.options)}
+            run = study.study, study.label, study.space, study.minimize, study.objectives
+            self._writer = OptunaWriter(self._storage, *run, self._one_study, settings)
         return self._writer
+
+
+class InlineProgress(Callback):
+    """Shows how far a study is, its best values and its last trial, in one line that is written over.
+
+    A stream that is neither a terminal nor a notebook gets a line a trial.
+    """
+
+    def __init__(self) -> None:
+        self._stream, self._over = shown_on()
+        self._trials, self._best, self._written = 0, math.nan, 0
+
+    def on_trial(self, study: StudyInfo, trial: Trial) -> None:
+        """Show a trial that has ended."""
+        if trial.state == RUNNING:
+            return
+        self._trials += 1
+        if not study.objectives:
+            known = [value for value in (self._best, trial.value) if not math.isnan(value)]
+            self._best = (min if study.minimize else max)(known, default=math.nan)
+        rounds = f"/{study.num_rounds}" if study.num_rounds else ""
+        parts = [f"round {trial.round}{rounds}", f"{self._trials} trial{'s' * (self._trials > 1)}"]
+        parts += [] if math.isnan(self._best) else [f"best {number_text(self._best)}"]
+        numbers = trial.outputs or ({"": trial.value} if math.isfinite(trial.value) else {})
+        values = [f"{name} {number_text(value)}".strip() for name, value in numbers.items()]
+        shorts = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in trial.config.items()}
+        config = [f"{name} {value}" for name, value in shorts.items()]
+        shown = f"{trial.agent}: {', '.join(values) or trial.state} at {', '.join(config)}"
+        self._write(printable(f"{', '.join(parts)}; {shown}"))
+
+    def on_round(self, study: StudyInfo, finished: RoundInfo) -> None:
+        """Show a round without disclosed trials."""
+        if not self._trials:
+            self._write(f"round {finished.round}{f'/{study.num_rounds}' if study.num_rounds else ''}")
+
+    def on_finish(self, study: StudyInfo, result: Study) -> None:
+        """End the line, and begin anew for another study."""
+        self._end_line()
+        self._trials, self._best = 0, math.nan
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show progress in place of Flower's lines about rounds; warnings get lines of their own."""
+
+        def is_wanted(record: logging.LogRecord) -> bool:
+            if record.levelno >= logging.WARNING:
+                self._end_line()
+            return record.levelno >= logging.WARNING
+
+        flower = logging.getLogger("flwr")
+        flower.addFilter(is_wanted)
+        try:
+            yield
+        finally:
+            flower.removeFilter(is_wanted)
+            self._end_line()
+
+    def _end_line(self) -> None:
+        if self._over and self._written:
+            self._stream.write("\n")
+            self._stream.flush()
+        self._written = 0
+
+    def _write(self, text: str) -> None:
+        if self._over:
+            text = text[: shutil.get_terminal_size((100, 24)).columns - 1]
+            self._stream.write(f"\r{text.ljust(self._written)}")
+            self._written = len(text)
+        else:
+            self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+
+def shown_on() -> tuple[TextIO, bool]:
+    """Return where progress is shown, and whether a line can be written over there: as in a notebook."""
+    if type(sys.stdout).__module__.startswith("ipykernel"):
+        return sys.stdout, True
+    return sys.stderr, sys.stderr is not None and sys.stderr.isatty()
+
+
+def wants_progress(verbose: object) -> bool:
+    """Return whether to show progress: None: where lines can be written over."""
+    return shown_on()[1] if verbose is None else check_flag("verbose", verbose)

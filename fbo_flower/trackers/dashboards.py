@@ -24,7 +24,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.storage.files import open_own
 from fbo_flower.storage.paths import file_name, path_of
 from fbo_flower.study.trial import RUNNING, SUCCEEDED, Trial
-from fbo_flower.trackers.callback import Callback, RoundInfo, StudyInfo
+from fbo_flower.trackers.callback import RoundInfo, StudyByStudy, StudyInfo
 
 if TYPE_CHECKING:
     from fbo_flower.study.study import Study
@@ -40,7 +40,7 @@ _LONGEST_RUN = 128  # characters of a run's name, W&B's limit
 _COLUMNS = ("agent", "trial", "round", "state", "value", "failure")  # of W&B's table
 
 
-class Tracker(Callback):
+class Tracker(StudyByStudy):
     """Follows one study after the other, and writes the points of a round when it ends.
 
     Parameters
@@ -60,17 +60,11 @@ class Tracker(Callback):
             raise ConfigError(
                 f"{type(self).__name__}: {title} is not installed; run pip install 'fbo-flower[{package}]'"
             ) from error
-        self._study = ""
         self._begin_study()
 
     def _begin_study(self) -> None:
         self._best: dict[str, Trial] = {}  # agent -> its best trial so far
         self._points: dict[str, list[Point]] = {}  # agent -> what is not written yet; "": of rounds
-
-    def _begin(self, study: StudyInfo) -> None:
-        if study.study != self._study:  # one tracker may be told of several studies, one after the other
-            self._study = study.study
-            self._begin_study()
 
     def on_trial(self, study: StudyInfo, trial: Trial) -> None:
         """Keep the numbers of a finished trial until the end of its round."""
@@ -158,10 +152,11 @@ class TensorBoardTracker(Tracker):
         folder = f"agent {file_name(series)}" if series else ROUNDS
         file = self._logdir / f"{file_name(study.label.replace(' ', '-'))} {study.study}" / folder / FILE
         events, now = [], time.time()
-        if series not in self._begun and file.exists():  # resumed: all earlier steps are discarded
-            events.append(Event(wall_time=now, step=0, session_log=SessionLog(status=1)))
-        elif series not in self._begun:
-            events.append(Event(wall_time=now, file_version="brain.Event:2"))
+        if series not in self._begun:  # of a resumed study all earlier steps are discarded
+            restart = {"step": 0, "session_log": SessionLog(status=1)}
+            events.append(
+                Event(wall_time=now, **(restart if file.exists() else {"file_version": "brain.Event:2"}))
+            )
         for step, numbers, ended in points:
             values = [Summary.Value(tag=tag, simple_value=number) for tag, number in numbers.items()]
             known = now if math.isnan(ended) else ended

@@ -22,16 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms import CoKG
 from fbo_flower.algorithms.co_kg.state import CoKGState, SharedPrior
-from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients import client_app
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.surrogates.pivots import extend
 from fbo_flower.simulation import InProcessGrid
 from fbo_flower.simulation.problems import make_problem
-from fbo_flower.strategies import TuningStrategy
+from fbo_flower.strategies import STRATEGIES
 from fbo_flower.study import Study
 from studies.attacks.records import SQUARE, AttackResult, compared, evaluated, lowest
 
@@ -88,23 +86,18 @@ class CuriousView:
         return values_at(self.means[0], self.covariances[0], rows, self.noise_variance)
 
 
-class _Watching(TuningStrategy):
-    """A Co-KG server that records all reports."""
-
-    algorithm_class = CoKG
-
-    def _tell(self, phase: Phase, server_round: int) -> None:
-        super()._tell(phase, server_round)
-        self.seen: list[CoKGState] = [*getattr(self, "seen", []), self._current().state]
-
-
 def overheard(num_rounds: int, seed: int, **options: Any) -> tuple[Study, list[CuriousView]]:
     """Run Co-KG on the function f1; return the study and what the server received from each agent."""
     problem = make_problem("f1", 4, seed, {})
-    server = _Watching(num_agents=4, seed=seed, **options)
+    seen: list[CoKGState] = []
+
+    def note(progress: object) -> None:
+        seen.append(server._current().server.state)
+
+    server = STRATEGIES["co-kg"](num_agents=4, seed=seed, callbacks=[note], **options)
     app = client_app(problem, problem.space, seed=seed, disclose="trials")
     study = server.start(InProcessGrid(app, 4), num_rounds=num_rounds).study
-    states = server.seen[1:num_rounds]
+    states = seen[1:num_rounds]
     setting = states[-1].setting
     assert setting is not None
     views = []

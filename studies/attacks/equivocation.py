@@ -18,11 +18,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fbo_flower.algorithms import secure_member
+from fbo_flower.algorithms.messages import SUM
 from fbo_flower.algorithms.records import AnyArray, Array, Phase, Task
-from fbo_flower.algorithms.secure_member import SUM, Member
 from fbo_flower.errors import WireError
 from fbo_flower.secure import fixed_point, keys, rounds
+from fbo_flower.secure import member as secure_member
+from fbo_flower.secure.member import Member
 from studies.attacks.records import AttackResult, rms
 
 LEAST = 2
@@ -243,7 +244,7 @@ def mask(
     for name, member in group.agents.items():
         rows = secure_member.to_rows([cards[other] for other in group.others(name)], keys.CARD_BYTES)
         task = _task(Phase.TRAIN, number, members=rows)
-        asked[name] = after = secure_member.accept_masking(task, member, LEAST, work, {}, repeats)
+        asked[name] = after = secure_member.accept_masking(task, member, LEAST, work, b"", repeats)
         if after.masks:
             words = fixed_point.encode(group.reports[name], BOUND)
             sent[name] = rounds.mask(words, after.private, after.public, after.label(), needed)

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy.optimize import least_squares, linear_sum_assignment, nnls
 
 from fbo_flower.algorithms import FedEI
 from fbo_flower.algorithms.ei.fed_ei import FedEIState
-from fbo_flower.algorithms.messages import Summand
+from fbo_flower.algorithms.ei.pool import Part, num_columns, num_sums
+from fbo_flower.algorithms.messages import Content, Replies, summable
 from fbo_flower.algorithms.records import AgentState, Array, Federation, Payload, Phase, Task
 from fbo_flower.algorithms.requests import Rng
 from fbo_flower.clients import client_app
@@ -26,7 +27,6 @@ from fbo_flower.numerics import slots
 from fbo_flower.numerics.surrogates import rff, trend
 from fbo_flower.simulation import InProcessGrid
 from fbo_flower.simulation.problems import Problem
-from fbo_flower.space import SearchSpace
 from fbo_flower.strategies import TuningStrategy
 from studies.attacks import fed_ei_ladder, fed_ei_server
 from studies.attacks.fed_ei_server import HONEST, NUM_AGENTS, SAME, SHARING, HostileServer, Total
@@ -91,9 +91,9 @@ def watched(problem: Problem, seed: int, num_rounds: int) -> dict[int, Owned]:
             rounds.append(server_round)
             return super().ask(state, phase, server_round, *rest)
 
-        def aggregate_groups(self, state: FedEIState, groups: Any) -> FedEIState:
-            totals.extend((rounds[-1], Total(tuple(agents), sums)) for agents, sums in groups)
-            return super().aggregate_groups(state, groups)
+        def tell(self, state: FedEIState, phase: Phase, replies: Replies) -> FedEIState:
+            totals.extend((rounds[-1], Total(tuple(agents), sums)) for agents, sums in replies.groups)
+            return super().tell(state, phase, replies)
 
     class Server(TuningStrategy):
         algorithm_class = Curious
@@ -151,15 +151,21 @@ FILLS: Mapping[str, tuple[float, float]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class Unbounded(Part):
+    """What a member that lies may add to a sum."""
+
+    level: Annotated[Array | None, summable(num_sums, bound=1e15, repeats=False)] = None
+    table: Annotated[Array | None, summable("value(slots)", num_columns, bound=1e15, repeats=False)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Filler(FedEI):
     """An agent that writes the same into every slot of its table."""
 
     name: ClassVar[str] = "fed-ei-filler"
+    report_content: ClassVar[type[Content]] = Unbounded
 
     fills: ClassVar[str]  # no option: the members of a sum compare these
-
-    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
-        return {n: replace(s, bound=1e15) for n, s in super().summands(task, space).items()}
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         coordinate, last = FILLS[self.fills]
@@ -194,7 +200,8 @@ def filled(problem: Problem, what: str, seed: int) -> Filled:
     total = agents.add_up(agents.tasks(replace(SHARING, slots=small)))
     server, rng = HONEST, np.random.default_rng(seed)
     before = server.init(Federation(problem.space, tuple(agents.points)), rng)
-    state = before if total is None else server.aggregate_groups(before, [(total.agents, total.sums)])
+    groups = None if total is None else [(total.agents, total.sums)]
+    state = server.tell(before, Phase.TRAIN, Replies({}, Part, groups))
     honest = [agent for agent in agents.points if agent != liar]
     false = [row for row in state.rows if not any(agents.has_made(agent, row) for agent in honest)]
     return Filled(len(state.rows), len(false), server.progress_lines(state, before))

@@ -32,20 +32,20 @@ import numpy as np
 from flwr.app import Context, RecordDict
 
 from fbo_flower import wire
-from fbo_flower.algorithms import FedEI, secure_member
+from fbo_flower.algorithms import FedEI
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.ei.pool import Pool, bounds_of_rows
-from fbo_flower.algorithms.open_sum import OpenSum
+from fbo_flower.algorithms.ei.pool import Part, Pool, bounds_of_rows
+from fbo_flower.algorithms.messages import SUM, Content, summands_of
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Phase, Report, Task
 from fbo_flower.algorithms.requests import Draws, Session
-from fbo_flower.algorithms.secure_aggregation import SecureAggregation
-from fbo_flower.algorithms.secure_member import SUM
 from fbo_flower.clients import ObjectiveContext, TuningAgent
 from fbo_flower.errors import FBOError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.surrogates import fitting, gp, trend
 from fbo_flower.secure import keys
+from fbo_flower.secure import member as secure_member
+from fbo_flower.secure.server import OpenSum
 from fbo_flower.simulation.problems import Config, Problem
 from studies.attacks.records import AttackResult
 from studies.papers.ei.problems import PROBLEMS
@@ -67,14 +67,28 @@ PAIRED = ("", "both initial rows", "both initial rows, exact moments")
 MARKS = ("level", "rows", "table size", "rows in a sum that is abandoned", "rows before the sum")
 
 
+class PartOfEach(Part):
+    """A report that counts as new work in each sum."""
+
+    @classmethod
+    def sum_name(cls, task: Task, agent_state: AgentState) -> str:
+        return f"sum {task.values[SUM]!r}"
+
+
+class PartOfAny(Part):
+    """A report for which it does not matter what the members of a sum were told."""
+
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        return {}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Again(FedEI):
     """Agents whose rows enter each of their sums: a control."""
 
     name: ClassVar[str] = "fed-ei-again"
-
-    def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        return f"sum {task.values[SUM]!r}"
+    report_content: ClassVar[type[Content]] = PartOfEach
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         agent_state = yield from super().session(task, agent_state, draws)
@@ -102,9 +116,7 @@ class Credulous(FedEI):
     """Agents that do not compare what the members of a sum were told: a control."""
 
     name: ClassVar[str] = "fed-ei-credulous"
-
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        return {}
+    report_content: ClassVar[type[Content]] = PartOfAny
 
 
 @dataclass(frozen=True)
@@ -221,9 +233,8 @@ class HostileServer:
         self._num_sums += 1
         group, task = tuple(tasks), next(iter(tasks.values()))
         cards = {agent: self._cards[agent] for agent in group}
-        secure = SecureAggregation(wrapped=self.honest, least=LEAST)
-        content = secure_member.digest_of(secure.sum_content(task))
-        layout = secure.inner.summands(task, self.problem.space)
+        content = secure_member.content_of(self.honest, task)
+        layout = summands_of(self.honest, self.problem.space, task)
         books = OpenSum(self._num_sums, "study", LEAST, (group,), cards, layout, content)
         sent = {}
         for agent, task in tasks.items():

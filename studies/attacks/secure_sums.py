@@ -7,7 +7,7 @@ and an agent's messages change slowly, so a linear system gives better estimates
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ import numpy as np
 
 from fbo_flower import algorithms
 from fbo_flower.algorithms.fts.releases import DPFTSState
-from fbo_flower.algorithms.records import Array, floats
+from fbo_flower.algorithms.messages import Replies
+from fbo_flower.algorithms.records import Array, Phase, floats
 from fbo_flower.clients import client_app
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import DPFTS, FedPNE, TuningStrategy
@@ -35,13 +36,12 @@ _SUMS: list[tuple[dict[str, float], Array]] = []  # agent -> its share, and the 
 class _Curious(algorithms.DPFTS):
     """A DP-FTS server that records every sum."""
 
-    def aggregate_sum(
-        self, state: DPFTSState, agents: Sequence[str], sums: Mapping[str, Array]
-    ) -> DPFTSState:
+    def tell(self, state: DPFTSState, phase: Phase, replies: Replies) -> DPFTSState:
         if state.collection is not None:
-            shares = {agent: float(state.collection.shares[agent][0]) for agent in agents}
-            _SUMS.append((shares, sums["sums"][0]))
-        return super().aggregate_sum(state, agents, sums)
+            shares = state.collection.shares
+            for agents, sums in replies.groups:
+                _SUMS.append(({agent: float(shares[agent][0]) for agent in agents}, sums["sums"][0]))
+        return super().tell(state, phase, replies)
 
 
 class _CuriousServer(TuningStrategy):

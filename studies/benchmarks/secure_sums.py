@@ -10,10 +10,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fbo_flower.algorithms import secure_member
+from fbo_flower.algorithms.messages import SUM
 from fbo_flower.algorithms.records import Phase, Task
-from fbo_flower.algorithms.secure_member import SUM, Member
 from fbo_flower.secure import fixed_point, keys, rounds
+from fbo_flower.secure import member as secure_member
+from fbo_flower.secure.member import Member
 from fbo_flower.study import Study
 from studies.benchmarks.bench import say
 from studies.report import head
@@ -48,7 +49,7 @@ def one_sum(num_agents: int, size: int) -> tuple[float, float, int, int]:
     for n in names:  # first exchange
         rows = secure_member.to_rows([cards[o] for o in others[n]], keys.CARD_BYTES)
         asked = task(Phase.TRAIN, members=rows)
-        agents[n] = secure_member.accept_masking(asked, agents[n], LEAST, "work", {}, repeats=False)
+        agents[n] = secure_member.accept_masking(asked, agents[n], LEAST, "work", b"", repeats=False)
         arrays = secure_member.masked_arrays(words, agents[n], LEAST)
         sent[n] = rounds.Masked(
             arrays["secure.words"].view(np.uint64),
@@ -65,7 +66,7 @@ def one_sum(num_agents: int, size: int) -> tuple[float, float, int, int]:
         signed = secure_member.to_rows([signatures[o] for o in others[n]], keys.SIGNATURE_BYTES)
         tasks[n] = task(Phase.REVEAL, boxes=boxes, signatures=signed)
     for n in names:  # third exchange
-        agents[n] = secure_member.accept_reveal(tasks[n], agents[n], LEAST, every=False)
+        agents[n] = secure_member.accept_reveal(tasks[n], agents[n], LEAST)
         revealed[n] = secure_member.revealed(tasks[n], agents[n])
     agent = 1e3 * (time.process_time() - begin) / num_agents
     begin = time.process_time()

@@ -36,7 +36,7 @@ import numpy as np
 
 from fbo_flower.algorithms import check_integer
 from fbo_flower.algorithms.ei.local import LocalEI
-from fbo_flower.algorithms.messages import Content, real
+from fbo_flower.algorithms.messages import Content, Replies, real
 from fbo_flower.algorithms.progress import Progress, once_per_trial, uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -46,7 +46,6 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Report,
     Task,
     Trials,
     floats,
@@ -119,7 +118,7 @@ class Designs:
 class Design(Content):
     """A task: the averaged design. A report: the agent's own next one."""
 
-    design: Annotated[Array | None, real("D", low=0.0, high=1.0)] = None
+    design: Annotated[Array | None, real("D", low=0.0, high=1.0, disclose=("trials",))] = None
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,6 @@ class Consensus(LocalEI[ConsensusState]):
     name: ClassVar[str] = "consensus"
     task_content: ClassVar[type[Content]] = Design
     report_content: ClassVar[type[Content]] = Design
-    consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"design": ("trials",)}
 
     transition: int = 20
 
@@ -201,7 +199,7 @@ class Consensus(LocalEI[ConsensusState]):
             return {}
         return {"design": designs.mixed(row, max(iteration, 0) / self.transition)}
 
-    def tell(self, state: ConsensusState, phase: Phase, reports: Mapping[str, Report]) -> ConsensusState:
+    def tell(self, state: ConsensusState, phase: Phase, reports: Replies) -> ConsensusState:
         designs = dict(state.designs)
         for agent, report in reports.items():
             if "design" in report.arrays:

@@ -25,7 +25,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from fbo_flower.algorithms import check_integer, check_number
-from fbo_flower.algorithms.messages import Content, summable
+from fbo_flower.algorithms.messages import Content, Replies, summable
 from fbo_flower.algorithms.options import check_secure_sums
 from fbo_flower.algorithms.progress import MAX_MISSED, Attendance, Progress
 from fbo_flower.algorithms.protocol import Algorithm
@@ -38,7 +38,6 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Report,
     Scalar,
     ServerResults,
     Task,
@@ -133,11 +132,28 @@ class Ballot(Content):
     winner: int = -1
 
 
+_VOTES = summable("num_configs", bound="largest_vote", repeats=False, with_trials=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Votes(Content):
     """A report: the agent's noisy votes."""
 
-    votes: Annotated[Array | None, summable("num_configs", bound="largest_vote")] = None
+    votes: Annotated[
+        Array | None, summable("num_configs", bound="largest_vote", repeats=False, with_trials=True)
+    ] = None
+
+    @classmethod
+    def asks_for_sum(cls, task: Task) -> bool:
+        return Ballot.of(task).vote
+
+    @classmethod
+    def sum_name(cls, task: Task, agent_state: AgentState) -> str:
+        return "votes"  # an agent votes once in a study
+
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        return {"seed": np.array([_seed(task)], dtype=np.int64)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +176,6 @@ class DPVote(Algorithm[VoteState]):
     name: ClassVar[str] = "dp-vote"
     task_content: ClassVar[type[Content]] = Ballot
     report_content: ClassVar[type[Content]] = Votes
-    repeats_observations: ClassVar[bool] = False  # an agent votes once in a study
-    reports_with_trials: ClassVar[bool] = True
     finishes: ClassVar[bool] = True
 
     num_configs: int = 20
@@ -248,19 +262,21 @@ class DPVote(Algorithm[VoteState]):
                 tasks[agent] = Task(phase, server_round, last, 1, {}, {**values, "vote": True})
         return replace(state, attendance=state.attendance.ask(tasks)), tasks
 
-    def tell(self, state: VoteState, phase: Phase, reports: Mapping[str, Report]) -> VoteState:
+    def tell(self, state: VoteState, phase: Phase, replies: Replies) -> VoteState:
         if phase is not Phase.TRAIN:
             return state
         received = dict(state.votes)
-        for agent, report in reports.items():
+        for agent, report in replies.items():
             if "votes" in report.arrays and agent in state.asked:
                 received[agent] = floats(report.arrays["votes"])
         return replace(
             state,
-            progress=state.progress.advance(reports),
-            attendance=state.attendance.tell(reports),
+            progress=state.progress.advance(replies),
+            attendance=state.attendance.tell(replies),
             votes=received,
-            answered=state.answered.union(a for a, r in reports.items() if r.trial + 1 == self.num_configs),
+            total=replies.sum("votes") if self.secure_sums and replies.sums else state.total,
+            closed=state.closed or replies.failed,
+            answered=state.answered.union(a for a, r in replies.items() if r.trial + 1 == self.num_configs),
         )
 
     def _count(self, state: VoteState) -> VoteState:
@@ -305,21 +321,6 @@ class DPVote(Algorithm[VoteState]):
     def largest_vote(self) -> float:
         """The largest absolute value of a noisy vote."""
         return 1.0 + 100.0 * self.sensitivity * self.noise_multiplier
-
-    def asks_for_sum(self, task: Task) -> bool:
-        return Ballot.of(task).vote
-
-    def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        return "votes"  # an agent votes once in a study
-
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        return {"seed": np.array([_seed(task)], dtype=np.int64)}
-
-    def skip_sum(self, state: VoteState) -> VoteState:
-        return replace(state, closed=True)
-
-    def aggregate_sum(self, state: VoteState, agents: Sequence[str], sums: Mapping[str, Array]) -> VoteState:
-        return replace(state, total=sums["votes"])
 
     # -- the agent's half ----------------------------------------------------------------------
 

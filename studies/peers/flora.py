@@ -38,7 +38,7 @@ import numpy as np
 
 from fbo_flower.algorithms import check_integer, check_number
 from fbo_flower.algorithms.ei.local import LocalEI
-from fbo_flower.algorithms.messages import Content, real, summable
+from fbo_flower.algorithms.messages import Content, Replies, real, summable
 from fbo_flower.algorithms.options import check_choice, check_secure_sums
 from fbo_flower.algorithms.progress import MAX_MISSED, Attendance, Progress, once_per_trial
 from fbo_flower.algorithms.records import (
@@ -48,7 +48,6 @@ from fbo_flower.algorithms.records import (
     Federation,
     Payload,
     Phase,
-    Report,
     Task,
     Trials,
     floats,
@@ -246,12 +245,28 @@ class Work(Content):
     design: Annotated[Array | None, real("D", low=0.0, high=1.0)] = None
 
 
+_ONCE = {"repeats": False, "disclose": ("trials",)}  # an agent sends one surface in a study
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sums(Content):
     """A report: `Phi^T Phi`, packed, and `Phi^T y`."""
 
-    gram: Annotated[Array | None, summable(_packed, bound=LARGEST)] = None
-    moment: Annotated[Array | None, summable("num_features", bound=LARGEST)] = None
+    gram: Annotated[Array | None, summable(_packed, bound=LARGEST, **_ONCE)] = None
+    moment: Annotated[Array | None, summable("num_features", bound=LARGEST, **_ONCE)] = None
+
+    @classmethod
+    def asks_for_sum(cls, task: Task) -> bool:
+        return Work.of(task).share
+
+    @classmethod
+    def sum_name(cls, task: Task, agent_state: AgentState) -> str:
+        return "surface"  # an agent sends one in a study
+
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        features = _features(task)
+        return {"frequencies": features.frequencies, "phases": features.phases}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,9 +292,7 @@ class FLoRA(LocalEI[FloraState]):
     name: ClassVar[str] = "flora"
     task_content: ClassVar[type[Content]] = Work
     report_content: ClassVar[type[Content]] = Sums
-    repeats_observations: ClassVar[bool] = False  # an agent sends one surface in a study
     finishes: ClassVar[bool] = True
-    consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"gram": ("trials",), "moment": ("trials",)}
 
     budget: int = 25
     combine: str = "single"
@@ -351,9 +364,9 @@ class FLoRA(LocalEI[FloraState]):
             return 1, {"design": state.shared}
         return (min(self.num_initial, self.num_local) if trial == 0 else 1), {}
 
-    def tell(self, state: FloraState, phase: Phase, reports: Mapping[str, Report]) -> FloraState:
+    def tell(self, state: FloraState, phase: Phase, replies: Replies) -> FloraState:
         surfaces, judged, answered = dict(state.surfaces), set(state.judged), set(state.answered)
-        for agent, report in reports.items():
+        for agent, report in replies.items():
             trial, (_, arrays) = state.sent.get(agent, (-1, (0, {})))
             if report.num_trials == 0:
                 answered.add(agent)
@@ -361,10 +374,15 @@ class FLoRA(LocalEI[FloraState]):
                 judged.add(agent)
             if {"gram", "moment"} <= report.arrays.keys():
                 surfaces[agent] = floats(report.arrays["gram"]), floats(report.arrays["moment"])
+        total = None
+        if self.secure_sums and replies.sums:
+            total = replies.sums["gram"], replies.sums["moment"]
         return replace(
             state,
-            progress=state.progress.advance(reports),
-            attendance=state.attendance.tell(reports),
+            progress=state.progress.advance(replies),
+            attendance=state.attendance.tell(replies),
+            total=state.total if total is None else total,
+            closed=state.closed or replies.failed,
             surfaces=surfaces,
             judged=frozenset(judged),
             answered=frozenset(answered),
@@ -402,25 +420,6 @@ class FLoRA(LocalEI[FloraState]):
         return [f"one configuration for all agents: {state.space.decode(state.shared)}"]
 
     # -- secure sums ---------------------------------------------------------------------------
-
-    def asks_for_sum(self, task: Task) -> bool:
-        return Work.of(task).share
-
-    def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        return "surface"  # an agent sends one in a study
-
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        features = _features(task)
-        return {"frequencies": features.frequencies, "phases": features.phases}
-
-    def skip_sum(self, state: FloraState) -> FloraState:
-        return replace(state, closed=True)
-
-    def aggregate_sum(
-        self, state: FloraState, agents: Sequence[str], sums: Mapping[str, Array]
-    ) -> FloraState:
-        total: Surface = sums["gram"], sums["moment"]
-        return replace(state, total=total)
 
     # -- the agent's half ----------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ import numpy as np
 
 from fbo_flower.algorithms import check_integer, check_number
 from fbo_flower.algorithms.ei.local import KERNEL, PRIORS, LocalEI
-from fbo_flower.algorithms.messages import Content, real, whole
+from fbo_flower.algorithms.messages import Content, Replies, real, whole
 from fbo_flower.algorithms.progress import Progress, once_per_trial
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -46,7 +46,6 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Report,
     Task,
     Trials,
     floats,
@@ -243,7 +242,7 @@ class FMTBO(LocalEI[FMTBOState]):
             tasks[agent] = Task(phase, server_round, trial, count, arrays, {"seed": state.seed})
         return replace(state, sent=sent), tasks
 
-    def tell(self, state: FMTBOState, phase: Phase, reports: Mapping[str, Report]) -> FMTBOState:
+    def tell(self, state: FMTBOState, phase: Phase, reports: Replies) -> FMTBOState:
         messages = dict(state.messages)
         for agent, report in reports.items():
             own = Own.of(report)

@@ -18,7 +18,7 @@ import numpy as np
 
 from fbo_flower.algorithms import check_integer
 from fbo_flower.algorithms.ei.local import LocalEI
-from fbo_flower.algorithms.messages import Content, real
+from fbo_flower.algorithms.messages import Content, Replies, real
 from fbo_flower.algorithms.progress import Progress, once_per_trial
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -26,7 +26,6 @@ from fbo_flower.algorithms.records import (
     Federation,
     Payload,
     Phase,
-    Report,
     Task,
     Trials,
     floats,
@@ -48,8 +47,8 @@ class Copied(Content):
 class Best(Content):
     """A report: the agent's best point and its value."""
 
-    point: Annotated[Array | None, real("D", low=0.0, high=1.0)] = None
-    value: Annotated[Array | None, real(1)] = None
+    point: Annotated[Array | None, real("D", low=0.0, high=1.0, disclose=("trials",))] = None
+    value: Annotated[Array | None, real(1, disclose=("trials",))] = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,6 @@ class ShareBest(LocalEI[SharingState]):
     task_content: ClassVar[type[Content]] = Copied
     report_content: ClassVar[type[Content]] = Best
     barrier: ClassVar[str] = ""
-    consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"point": ("trials",), "value": ("trials",)}
 
     every: int = 4
 
@@ -116,7 +114,7 @@ class ShareBest(LocalEI[SharingState]):
         """Return one of the others' best points."""
         return max(others, key=lambda best: best[1])[0]
 
-    def tell(self, state: SharingState, phase: Phase, reports: Mapping[str, Report]) -> SharingState:
+    def tell(self, state: SharingState, phase: Phase, reports: Replies) -> SharingState:
         best = dict(state.best)
         for agent, report in reports.items():
             sent = Best.of(report)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -82,7 +83,7 @@ class PersonalAgents:
     """
 
     def __init__(self, algorithm: Algorithm[Any], space: SearchSpace, seed: int) -> None:
-        together = algorithm.sees_tasks_under_way
+        together = type(algorithm).with_under_way is not Algorithm.with_under_way
         if algorithm.barrier or together or algorithm.phases != (Phase.TRAIN,):
             why = algorithm.barrier or (
                 "it models one objective of all agents" if together else "it has further half-rounds"
@@ -162,7 +163,7 @@ class PersonalAgents:
             reports[client] = result.report
             self._agents[client] = _Agent(result.agent_state)
         if reports:
-            self._server = self._algorithm.tell(self._server, Phase.TRAIN, reports)
+            self._server = self._algorithm.tell(self._server, Phase.TRAIN, Replies(reports))
 
     def _draws(self, client: str, purpose: str, *keys: int) -> np.random.Generator:
         return generator(self._seed, "personal", "agent", client, purpose, *keys)

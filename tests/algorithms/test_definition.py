@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms import Algorithm, Content, RandomSearch, real, summable
-from fbo_flower.algorithms.options import check_secure_sums, checked, integer
+from fbo_flower.algorithms.options import integer
 from fbo_flower.algorithms.progress import Independent
 from fbo_flower.algorithms.registry import Algorithms
 from fbo_flower.errors import ConfigError
@@ -41,25 +41,18 @@ def array(spec, default=None, **more):
     return content(x=(Annotated[np.ndarray | None, spec], default), **more)
 
 
-def hook(self, state, agents, sums):
-    return state
-
-
-SECURE = {"secure_sums": checked(0, check_secure_sums), "__annotations__": {"secure_sums": int}}
 BARE = {"x": (Annotated[np.ndarray | None, real("D")], None)}
 
 # what a class holds, and what the error says; `bare`: without @dataclass
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no sum": (reporting(Sum, **SECURE), r"method `aggregate_sum\(self, state, agents, sums\)`.*total"),
-    "no option": (reporting(Sum, aggregate_sum=hook), "an option secure_sums.*checked.0, check_secure_sums"),
     "sum of any length": (
-        reporting(array(summable(None, bound=1.0)), aggregate_sum=hook, **SECURE), "x: .*lengths are known"
+        reporting(array(summable(None, bound=1.0))), "x: .*lengths are known"
     ),
     "misspelt hook": ({"sumarise": lambda self, t, a, r: None}, "sumarise: .*did you mean summarise?"),
     "misspelt variable": ({"max_final_exchange": 3}, "did you mean max_final_exchanges?"),
     "other arguments": (
         {"tell": lambda self, state, reports: state},
-        r"tell: expected \(self, state, phase, reports\), got \(self, state, reports\)",
+        r"tell: expected \(self, state, phase, replies\), got \(self, state, reports\)",
     ),
     "method for a variable": ({"barrier": lambda self: ""}, "expected a class variable, got a method"),
     "method for a property": ({"secure_sums": lambda self: 3}, "secure_sums: expected @property"),
@@ -83,7 +76,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "length that nobody has": (reporting(array(real("num_featurs"))), "x: expected an option.*'num_featurs'"),
     "length of another array": (reporting(array(real("len(cells)"))), "expected an array of Plain.*'cells'"),
     "another scalar": (reporting(array(real("value(slots)"))), "expected a scalar of Plain.*'slots'"),
-    "consent to nothing": ({"consent": {"x": ("trials",)}}, "consent: expected arrays of Content, got 'x'"),
 }  # fmt: skip
 
 
@@ -113,19 +105,17 @@ def test_what_nobody_could_mistake_is_allowed():
         report_content: ClassVar[type[Content]] = Sum
         task_content: ClassVar[type[Content]] = Plain
         num_initial: int = integer(5, 1)
-        secure_sums: int = checked(0, check_secure_sums)
         names: tuple[str, ...] = field(default=())
-
-        def aggregate_sum(self, state, agents, sums):
-            return state
-
-        def aggregate_sums(self, state, every):  # a helper of the method above
-            return state
 
         def summarise(self, task, agent_state, rng, *, extra=None):
             return Sum().payload
 
     assert Mine(num_initial=2).num_initial == 2
+    assert Mine(secure_sums=3).options()["secure_sums"] == 3, "it has a summable report"
+    with pytest.raises(ConfigError, match="from 2 on, got 1"):
+        Mine(secure_sums=1)
+    with pytest.raises(ConfigError, match="secure_sums"):
+        RandomSearch(secure_sums=3)
 
 
 @pytest.mark.parametrize("value", [{"a": 1}, [[1]], ((1,),), {1}, float("inf"), print], ids=str)

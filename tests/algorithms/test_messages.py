@@ -70,7 +70,8 @@ def test_what_is_summed_securely_may_not_travel_in_the_clear():
     clear, secure = (FTS(lengthscale="federated", secure_sums=n) for n in (0, 3))
     assert set(schema_of(Message, clear, SPACE).arrays) == {"weights", "log_likelihoods"}
     assert set(schema_of(Message, secure, SPACE).arrays) == {"weights"}
-    (summed,) = summands_of(Message, secure, SPACE, Task(Phase.TRAIN, 1, 0, 1)).items()
+    task = Task(Phase.TRAIN, 1, 0, 1, {"lengthscales": np.ones(6)})
+    (summed,) = summands_of(secure, SPACE, task).items()
     assert (summed[0], summed[1].shape, summed[1].bound) == ("log_likelihoods", (6,), 1e12)
 
 
@@ -81,13 +82,14 @@ class Counts(Content):
 
 
 def test_a_summand_is_as_long_as_an_array_of_the_task_and_its_bound_may_be_an_option():
-    clear, secure = (FedPNE(budget=50, secure_sums=n) for n in (0, 3))
+    kind = type("Counting", (FedPNE,), {"report_content": Counts})
+    clear, secure = (kind(budget=50, secure_sums=n) for n in (0, 3))
     assert schema_of(Counts, clear, SPACE).arrays == {
         "counts": ArraySpec((None,), low=0.0, high=50.0, max_length=9)
     }
     assert not schema_of(Counts, secure, SPACE).arrays
-    task = Task(Phase.TRAIN, 1, 0, 1, {"cells": np.zeros(4)})
-    summands = summands_of(Counts, secure, SPACE, task)
+    task = Task(Phase.TRAIN, 1, 0, 1, {"cells": np.zeros(4)}, {"sum": True})
+    summands = summands_of(secure, SPACE, task)
     assert summands == {"counts": Summand((4,), 50.0), "present": Summand((4,), 1.0)}
 
 

@@ -21,11 +21,8 @@ from fbo_flower.algorithms import (
     Task,
     Trials,
     TrialsPerRound,
-    check_secure_sums,
-    checked,
     real,
     summable,
-    summed,
     uniform_point,
 )
 from fbo_flower.algorithms.options import bounded, integer
@@ -63,7 +60,6 @@ class FedTPE(TrialsPerRound, Algorithm[State]):
     bins: int = integer(8, 2, 64)
     share: float = bounded(0.3, 0.0, 1.0)
     num_initial: int = integer(4, 1)
-    secure_sums: int = checked(0, check_secure_sums)
 
     name: ClassVar[str] = "fed-tpe"
     task_content: ClassVar[type[Content]] = Densities
@@ -87,15 +83,13 @@ class FedTPE(TrialsPerRound, Algorithm[State]):
             for agent, trial in trials.items()
         }
 
-    def tell(self, state, phase, reports):
-        heard = {agent: Counts.of(report).heard for agent, report in reports.items()}
-        state = replace(state, progress=state.progress.advance(reports), heard={**state.heard, **heard})
-        agents, sums = summed(Counts, reports)
-        return self.aggregate_sum(state, agents, sums) if agents else state
-
-    def aggregate_sum(self, state, agents, sums):
-        assert sums["agents"][0] == pytest.approx(len(agents))
-        parts = {name: sums[name] / sums[name].sum(axis=1, keepdims=True) for name in ("good", "other")}
+    def tell(self, state, phase, replies):
+        heard = {agent: Counts.of(report).heard for agent, report in replies.items()}
+        state = replace(state, progress=state.progress.advance(replies), heard={**state.heard, **heard})
+        if replies.sum("agents") is None:
+            return state
+        counts = {name: replies.sum(name) for name in ("good", "other")}
+        parts = {name: one / one.sum(axis=1, keepdims=True) for name, one in counts.items()}
         return replace(state, densities=Densities(**parts), num_sums=state.num_sums + 1)
 
     def description(self, state):
@@ -179,8 +173,9 @@ WRONG = {
     "no first state": ({"init": lambda self, federation, rng: None}, "init: .*first state, got None"),
     "a number at the end": ({"results": lambda self, state: 3}, "results: expected ServerResults or .*got 3"),
     "no state": ({"tell": lambda self, state, phase, reports: None}, "tell: .*State back, got None"),
-    "no new state": ({"tell": lambda self, state, phase, reports: state}, "count trials in `tell`"),
-    "no summed state": ({"aggregate_sum": lambda self, state, agents, sums: None}, "State back, got None"),
+    "no new state": (
+        {"tell": lambda self, state, phase, reports: state}, "count trials in `tell`|use replies.sum"
+    ),
     "tasks alone": ({"ask": lambda self, state, phase, r, present, rng: {}}, "ask: .*return state, tasks"),
     "content for a task": (asking(lambda phase, r: Densities()), "return content.task"),
     "task of another phase": (asking(lambda phase, r: Task(Phase.EVALUATE, r, 0, 1)), "got one of evaluate"),

@@ -74,7 +74,7 @@ def test_a_record_tells_the_truth_about_its_algorithm_and_its_strategy(name: str
     assert kind.name == name
     assert kind.__name__ == record.class_name
     assert ALGORITHMS[name] is kind
-    schema = make_algorithm(name, {}).inner.report_schema(SQUARE)
+    schema = make_algorithm(name, {}).report_schema(SQUARE)
     unexplained = {*schema.arrays, *schema.values} - set(record.meanings)
     assert not unexplained, f"{name}: explain {', '.join(sorted(unexplained))} in `meanings` of its record"
     for text in (record.summary, record.server_sends, record.agent_sends, record.inference):

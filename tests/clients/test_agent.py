@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -109,8 +108,8 @@ class Told(Content):
     """A report: a sum, the best value and the best point."""
 
     total: Annotated[Array | None, summable(1, bound=1e6)] = None
-    best: Annotated[Array | None, real(1)] = None
-    point: Annotated[Array | None, real("D", low=0.0, high=1.0)] = None
+    best: Annotated[Array | None, real(1, disclose=("incumbent", "trials"))] = None
+    point: Annotated[Array | None, real("D", low=0.0, high=1.0, disclose=("trials",))] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,14 +118,6 @@ class Telling(RandomSearch):
 
     name: ClassVar[str] = "telling"
     report_content: ClassVar[type[Content]] = Told
-    consent: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "best": ("incumbent", "trials"), "point": ("trials",)
-    }  # fmt: skip
-
-    secure_sums: int = 0
-
-    def aggregate_sum(self, state, agents, sums):
-        return state
 
     def summarise(self, task, agent_state, rng):
         points, values = agent_state.history.points, agent_state.history.values

@@ -14,6 +14,7 @@ from fbo_flower.algorithms import ALGORITHMS, make_algorithm
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.rfms.site import MAX_MODEL_BYTES, MAX_MODELS, digest
 from fbo_flower.clients.agent import TuningAgent
+from fbo_flower.clients.guards import task_schema
 from fbo_flower.clients.model_site import ModelSite, SiteOptions
 from fbo_flower.clients.site import Bag, Shipment, SiteData, SiteObjective
 from fbo_flower.clients.site_agent import SiteAgent
@@ -94,7 +95,7 @@ VALUES = {
 
 @st.composite
 def tasks(draw, name, options):
-    schema = make_algorithm(name, options).task_schema(SPACE)
+    schema = task_schema(make_algorithm(name, options), SPACE)
     length, there = draw(st.integers(0, 4)), draw(st.sampled_from([st.booleans(), st.just(True)]))
     # nothing of a secure sum: random keys are refused before anything else
     plain = "secure.sum" in schema.values and draw(st.sampled_from([True, True, False]))

@@ -14,7 +14,8 @@ from fbo_flower.federated.proposals import (
     ranking,
     sampling_variance,
 )
-from fbo_flower.federated.records import Trial, TrialRound
+from fbo_flower.federated.records import FederatedTrial as Trial
+from fbo_flower.federated.records import TrialRound
 
 SPACE = SearchSpace({"x": Float(0, 1), "n": Int(1, 4)})
 

@@ -13,9 +13,8 @@ from flwr.clientapp import ClientApp
 from toy_federation import SPACE, fedavg, toy_app, toy_model, tune_flat
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated.metric import Metric
 from fbo_flower.federated.proposals import median_variance, sampling_variance
-from fbo_flower.federated.replies import Judge, check_replies
+from fbo_flower.federated.replies import Judge, Metric, check_replies
 from fbo_flower.federated.step import PATIENCE, TrialGrid, least_clients
 from fbo_flower.simulation.grids import FIRST_NODE, InProcessGrid, identify
 

@@ -9,12 +9,13 @@ import pytest
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated.records import Trial, TrialRound
+from fbo_flower.federated.records import FederatedTrial as Trial
+from fbo_flower.federated.records import TrialRound
 from fbo_flower.federated.schedules import (
     ASHA,
     GoOn,
     Hyperband,
-    Start,
+    NewTrial,
     SuccessiveHalving,
     make_schedule,
     ranked,
@@ -29,9 +30,9 @@ def run(schedule, num_trials, places=1, seed=0):
     while True:
         while sum(t.runs for t in trials) < places:
             choice = schedule.choose(trials)
-            if choice is None or (isinstance(choice, Start) and len(trials) == num_trials):
+            if choice is None or (isinstance(choice, NewTrial) and len(trials) == num_trials):
                 break
-            if isinstance(choice, Start):
+            if isinstance(choice, NewTrial):
                 trials.append(Trial(len(trials), {}, np.zeros(1), choice.bracket, target=choice.target))
             else:
                 trials[choice.trial] = replace(trials[choice.trial], target=choice.target)
@@ -58,15 +59,15 @@ def at(number, value, rounds=1, target=None, failure=""):
 
 FOUR = [at(0, 0.0), at(1, 0.1), at(2, 0.2), at(3, 0.05)]
 CHOICES = {
-    "nothing can be promoted": (FOUR[:3], Start(0, 1)),
+    "nothing can be promoted": (FOUR[:3], NewTrial(0, 1)),
     "the best of four": (FOUR, GoOn(2, 4)),
     "it runs, and nobody else is among the best quarter": (
-        [*FOUR[:2], at(2, 0.2, target=4), FOUR[3]], Start(0, 1)
+        [*FOUR[:2], at(2, 0.2, target=4), FOUR[3]], NewTrial(0, 1)
     ),
     "from the highest rung first": (
         [*(at(i, i / 9, 4) for i in range(4)), *(at(i, i / 90) for i in range(4, 28))], GoOn(3, 16)
     ),
-    "one that failed is never promoted": ([*FOUR[:3], at(3, 0.3, failure="diverged")], Start(0, 1)),
+    "one that failed is never promoted": ([*FOUR[:3], at(3, 0.3, failure="diverged")], NewTrial(0, 1)),
     "one that failed at once counts in its rung": ([*FOUR[:3], at(3, 0, 0, 1, "diverged")], GoOn(2, 4)),
 }  # fmt: skip
 
@@ -134,7 +135,9 @@ def round_of(shares, running, clients):
     """Do a round, in place, and return who had which clients."""
     found = shares.assign(running, clients)
     for place, trial in enumerate(running):
-        done = TrialRound(trial.round + 1, 0.0, blocks=shares.blocks_of(found[trial.number]))
+        done = TrialRound(
+            trial.round + 1, 0.0, blocks=sorted({shares.block_of[k] for k in found[trial.number]})
+        )
         running[place] = trial.learn(done)
     return found
 

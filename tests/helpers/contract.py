@@ -19,12 +19,14 @@ import pytest
 from flwr.clientapp import ClientApp
 
 from fbo_flower import wire
-from fbo_flower.algorithms import Algorithm, with_secure_sums
+from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials, natural_key
 from fbo_flower.algorithms.requests import alone, stepping
 from fbo_flower.algorithms.run_task import run_task
-from fbo_flower.algorithms.secure_member import identity_arrays
+from fbo_flower.algorithms.server import Server
 from fbo_flower.clients import client_app
+from fbo_flower.clients.guards import sum_guard, task_schema
 from fbo_flower.clients.objective import ObjectiveContext, evaluate
 from fbo_flower.errors import ObjectiveError
 from fbo_flower.numerics.discrete_noise import uniform_from
@@ -32,11 +34,13 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates.transforms import standardise
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.secure import keys
+from fbo_flower.secure.member import identity_arrays
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.storage.files import dumps, loads
 from fbo_flower.strategies import STRATEGIES, TuningStrategy
+from fbo_flower.strategies.study_run import server_of
 from fbo_flower.study import Study
 from fbo_flower.wire.flower_records import from_records, to_records
 
@@ -94,12 +98,14 @@ class Agent:
             return generator(self.seed, "agent", self.name, purpose, str(task.phase), *keys)
 
         evaluate = partial(self.evaluate, task=task)
-        if algorithm.sums_securely and task_key(task) in self.sent:
+        guard = sum_guard(algorithm)
+        if guard is not None and task_key(task) in self.sent:
             return self.sent[task_key(task)]
-        accepted = algorithm.accept(task, self.agent_state)
-        result = alone(run_task(algorithm, task, accepted, evaluate, draws))
+        state = self.agent_state if guard is None else guard.admit(task, self.agent_state)
+        accepted = algorithm.accept(task, state)
+        result = alone(run_task(algorithm, task, accepted, evaluate, draws, guard=guard))
         self.agent_state = result.agent_state
-        if algorithm.sums_securely:
+        if guard is not None:
             self.sent = {**self.sent, task_key(task): result.report}
         return result.report
 
@@ -167,12 +173,23 @@ def step(method: Callable[..., Any], *arguments: Any) -> Any:
 class Run:
     """A federation of agents and the server's state."""
 
-    algorithm: Algorithm[Any]
+    server: Server
     agents: dict[str, Agent]
-    state: Any
     seed: int
     server_round: int = 0
     exchanges: list[Exchange] = field(default_factory=list)
+
+    @property
+    def algorithm(self) -> Algorithm[Any]:
+        return self.server.algorithm
+
+    @property
+    def state(self) -> Any:
+        return self.server.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.server.state = state
 
     @staticmethod
     def begin(
@@ -185,7 +202,6 @@ class Run:
         late: Iterable[str] = (),
         prior: dict[str, Trials] | None = None,
     ) -> Run:
-        algorithm = with_secure_sums(algorithm)
         names, objective = [str(i) for i in range(num_agents)], objective or hills(space)
         histories = dict.fromkeys(names, Trials.empty(space.dimension)) | (prior or {})
         agents = {
@@ -195,14 +211,14 @@ class Run:
         roles = {n: "curator" if i else "openbox" for i, n in enumerate(names) if algorithm.roles}
         federation = Federation(space, tuple(n for n in names if n not in late), roles)
         algorithm.check(space)
-        return Run(algorithm, agents, algorithm.init(federation, generator(seed, "server", "init")), seed)
+        return Run(server_of(algorithm, federation, seed), agents, seed)
 
     def step(
         self, present: Iterable[str] | None = None, lost: Iterable[str] = (), backwards: bool = False
     ) -> Run:
         """Play one round; the replies of `lost` agents do not arrive, though they did the work."""
         self.server_round += 1
-        for phase in self.algorithm.phases:
+        for phase in self.server.phases:
             self.half(phase, present, lost, backwards)
         return self
 
@@ -211,12 +227,12 @@ class Run:
         rng = generator(self.seed, "server", "ask", str(phase), self.server_round)
         uniform = uniform_from(generator(self.seed, "server", "secret", str(phase), self.server_round))
         with single_thread():
-            if self.algorithm.sums_securely:
+            if self.algorithm.secure_sums:
                 cards = {name: agent.card("study") for name, agent in self.agents.items()}
-                self.state = self.algorithm.register_cards(self.state, "study", cards)
+                self.server.register_cards("study", cards)
             drawn = self.algorithm.secret_draws(self.state, phase, self.server_round, names, uniform)
-            self.state = self.algorithm.with_draws(self.state, drawn)
-            self.state, tasks = self.algorithm.ask(self.state, phase, self.server_round, names, rng)
+            self.server.state = self.algorithm.with_draws(self.state, drawn)
+            tasks = self.server.ask(phase, self.server_round, names, rng)
             assert set(tasks) <= set(names), "a task for an agent that is not there"
             reports: dict[str, Report] = {}
             for name in sorted(tasks, key=natural_key):
@@ -229,7 +245,7 @@ class Run:
                     reports[name] = kept
             if backwards:
                 reports = dict(reversed(reports.items()))
-            self.state = self.algorithm.tell(self.state, phase, reports)
+            self.server.tell(phase, reports)
 
     def steps(self, count: int, **options: Any) -> Run:
         for _ in range(count):
@@ -239,11 +255,12 @@ class Run:
     def fork(self) -> Run:
         """Return a run that goes on from here and leaves this one as it is."""
         agents = {name: copy.copy(agent) for name, agent in self.agents.items()}
-        return replace(self, agents=agents, exchanges=list(self.exchanges))
+        return replace(self, server=copy.copy(self.server), agents=agents, exchanges=list(self.exchanges))
 
     def thaw(self, algorithm: Algorithm[Any]) -> None:
         """Go on as a server and agents do that were stopped, and have only what was stored."""
-        self.algorithm, self.state = with_secure_sums(algorithm), pickle.loads(pickle.dumps(self.state))
+        self.server = pickle.loads(pickle.dumps(self.server))
+        self.server.algorithm = algorithm
         for agent in self.agents.values():
             kept, history = agent.agent_state, pickle.loads(pickle.dumps(agent.agent_state.history))
             agent.agent_state = replace(kept, arrays=loads(dumps(kept.arrays, {}))[0], history=history)
@@ -365,16 +382,12 @@ class AlgorithmContract:
     def make(self) -> Algorithm[Any]:
         raise NotImplementedError
 
-    def made(self) -> Algorithm[Any]:
-        """Return the algorithm as a study runs it: with secure sums if its options say so."""
-        return with_secure_sums(self.make())
-
     def app(self, seed: int) -> ClientApp:
         """Return a ClientApp of three agents on the hills."""
         return client_app(hills(SQUARE), SQUARE, seed=seed, disclose="trials", algorithms=[type(self.make())])
 
     def played(self, space: SearchSpace = SQUARE) -> Run:
-        return played(self.made(), self.num_rounds, space)
+        return played(self.make(), self.num_rounds, space)
 
     # -- points and randomness -----------------------------------------------------------------
 
@@ -391,28 +404,28 @@ class AlgorithmContract:
             assert longest > FINITE.num_configs, "it stops once every configuration was tried: repeat one"
 
     def test_the_seed_decides_the_run_also_when_it_is_resumed_and_replies_come_in_another_order(self):
-        whole, run = self.played(), Run.begin(self.made())
+        whole, run = self.played(), Run.begin(self.make())
         for _ in range(self.num_rounds):
-            run.thaw(self.made())
+            run.thaw(self.make())
             run.step(backwards=True)
         why = "The other run was resumed after every round, from what the states hold, and `tell` got its "
         why += "reports backwards: draw from `rng` only, and sort by agent before you sum or merge."
         assert_same(unmasked(whole.exchanges), unmasked(run.exchanges), "exchanges", why)
-        assert_same(*(self.made().inner_state(one.state) for one in (whole, run)), "state", why)
-        other = Run.begin(self.made(), seed=2).step()
+        assert_same(whole.state, run.state, "state", why)
+        other = Run.begin(self.make(), seed=2).step()
         first = [e for e in whole.exchanges if e.server_round == 1]
         assert not same(unmasked(first), unmasked(other.exchanges)), (
             "seeds 1 and 2 gave the same points: use `rng`"
         )
 
     def test_driver_and_grid_agree_to_the_last_bit(self):
-        algorithm, run = self.made(), self.played().fork()
+        algorithm, run = self.make(), self.played().fork()
         run.half(Phase.FINISH)
 
         class Strategy(TuningStrategy):
-            algorithm_class = type(algorithm.inner)
+            algorithm_class = type(algorithm)
 
-        options = {k: getattr(algorithm.inner, k) for k in algorithm.options()}
+        options = {k: getattr(algorithm, k) for k in algorithm.options()}
         strategy = Strategy(num_agents=3, seed=run.seed, **options)
         study = strategy.start(InProcessGrid(self.app(run.seed), 3), num_rounds=self.num_rounds).study
         for name, history in run.histories().items():
@@ -431,7 +444,7 @@ class AlgorithmContract:
     # -- values, not objects with a past -------------------------------------------------------
 
     def test_nothing_that_is_handed_in_is_changed(self):
-        algorithm = self.made()
+        algorithm = self.make()
         run = Run.begin(algorithm)
         for _ in range(self.num_rounds):
             held = run.state, [agent.agent_state for agent in run.agents.values()]
@@ -442,13 +455,15 @@ class AlgorithmContract:
         for exchange in run.exchanges[-3:]:
             handed_in = run.state, exchange.task, exchange.report
             before = copy.deepcopy(handed_in)
-            algorithm.tell(run.state, exchange.phase, {exchange.agent: exchange.report})
+            if exchange.phase in algorithm.phases:
+                replies = Replies({exchange.agent: exchange.report}, algorithm.report_content)
+                algorithm.tell(run.state, exchange.phase, replies)
             run.agents[exchange.agent].answer(algorithm, exchange.task)
             why = "A repeated task or `tell` wrote into what it was given; copy before writing."
             assert_same(before, handed_in, "(state, task, report)", why)
 
     def test_ask_twice_gives_the_same_tasks(self):
-        algorithm, run = self.made(), self.played()
+        algorithm, run = self.make(), self.played()
         names = list(run.agents)
         uniform = uniform_from(generator(3, "secret"))
         draws = algorithm.secret_draws(run.state, Phase.TRAIN, 9, names, uniform)
@@ -464,16 +479,16 @@ class AlgorithmContract:
     # -- who is there --------------------------------------------------------------------------
 
     def test_smallest_federation_works(self):
-        run = Run.begin(self.made(), num_agents=self.smallest).steps(self.num_rounds)
+        run = Run.begin(self.make(), num_agents=self.smallest).steps(self.num_rounds)
         longest = max(map(len, run.histories().values()))
         assert longest >= self.num_rounds, f"{self.smallest} agents alone made only {longest} trials"
 
     def lossy(self, *, resumed: bool = False) -> Run:
         """Four agents; nobody's report arrives in the first two rounds, later four in ten are lost."""
-        run, chance = Run.begin(self.made(), num_agents=4), np.random.default_rng(0)
+        run, chance = Run.begin(self.make(), num_agents=4), np.random.default_rng(0)
         for number in range(self.num_rounds + 3):
             if resumed:
-                run.thaw(self.made())
+                run.thaw(self.make())
             lost = [name for name in run.agents if number < 2 or chance.random() < 0.4]
             run.step(lost=lost, backwards=resumed)
         return run.step(backwards=resumed)
@@ -496,7 +511,7 @@ class AlgorithmContract:
             assert reported == list(range(len(history))), "every trial is told once, in order"
 
     def test_who_comes_late_takes_part_and_who_is_away_stops_nobody(self):
-        run = Run.begin(self.made(), num_agents=4, late=["3"])
+        run = Run.begin(self.make(), num_agents=4, late=["3"])
         run.steps(2, present=["0", "1", "2"]).step(present=())
         assert {e.server_round for e in run.exchanges} == {1, 2}, (
             "tasks in round 3, in which nobody was there"
@@ -522,20 +537,20 @@ class AlgorithmContract:
 
     @pytest.mark.parametrize("space", [SQUARE, MIXED], ids=["square", "mixed"])
     def test_tasks_and_reports_cross_the_wire_exactly(self, space, run: Run | None = None):
-        algorithm = self.made()
-        for exchange in (run or self.played(space)).exchanges:
+        algorithm, run = self.make(), run or self.played(space)
+        for exchange in run.exchanges:
             if exchange.report is None:
                 continue
             envelope = wire.Envelope("study", exchange.agent, space.digest, algorithm.name, "{}")
             task, report = exchange.task, exchange.report
             packed = from_records(to_records(wire.encode_task(task, envelope)))
-            got_task = wire.decode_task(packed, algorithm.task_schema(space))
+            got_task = wire.decode_task(packed, task_schema(algorithm, space))
             assert_same(got_task, task, "task", "It must cross the wire to the last bit.")
             nothing = wire.Disclosure()
             packed = from_records(to_records(wire.encode_report(report, task, envelope, nothing)))
-            schema = algorithm.report_schema(space)
+            schema = run.server.report_schema()
             got, disclosed = wire.decode_report(packed, task, envelope, schema, space.dimension)
-            algorithm.check_report(task, got)
+            run.server.check_report(task, got)
             assert_same(got, report, "report", "It must cross the wire to the last bit.")
             assert disclosed == nothing, f"a report disclosed {disclosed}, which the operator did not allow"
 
@@ -551,7 +566,7 @@ class AlgorithmContract:
         )
 
     def test_task_sent_twice_is_done_once_and_answered_alike(self, run: Run | None = None):
-        algorithm, run = self.made(), run or self.played().fork()
+        algorithm, run = self.make(), run or self.played().fork()
         for name, exchange in {e.agent: e for e in run.exchanges}.items():
             if exchange.report is None:
                 continue
@@ -570,7 +585,7 @@ class AlgorithmContract:
             place = context.trial + int(context.agent)
             return good(config, context) if place % 3 != 1 else FAILURES[place // 3 % len(FAILURES)]()
 
-        run = Run.begin(self.made(), objective=objective).steps(self.num_rounds)
+        run = Run.begin(self.make(), objective=objective).steps(self.num_rounds)
         for name, history in run.histories().items():
             failed = (history.trials + int(name)) % 3 == 1
             np.testing.assert_array_equal(np.isnan(history.values), failed)
@@ -584,7 +599,7 @@ class AlgorithmContract:
         def objective(config, context):
             return hills(SQUARE)(config, context) if context.agent == "1" else None
 
-        algorithm = self.made()
+        algorithm = self.make()
         run = Run.begin(algorithm, objective=objective).steps(self.num_rounds)
         counts = {name: len(history) for name, history in run.histories().items()}
         assert counts["0"] == counts["2"], f"trials: {counts}; 0 and 2 have no success and must be alike"
@@ -597,13 +612,13 @@ class AlgorithmContract:
     @pytest.mark.parametrize("scales", [(0.0, 0.0, 0.0), (1e-200, 1e307, 1.0)], ids=["equal", "extreme"])
     def test_values_of_any_scale_work(self, scales):
         good = hills(SQUARE)
-        run = Run.begin(self.made(), objective=lambda c, x: scales[int(x.agent)] * good(c, x))
+        run = Run.begin(self.make(), objective=lambda c, x: scales[int(x.agent)] * good(c, x))
         run.steps(self.num_rounds)
         finite = {name: np.isfinite(h.values).all() for name, h in run.histories().items()}
         assert all(finite.values()), f"values of scale {scales} became NaN or infinite: {finite}"
 
     def test_recommendation_is_the_best_point_of_the_history(self, run: Run | None = None):
-        algorithm = self.made()
+        algorithm = self.make()
         best = algorithm.best(AgentState(SQUARE, Trials.empty(2)))
         assert best is None, f"an agent without trials recommends {best}; expected None"
         for agent in (run or self.played()).agents.values():
@@ -620,7 +635,7 @@ class AlgorithmContract:
     def test_observations_from_before_the_study_are_used_and_keep_their_place(self):
         points = np.random.default_rng(3).random((6, 2))
         prior = {"1": Trials.prior(points, points.sum(axis=1))}
-        run = Run.begin(self.made(), prior=prior).steps(self.num_rounds)
+        run = Run.begin(self.make(), prior=prior).steps(self.num_rounds)
         history = run.histories()["1"]
         earlier, later = history.trials[:6].tolist(), history.trials[6:].tolist()
         assert earlier == list(range(-6, 0)), f"earlier observations are trials {earlier}, expected -6 to -1"

@@ -100,7 +100,7 @@ def test_an_agent_without_a_feasible_trial_has_no_best_an_empty_front_and_is_nam
     "name", sorted(name for name, kind in ALGORITHMS.items() if not kind.takes_outputs and not kind.roles)
 )
 def test_an_algorithm_that_models_one_number_says_which_take_several(name: str) -> None:
-    options = {"budget": 20} if "budget" in ALGORITHMS[name].known_options({}) else {}
+    options = {"budget": 20} if "budget" in ALGORITHMS[name].option_defaults() else {}
     with pytest.raises(ConfigError) as caught:
         tune(score, **ONE, algorithm=ALGORITHMS[name].from_options(options))
     text = str(caught.value)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from agents import Objective, node, packed, task
 from federation import SPACE, agents, hill
 
-from fbo_flower.algorithms import ALGORITHMS, RandomSearch, make_algorithm
+from fbo_flower.algorithms import ALGORITHMS, Algorithm, RandomSearch, Schema, make_algorithm
 from fbo_flower.algorithms.algorithm_record import UNKNOWN
 from fbo_flower.algorithms.messages import arrays_of
+from fbo_flower.algorithms.records import Federation
 from fbo_flower.algorithms.registry import BUILT_IN, COMMON, inference, meaning, meanings
 from fbo_flower.cli import main as cli
 from fbo_flower.cli.journals import describe
@@ -23,6 +25,7 @@ from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.storage.agent_journal import read_ledger
 from fbo_flower.storage.ledger import Ledger, LedgerEntry, entries
 from fbo_flower.strategies import FTS
+from fbo_flower.strategies.study_run import server_of
 
 OTHER_OPTIONS = {
     "pf-pne": [{"variant": "racing"}, {"deterministic": True}, {"variant": "gp"}],
@@ -82,6 +85,12 @@ def test_an_answer_that_is_sent_again_is_in_the_ledger_again(tmp_path: Path) -> 
     ]  # fmt: skip
 
 
+def reports_of(algorithm: Algorithm[Any]) -> Schema:
+    """Return what a server accepts from three agents."""
+    roles = {agent: "curator" if agent > "0" else "openbox" for agent in "012" if algorithm.roles}
+    return server_of(algorithm, Federation(SPACE, tuple("012"), roles), 0).report_schema()
+
+
 def test_every_name_that_may_leave_is_explained_and_nothing_that_cannot() -> None:
     for name, record in BUILT_IN.items():
         allowed: set[str] = set()
@@ -93,13 +102,14 @@ def test_every_name_that_may_leave_is_explained_and_nothing_that_cannot() -> Non
                 sent = arrays_of(algorithm.report_content)
                 allowed |= {array for array, spec in sent.items() if spec.bound is not None}
         for options in ({}, *OTHER_OPTIONS.get(name, [])):
-            schema = make_algorithm(name, options).report_schema(SPACE)
+            schema = reports_of(make_algorithm(name, options))
             for said in (*schema.arrays, *schema.values):
                 assert meaning(name, said).discloses != UNKNOWN, (name, said)
         bandits = {"evaluations", "owed"}  # with options of their own
         assert set(record.meanings) - allowed <= bandits
-    secured = make_algorithm("fed-pne", {"secure_sums": 3}).report_schema(SPACE)
+    secured = reports_of(make_algorithm("fed-pne", {"secure_sums": 3}))
     masked = {*secured.arrays, *secured.values}
+    assert masked
     assert all(name.startswith("secure.") for name in masked)
     names = (
         "points values outputs feasible pulls recommendation times stopped curves failures incumbent expected"
@@ -114,7 +124,7 @@ def test_what_is_summed_securely_is_not_listed_as_seen() -> None:
         seen, masked = meanings(name) or {}, meanings(name, 3) or {}
         assert {*seen} - {*masked} == summed
         assert "at least 3 agents" in inference(name, 3)
-        schema = make_algorithm(name, options.get(name, {}) | {"secure_sums": 3}).report_schema(SPACE)
+        schema = reports_of(make_algorithm(name, options.get(name, {}) | {"secure_sums": 3}))
         assert not summed & {*schema.arrays, *schema.values}
 
 

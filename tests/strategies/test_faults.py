@@ -10,8 +10,7 @@ from fbo_flower.algorithms.progress import MAX_MISSED, Attendance, Progress
 from fbo_flower.errors import ObjectiveError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import FTS, STRATEGIES, RandomSearch, ThompsonSampling
-from fbo_flower.strategies.registration import AgentRegistry
-from fbo_flower.strategies.study_agents import Agent, Registration
+from fbo_flower.strategies.registration import Agent, AgentRegistry, Registration
 
 NUM_AGENTS, NUM_ROUNDS = 4, 7
 SMALL = {"num_candidates": 32, "num_path_features": 16}

@@ -15,9 +15,8 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, Int, SearchSpace
 from fbo_flower.strategies import RandomSearch
-from fbo_flower.strategies.exchange import Stopped
-from fbo_flower.strategies.registration import AgentRegistry
-from fbo_flower.strategies.study_agents import Agent, Registration
+from fbo_flower.strategies.exchange import Stopped, drive
+from fbo_flower.strategies.registration import Agent, AgentRegistry, Registration
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 OTHER = SearchSpace({"x": Float(0.0, 2.0)})
@@ -36,10 +35,16 @@ def grid(num_nodes=4, spaces=None, app=None, **options):
     return InProcessGrid(app or agent_app(agent), num_nodes, **options)
 
 
-def register(grid, num_agents, wait=0.2, space=None):
-    registry = AgentRegistry(space)
-    registry.wait_for_agents(grid, num_agents, wait, threading.Event())
+def register(grid, num_agents, wait=0.2, space=None, registry=None):
+    registry = registry or AgentRegistry(space)
+    stop = threading.Event()
+    drive(grid, registry.wait_for_agents(grid, num_agents, wait, stop), stop)
     return registry
+
+
+def register_late(registry, grid, connected=None, **options):
+    connected = grid.get_node_ids() if connected is None else connected
+    return drive(grid, registry.register_late(connected, **options), threading.Event())
 
 
 def test_agents_are_bound_to_their_nodes():
@@ -55,10 +60,10 @@ def test_a_resumed_run_knows_the_agents_of_its_journal_and_who_has_lost_its_memo
     restored = AgentRegistry(SPACE)
     restored.restore(json.loads(json.dumps(before.for_journal())))
     assert (restored.for_journal(), restored.nodes) == (before.for_journal(), {})
-    restored.wait_for_agents(grid(2), 2, 0.2, threading.Event())  # other nodes, with other memories
+    register(grid(2), 2, registry=restored)  # other nodes, with other memories
     assert list(restored.agents) == ["0", "1", "0~2", "1~2"]
     assert restored.nodes == {"0~2": 1001, "1~2": 1002}
-    assert restored.agents["1~2"].said.agent == "1"
+    assert restored.agents["1~2"].registration.agent == "1"
 
 
 def test_who_may_be_asked_is_a_question_of_budgets_and_shares():
@@ -74,7 +79,7 @@ def test_who_may_be_asked_is_a_question_of_budgets_and_shares():
     assert "the other 1" in registry.end_line(3)
     agents["b"].node = None
     assert registry.all_spent, "who is not there is not waited for"
-    agents["b"].said = Registration(agent="b", participation=0.3)
+    agents["b"].registration = Registration(agent="b", participation=0.3)
     assert registry.longest_pause == 4
     assert sum(bool(registry.willing("b", Phase.TRAIN, r, 0)) for r in range(1, 101)) == 30
     assert registry.willing("b", Phase.FINISH, 1, 0) == registry.willing("b", Phase.FINISH, 2, 0) == ["b"]
@@ -160,13 +165,12 @@ def test_id_can_be_taken_over_once_its_node_is_gone(same_memory, tmp_path):
         claim = {0: {"journal": str(tmp_path / "a.db")}, 2: {"agent": "0", "journal": str(tmp_path / "a.db")}}
     crowd = grid(3, node_configs=claim, faults={0: Fault("down", rounds=range(3, 99))})
     registry = register(crowd, 2)
-    stop = threading.Event()
     for _ in range(2):
-        registry.register_late(crowd, crowd.get_node_ids(), stop)
+        register_late(registry, crowd)
         assert registry.nodes["0"] == 1001
     connected = [1002, 1003]
     for _ in range(6):
-        registry.register_late(crowd, connected, stop)
+        register_late(registry, crowd, connected)
     name = "0" if same_memory else "0~2"  # an agent without the memory cannot go on where the first one was
     assert registry.nodes[name] == 1003
     assert 1003 not in registry.refused
@@ -206,7 +210,7 @@ def test_failing_node_is_asked_less_and_less_often_but_not_forgotten():
     asked = []
     for number in range(1, 41):
         before = len(app.calls)
-        registry.register_late(crowd, crowd.get_node_ids(), threading.Event())
+        register_late(registry, crowd)
         asked += [number] * (len(app.calls) - before)
     assert set(app.calls) == {1001, 1002}
     assert np.diff(asked).tolist() == [3, 5, 9, 9, 9]
@@ -218,7 +222,7 @@ def test_node_that_recovers_is_admitted():
     crowd = grid(2, app=app)
     registry = register(crowd, 1)
     for _ in range(5):
-        registry.register_late(crowd, crowd.get_node_ids(), threading.Event())
+        register_late(registry, crowd)
     assert registry.nodes == {"0": 1001, "1": 1002}
     assert app.calls.count(1001) == 1, "who is admitted is not asked again"
 
@@ -234,7 +238,7 @@ def test_silent_node_holds_up_one_late_call_only():
 
     crowd.push_messages = noting
     for _ in range(2):
-        registry.register_late(crowd, crowd.get_node_ids(), threading.Event(), seconds=0.0)
+        register_late(registry, crowd, seconds=0.0)
         assert asked == [1002], "nobody is asked, and waited for, by the second call"
 
 
@@ -292,7 +296,7 @@ def test_stop_is_heard_while_waiting_for_nodes():
     stop = threading.Event()
     stop.set()
     with pytest.raises(Stopped):
-        AgentRegistry(None).wait_for_agents(grid(1), 3, 60.0, stop)
+        drive(grid(1), AgentRegistry(None).wait_for_agents(grid(1), 3, 60.0, stop), stop)
 
 
 # -- nobody takes part -------------------------------------------------------------------------

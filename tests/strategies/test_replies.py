@@ -21,7 +21,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.reports.summary import summarise, to_markdown
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import FIRST_NODE, Fault, InProcessGrid
-from fbo_flower.strategies import FTS, CoKG, RandomSearch, replies
+from fbo_flower.strategies import FTS, CoKG, RandomSearch, recorder
 from fbo_flower.strategies.recorder import tally
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.study import Study
@@ -198,9 +198,9 @@ def test_a_silent_node_that_failed_before_is_not_waited_for_longer_than_a_round(
     waits: list[float] = []
     register_late = AgentRegistry.register_late
 
-    def noting(self, grid, connected, stop, seconds=30.0):
+    def noting(self, connected, seconds=30.0):
         waits.append(seconds)
-        return register_late(self, grid, connected, stop, seconds)
+        return register_late(self, connected, seconds)
 
     monkeypatch.setattr(AgentRegistry, "register_late", noting)
     tune(RandomSearch, {1: Fault("raising", [2])})
@@ -300,7 +300,7 @@ def test_other_versions_and_clocks_are_told_once_and_take_part() -> None:
 
 
 def test_the_last_answer_of_a_lockbox_is_no_exception(monkeypatch) -> None:
-    original, spoilt = replies.from_records, []
+    original, spoilt = recorder.from_records, []
 
     def spoil(content, *others):
         if content["config"].get("phase") == "finish":
@@ -308,7 +308,7 @@ def test_the_last_answer_of_a_lockbox_is_no_exception(monkeypatch) -> None:
             more_records(content)
         return original(content, *others)
 
-    monkeypatch.setattr(replies, "from_records", spoil)
+    monkeypatch.setattr(recorder, "from_records", spoil)
     study = simulate("breast-cancer-5sites", agents=5, algorithm="rfms", num_rounds=2, engine="inline")
     assert spoilt
     assert study.rounds["refused"].sum() == len(spoilt)

@@ -15,6 +15,7 @@ from scipy.stats import chi2
 
 from fbo_flower import Float, Int, SearchSpace
 from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import Federation, Phase, Report, Trials
 from fbo_flower.clients import client_app
 from fbo_flower.simulation import simulate
@@ -84,7 +85,7 @@ def test_what_the_server_of_fts_keeps_does_not_grow_with_the_rounds(options: dic
             agent: Report(task.trial, task.num_trials, 0, {"weights": rng.standard_normal(200)})
             for agent, task in tasks.items()
         }
-        state = algorithm.tell(state, Phase.TRAIN, reports)
+        state = algorithm.tell(state, Phase.TRAIN, Replies(reports))
         sizes.append(held(state))
     assert sizes[-1] <= 2.5 * sizes[2], "messages, and the advice that may have to be sent again"
 

@@ -7,7 +7,7 @@ from flwr.app import DEFAULT_TTL, ConfigRecord, Message, MessageType, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from waiting import LIMIT, Clock
 
-from fbo_flower.strategies.exchange import Stopped, UnderWay, send_and_receive
+from fbo_flower.strategies.exchange import Exchange, Stopped, UnderWay, send_and_receive
 
 
 class FakeGrid:
@@ -102,9 +102,9 @@ def test_a_reply_just_before_the_end_is_taken_and_one_after_it_is_not(monkeypatc
 
 def test_each_message_is_given_up_at_its_own_time(monkeypatch):
     stop, grid = Patient(monkeypatch), FakeGrid([])
-    under_way = UnderWay(grid, 10.0, stop)
+    under_way = UnderWay(grid, stop)
     sent = zip("ab", messages(2), strict=True)
-    assert under_way.send(sent, {"a": stop.clock.monotonic() - 4.0}) == []
+    assert under_way.send(Exchange(sent, 10.0, sent_before={"a": stop.clock.monotonic() - 4.0})) == []
     ends = [(under_way.receive(seconds), round(stop.clock.now, 6)) for seconds in (60.0, 1.0, 60.0, 60.0)]
     assert ends == [({"a": None}, 6.0), ({}, 7.0), ({"b": None}, 10.0), ({}, 10.0)]
     grid.replies = [[0]]
@@ -112,8 +112,8 @@ def test_each_message_is_given_up_at_its_own_time(monkeypatch):
 
 
 def test_who_has_left_is_named(monkeypatch):
-    under_way = UnderWay(FakeGrid([[2]], ids=["m0", "", "m2"]), 10.0, Patient(monkeypatch))
-    assert under_way.send(zip("abc", messages(3), strict=True)) == ["b"]
+    under_way = UnderWay(FakeGrid([[2]], ids=["m0", "", "m2"]), Patient(monkeypatch))
+    assert under_way.send(Exchange(zip("abc", messages(3), strict=True), 10.0)) == ["b"]
     assert (len(under_way), list(under_way.receive(60.0)), len(under_way)) == (2, ["c"], 1)
 
 

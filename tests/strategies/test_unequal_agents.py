@@ -18,7 +18,7 @@ from fbo_flower.simulation.durations import log_normal
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
 from fbo_flower.strategies import PFPNE, STRATEGIES, RandomSearch
-from fbo_flower.strategies.study_agents import read_registration, takes_part
+from fbo_flower.strategies.registration import read_registration, takes_part
 
 SPACE = SearchSpace(
     {"x": Float(0.0, 1.0), "y": Float(0.0, 1.0), "depth": Int(1, 5), "kernel": Categorical(["a", "b"])}
@@ -191,7 +191,7 @@ def test_without_fixed_parameters_nothing_changes():
 
 
 def test_algorithms_that_choose_points_for_all_refuse_with_a_sentence():
-    refusing = {name for name in ALGORITHMS if make_algorithm(name, {}).inner.needs_all_parameters}
+    refusing = {name for name in ALGORITHMS if make_algorithm(name, {}).needs_all_parameters}
     assert refusing >= {"pf-pne", "hct", "fed1-ucb", "fn-ucb", "co-kg", "rfms"}
     assert not refusing & OPTIONS.keys()
     app = client_app(lambda config, context: 0.5, SPACE, seed=1, fixed={"depth": 2})

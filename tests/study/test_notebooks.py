@@ -41,7 +41,7 @@ def test_a_figure_is_shown_as_a_picture_and_with_plotly_says_what_trials_were(st
     shown = drawing._repr_mimebundle_(include=None, exclude=None)
     assert shown["image/png"].startswith(b"\x89PNG")
     if find_spec("plotly"):
-        from fbo_flower.reports.hover import hover_figure
+        from fbo_flower.reports.figures import hover_figure
 
         both = Study.merge([study, study.relabel("ei", "other")])
         for held in (study, both):

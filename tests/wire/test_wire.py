@@ -466,7 +466,7 @@ class Unread(dict):
 
 
 def test_too_many_entries_are_counted_and_not_read():
-    from fbo_flower.strategies.study_agents import read_registration
+    from fbo_flower.strategies.registration import read_registration
     from fbo_flower.wire.codec import Packed, decode_task
     from fbo_flower.wire.flower_records import from_lists, from_records, record_of
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.messages import Content, Schema, real, whole
+from fbo_flower.algorithms.messages import Content, Replies, Schema, real, whole
 from fbo_flower.algorithms.options import bounded, choice, flag, integer
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.protocol import Algorithm
@@ -165,9 +165,6 @@ class Bandit(Algorithm[State]):
     budget: int = integer(20_000, 1, 10**9)
     deterministic: bool = flag(False)
 
-    def reuses_values(self) -> bool:
-        return self.deterministic
-
     def ask(
         self, state: State, phase: Phase, server_round: int, present: Sequence[str], rng: np.random.Generator
     ) -> tuple[State, dict[str, Task]]:
@@ -194,7 +191,7 @@ class Bandit(Algorithm[State]):
         """Return the agents present that have not spent their budget."""
         return [agent for agent in present if state.progress.of(agent) < self.budget]
 
-    def tell(self, state: State, phase: Phase, reports: Mapping[str, Report]) -> State:
+    def tell(self, state: State, phase: Phase, reports: Replies) -> State:
         attendance = state.attendance
         attendance = attendance.tell(reports) if state.under_way is None else attendance.hear(reports)
         return replace(state, progress=state.progress.advance(reports), attendance=attendance)

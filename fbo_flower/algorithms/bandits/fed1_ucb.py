@@ -30,7 +30,7 @@ from fbo_flower.algorithms.bandits.base import (
     once_per_state,
     with_outcome,
 )
-from fbo_flower.algorithms.messages import Content, whole
+from fbo_flower.algorithms.messages import Content, Replies, whole
 from fbo_flower.algorithms.options import bounded, checked
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -39,7 +39,6 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Report,
     Task,
     Trials,
 )
@@ -116,7 +115,7 @@ class Fed1UCB(BatchedBandit[Fed1State]):
         most = min(owed, left, self.max_evaluations_per_round)
         return content if most > 0 else None, most
 
-    def tell(self, state: Fed1State, phase: Phase, reports: Mapping[str, Report]) -> Fed1State:
+    def tell(self, state: Fed1State, phase: Phase, reports: Replies) -> Fed1State:
         means, counts, owed = dict(state.means), dict(state.counts), dict(state.owed)
         for agent, (mean, count, left) in PullMeans.about(reports, len(state.active)).items():
             means[agent] = means.get(agent, np.zeros(state.num_arms)).copy()

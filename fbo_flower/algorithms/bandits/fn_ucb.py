@@ -38,7 +38,7 @@ from fbo_flower.algorithms.bandits.base import (
     once_per_state,
     with_outcome,
 )
-from fbo_flower.algorithms.messages import Content, real
+from fbo_flower.algorithms.messages import Content, Replies, real
 from fbo_flower.algorithms.options import bounded, checked, integer
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -47,7 +47,6 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Report,
     Task,
     Trials,
     floats,
@@ -279,7 +278,7 @@ class FNUCB(Bandit[FNState]):
         tasks = {agent: self._task(state, agent, server_round) for agent in waiting}
         return replace(state, attendance=state.attendance.ask(tasks)), tasks
 
-    def tell(self, state: FNState, phase: Phase, reports: Mapping[str, Report]) -> FNState:
+    def tell(self, state: FNState, phase: Phase, reports: Replies) -> FNState:
         sent, fresh, synced = dict(state.sent), set(state.fresh), dict(state.synced)
         for agent, report in reports.items():
             arrays = {name: floats(array) for name, array in Sums.of(report).arrays.items()}

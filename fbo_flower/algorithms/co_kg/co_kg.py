@@ -34,10 +34,9 @@ from fbo_flower.algorithms.co_kg.state import (
     WhitenedPosterior,
     Work,
 )
-from fbo_flower.algorithms.messages import Content
+from fbo_flower.algorithms.messages import Content, Replies
 from fbo_flower.algorithms.records import (
     AgentState,
-    AnyArray,
     Array,
     Best,
     Federation,
@@ -71,7 +70,6 @@ class CoKG(CoKGOptions):
     task_content: ClassVar[type[Content]] = Work
     report_content: ClassVar[type[Content]] = Found
     barrier: ClassVar[str] = ""
-    sees_tasks_under_way: ClassVar[bool] = True
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -108,14 +106,14 @@ class CoKG(CoKGOptions):
         points = tuple(floats(t.arrays["point"]) for _, t in sorted(tasks.items()) if "point" in t.arrays)
         return replace(state, under_way=points)
 
-    def tell(self, state: CoKGState, phase: Phase, reports: Mapping[str, Report]) -> CoKGState:
+    def tell(self, state: CoKGState, phase: Phase, replies: Replies) -> CoKGState:
         if phase is Phase.FINISH:
-            told = {agent: Found.of(report) for agent, report in reports.items()}
+            told = {agent: Found.of(report) for agent, report in replies.items()}
             best = {a: self._recommended(state, sent) for a, sent in told.items() if sent.best is not None}
             return replace(state, finished={**state.finished, **best})
         warm_ups, posteriors, histories = dict(state.warm_ups), dict(state.posteriors), dict(state.histories)
         finished = dict(state.finished)
-        for agent, report in reports.items():
+        for agent, report in replies.items():
             sent = Found.of(report)
             if sent.moments is not None:
                 warm_ups[agent] = WarmUp(sent.moments, sent.theta, sent.log_likelihoods)
@@ -126,22 +124,14 @@ class CoKG(CoKGOptions):
             posterior = self._read_posterior(state, agent, sent)
             if posterior is not None:
                 posteriors[agent] = posterior
+        if self.secure_sums and replies.sums and (pooled := WarmUp.from_sums(replies.sums)) is not None:
+            warm_ups = {"": pooled}
         state = replace(
-            state, progress=state.progress.advance(reports), warm_ups=warm_ups, posteriors=posteriors,
+            state, progress=state.progress.advance(replies), warm_ups=warm_ups, posteriors=posteriors,
             histories=histories, finished=finished,
-            last_answered=state.round if reports else state.last_answered,
+            last_answered=state.round if replies else state.last_answered,
         )  # fmt: skip
-        return central.recommend(self, central.compare(self, state)) if reports else state
-
-    def asks_for_sum(self, task: Task) -> bool:
-        return Work.of(task).fit
-
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        return {"units": task.arrays["units"]} if "units" in task.arrays else {}
-
-    def aggregate_sum(self, state: CoKGState, agents: Sequence[str], sums: Mapping[str, Array]) -> CoKGState:
-        pooled = WarmUp.from_sums(sums)
-        return state if pooled is None else replace(state, warm_ups={"": pooled})
+        return central.recommend(self, central.compare(self, state)) if replies else state
 
     # -- warm-up and setting -------------------------------------------------------------------
 
@@ -292,9 +282,6 @@ class CoKG(CoKGOptions):
         elif self.framework != "data-communication":
             arrays |= agent_half.posterior(self, agent_state, setting, draws).arrays
         return Payload(arrays)
-
-    def reports_trials(self) -> bool:
-        return self.framework == "data-communication"
 
     def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
         """Return the evaluated point with the best posterior mean; before the warm-up the best trial.

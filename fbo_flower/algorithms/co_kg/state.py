@@ -27,7 +27,7 @@ from fbo_flower.algorithms.options import (
 )
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AnyArray, Array, IntArray, Trials, floats
+from fbo_flower.algorithms.records import AnyArray, Array, IntArray, Task, Trials, floats
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.agreement import LARGEST, LARGEST_SUM, UNITS, from_power_sums, power_sums
 from fbo_flower.numerics.optim.sobol import largest_size, mesh, refined, spread
@@ -243,6 +243,9 @@ def _sent(kind: str, *shape: Length, **more: Any) -> Spec:
     return real(*shape, only_if=lambda algorithm: algorithm.sends == kind, **more)
 
 
+_POINTS = _sent("trials", None, "D", low=0.0, high=1.0, most=2**16, is_trials=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Work(Content):
     """A task: after the warm-up the shared prior; a point to evaluate; whether to fit hyperparameters."""
@@ -275,8 +278,16 @@ class Found(Content):
     covariance: Annotated[Array | None, _sent("posterior", None, most="most_pairs")] = None
     shift: Annotated[Array | None, _sent("increment", None, most="most_points")] = None
     precision: Annotated[Array | None, _sent("increment", None, most="most_pairs")] = None
-    points: Annotated[Array | None, _sent("trials", None, "D", low=0.0, high=1.0, most=2**16)] = None
+    points: Annotated[Array | None, _POINTS] = None
     outcomes: Annotated[Array | None, _sent("trials", None, low=-np.inf, high=np.inf, most=2**16)] = None
+
+    @classmethod
+    def asks_for_sum(cls, task: Task) -> bool:
+        return Work.of(task).fit
+
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        return {"units": task.arrays["units"]} if "units" in task.arrays else {}
 
 
 # -- states ------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from fbo_flower.algorithms.ei.pool import (
     most_agents,
     num_slots,
 )
-from fbo_flower.algorithms.messages import Content
+from fbo_flower.algorithms.messages import SUM, Content, Replies
 from fbo_flower.algorithms.options import TrialsPerRound, check_choice, check_secure_sums
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import (
@@ -49,7 +49,6 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Condition, Draws, Rng, Session, Steps
-from fbo_flower.algorithms.secure_member import SUM
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement
@@ -116,8 +115,6 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
     report_content: ClassVar[type[Content]] = Part
     barrier: ClassVar[str] = ""
     needs_all_parameters: ClassVar[str] = ""
-    needs_sums: ClassVar[bool] = False
-    repeats_observations: ClassVar[bool] = False
     takes_outputs: ClassVar[bool] = True
 
     num_initial: int = 2
@@ -202,14 +199,14 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
             tasks[agent] = own.task(phase, server_round, trial, num_trials)
         return state, tasks
 
-    def tell(self, state: FedEIState, phase: Phase, reports: Mapping[str, Report]) -> FedEIState:
+    def tell(self, state: FedEIState, phase: Phase, replies: Replies) -> FedEIState:
         if phase is not Phase.TRAIN:
             return state
-        introduced = state.introduced | {agent for agent, report in reports.items() if not report.num_trials}
-        state = replace(state, progress=state.progress.advance(reports), introduced=introduced)
-        return state if self.secure_sums else self._read_clear(state, reports)
+        introduced = state.introduced | {agent for agent, report in replies.items() if not report.num_trials}
+        state = replace(state, progress=state.progress.advance(replies), introduced=introduced)
+        return (self._read_sums if self.secure_sums else self._read_clear)(state, replies)
 
-    def _read_clear(self, state: FedEIState, reports: Mapping[str, Report]) -> FedEIState:
+    def _read_clear(self, state: FedEIState, reports: Replies) -> FedEIState:
         """Return the state with reports that are not in secure sums, as if their tables had been summed."""
         level = state.level
         rows, places = [state.rows[:0]], [np.empty(0, dtype=np.int64)]
@@ -225,10 +222,9 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         state = replace(state, level=level)
         return self._with_rows(state, *slots.read(table, *bounds_of_rows(table.shape[1], self.num_values)))
 
-    def aggregate_groups(
-        self, state: FedEIState, groups: Sequence[tuple[Sequence[str], Mapping[str, Array]]]
-    ) -> FedEIState:
-        for agents, sums in groups:
+    def _read_sums(self, state: FedEIState, replies: Replies) -> FedEIState:
+        """Return the state with the tables and moments of each group of a secure sum."""
+        for agents, sums in replies.groups:
             level, table = sums["level"], sums["table"]
             counts = level[:: trend.NUM_SUMS]
             if ((counts >= 0.0) & (counts <= len(agents))).all():
@@ -284,19 +280,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
             )
         return self._with_rows(replace(state, level=level), rows, 0)
 
-    # -- secure sums ---------------------------------------------------------------------------
-
-    def asks_for_sum(self, task: Task) -> bool:
-        return task.phase is Phase.TRAIN and (num_slots(task) > 0 or asks_for_level(task))
-
-    def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        what = "rows" if num_slots(task) else "level"
-        return f"{what} {super().sum_name(task, agent_state)}"
-
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        """Return all that the task holds: what one agent alone is told would mark its rows."""
-        check_task(task, self.num_values)
-        return {**Pool.of(task).arrays, "numbers": np.array([num_slots(task), task.num_trials])}
+    # -- the agent's half ----------------------------------------------------------------------
 
     def accept(self, task: Task, agent_state: AgentState) -> AgentState:
         """Return the agent's state with a note of which trials the task asks for; only these make rows.
@@ -305,6 +289,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         """
         if task.phase is not Phase.TRAIN:
             return agent_state
+        check_task(task, self.num_values)
         following, stored = max(agent_state.next_trial, task.trial), agent_state.arrays
         opened = agent_state.next_trial == self.num_initial and not len(stored.get("rows.own", ()))
         comes_again = task.end <= agent_state.next_trial if task.num_trials else opened
@@ -317,11 +302,6 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         return agent_state.write(
             **{"rows.own": own, "rows.new": own[:0], "rows.begin": np.array([begins], dtype=np.int64)}
         )
-
-    def reports_trials(self) -> bool:
-        return not self.secure_sums
-
-    # -- the agent's half ----------------------------------------------------------------------
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         check_task(task, self.num_values)

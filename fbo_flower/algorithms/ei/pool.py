@@ -12,13 +12,14 @@ A row is a point of the cube and one standardised value of each shared output. T
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Protocol
 
 import numpy as np
 
-from fbo_flower.algorithms.messages import Content, real, summable, whole
-from fbo_flower.algorithms.records import Array, IntArray, Task, floats
+from fbo_flower.algorithms.messages import MEMBERS, Content, real, summable, whole
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, IntArray, Phase, Task, floats
 from fbo_flower.errors import WireError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.surrogates import trend
@@ -47,9 +48,10 @@ def num_scales(algorithm: _Shares, space: SearchSpace) -> int:
     return algorithm.num_values * space.dimension
 
 
-_TABLE = summable("value(slots)", num_columns, bound=slots.BOUND, only_if=lambda algorithm: False)
+_ONCE = {"repeats": False, "needed": False}  # each row is in one sum; without sums agents tune alone
+_TABLE = summable("value(slots)", num_columns, bound=slots.BOUND, only_if=lambda algorithm: False, **_ONCE)
 _ROWS = real(None, num_columns, low=-slots.LIMIT, high=slots.LIMIT, most=MOST_ROWS)
-_SENT = replace(_ROWS, only_if=lambda algorithm: not algorithm.secure_sums)
+_SENT = replace(_ROWS, only_if=lambda algorithm: not algorithm.secure_sums, is_trials=True)
 _SLOTS = whole(None, high=slots.MOST - 1, most=MOST_ROWS, only_if=_SENT.only_if)
 
 
@@ -70,10 +72,24 @@ class Pool(Content):
 class Part(Content):
     """A report: moments of the first values, and new rows, in a table or with their slots."""
 
-    level: Annotated[Array | None, summable(num_sums, bound=trend.SUM_BOUND)] = None
+    level: Annotated[Array | None, summable(num_sums, bound=trend.SUM_BOUND, **_ONCE)] = None
     table: Annotated[Array | None, _TABLE] = None  # only in secure sums
     rows: Annotated[Array | None, _SENT] = None  # only without
     slots: Annotated[IntArray | None, _SLOTS] = None
+
+    @classmethod
+    def asks_for_sum(cls, task: Task) -> bool:
+        return task.phase is Phase.TRAIN and (num_slots(task) > 0 or asks_for_level(task))
+
+    @classmethod
+    def sum_name(cls, task: Task, agent_state: AgentState) -> str:
+        what = "rows" if num_slots(task) else "level"
+        return f"{what} {super().sum_name(task, agent_state)}"
+
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        """Return all that the task holds: what one agent alone is told would mark its rows."""
+        return {**Pool.of(task).arrays, "numbers": np.array([num_slots(task), task.num_trials])}
 
 
 def most_agents(level: Array) -> float:
@@ -106,7 +122,7 @@ def check_task(task: Task, num_values: int = 1) -> None:
     rows = floats(task.arrays.get("rows", np.empty((0, num_values))))
     if not slots.within(rows, *bounds_of_rows(rows.shape[1], num_values)).all():
         raise WireError("rows: expected points of the cube and standardised values, got others", "content")
-    size, members = num_slots(task), 1 + len(task.arrays.get("secure.members", ()))
+    size, members = num_slots(task), 1 + len(task.arrays.get(MEMBERS, ()))
     if size and "level" not in task.arrays:
         raise WireError("task: expected the level of values with slots, got none", "names")
     if size and (not slots.is_size(size) or size < slots.LOAD * members):

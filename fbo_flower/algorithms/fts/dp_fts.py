@@ -36,8 +36,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fbo_flower.algorithms.fts.releases import Advice, Collection, DPFTSState, Message, regions_of
-from fbo_flower.algorithms.messages import STEPS, Content, Summand, has_step
+from fbo_flower.algorithms.fts.releases import (
+    Advice,
+    Collection,
+    DPFTSState,
+    Message,
+    largest_norm,
+    regions_of,
+)
+from fbo_flower.algorithms.messages import STEPS, Content, Replies, has_step
 from fbo_flower.algorithms.options import bounded, check_secure_sums, checked, choice, integer
 from fbo_flower.algorithms.progress import once_per_trial, uniform_point
 from fbo_flower.algorithms.records import (
@@ -47,7 +54,6 @@ from fbo_flower.algorithms.records import (
     Federation,
     Payload,
     Phase,
-    Report,
     Scalar,
     ServerResults,
     Task,
@@ -117,9 +123,6 @@ class DPFTS(LocalSurrogate[DPFTSState]):
     name: ClassVar[str] = "dp-fts"
     task_content: ClassVar[type[Content]] = Advice
     report_content: ClassVar[type[Content]] = Message
-    repeats_observations: ClassVar[bool] = False  # its noise protects messages, whoever is in a sum
-    reports_with_trials: ClassVar[bool] = True
-    draws_in_secret: ClassVar[bool] = True
     barrier: ClassVar[str] = "its accountant needs one random sample of all agents per release"
     needs_all_parameters: ClassVar[str] = ""
 
@@ -247,28 +250,20 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
         return replace(state, sent=sent), tasks
 
-    def tell(self, state: DPFTSState, phase: Phase, reports: Mapping[str, Report]) -> DPFTSState:
-        state = replace(state, progress=state.progress.advance(reports))
+    def tell(self, state: DPFTSState, phase: Phase, replies: Replies) -> DPFTSState:
+        state = replace(state, progress=state.progress.advance(replies))
         if state.collection is None:
             return state
-        bound = self._bound(state.space)
+        bound = largest_norm(self, state.space)
         messages = dict(state.collection.messages)
-        for agent, report in reports.items():
+        for agent, report in replies.items():
             if "weights" in report.arrays and agent in state.collection.shares:
                 message = floats(report.arrays["weights"])
                 # clip again, in case an agent did not; with local noise the agent clips before it adds noise
                 messages[agent] = message if self.noise == "local" else clip_norm(message, bound)
-        return replace(state, collection=replace(state.collection, messages=messages))
-
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        return {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}
-
-    def aggregate_sum(
-        self, state: DPFTSState, agents: Sequence[str], sums: Mapping[str, Array]
-    ) -> DPFTSState:
-        if state.collection is None:
-            return state
-        return replace(state, collection=replace(state.collection, total=sums["sums"]))
+        total = replies.sum("sums")
+        total = state.collection.total if total is None else total
+        return replace(state, collection=replace(state.collection, messages=messages, total=total))
 
     def finished(self, state: DPFTSState) -> bool:
         return state.spent and self.when_spent == "stop"
@@ -303,7 +298,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             for agent in sorted(collection.messages, key=natural_key):
                 sums += np.outer(collection.shares[agent], collection.messages[agent])
             return (sums if collection.total is None else collection.total) / self.sampling_rate
-        bound = self._bound(state.space)
+        bound = largest_norm(self, state.space)
         stddev = self.noise_multiplier * collection.largest * bound  # z max_n ||phi_n|| C
         noisy = add_noise(self._clear_sums(state), stddev, self._step(state.space), uniform)
         return noisy / self.sampling_rate  # 1/q
@@ -390,7 +385,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         if not task.values.get("message"):
             return Payload()
-        bound = self._bound(agent_state.space)
+        bound = largest_norm(self, agent_state.space)
         weights = np.zeros(self.num_features)
         if agent_state.history.num_succeeded:
             x, y = self.observations(agent_state)
@@ -408,20 +403,14 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             return payload
         weights, step = floats(payload.arrays["weights"]), self._step(agent_state.space)
         if self.noise == "local":
-            stddev = 2 * self._bound(agent_state.space) * self.noise_multiplier  # two messages differ by 2 C
+            stddev = (
+                2 * largest_norm(self, agent_state.space) * self.noise_multiplier
+            )  # two messages differ by 2 C
             weights = add_noise(to_steps(weights, step), stddev, step, uniform)
         if not self.secure_sums:
             return Payload({"weights": weights})
         sums = np.outer(floats(task.arrays["shares"]), weights)
         return Payload({"sums": to_steps(sums, step) * step if self.noise == "central" else sums})
-
-    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
-        if not self.secure_sums or not task.values.get("message"):
-            return {}
-        longest = self._bound(space) * (
-            1.0 + (100.0 * self.noise_multiplier if self.noise == "local" else 0.0)
-        )
-        return {"sums": Summand((regions_of(self, space), self.num_features), longest)}
 
     def uses_observations(self, task: Task, space: SearchSpace) -> bool:
         return bool(task.values.get("message"))
@@ -441,10 +430,6 @@ class DPFTS(LocalSurrogate[DPFTSState]):
 
     # -- both ----------------------------------------------------------------------------------
 
-    def _bound(self, space: SearchSpace) -> float:
-        """Return `C`, the largest norm of a message."""
-        return float(self.clip / np.sqrt(regions_of(self, space)))
-
     def _step(self, space: SearchSpace) -> float:
         """Return the step of the fixed-point grid of messages and sums."""
-        return grid_step(self._bound(space), self.noise_multiplier)
+        return grid_step(largest_norm(self, space), self.noise_multiplier)

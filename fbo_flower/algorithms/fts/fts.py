@@ -20,7 +20,7 @@ import numpy as np
 
 from fbo_flower.algorithms import senders
 from fbo_flower.algorithms.fts import mixture
-from fbo_flower.algorithms.messages import Content, real, rows_of, step_numbers, summable
+from fbo_flower.algorithms.messages import Content, Replies, real, rows_of, step_numbers, summable
 from fbo_flower.algorithms.options import bounded, check_choice, check_secure_sums, checked, choice, integer
 from fbo_flower.algorithms.progress import Progress, once_per_trial, uniform_point
 from fbo_flower.algorithms.records import (
@@ -31,7 +31,6 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Report,
     Task,
     Trials,
     floats,
@@ -80,6 +79,14 @@ class Message(Content):
     weights: Annotated[Array | None, real("num_features", low=-1e6, high=1e6)] = None
     log_likelihoods: Annotated[Array | None, summable(len(LENGTHSCALE_GRID), bound=1e12)] = None
 
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        return {"lengthscales": task.arrays["lengthscales"]}
+
+    @classmethod
+    def asks_for_sum(cls, task: Task) -> bool:
+        return "lengthscales" in task.arrays
+
 
 @dataclass(frozen=True)
 class State:
@@ -100,7 +107,7 @@ class State:
     # target -> trial and advice of its last task, so that a lost task is sent again unchanged
     sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
     # agent -> `(L,)`, log marginal likelihood of each lengthscale of the grid
-    log_likelihoods: Mapping[str, Array] = field(default_factory=dict)
+    log_likelihoods: Array | None = None
     # who took part in which rounds, to know the agents that have left
     attendance: senders.RoundsPresent = field(default_factory=senders.RoundsPresent)
 
@@ -182,10 +189,8 @@ class FTS(senders.MessageOptions[State]):
     ) -> tuple[State, dict[str, Task]]:
         if phase is not Phase.TRAIN:
             return state, {}
-        if state.features is None and state.log_likelihoods:
-            logs = state.log_likelihoods
-            total = np.sum([logs[agent] for agent in sorted(logs, key=natural_key)], axis=0)
-            state = self._draw_features(state, LENGTHSCALE_GRID[int(np.argmax(total))], rng)
+        if state.features is None and state.log_likelihoods is not None:
+            state = self._draw_features(state, LENGTHSCALE_GRID[int(np.argmax(state.log_likelihoods))], rng)
         state = replace(state, attendance=state.attendance.enter(present, server_round))
         seed = int(rng.integers(2**63))
         adviser = Adviser(self, state, rng)
@@ -219,34 +224,25 @@ class FTS(senders.MessageOptions[State]):
         state = replace(state, used=adviser.used, advised=adviser.advised, has_messages=has_messages)
         return replace(state, sent=sent), tasks
 
-    def tell(self, state: State, phase: Phase, reports: Mapping[str, Report]) -> State:
-        messages, likelihoods = dict(state.messages), dict(state.log_likelihoods)
-        answered = set(state.answered)
-        for agent, report in reports.items():
+    def tell(self, state: State, phase: Phase, replies: Replies) -> State:
+        messages, answered = dict(state.messages), set(state.answered)
+        for agent, report in replies.items():
             sent = Message.of(report)
             if sent.weights is not None:
                 messages[agent] = floats(sent.weights)
-            if sent.log_likelihoods is not None:
-                likelihoods[agent] = floats(sent.log_likelihoods)
             # an agent without observations that was asked only for a message is not asked again
             if sent.weights is not None or (state.features is not None and report.num_trials == 0):
                 answered.add(agent)
-        progress = state.progress.advance(reports)
-        state = replace(state, progress=progress, messages=messages, answered=frozenset(answered))
-        return replace(state, log_likelihoods=likelihoods)
-
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        return {"lengthscales": task.arrays["lengthscales"]}
-
-    def skip_sum(self, state: State) -> State:
-        """Ask again after more trials; if some agents make none, take the middle of the grid instead."""
-        if self.targets == "all":
-            return state
-        middle = np.arange(len(LENGTHSCALE_GRID)) == len(LENGTHSCALE_GRID) // 2
-        return replace(state, log_likelihoods={"": middle.astype(np.float64)})
-
-    def aggregate_sum(self, state: State, agents: Sequence[str], sums: Mapping[str, Array]) -> State:
-        return replace(state, log_likelihoods={"": sums["log_likelihoods"]})
+        total = replies.sum("log_likelihoods")
+        if (
+            replies.failed and self.targets != "all"
+        ):  # some agents make no trials: asking again would not help
+            total = np.eye(len(LENGTHSCALE_GRID))[len(LENGTHSCALE_GRID) // 2]
+        if total is not None and state.log_likelihoods is not None:
+            total = state.log_likelihoods + total
+        progress, answers = state.progress.advance(replies), frozenset(answered)
+        state = replace(state, progress=progress, messages=messages, answered=answers)
+        return state if total is None else replace(state, log_likelihoods=total)
 
     def export_messages(self, state: State) -> dict[str, AnyArray]:
         if state.features is None or not state.messages:
@@ -308,9 +304,6 @@ class FTS(senders.MessageOptions[State]):
 
     def report_kind(self, task: Task) -> str | None:
         return "lengthscales" if "lengthscales" in task.arrays else "weights"
-
-    def asks_for_sum(self, task: Task) -> bool:
-        return "lengthscales" in task.arrays
 
     def _mixture(
         self, messages: mixture.Messages, agent_state: AgentState, rng: np.random.Generator

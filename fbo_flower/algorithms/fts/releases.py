@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from fbo_flower.algorithms.messages import Content, real, step_numbers
+from fbo_flower.algorithms.messages import Content, real, step_numbers, summable
 from fbo_flower.algorithms.progress import Progress
-from fbo_flower.algorithms.records import AnyArray, Array, IntArray, floats
+from fbo_flower.algorithms.records import AnyArray, Array, IntArray, Task, floats
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.space.space import SearchSpace
 
@@ -18,6 +18,24 @@ from fbo_flower.space.space import SearchSpace
 def regions_of(algorithm: Any, space: SearchSpace) -> int:
     """Return `P`, the number of regions; without a continuous axis there is one."""
     return int(algorithm.num_regions) if len(space.whole.continuous) else 1
+
+
+def largest_norm(algorithm: Any, space: SearchSpace) -> float:
+    """Return `C`, the largest norm of a message."""
+    return float(algorithm.clip / np.sqrt(regions_of(algorithm, space)))
+
+
+def largest_sent(algorithm: Any, space: SearchSpace) -> float:
+    """Return the largest absolute value of an entry of a message, local noise included."""
+    noise = 100.0 * algorithm.noise_multiplier if algorithm.noise == "local" else 0.0
+    return largest_norm(algorithm, space) * (1.0 + noise)
+
+
+# only in secure sums; its noise protects messages, whoever is in a sum
+_SUMS = summable(
+    regions_of, "num_features", bound=largest_sent, only_if=lambda algorithm: False,
+    repeats=False, with_trials=True,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +55,16 @@ class Advice(Content):
 class Message(Content):
     """A report: the agent's clipped message; in a secure sum it travels times its shares."""
 
-    weights: Annotated[Array | None, real("num_features", in_clear=True)] = None
+    weights: Annotated[Array | None, real("num_features", in_clear=True, with_trials=True)] = None
+    sums: Annotated[Array | None, _SUMS] = None
+
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        return {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}
+
+    @classmethod
+    def asks_for_sum(cls, task: Task) -> bool:
+        return bool(task.values.get("message"))
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from fbo_flower.algorithms.bandits.base import (
     once_per_state,
     with_outcome,
 )
-from fbo_flower.algorithms.messages import Content, real, whole
+from fbo_flower.algorithms.messages import Content, Replies, real, whole
 from fbo_flower.algorithms.options import choice
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -43,7 +43,6 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Report,
     Task,
     Trials,
     floats,
@@ -150,7 +149,7 @@ class Observations:
             rows.append(int(place[0]) if len(place) else len(points) - 1)
         pulls = self.pulls.joined(Pulls.read({}, "", len(points) - len(self.points)))
         for k, row in enumerate(rows):
-            pulls = with_outcome(pulls, [row], outcome.rows([k]))
+            pulls = with_outcome(pulls, [row], outcome.rows(slice(k, k + 1)))
         return Observations(points, pulls)
 
     def moments(self) -> Array:
@@ -239,7 +238,7 @@ class GPPNE(BatchedBandit[GPState]):
         first = min(self.budget, shared_mean.design_size(dim, len(federation.agents)))
         return GPState(federation.agents, dim, int(rng.integers(MAX_SEED)), first)
 
-    def tell(self, state: GPState, phase: Phase, reports: Mapping[str, Report]) -> GPState:
+    def tell(self, state: GPState, phase: Phase, reports: Replies) -> GPState:
         received = dict(state.reports)
         for agent, answer in reports.items():
             if Told.of(answer).exchange == state.exchange and answer.arrays:

@@ -52,10 +52,10 @@ class PFPNE(PhasedPNE):
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Algorithm[Any]:
         """Build the variant that the options name."""
-        for kind in (RacingPNE, GPPNE):
-            if options.get("variant") == kind.variant:
-                return kind.from_options(options)
-        return super().from_options(options)
+        variants = [kind for kind in (RacingPNE, GPPNE) if options.get("variant") == kind.variant]
+        make = variants[0].from_options if variants else super().from_options
+        made: Algorithm[Any] = make(options)
+        return made
 
     def transition(self) -> int:
         return elimination.transition_depth(self.nu, self.rho, self.gap, self.h0)

@@ -35,7 +35,7 @@ from fbo_flower.algorithms.bandits.base import (
     once_per_state,
     with_outcome,
 )
-from fbo_flower.algorithms.messages import Content, real, summable, whole
+from fbo_flower.algorithms.messages import Content, Replies, real, summable, whole
 from fbo_flower.algorithms.options import bounded, check_secure_sums, checked, choice
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -45,7 +45,6 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Report,
     Task,
     Trials,
     natural_key,
@@ -83,10 +82,29 @@ class Means(Evaluations):
     A sum over agents also needs who has pulls and 1 / count, see `elimination.merge_sums`.
     """
 
-    means: Annotated[Array | None, summable("len(cells)", bound=1e12, most=MAX_CELLS)] = None
-    counts: Annotated[Array | None, summable("len(cells)", bound=1e9, low=0.0, most=MAX_CELLS)] = None
-    present: Annotated[Array | None, summable("len(cells)", bound=1.0, only_if="secure_sums")] = None
-    inverse: Annotated[Array | None, summable("len(cells)", bound=1.0, only_if="secure_sums")] = None
+    means: Annotated[Array | None, summable("len(cells)", bound=1e12, most=MAX_CELLS, repeats=False)] = None
+    counts: Annotated[
+        Array | None, summable("len(cells)", bound=1e9, low=0.0, most=MAX_CELLS, repeats=False)
+    ] = None
+    present: Annotated[
+        Array | None, summable("len(cells)", bound=1.0, only_if="secure_sums", repeats=False)
+    ] = None
+    inverse: Annotated[
+        Array | None, summable("len(cells)", bound=1.0, only_if="secure_sums", repeats=False)
+    ] = None
+
+    @classmethod
+    def asks_for_sum(cls, task: Task) -> bool:
+        return Cells.of(task).sum
+
+    @classmethod
+    def sum_name(cls, task: Task, agent_state: AgentState) -> str:
+        return f"depth {Cells.of(task).depth}"
+
+    @classmethod
+    def sum_content(cls, task: Task) -> Mapping[str, AnyArray]:
+        depth = np.array([Cells.of(task).depth], dtype=np.int64)
+        return {"cells": task.arrays["cells"], "pulls": task.arrays["pulls"], "depth": depth}
 
 
 @dataclass(frozen=True)
@@ -157,7 +175,6 @@ class PhasedPNE(XArmedBandit[PNEState]):
 
     task_content: ClassVar[type[Content]] = Cells
     report_content: ClassVar[type[Content]] = Means
-    repeats_observations: ClassVar[bool] = False  # a depth is summed once, from the pulls made for it
 
     c1: float = bounded(1.0, 1e-12)
     delta: float | None = bounded(None, 1e-300, 1)
@@ -218,9 +235,9 @@ class PhasedPNE(XArmedBandit[PNEState]):
         news: dict[str, Any] = state.shared.rows(slice(rows, None)).arrays("shared_")
         return Cells(agents=len(state.agents), **(news if len(news["shared_cell"]) else {}))
 
-    def tell(self, state: PNEState, phase: Phase, reports: Mapping[str, Report]) -> PNEState:
+    def tell(self, state: PNEState, phase: Phase, replies: Replies) -> PNEState:
         heard = dict(state.reports)
-        for agent, report in reports.items():
+        for agent, report in replies.items():
             sent = Means.of(report)
             # Alg. 1, line 6; a report on another number of cells belongs to another depth
             if sent.means is None or sent.counts is None:
@@ -228,14 +245,31 @@ class PhasedPNE(XArmedBandit[PNEState]):
             if sent.means.shape == sent.counts.shape == state.active.shape:
                 heard[agent] = np.asarray(sent.means, np.float64), np.asarray(sent.counts, np.int64)
         # a silent agent may have answered an earlier task, about another depth and without the last survivors
-        punctual = state.attendance.responsive(reports)
+        punctual = state.attendance.responsive(replies)
         synced = {**state.synced, **{agent: len(state.shared.cell) for agent in punctual}}
-        progress, spent, failed = state.progress.advance(reports), dict(state.spent), dict(state.failed)
+        progress, spent, failed = state.progress.advance(replies), dict(state.spent), dict(state.failed)
         for agent in punctual if not state.stage_two else ():
             spent[agent] = spent.get(agent, 0) + progress.of(agent) - state.progress.of(agent)
-            failed[agent] = failed.get(agent, 0) + reports[agent].num_failed
+            failed[agent] = failed.get(agent, 0) + replies[agent].num_failed
         state = replace(state, spent=in_order(spent), failed=in_order(failed))
-        return super().tell(replace(state, reports=heard, synced=in_order(synced)), phase, reports)
+        state = replace(state, reports=heard, synced=in_order(synced))
+        if self.secure_sums:
+            state = self._with_sums(state, replies)
+        return super().tell(state, phase, replies)
+
+    def _with_sums(self, state: PNEState, replies: Replies) -> PNEState:
+        """Return the state with the statistics over all agents of a depth.
+
+        If the sum failed, all its cells are divided, unless nobody had evaluations left for it.
+        """
+        if replies.failed:
+            any_pulls = any(spent > state.failed.get(agent, 0) for agent, spent in state.spent.items())
+            return replace(state, skipped=any_pulls)
+        if not (sums := replies.sums):
+            return state
+        found = elimination.merge_sums(sums["present"], sums["means"], sums["inverse"], sums["counts"])
+        fits = found.mean.shape == state.active.shape and bool(np.any(found.count))  # some agent has pulls
+        return replace(state, merged=found if fits else None)
 
     def _open_depth(self, state: PNEState) -> PNEState:
         """Ask for `ceil(tau_h / M)` pulls of each active cell [Li2024, Alg. 2, line 6]."""
@@ -308,26 +342,6 @@ class PhasedPNE(XArmedBandit[PNEState]):
         return self._open_depth(replace(state, depth=state.depth + 1, active=children))
 
     # -- the server: sums of which it sees only the total --------------------------------------
-
-    def asks_for_sum(self, task: Task) -> bool:
-        return Cells.of(task).sum
-
-    def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        return f"depth {Cells.of(task).depth}"
-
-    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        depth = np.array([Cells.of(task).depth], dtype=np.int64)
-        return {"cells": task.arrays["cells"], "pulls": task.arrays["pulls"], "depth": depth}
-
-    def skip_sum(self, state: PNEState) -> PNEState:
-        """Divide all cells of this depth, unless nobody had evaluations left for it."""
-        any_pulls = any(spent > state.failed.get(agent, 0) for agent, spent in state.spent.items())
-        return replace(state, skipped=any_pulls)
-
-    def aggregate_sum(self, state: PNEState, agents: Sequence[str], sums: Mapping[str, Array]) -> PNEState:
-        found = elimination.merge_sums(sums["present"], sums["means"], sums["inverse"], sums["counts"])
-        fits = found.mean.shape == state.active.shape and bool(np.any(found.count))  # some agent has pulls
-        return replace(state, merged=found if fits else None)
 
     def _can_complete_depth(self, state: PNEState, present: Sequence[str]) -> bool:
         """Return whether all agents present can finish this depth in one task, so that it can be summed.

@@ -37,7 +37,7 @@ from fbo_flower.algorithms.bandits.base import (
     once_per_state,
     with_outcome,
 )
-from fbo_flower.algorithms.messages import Content, real, whole
+from fbo_flower.algorithms.messages import Content, Replies, real, whole
 from fbo_flower.algorithms.options import bounded, choice
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -47,7 +47,6 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Report,
     Task,
     Trials,
     floats,
@@ -124,7 +123,7 @@ def _race(task: Task, agent_state: AgentState, options: RacingOptions, budget: i
         at = search.cells.depth[[cell]], search.cells.index[[cell]]
         outcome = yield _query(agent_state, options, *at, np.array([pulls]))
         search.own, next_trial = with_outcome(search.own, [cell], outcome), outcome.next_trial
-        spent = int(outcome.num_trials)
+        spent = outcome.num_trials
         search.left, owed = search.left - spent, owed - spent
     kept = {f"{_SEARCH}{name}": array for name, array in search.arrays().items()}
     agent_state = agent_state.write(**kept, pending=np.array([cell, owed], dtype=np.int64))
@@ -210,7 +209,6 @@ class RacingPNE(BatchedBandit[RacingState]):
 
     name: ClassVar[str] = "pf-pne"
     barrier: ClassVar[str] = ""
-    sees_tasks_under_way: ClassVar[bool] = True
     task_content: ClassVar[type[Content]] = Batch
     report_content: ClassVar[type[Content]] = PullMeans
 
@@ -248,7 +246,7 @@ class RacingPNE(BatchedBandit[RacingState]):
         at_work = tuple(sorted(tasks, key=natural_key))
         return replace(state, under_way=at_work, attendance=state.attendance.give_up(at_work))
 
-    def tell(self, state: RacingState, phase: Phase, reports: Mapping[str, Report]) -> RacingState:
+    def tell(self, state: RacingState, phase: Phase, reports: Replies) -> RacingState:
         # a silent agent may have answered an earlier task, without the result of stage 1
         received = () if state.shared is None else state.attendance.responsive(reports)
         state = replace(

@@ -32,6 +32,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.options import bounded, choice, integer
 from fbo_flower.algorithms.records import (
     AnyArray,
@@ -153,7 +154,7 @@ class RFMS(Sites[RFMSState]):
             return self._ask_curators(state, server_round, present)
         return self._ask_all_sites(state, server_round, present)
 
-    def tell(self, state: RFMSState, phase: Phase, reports: Mapping[str, Report]) -> RFMSState:
+    def tell(self, state: RFMSState, phase: Phase, reports: Replies) -> RFMSState:
         if phase is Phase.TRAIN:
             return self._tell_openbox(state, reports)
         if phase is Phase.EVALUATE:

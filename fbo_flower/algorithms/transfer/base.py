@@ -24,7 +24,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fbo_flower.algorithms.ei.local import kept_with
-from fbo_flower.algorithms.messages import Content, real, whole
+from fbo_flower.algorithms.messages import Content, Replies, real, whole
 from fbo_flower.algorithms.options import bounded, checked, integer
 from fbo_flower.algorithms.progress import Progress, once_per_trial, uniform_point
 from fbo_flower.algorithms.records import (
@@ -35,7 +35,6 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Report,
     Scalar,
     Task,
     Trials,
@@ -296,7 +295,7 @@ class Transfer(MessageOptions[TransferState]):
                 tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
         return replace(state, sent=sent), tasks
 
-    def tell(self, state: TransferState, phase: Phase, reports: Mapping[str, Report]) -> TransferState:
+    def tell(self, state: TransferState, phase: Phase, reports: Replies) -> TransferState:
         posteriors, stored = dict(state.posteriors), dict(state.stored)
         for agent, report in reports.items():
             if {"mean", "inverse"} <= report.arrays.keys():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -15,7 +15,8 @@ from flwr.clientapp import ClientApp
 from fbo_flower import algorithms
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.co_kg.state import CoKGState
-from fbo_flower.algorithms.records import AgentState, Phase, Report, Task, Trials
+from fbo_flower.algorithms.messages import Replies
+from fbo_flower.algorithms.records import AgentState, Phase, Task, Trials
 from fbo_flower.clients import Evaluator, ObjectiveEvaluator, TaskContext, TuningAgent, agent_app
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
@@ -235,7 +236,7 @@ class TimedCoKG(algorithms.CoKG):
         self.spent["ask", server_round] = time.process_time() - begin
         return asked
 
-    def tell(self, state: CoKGState, phase: Phase, reports: Mapping[str, Report]) -> CoKGState:
+    def tell(self, state: CoKGState, phase: Phase, reports: Replies) -> CoKGState:
         begin = time.process_time()
         told = super().tell(state, phase, reports)
         self.spent["tell", state.round] = time.process_time() - begin

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.algorithms import Algorithm, make_algorithm
+from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Trials
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
@@ -74,7 +75,7 @@ def _round(
         draws = partial(generator, seed, "agent", name)
         result = alone(run_task(algorithm, task, agents[name], evaluate, draws))
         after[name], reports[name] = result.agent_state, result.report
-    return algorithm.tell(state, Phase.TRAIN, reports), after
+    return algorithm.tell(state, Phase.TRAIN, Replies(reports)), after
 
 
 def _evaluate(problem: Problem, agent: int, seed: int, query: Trials, trial: int) -> Trials:

@@ -133,7 +133,7 @@ def preferences(
     The server does not keep it, so the agents' messages are drawn again from their observations with the same
     options.
     """
-    algorithm = FTS(**FTS.known_options(options))
+    algorithm = FTS.from_options(options)
     count, space = problem.num_agents, problem.space
     names = tuple(str(agent) for agent in range(count))
     state = algorithm.init(Federation(space, names), generator(seed, "features"))

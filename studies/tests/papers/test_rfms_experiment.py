@@ -11,6 +11,7 @@ import pytest
 from real_data import needs_data
 
 from fbo_flower.algorithms import RFMS
+from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import Federation, Phase, Report
 from fbo_flower.algorithms.rfms import state as rfms_state
 from fbo_flower.clients import ObjectiveContext
@@ -72,7 +73,7 @@ def strategy(setting: ReplaySetting, monkeypatch, **options):
         else:
             values = {"loss": float(found.local[index]), "num_rows": int(rows[setting.openbox])}
             report = Report(trial, 1, 0, {"model": np.zeros(3, np.uint8)}, values)
-        state = algorithm.tell(state, Phase.TRAIN, {str(setting.openbox): report})
+        state = algorithm.tell(state, Phase.TRAIN, Replies({str(setting.openbox): report}))
         state, tasks = algorithm.ask(state, Phase.EVALUATE, trial, names, rng)
         answers = {
             agent: Report(
@@ -84,7 +85,7 @@ def strategy(setting: ReplaySetting, monkeypatch, **options):
             )
             for agent in tasks
         }
-        state = algorithm.tell(state, Phase.EVALUATE, answers)
+        state = algorithm.tell(state, Phase.EVALUATE, Replies(answers))
     return chosen, state
 
 

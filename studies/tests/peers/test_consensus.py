@@ -8,6 +8,7 @@ from contract import FINITE, MIXED, SQUARE, AlgorithmContract, Run, same
 from peer_runs import CUBE, assert_leave_with_trials_only, best_values, same_trials
 
 from fbo_flower.algorithms import ExpectedImprovement
+from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import Federation, Phase, Report
 from fbo_flower.clients.guards import consented
 from fbo_flower.space import Categorical
@@ -109,7 +110,7 @@ def test_without_consent_a_design_stays_and_the_agent_evaluates_its_own():
     silent = {e.agent: e.report for e in run.exchanges}
     silent["1"] = consented(algorithm, silent["1"], "none")
     begun = algorithm.init(Federation(SQUARE, tuple("0123")), np.random.default_rng(0))
-    state = algorithm.tell(begun, Phase.TRAIN, silent)
+    state = algorithm.tell(begun, Phase.TRAIN, Replies(silent))
     _, tasks = algorithm.ask(state, Phase.TRAIN, 2, list("0123"), np.random.default_rng(0))
     assert [a for a, task in tasks.items() if "design" in task.arrays] == ["0", "2", "3"]
 

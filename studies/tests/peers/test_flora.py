@@ -7,6 +7,7 @@ import pytest
 from contract import MIXED, SQUARE, AlgorithmContract, Run
 from peer_runs import assert_leave_with_trials_only, assert_slopes, finish, study_of
 
+from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients.guards import consented
 from fbo_flower.numerics.surrogates.rff import draw_features
@@ -64,7 +65,7 @@ def test_without_consent_no_surface_leaves_and_without_any_the_study_ends():
     reports = {name: run.agents[name].answer(algorithm, task) for name, task in tasks.items()}
     assert_leave_with_trials_only(algorithm, reports["0"], {"gram", "moment"})
     silent = {name: consented(algorithm, report, "none") for name, report in reports.items()}
-    state = algorithm.tell(state, Phase.TRAIN, silent)
+    state = algorithm.tell(state, Phase.TRAIN, Replies(silent))
     state, tasks = algorithm.ask(state, Phase.TRAIN, 4, ["0", "1", "2"], np.random.default_rng(0))
     assert not tasks
     assert algorithm.finished(state)

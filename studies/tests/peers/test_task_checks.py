@@ -50,7 +50,7 @@ def test_a_list_is_not_evaluated_beyond_its_end():
 @pytest.mark.parametrize(("algorithm", "values"), [(FLoRA(), {"share": True}), (DPVote(), {"vote": True})])
 def test_a_sum_of_an_incomplete_task_is_refused(algorithm, values):
     with pytest.raises(WireError):
-        algorithm.sum_content(Task(Phase.TRAIN, 1, 0, 0, {}, values))
+        algorithm.report_content.sum_content(Task(Phase.TRAIN, 1, 0, 0, {}, values))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from contract import Run, over_grid
 from fbo_flower.algorithms import FNUCB, Fed1UCB, make_algorithm
 from fbo_flower.algorithms.bandits import base
 from fbo_flower.algorithms.bandits.fn_ucb import num_weights
+from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import Federation, Phase, Report
 from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
 from fbo_flower.numerics.bandits import ucb
@@ -175,12 +176,12 @@ def test_fed1_ucb_counts_a_latecomer_in_the_phase_that_is_open():
     rng, length = np.random.default_rng(0), ucb.phase_length(5000)
     state = algorithm.init(Federation(LINE, ("0", "1")), rng)
     state, tasks = algorithm.ask(state, Phase.TRAIN, 1, ["0", "1"], rng)
-    state = algorithm.tell(state, Phase.TRAIN, {a: told(t, length) for a, t in tasks.items()})
+    state = algorithm.tell(state, Phase.TRAIN, Replies({a: told(t, length) for a, t in tasks.items()}))
     state, tasks = algorithm.ask(state, Phase.TRAIN, 2, ["0", "1", "2"], rng)
     assert state.phase == 0
     assert set(tasks) == {"2"}  # the others wait
     assert tasks["2"].num_trials == length * 20
-    state = algorithm.tell(state, Phase.TRAIN, {a: told(t, length) for a, t in tasks.items()})
+    state = algorithm.tell(state, Phase.TRAIN, Replies({a: told(t, length) for a, t in tasks.items()}))
     state, tasks = algorithm.ask(state, Phase.TRAIN, 3, ["0", "1", "2"], rng)
     assert state.phase == 1
     assert set(tasks) == {"0", "1", "2"}

@@ -12,6 +12,7 @@ from contract import SQUARE, Run, same
 from fbo_flower.algorithms import CoKG
 from fbo_flower.algorithms.co_kg.central import AGAINST, ENOUGH, central_product, disagree, frame, pools
 from fbo_flower.algorithms.co_kg.state import CoKGState, SharedPrior
+from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import Phase, Report, Task
 from fbo_flower.numerics.acquisition.expected_improvement import centred_draws
 from fbo_flower.numerics.surrogates import gp
@@ -140,7 +141,7 @@ class Unwaited:
     def answer(self, *agents: str) -> dict[str, Report]:
         run = self.run
         reports = {a: run.agents[a].answer(self.algorithm, self.under_way.pop(a)) for a in agents}
-        run.state = self.algorithm.tell(run.state, Phase.TRAIN, reports)
+        run.state = self.algorithm.tell(run.state, Phase.TRAIN, Replies(reports))
         return reports
 
     def warmed_up(self, rounds: int = 3) -> Unwaited:
@@ -203,7 +204,7 @@ def test_if_nobody_is_at_work_the_tasks_are_those_of_a_round():
             assert same(tasks, ours.ask(3, ["0", "1", "2"]))
             return
         reports = {a: usual.agents[a].answer(usual.algorithm, t) for a, t in tasks.items()}
-        usual.state = usual.algorithm.tell(usual.state, Phase.TRAIN, reports)
+        usual.state = usual.algorithm.tell(usual.state, Phase.TRAIN, Replies(reports))
 
 
 def test_the_shared_prior_comes_from_the_warm_ups_of_a_whole_round():
@@ -270,5 +271,5 @@ def test_agents_that_work_when_the_study_ends_get_what_the_server_knows():
         state, tasks = federation.algorithm.ask(state, Phase.FINISH, 5, ["1", "2"], rng)
         assert set(tasks) == {"1", "2"}
         reports = {a: federation.run.agents[a].answer(federation.algorithm, t) for a, t in tasks.items()}
-        state = federation.algorithm.tell(state, Phase.FINISH, reports)
+        state = federation.algorithm.tell(state, Phase.FINISH, Replies(reports))
         assert set(federation.algorithm.results(state).recommendations) == {"0", "1", "2"}

@@ -14,7 +14,7 @@ from fbo_flower.algorithms.co_kg.central import agent_weights, best_of_agents, f
 from fbo_flower.algorithms.co_kg.central import fitted as shared_hyperparameters
 from fbo_flower.algorithms.co_kg.co_kg import check_posterior, check_warm_up
 from fbo_flower.algorithms.co_kg.state import SharedPrior, WarmUp, WhitenedPosterior, Work
-from fbo_flower.algorithms.messages import Summand
+from fbo_flower.algorithms.messages import Summand, summands_of
 from fbo_flower.algorithms.records import Phase, Report, Task
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric as pack_lower
@@ -384,7 +384,7 @@ def test_by_reliability_one_liar_does_not_decide_the_prior():
 def test_secure_sums_find_the_units_of_small_and_large_values(factor):
     told = [WarmUp(np.array([5.0, factor * m, factor * s])) for m, s in ((1.0, 2.0), (-3.0, 0.5))]
     task = Work(fit=True).task(Phase.TRAIN, 1, 0, 1)
-    layout = CoKG(secure_sums=2).summands(task, SQUARE)
+    layout = summands_of(CoKG(secure_sums=2), SQUARE, task)
     assert layout["power_sums"] == Summand((5, 3), 1e15)
     sums = {name: np.zeros(summand.shape) for name, summand in layout.items()}
     for agent in told:

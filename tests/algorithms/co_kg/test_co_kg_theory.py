@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from fbo_flower.algorithms import CoKG
 from fbo_flower.algorithms.co_kg.central import central_barycenter, central_product, frame
+from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients import client_app
 from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient_from_factor
@@ -169,7 +170,7 @@ def test_a_report_that_is_no_posterior_costs_its_sender_only():
     study = server.start(InProcessGrid(app, 4, faults=faults), num_rounds=5).study
     assert study.rounds["refused"].tolist() == [0, 0, 1, 0, 0]
     assert {a: len(study.trials.where(agent=a)) for a in "0123"} == {"0": 9, "1": 8, "2": 9, "3": 9}
-    assert server._run.state.known("drop").keys() == set("0123")
+    assert server._run.server.state.known("drop").keys() == set("0123")
 
 
 # -- who is there ------------------------------------------------------------------------------
@@ -213,7 +214,7 @@ def test_an_agent_with_more_threads_leads_to_the_same_central_model_and_design()
     for threads in (1, 2):
         with threadpool_limits(threads):
             told = {e.agent: run.agents[e.agent].answer(algorithm, e.task) for e in run.exchanges[-2:]}
-        state = algorithm.tell(run.state, Phase.TRAIN, told)
+        state = algorithm.tell(run.state, Phase.TRAIN, Replies(told))
         asked.append(algorithm.ask(state, Phase.TRAIN, 5, ["0", "1"], np.random.default_rng(1)))
     for agent in ("0", "1"):
         np.testing.assert_array_equal(*(tasks[agent].arrays["point"] for _, tasks in asked))

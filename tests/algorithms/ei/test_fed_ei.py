@@ -10,7 +10,8 @@ from contract import MIXED, SQUARE, Run, hills
 from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import ExpectedImprovement, FedEI, make_algorithm
-from fbo_flower.algorithms.ei.pool import MOST_ROWS, check_task
+from fbo_flower.algorithms.ei.pool import MOST_ROWS, Part, check_task
+from fbo_flower.algorithms.messages import Replies, summands_of
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
@@ -256,7 +257,7 @@ def test_with_secure_sums_nothing_else_is_in_a_report():
     assert set(FedEI(secure_sums=0).report_schema(SQUARE).arrays) == {"level", "rows", "slots"}
     assert not FedEI().report_schema(SQUARE).arrays
     task = Task(Phase.TRAIN, 1, 0, 2, {}, {"slots": 64})
-    shapes = {name: s.shape for name, s in FedEI().summands(task, SQUARE).items()}
+    shapes = {name: s.shape for name, s in summands_of(FedEI(), SQUARE, task).items()}
     assert shapes == {"level": (trend.NUM_SUMS,), "table": (64, 3)}
     assert FedEI().uses_observations(task, SQUARE)
 
@@ -272,7 +273,7 @@ def test_groups_have_tables_of_their_own(server):
     row, place = np.array([[0.25, 0.5, 1.0]]), np.array([7])
     sums = {"level": np.zeros(trend.NUM_SUMS), "table": slots.write(row, place, 64)}
     other = {**sums, "table": slots.write(row + 0.125, place, 64)}
-    state = algorithm.aggregate_groups(state, [(["0"], sums), (["1"], other)])
+    state = algorithm.tell(state, Phase.TRAIN, Replies({}, Part, [(["0"], sums), (["1"], other)]))
     np.testing.assert_array_equal(state.rows, np.concatenate([row, row + 0.125]))
     assert state.num_lost == 0
 
@@ -282,7 +283,7 @@ def test_moments_that_no_members_can_have_are_left_out(server):
     table = np.zeros((64, 3))
     for level in ([9.0, 0, 0, 0, 0], [-1.0, 0, 0, 0, 0]):
         sums = {"level": np.array(level), "table": table}
-        assert not algorithm.aggregate_groups(state, [(["0", "1"], sums)]).level.any()
+        assert not algorithm.tell(state, Phase.TRAIN, Replies({}, Part, [(["0", "1"], sums)])).level.any()
 
 
 @pytest.mark.parametrize("num_rows", [2, 3])
@@ -297,9 +298,8 @@ def test_agents_read_a_pool_once_three_rows_can_be_modelled(server, num_rows):
 def test_a_log_line_names_a_sum_whose_slots_are_spoilt(server):
     algorithm, state = server
     full = slots.write(np.full((64, 3), 0.5), np.arange(64), 64)
-    after = algorithm.aggregate_groups(
-        state, [(["0"], {"level": np.zeros(trend.NUM_SUMS), "table": full + full})]
-    )
+    sums = {"level": np.zeros(trend.NUM_SUMS), "table": full + full}
+    after = algorithm.tell(state, Phase.TRAIN, Replies({}, Part, [(["0"], sums)]))
     assert len(after.rows) == 0
     (line,) = algorithm.progress_lines(after, state)
     assert line.startswith("fed-ei: 64 slots of a sum hold several rows")
@@ -336,20 +336,20 @@ def test_a_task_that_does_not_fit_is_refused_before_anything_is_evaluated(arrays
     with pytest.raises(WireError):
         check_task(task)
     with pytest.raises(WireError):
-        FedEI().sum_content(task)
+        FedEI().accept(task, AgentState(SQUARE, Trials.empty(2)))
     agent_state = AgentState(SQUARE, Trials.empty(2))
     with pytest.raises(WireError):
         next(FedEI().session(task, agent_state, lambda *_: np.random.default_rng(0)))
 
 
 def test_what_one_agent_alone_is_told_changes_the_content_that_all_members_sign():
-    content = FedEI().sum_content(Task(Phase.TRAIN, 1, 0, 1, ROWS, {"slots": 64}))
+    content = Part.sum_content(Task(Phase.TRAIN, 1, 0, 1, ROWS, {"slots": 64}))
     assert set(content) == {*ROWS, "numbers"}
     for other in (
         Task(Phase.TRAIN, 1, 0, 2, ROWS, {"slots": 64}),
         Task(Phase.TRAIN, 1, 0, 1, ROWS, {"slots": 128}),
     ):
-        assert (FedEI().sum_content(other)["numbers"] != content["numbers"]).any()
+        assert (Part.sum_content(other)["numbers"] != content["numbers"]).any()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from contract import MIXED, SQUARE, Run, same, step
 from scipy import stats
 
 from fbo_flower.algorithms import DPFTS, ThompsonSampling
+from fbo_flower.algorithms.fts.releases import largest_norm
+from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.discrete_noise import noise_variance, uniform_from
@@ -37,7 +39,7 @@ def released(algorithm, messages, seed=0):
         agent: Report(0, 3, arrays={"weights": messages[agent]} if "message" in task.values else {})
         for agent, task in tasks.items()
     }
-    told = algorithm.tell(state, Phase.TRAIN, reports)
+    told = algorithm.tell(state, Phase.TRAIN, Replies(reports))
     return asked(algorithm, told, 2, generator(seed, "two"))[0].weights, told
 
 
@@ -233,7 +235,7 @@ def play(algorithm, agents, messages, *, silent=(), absent=()):
     found = []
     for server_round in range(1, NUM_ROUNDS + 1):
         if state.collection is not None:
-            stddev = algorithm.noise_multiplier * state.collection.largest * algorithm._bound(SQUARE)
+            stddev = algorithm.noise_multiplier * state.collection.largest * largest_norm(algorithm, SQUARE)
             variance = noise_variance(stddev, algorithm._step(SQUARE))
             found.append((algorithm._clear_sums(state), math.sqrt(variance)))
         # the noise takes a number of draws that depends on it: sample from a source of its own
@@ -254,7 +256,7 @@ def play(algorithm, agents, messages, *, silent=(), absent=()):
             for agent, task in tasks.items()
             if agent not in silent
         }  # fmt: skip
-        state = algorithm.tell(state, Phase.TRAIN, reports)
+        state = algorithm.tell(state, Phase.TRAIN, Replies(reports))
     return found
 
 

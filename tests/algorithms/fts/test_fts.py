@@ -4,7 +4,8 @@ from contract import SQUARE, Run, same, step
 from scipy import stats
 
 from fbo_flower.algorithms import FTS, ThompsonSampling
-from fbo_flower.algorithms.fts.fts import LENGTHSCALE_GRID, Adviser
+from fbo_flower.algorithms.fts.fts import LENGTHSCALE_GRID, Adviser, Message
+from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import AgentState, Federation, Payload, Phase, Report, Task, Trials
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import LinearFunction
@@ -24,7 +25,7 @@ def told(algorithm, agents=AGENTS, seed=0, trial=3):
     reports = {agent: Report(0, trial) for agent in AGENTS}
     for agent in agents:
         reports[agent] = Report(0, trial, arrays={"weights": draws.standard_normal(algorithm.num_features)})
-    return algorithm.tell(state, Phase.TRAIN, reports)
+    return algorithm.tell(state, Phase.TRAIN, Replies(reports, Message))
 
 
 def sender_of(state, task):
@@ -195,7 +196,7 @@ def test_an_agent_without_a_success_and_one_that_is_not_asked_tell_nothing():
 def test_portfolio_is_the_greedy_one():
     algorithm = FTS(advice="portfolio", schedule=0.0, targets=("0",), **SMALL)
     state = told(algorithm, agents=AGENTS[1:])
-    state = algorithm.tell(state, Phase.TRAIN, {"0": Report(0, 3)})
+    state = algorithm.tell(state, Phase.TRAIN, Replies({"0": Report(0, 3)}, Message))
     grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 101)] * 2), axis=-1).reshape(-1, 2)
     weights = np.array([state.messages[a] for a in AGENTS[1:]])
     raw = state.features(grid) @ weights.T
@@ -216,7 +217,7 @@ def test_portfolio_is_the_greedy_one():
             best = np.maximum(z(grid) - floor, 0).mean(axis=1).max()
         assert gain > 0.93 * best - 0.02, k  # the server looks at 1024 points only
         taken.append(z(point)[0])
-        state = algorithm.tell(state, Phase.TRAIN, {"0": Report(3 + k, 1)})
+        state = algorithm.tell(state, Phase.TRAIN, Replies({"0": Report(3 + k, 1)}, Message))
 
 
 # -- lengthscale -------------------------------------------------------------------------------
@@ -240,7 +241,7 @@ def chosen_lengthscale(lengthscale):
     algorithm = FTS(lengthscale="federated", num_initial=30, message_noise_variance=1e-4)
     run = Run.begin(algorithm, num_agents=12, objective=objective).step()
     assert run.state.features is None
-    total = np.sum(list(run.state.log_likelihoods.values()), axis=0)
+    total = run.state.log_likelihoods
     return run.step(), LENGTHSCALE_GRID[int(np.argmax(total))]
 
 
@@ -293,7 +294,7 @@ def test_a_late_joiner_gets_advice_for_each_trial_of_its_initial_design(advice):
         task = tasks["late"]
         assert (task.trial, task.num_trials) == (trial, 1)
         assert {"weights", "point", "messages"} & task.arrays.keys(), "no coin is tossed"
-        state = algorithm.tell(state, Phase.TRAIN, {"late": Report(trial, 1)})
+        state = algorithm.tell(state, Phase.TRAIN, Replies({"late": Report(trial, 1)}, Message))
 
 
 def test_an_agents_own_message_is_no_advice():

@@ -8,6 +8,7 @@ from contract import SQUARE, Run, same
 
 from fbo_flower import strategies
 from fbo_flower.algorithms import PFPNE, Fed1UCB, FedPNE, LocalPNE
+from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.pne.gp import GPPNE, Observations, Scale
 from fbo_flower.algorithms.pne.racing import RacingPNE, _packed, unpacked
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
@@ -51,14 +52,14 @@ def test_nothing_is_eliminated_on_fewer_pulls_than_the_depth_wants():
     rng, state = stage_one(algorithm)
     for _ in range(5):  # down to a depth that wants several pulls of each cell
         state, tasks = algorithm.ask(state, Phase.TRAIN, 1, list("0123"), rng)
-        state = algorithm.tell(state, Phase.TRAIN, {a: answer(task) for a, task in tasks.items()})
+        state = algorithm.tell(state, Phase.TRAIN, Replies({a: answer(task) for a, task in tasks.items()}))
     state, tasks = algorithm.ask(state, Phase.TRAIN, 6, list("0123"), rng)
     depth, wanted = state.depth, algorithm.constants(4).pulls(state.depth)
-    state = algorithm.tell(state, Phase.TRAIN, {a: answer(tasks[a]) for a in "01"})  # half are lost
+    state = algorithm.tell(state, Phase.TRAIN, Replies({a: answer(tasks[a]) for a in "01"}))  # half are lost
     state, tasks = algorithm.ask(state, Phase.TRAIN, 7, ["0", "1"], rng)  # and do not come back
     assert state.depth == depth
     assert set(tasks) == {"0", "1"}
-    state = algorithm.tell(state, Phase.TRAIN, {a: answer(task) for a, task in tasks.items()})
+    state = algorithm.tell(state, Phase.TRAIN, Replies({a: answer(task) for a, task in tasks.items()}))
     counts = np.sum([state.reports[a][1] for a in "01"], axis=0)
     assert (counts >= wanted).all()
     state, _ = algorithm.ask(state, Phase.TRAIN, 8, ["0", "1"], rng)
@@ -87,13 +88,13 @@ def test_an_agent_that_claims_no_pulls_is_waited_for_twice_its_work_and_no_longe
                                   {"means": zeros * 0.0, "counts": zeros})  # fmt: skip
             spent = spent + tasks["3"].num_trials if state.depth == depth else tasks["3"].num_trials
             assert spent <= 3 * max(wanted, int(np.sum(state.wanted)))
-        state = algorithm.tell(state, Phase.TRAIN, reports)
+        state = algorithm.tell(state, Phase.TRAIN, Replies(reports))
         assert rounds < 100, "stage 1 does not end"
     while not honest.stage_two:
         needed += 1
         honest, tasks = algorithm.ask(honest, Phase.TRAIN, needed, list("0123"), rng)
         reports = {a: answer(task) for a, task in tasks.items() if "cells" in task.arrays}
-        honest = algorithm.tell(honest, Phase.TRAIN, reports)
+        honest = algorithm.tell(honest, Phase.TRAIN, Replies(reports))
     assert rounds <= 5 * needed
     assert state.progress.of("3") < 10_000, "its budget need not end first"
 
@@ -274,6 +275,6 @@ def test_a_report_of_other_cells_or_arms_is_no_evidence(algorithm, known):
     for size, heard in ((2, {}), (1, {"0"})):
         arrays = {name: np.tile(array, size) for name, array in report.arrays.items()}
         told = Report(report.trial, report.num_trials, 0, arrays)
-        state = algorithm.tell(run.state, Phase.TRAIN, {"0": told})
+        state = algorithm.tell(run.state, Phase.TRAIN, Replies({"0": told}))
         assert set(getattr(state, known)) == set(heard)
     assert same(before, run.state)

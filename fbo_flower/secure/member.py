@@ -14,15 +14,28 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.records import AgentState, AnyArray, Task
-from fbo_flower.errors import WireError
-from fbo_flower.secure import keys, rounds
+from fbo_flower.algorithms.messages import (
+    MEMBERS,
+    SUM,
+    ArraySpec,
+    Summand,
+    summable_of,
+    summands_of,
+    without_sum,
+)
+from fbo_flower.algorithms.options import canonical_json
+from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Payload, Phase, Task, floats
+from fbo_flower.errors import ConfigError, HookError, WireError
+from fbo_flower.secure import fixed_point, keys, rounds
 from fbo_flower.secure.fixed_point import Words
 
-SUM = "secure.sum"  # value of a task: the number of the sum
+UNMASKING = (Phase.EVALUATE, Phase.REVEAL)  # half-rounds within a sum, of which no algorithm knows
+SIGNATURE, REVEALED = "secure.signature", "secure.revealed"  # values of a report
 MASKED = ("secure.words", "secure.boxes", "secure.commitment")  # arrays of a report
 _LARGEST_NUMBER = 2**62
 _DIGEST_BYTES = 16
@@ -74,7 +87,7 @@ class Member:
             signed=signed,
             revealed=revealed,
             masks=bool(masks),
-            cards=_rows(arrays.get("secure.members", np.empty((0, keys.CARD_BYTES)))),
+            cards=_rows(arrays.get(MEMBERS, np.empty((0, keys.CARD_BYTES)))),
             there=tuple(np.asarray(arrays.get("secure.there", np.empty(0)), dtype=np.bool_).tolist()),
             content=np.asarray(arrays.get("secure.content", np.empty(0)), dtype=np.uint8).tobytes(),
             works=_digests(arrays, "works"),
@@ -86,7 +99,7 @@ class Member:
         return agent_state.write(
             **{
                 "secure.numbers": np.array([self.masked, self.signed, self.revealed, self.masks], np.int64),
-                "secure.members": to_rows(self.cards, keys.CARD_BYTES),
+                MEMBERS: to_rows(self.cards, keys.CARD_BYTES),
                 "secure.there": np.array(self.there, dtype=np.uint8),
                 "secure.content": np.frombuffer(self.content, dtype=np.uint8),
                 "secure.works": to_rows(sorted(self.works), _DIGEST_BYTES),
@@ -124,11 +137,116 @@ def identity_arrays(private: bytes, identity: bytes, study: str) -> dict[str, An
     return {f"secure.{name}": np.frombuffer(data, dtype=np.uint8) for name, data in named.items()}
 
 
-# -- what a member accepts -----------------------------------------------------------------------------
+# -- the guard of an agent's reports -------------------------------------------------------------------
 
 
-def digest_of(content: Mapping[str, AnyArray]) -> bytes:
-    """Return the digest of the parts of a task that must be the same for all members."""
+@dataclass(frozen=True)
+class SumGuard:
+    """Lets a report of an algorithm with secure sums leave its agent under masks only.
+
+    Parameters
+    ----------
+    algorithm : its option `secure_sums` is the smallest number of agents in a sum
+    """
+
+    algorithm: Algorithm[Any]
+
+    @property
+    def least(self) -> int:
+        """The smallest number of agents in a sum."""
+        return self.algorithm.secure_sums
+
+    def task_arrays(self) -> dict[str, ArraySpec]:
+        """Return the arrays that a task may hold besides those of the algorithm; its value is `SUM`."""
+        widths = {
+            MEMBERS: (keys.CARD_BYTES,), "secure.there": (), "secure.boxes": (rounds.BOX_BYTES,),
+            "secure.signatures": (keys.SIGNATURE_BYTES,),
+        }  # fmt: skip
+        most = keys.largest_group(self.least) - 1
+        return {n: ArraySpec((None, *width), "uint8", max_length=most) for n, width in widths.items()}
+
+    def peers(self, task: Task) -> list[bytes]:
+        """Return the public identity keys of the other members of the sum that a task asks for."""
+        cards = np.asarray(task.arrays.get(MEMBERS, ()), dtype=np.uint8)
+        return [keys.identity_of(card.tobytes()) for card in cards]
+
+    def admit(self, task: Task, agent_state: AgentState) -> AgentState:
+        """Return the agent's state before a task; WireError if its sum could reveal the agent's report."""
+        member, algorithm = Member.read(agent_state), self.algorithm
+        if task.phase is Phase.EVALUATE:
+            member = accept_signing(task, member, self.least, repeats(algorithm))
+        elif task.phase is Phase.REVEAL:
+            member = accept_reveal(task, member, self.least)
+        elif SUM not in task.values or not summands_of(algorithm, agent_state.space, task):
+            member = replace(member, masks=False)
+        else:
+            work, content = algorithm.report_content.sum_name(task, agent_state), content_of(algorithm, task)
+            member = accept_masking(task, member, self.least, work, content, repeats(algorithm))
+        return member.write(agent_state)
+
+    def answer(self, task: Task, agent_state: AgentState) -> Payload | None:
+        """Return what an agent sends in the half-rounds `UNMASKING`; None in others."""
+        if task.phase not in UNMASKING:
+            return None
+        member = Member.read(agent_state)
+        if task.phase is Phase.EVALUATE:
+            return Payload(values={SIGNATURE: signature(member)})
+        return Payload(values={REVEALED: revealed(task, member)})
+
+    def release(self, task: Task, agent_state: AgentState, payload: Payload) -> Payload:
+        """Return the payload with masked words in place of the summands."""
+        algorithm, arrays = self.algorithm, dict(payload.arrays)
+        layout = summands_of(algorithm, agent_state.space, task)
+        for name in arrays.keys() & summable_of(algorithm.report_content).keys() - layout.keys():
+            raise HookError(
+                f"{algorithm.name}: summarise: {name}: expected it in reports to tasks that ask for a sum "
+                "only, got it for another one; leave it out there, or let `asks_for_sum` return True"
+            )
+        clear = {name: floats(arrays.pop(name, np.zeros(s.shape))) for name, s in layout.items()}
+        for name, summand in layout.items():
+            if clear[name].shape != summand.shape:
+                raise HookError(
+                    f"{algorithm.name}: summarise: {name}: expected an array {summand.shape}, as `summable` "
+                    f"says, got {clear[name].shape}"
+                )
+        rest = Payload(arrays, payload.values)  # summands never leave the agent without a mask
+        member = Member.read(agent_state)
+        # it was masked before; or the agent has nothing to add, and would not hide the others' reports
+        if SUM not in task.values or not member.masks or not any(np.any(array) for array in clear.values()):
+            return rest
+        flat = np.concatenate([np.ravel(clear[name]) for name in layout])
+        words = fixed_point.encode(flat, bounds_of(layout))
+        return replace(rest, arrays=arrays | masked_arrays(words, member, self.least))
+
+
+def check_summable(algorithm: Algorithm[Any]) -> None:
+    """Raise ConfigError if an algorithm cannot have secure sums."""
+    if not summable_of(algorithm.report_content):
+        raise ConfigError(
+            f"secure_sums: expected an algorithm whose server needs only sums, got {algorithm.name}; "
+            "set secure_sums=0"
+        )
+    if algorithm.phases != (Phase.TRAIN,):
+        raise ConfigError(
+            f"phases: expected (Phase.TRAIN,) of {algorithm.name} with secure_sums, because sums "
+            f"need the other half-rounds, got {', '.join(algorithm.phases)}; set secure_sums=0"
+        )
+
+
+def repeats(algorithm: Algorithm[Any]) -> bool:
+    """Return whether a report may be made from observations that an earlier sum held."""
+    return any(spec.repeats for spec in summable_of(algorithm.report_content).values())
+
+
+def bounds_of(layout: Mapping[str, Summand]) -> Array:
+    """Return the largest absolute value of each number that is summed, flat."""
+    return np.concatenate([np.full(summand.size, summand.bound) for summand in layout.values()])
+
+
+def content_of(algorithm: Algorithm[Any], task: Task) -> bytes:
+    """Return the digest of what must be the same for all members: parts of the task, and the options."""
+    options = np.frombuffer(canonical_json(algorithm.options()).encode(), dtype=np.uint8)
+    content = {**algorithm.report_content.sum_content(without_sum(task)), "secure.options": options}
     digest = hashlib.sha256()
     for name, array in sorted(content.items()):
         digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
@@ -136,8 +254,11 @@ def digest_of(content: Mapping[str, AnyArray]) -> bytes:
     return digest.digest()
 
 
+# -- what a member accepts -----------------------------------------------------------------------------
+
+
 def accept_masking(
-    task: Task, member: Member, least: int, work: str, content: Mapping[str, AnyArray], repeats: bool
+    task: Task, member: Member, least: int, work: str, content: bytes, repeats: bool
 ) -> Member:
     """Return the member with a new sum entered; WireError if the sum could reveal its report.
 
@@ -148,10 +269,10 @@ def accept_masking(
     Parameters
     ----------
     work : name of the piece of work
-    content : parts of the task that must be the same for all members
+    content : see `content_of`
     repeats : whether the report may be made from observations that an earlier sum held
     """
-    cards = _rows(task.arrays.get("secure.members", np.empty((0, keys.CARD_BYTES))))
+    cards = _rows(task.arrays.get(MEMBERS, np.empty((0, keys.CARD_BYTES))))
     number = int(task.values[SUM])
     if not max(least - 1, 1) <= len(cards) < keys.largest_group(least):
         raise WireError(
@@ -177,7 +298,7 @@ def accept_masking(
         masks=True,
         cards=cards,
         there=(),
-        content=digest_of(content),
+        content=content,
         works=member.works | {digest},
     )
 

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms import FedEI
+from fbo_flower.algorithms.messages import SUM
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Trials
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
-from fbo_flower.algorithms.secure_aggregation import SecureAggregation
-from fbo_flower.algorithms.secure_member import SUM, Member, identity_arrays
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.secure import keys
+from fbo_flower.secure.member import Member, SumGuard, identity_arrays
+from fbo_flower.secure.server import SecureServer
 from fbo_flower.space import Float, SearchSpace
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
@@ -31,9 +32,9 @@ class Random(FedEI):
         return Trials(rng.random((1, 2))), None
         yield
 
-    def aggregate_groups(self, state, groups):
-        OPENED.extend((tuple(agents), sums["table"].copy()) for agents, sums in groups)
-        return super().aggregate_groups(state, groups)
+    def tell(self, state, phase, replies):
+        OPENED.extend((tuple(agents), sums["table"].copy()) for agents, sums in replies.groups)
+        return super().tell(state, phase, replies)
 
 
 @dataclass
@@ -45,14 +46,15 @@ class Node:
 
     def answer(self, algorithm, task, stored: bool) -> Report:
         """Return the report; `stored`: False if the agent is killed before it has stored anything."""
-        accepted = algorithm.accept(task, self.agent_state)
+        guard = SumGuard(algorithm)
+        accepted = algorithm.accept(task, guard.admit(task, self.agent_state))
 
         def evaluate(query, trial):
             values = generator(1, self.name, trial).standard_normal(len(query.points))
             return Trials(query.points, values, np.arange(trial, trial + len(values)))
 
         draws = partial(generator, 2, self.name, task.round, str(task.phase))
-        result = alone(run_task(algorithm, task, accepted, evaluate, draws))
+        result = alone(run_task(algorithm, task, accepted, evaluate, draws, guard=guard))
         if stored:
             self.agent_state = result.agent_state
         return result.report
@@ -63,31 +65,31 @@ class Federated:
 
     def __init__(self, num_agents: int, least: int = 3) -> None:
         OPENED.clear()
-        self.algorithm = SecureAggregation(wrapped=Random(num_candidates=2), least=least)
+        algorithm = Random(num_candidates=2, secure_sums=least)
         self.nodes, cards = {}, {}
         for name in map(str, range(num_agents)):
             arrays = identity_arrays(keys.new_private_key(), keys.new_identity(), "study")
             self.nodes[name] = Node(name, AgentState(SPACE, Trials.empty(2), arrays))
             cards[name] = Member.read(self.nodes[name].agent_state).card()
-        self.state = self.algorithm.init(Federation(SPACE, tuple(self.nodes)), generator(0))
-        self.state = self.algorithm.register_cards(self.state, "study", cards)
+        self.server = SecureServer(algorithm, Federation(SPACE, tuple(self.nodes)), generator(0))
+        self.server.register_cards("study", cards)
         self.round = 0
 
     def play(self, fate, phases=(Phase.TRAIN, Phase.EVALUATE, Phase.REVEAL)) -> None:
         self.round += 1
         for phase in phases:
             rng = generator(3, self.round, str(phase))
-            self.state, tasks = self.algorithm.ask(self.state, phase, self.round, list(self.nodes), rng)
+            tasks = self.server.ask(phase, self.round, list(self.nodes), rng)
             reports = {}
             for name, task in tasks.items():
                 what = fate(name, phase)
                 if what == "silent":
                     continue
-                report = self.nodes[name].answer(self.algorithm, task, stored=what != "killed")
+                report = self.nodes[name].answer(self.server.algorithm, task, stored=what != "killed")
                 if what == "answers":
-                    self.algorithm.check_report(task, report)
+                    self.server.check_report(task, report)
                     reports[name] = report
-            self.state = self.algorithm.tell(self.state, phase, reports)
+            self.server.tell(phase, reports)
 
     def rounds(self, count: int) -> None:
         """Play rounds in which everybody answers."""
@@ -98,7 +100,7 @@ class Federated:
         """Return whose each row is that an agent has put into a table."""
         found = {}
         for name, node in self.nodes.items():
-            for row in self.algorithm.inner._own_rows(node.agent_state):
+            for row in self.server.algorithm._own_rows(node.agent_state):
                 assert row.tobytes() not in found
                 found[row.tobytes()] = name
         return found
@@ -168,16 +170,16 @@ def test_failures_between_the_exchanges_of_a_sum_open_no_row_twice(phase):
 def test_a_server_that_says_that_a_sum_failed_gets_no_row_of_it_into_another():
     federation = Federated(6)
     federation.rounds(4)
-    algorithm = federation.algorithm
+    server = federation.server
     federation.play(lost(""), phases=(Phase.TRAIN, Phase.EVALUATE))  # all have signed
-    later = algorithm._close(federation.state, [])
+    server._close([])
     signed = set(federation.owners())
-    _, tasks = algorithm.ask(later, Phase.TRAIN, 9, ["0", "1", "2", "3"], generator(9))
+    tasks = server.ask(Phase.TRAIN, 9, ["0", "1", "2", "3"], generator(9))
     assert len(tasks) == 4
     for name, task in tasks.items():
         node = federation.nodes[name]
-        node.answer(algorithm, task, stored=True)
+        node.answer(server.algorithm, task, stored=True)
         (row,) = node.agent_state.arrays["rows.new"]
         assert row.tobytes() not in signed
-        again = node.answer(algorithm, replace(task, values={**task.values, SUM: 99}), stored=True)
+        again = node.answer(server.algorithm, replace(task, values={**task.values, SUM: 99}), stored=True)
         assert not again.arrays, "the same work is masked once"

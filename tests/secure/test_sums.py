@@ -1,27 +1,23 @@
 """Algorithms with secure sums: the decisions of those without, whoever leaves or lies."""
 
-import inspect
 import json
-from dataclasses import dataclass, replace
-from functools import cache, wraps
-from types import FunctionType
-from typing import Annotated
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 from contract import step
 
-from fbo_flower.algorithms import Algorithm, Content, make_algorithm, secure_member, summable
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import AgentState, Federation, Payload, Phase, Report, Task, Trials
-from fbo_flower.algorithms.secure_aggregation import PATIENCE, SecureAggregation, SecureState, _Forwarded
-from fbo_flower.algorithms.secure_member import SUM, Member, identity_arrays
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.bandits import elimination, partition
 from fbo_flower.numerics.bandits.pulls import CellPulls
-from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.secure import fixed_point, keys
+from fbo_flower.secure.member import Member, SumGuard, check_summable, content_of, identity_arrays
 from fbo_flower.secure.rounds import BOX_BYTES
+from fbo_flower.secure.server import PATIENCE, SecureServer
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import StudyJournal
@@ -131,30 +127,29 @@ BABBLE = saying("secure.revealed", ",".join(["cd" * 37] * 8))  # shares of other
 @pytest.fixture
 def works_asked(monkeypatch):
     """The pieces of work that agents were asked to mask: `(agent, name)`."""
-    found, original = [], SecureAggregation.accept
+    found, original = [], SumGuard.admit
 
-    def accept(self, task, agent_state):
+    def admit(self, task, agent_state):
         if "secure.sum" in task.values and task.phase is Phase.TRAIN:
             agent = agent_state.arrays["secure.private"].tobytes()
-            found.append((agent, self.inner.sum_name(task, agent_state)))
+            found.append((agent, self.algorithm.report_content.sum_name(task, agent_state)))
         return original(self, task, agent_state)
 
-    monkeypatch.setattr(SecureAggregation, "accept", accept)
+    monkeypatch.setattr(SumGuard, "admit", admit)
     return found
 
 
 @pytest.fixture
 def members_of_sums(monkeypatch):
     """The agents in each sum that an algorithm receives."""
-    found = []
-    for name in ("fed-pne", "dp-fts", "co-kg"):
-        kind = type(make_algorithm(name, {}))
+    found, original = [], SecureServer._tell
 
-        def aggregate_sum(self, state, agents, sums, original=kind.aggregate_sum):
-            found.append(tuple(agents))
-            return original(self, state, agents, sums)
+    def tell(self, phase, replies):
+        if replies._groups:
+            found.append(tuple(sorted(agent for agents, _ in replies._groups for agent in agents)))
+        original(self, phase, replies)
 
-        monkeypatch.setattr(kind, "aggregate_sum", aggregate_sum)
+    monkeypatch.setattr(SecureServer, "_tell", tell)
     return found
 
 
@@ -266,12 +261,13 @@ def test_sums_that_never_come_end_the_study_instead_of_asking_for_ever():
 
 def test_an_algorithm_whose_server_needs_single_reports_has_no_secure_sums():
     with pytest.raises(ConfigError, match="expected an algorithm whose server needs only sums, got ts"):
-        SecureAggregation(wrapped=make_algorithm("ts", {}), least=3)
+        check_summable(make_algorithm("ts", {}))
 
 
 # -- what an agent refuses ---------------------------------------------------------------------------
 
 SECURED = make_algorithm("fed-pne", {"secure_sums": 3})
+GUARD = SumGuard(SECURED)
 
 
 class Agent:
@@ -318,15 +314,17 @@ def revealing(number, signatures):
 
 def report(task, agent_state):
     """Return the state and the payload after a task, as an agent computes them."""
-    rng = np.random.default_rng(0)
-    accepted = SECURED.accept(task, agent_state)
-    payload = step(SECURED.summarise, task, accepted, rng)
-    return accepted, SECURED.protect(task, accepted, payload, uniform_from(rng))
+    accepted = GUARD.admit(task, agent_state)
+    answer = GUARD.answer(task, accepted)
+    if answer is None:
+        payload = step(SECURED.summarise, task, accepted, np.random.default_rng(0))
+        answer = GUARD.release(task, accepted, payload)
+    return accepted, answer
 
 
 def refused(agent_state, task, match):
     with pytest.raises(WireError, match=match):
-        SECURED.accept(task, agent_state)
+        GUARD.admit(task, agent_state)
 
 
 def pulled(agent_state):
@@ -337,10 +335,10 @@ def pulled(agent_state):
 
 
 def test_an_agent_takes_part_in_a_sum_once_and_signs_once(agent):
-    after = SECURED.accept(summing(3, cards(3)), agent.state)
+    after = GUARD.admit(summing(3, cards(3)), agent.state)
     for number in (-1, 1, 2, 3, 2**62):
         refused(after, summing(number, cards(3), depth=1), "expected more than 3")
-    signed = SECURED.accept(signing(3, [1, 1, 1]), after)
+    signed = GUARD.admit(signing(3, [1, 1, 1]), after)
     for book, number in ((signed, 3), (after, 4), (after, 2), (agent.state, 1), (agent.state, 0)):
         refused(book, signing(number, [1, 1, 0]), r"secure\.sum|secure\.there")
 
@@ -369,19 +367,19 @@ def test_an_agent_reveals_once_and_only_if_enough_members_signed_what_it_signed(
         (states[3], [*made[:3], made[4]]),  # the one that was told something else
     ):
         refused(state, revealing(1, signatures), "expected 4 members that signed the same list")
-    unsigned = SECURED.accept(summing(1, rows([o.card for o in others])), agent.state)
+    unsigned = GUARD.admit(summing(1, rows([o.card for o in others])), agent.state)
     refused(unsigned, revealing(1, good), r"secure\.sum")
 
 
 def test_signatures_of_members_that_are_not_in_do_not_count(agent):
     others = [Agent() for _ in range(4)]
     asked = summing(1, rows([o.card for o in others]))
-    signed = SECURED.accept(signing(1, [1, 1, 1, 0]), SECURED.accept(asked, agent.state))
-    content = secure_member.digest_of(SECURED.sum_content(asked))
+    signed = GUARD.admit(signing(1, [1, 1, 1, 0]), GUARD.admit(asked, agent.state))
+    content = content_of(SECURED, asked)
     label = keys.label(b"study", 1, [agent.card, *(o.card for o in others)], content)
     statement = keys.statement(label, [agent.card, *(o.card for o in others[:3])])
     made = [keys.sign(o.identity, statement) for o in others]
-    SECURED.accept(revealing(1, [*made[:3], bytes(64)]), signed)
+    GUARD.admit(revealing(1, [*made[:3], bytes(64)]), signed)
     refused(signed, revealing(1, [*made[:2], bytes(64), made[3]]), "got 3")
 
 
@@ -390,7 +388,7 @@ def test_members_that_are_asked_about_something_else_are_in_no_common_sum(agent)
     task = summing(1, cards(4))
     asked = [task, replace(task, values={**task.values, "depth": 3})]
     asked += [replace(task, arrays={**task.arrays, n: task.arrays[n] + 1}) for n in ("cells", "pulls")]
-    assert len({Member.read(SECURED.accept(a, agent.state)).label() for a in asked}) == 4
+    assert len({Member.read(GUARD.admit(a, agent.state)).label() for a in asked}) == 4
 
 
 def test_a_report_is_masked_once_whoever_asks_for_it_again(agent):
@@ -420,7 +418,7 @@ def test_the_same_observations_have_the_same_name_whatever_the_task_says(name, o
     state = AgentState(SPACE, Trials.empty(2), passed=7)
 
     def named(trial, num_trials):
-        return secured.inner.sum_name(Task(Phase.TRAIN, 1, trial, num_trials, arrays, values), state)
+        return secured.report_content.sum_name(Task(Phase.TRAIN, 1, trial, num_trials, arrays, values), state)
 
     assert {named(trial, 0) for trial in range(8)} == {named(6, 1)} == {named(3, 2)}
     assert len({named(7, k) for k in range(4)}) == 4
@@ -432,7 +430,7 @@ def test_an_agent_does_not_go_into_sums_of_too_few_nor_of_too_many(agent):
         refused(agent.state, summing(1, others), "2 to 11 other members")
     for other, needed in ((2, 2), (3, 2), (5, 4)):
         there = [1] * (needed - 1) + [0] * (other - needed + 1)
-        masked = SECURED.accept(summing(1, cards(other)), agent.state)
+        masked = GUARD.admit(summing(1, cards(other)), agent.state)
         refused(masked, signing(1, there), f"at least {needed} other members")
 
 
@@ -451,17 +449,16 @@ def test_every_member_is_another_agent_with_signed_keys(agent):
 def test_without_a_sum_under_way_summands_do_not_leave(agent):
     task = summing(1, cards(3))
     clear = replace(task, values={n: v for n, v in task.values.items() if n != "secure.sum"})
-    rng = np.random.default_rng(0)
-    summands = step(SECURED.inner.summarise, clear, agent.state, rng).arrays
-    assert set(summands) == {"present", "means", "inverse", "counts"}
-    payload = step(SECURED.summarise, clear, agent.state, rng)
-    assert SECURED.protect(clear, agent.state, payload, uniform_from(rng)) == Payload()
+    payload = step(SECURED.summarise, clear, agent.state, np.random.default_rng(0))
+    assert set(payload.arrays) == {"present", "means", "inverse", "counts"}
+    assert GUARD.release(clear, agent.state, payload) == Payload()
 
 
 # -- what the server checks --------------------------------------------------------------------------
 
 
 def test_reports_of_a_sum_have_all_their_parts_and_come_when_asked():
+    server = SecureServer(SECURED, Federation(SPACE, tuple("0123")), np.random.default_rng(0))
     words = {"secure.words": np.zeros((4, 2), np.int64)}
     boxes = {"secure.boxes": np.zeros((3, BOX_BYTES), np.uint8), "secure.commitment": np.zeros(32, np.uint8)}
     wrong = boxes | {"secure.boxes": np.zeros((2, BOX_BYTES), np.uint8)}
@@ -471,7 +468,7 @@ def test_reports_of_a_sum_have_all_their_parts_and_come_when_asked():
     for task, arrays, values in (
         (asked, words | boxes, {}), (asked, {}, {}), (sign, {}, signed), (reveal, {}, told)
     ):  # fmt: skip
-        SECURED.check_report(task, Report(0, 0, 0, arrays, values))
+        server.check_report(task, Report(0, 0, 0, arrays, values))
     for task, arrays, values, match in (
         (asked, words, {}, "names"), (asked, words | wrong, {}, "secure.boxes"),
         (plain, words | boxes, {}, "names"), (sign, {}, {}, "half-round"), (reveal, {}, {}, "half-round"),
@@ -479,38 +476,38 @@ def test_reports_of_a_sum_have_all_their_parts_and_come_when_asked():
         (asked, {}, signed, "half-round"),
     ):  # fmt: skip
         with pytest.raises(WireError, match=match):
-            SECURED.check_report(task, Report(0, 0, 0, arrays, values))
+            server.check_report(task, Report(0, 0, 0, arrays, values))
 
 
 def test_agents_without_a_valid_card_or_with_a_copied_one_are_left_out_of_sums():
-    state = SECURED.init(Federation(SPACE, tuple("01234")), np.random.default_rng(0))
+    server = SecureServer(SECURED, Federation(SPACE, tuple("01234")), np.random.default_rng(0))
     known = {a: Agent().card for a in "012"} | {"3": b"x" * 128}
-    state = SECURED.register_cards(state, "study", known | {"4": known["1"]})
-    state, tasks = SECURED.ask(state, Phase.TRAIN, 1, list("01234"), np.random.default_rng(0))
+    server.register_cards("study", known | {"4": known["1"]})
+    tasks = server.ask(Phase.TRAIN, 1, list("01234"), np.random.default_rng(0))
     assert [a for a, t in tasks.items() if "secure.sum" in t.values] == ["0", "1", "2"]
 
 
 def test_groups_hold_everybody_once_none_is_too_small_or_too_large_and_they_stay_while_nothing_changes():
     rng = np.random.default_rng(0)
-    state = SECURED.init(Federation(SPACE, tuple("01")), rng)
+    server = SecureServer(SECURED, Federation(SPACE, tuple("01")), rng)
     for size in (*range(2, 14), 24, 25, 36, 37, 59):
         names = [str(i) for i in range(size)]
-        for failures in range(5):
-            groups = SECURED._groups(replace(state, failures=failures), names, rng)
+        for server.failures in range(5):
+            groups = server._groups(names, rng)
             assert sorted(a for g in groups for a in g) == (sorted(names) if size >= 3 else [])
             assert all(3 <= len(group) <= 12 for group in groups)
-            if failures == 0:
+            if server.failures == 0:
                 assert len(groups) == (-(-size // 12) if size >= 3 else 0)
-    names = names[:30]
-    state = replace(state, groups=SECURED._groups(state, names, rng))
-    assert SECURED._groups(state, names[::-1], rng) == state.groups
+    names, server.failures = names[:30], 0
+    server.groups = stays = server._groups(names, rng)
+    assert server._groups(names[::-1], rng) == stays
     fives = tuple(tuple(names[i : i + 5]) for i in range(0, 30, 5))
-    for changed, present in (
-        (state, names[1:]), (state, [*names, "30"]), (replace(state, failures=1), names),
-        (replace(state, groups=fives), names),
+    for present, failures, before in (
+        (names[1:], 0, stays), ([*names, "30"], 0, stays), (names, 1, stays), (names, 0, fives)
     ):  # fmt: skip
-        groups = SECURED._groups(changed, present, rng)
-        assert set(groups).isdisjoint(changed.groups)
+        server.failures, server.groups = failures, before
+        groups = server._groups(present, rng)
+        assert set(groups).isdisjoint(before)
         assert sorted(a for group in groups for a in group) == sorted(present)
 
 
@@ -527,78 +524,3 @@ def test_merged_sums_are_merged_means():
     np.testing.assert_allclose(found.count, expected.count, rtol=1e-12)
     assert found.count[4] == 42
     assert found.num_clients.tolist() == expected.num_clients.tolist()
-
-
-# -- the wrapper has what the wrapped algorithm has ------------------------------------------------------
-
-# what secure sums change; everything else is the wrapped algorithm's
-OWN = {
-    "accept", "ask", "barrier", "check_report", "evaluation_task", "finished", "for_outputs", "init", "inner",
-    "inner_state", "members", "phases", "protect", "register_cards", "report_schema", "results", "session",
-    "sum_content", "summarise", "sums_securely", "task_schema", "tell", "uses_observations",
-    "with_inner_state",
-}  # fmt: skip
-PUBLIC = {"name", *(name for name in dir(Algorithm) if not name.startswith("_"))}
-
-
-def other(name):
-    """Return a member that differs from the one of `Algorithm`."""
-    member = inspect.getattr_static(Algorithm, name, "")
-    if isinstance(member, FunctionType):
-        return wraps(member, updated=())(lambda self, *arguments, **named: (name, arguments, named))
-    if isinstance(member, property):
-        return property(lambda self: (name, "read"))
-    if name.endswith("_content"):
-        return Total
-    kinds = {bool: lambda: not member, int: lambda: member + 2, dict: lambda: {"total": ("trials",)}}
-    return kinds.get(type(member), lambda: type(member)("other"))()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Total(Content):
-    total: Annotated[np.ndarray | None, summable("D", bound=1.0)] = None
-
-
-CLASSMETHODS = {
-    name for name in PUBLIC if isinstance(inspect.getattr_static(Algorithm, name, 0), classmethod)
-}
-members = {name: other(name) for name in PUBLIC - CLASSMETHODS - {"phases", "inner", "sums_securely"}}
-members |= {
-    "__annotations__": {"secure_sums": int},
-    "secure_sums": 3,
-    "options": lambda self: {"secure_sums": 3},
-}
-TOLD = dataclass(frozen=True, kw_only=True)(type("Told", (Algorithm,), members))()
-
-
-@pytest.mark.parametrize("name", sorted(PUBLIC - OWN))
-def test_what_secure_sums_do_not_change_is_forwarded(name):
-    wrapper, state = SecureAggregation(wrapped=TOLD, least=3), SecureState(SPACE, "inner", "study")
-    member, got = inspect.getattr_static(Algorithm, name, None), getattr(wrapper, name)
-    if not isinstance(member, FunctionType):
-        assert got == getattr(TOLD, name)
-        return
-    parameters = [p for p in list(inspect.signature(member).parameters.values())[1:] if p.default is p.empty]
-    states = [p.name in ("state", "before") for p in parameters]
-    result = got(*(state if is_state else "other" for is_state in states))
-    if inspect.signature(member).return_annotation == "State":
-        assert replace(result, inner="inner") == state
-        result = result.inner
-    expected = getattr(TOLD, name)(*("inner" if is_state else "other" for is_state in states))
-    assert result == expected
-
-
-def test_what_secure_sums_change_is_known():
-    own = {n for n, member in vars(SecureAggregation).items() if not isinstance(member, _Forwarded)}
-    assert {name for name in own if not name.startswith("_")} == OWN
-    assert PUBLIC >= OWN
-
-
-def test_parts_of_a_task_come_back_as_the_wrapped_algorithm_made_them():
-    wrapper = SecureAggregation(wrapped=TOLD, least=3)
-    task = Task(Phase.TRAIN, 1, 0, 1, {"cells": np.ones(1)}, {"depth": 1})
-    secure = replace(task, arrays={**task.arrays, "secure.members": cards(2)}, values={"depth": 1, SUM: 1})
-    for hook in (wrapper.evaluation_task, wrapper.inner.evaluation_task):
-        name, (got,), _ = hook(secure if hook is wrapper.evaluation_task else task)
-        assert (name, got.values, set(got.arrays)) == ("evaluation_task", {"depth": 1}, {"cells"})
-    wrapper.check_report(replace(task, phase=Phase.REVEAL), Report(0, 0, values={"secure.revealed": ""}))

@@ -1,0 +1,113 @@
+"""The server's half of a study: an algorithm and its state, asked and told in one half-round after another.
+
+`secure.server.SecureServer` does the same with secure sums; an algorithm cannot tell which of them it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fbo_flower.algorithms.messages import Replies, Schema
+from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.records import Federation, Phase, Report, ServerResults, Task
+from fbo_flower.errors import HookError, kind_of
+
+
+class Server:
+    """Asks agents for their work and tells the algorithm what came back.
+
+    What the algorithm's hooks return is checked here; HookError says what they should return.
+
+    Parameters
+    ----------
+    algorithm : of the study
+    federation : the agents that registered
+    rng : draws the first state
+    """
+
+    def __init__(self, algorithm: Algorithm[Any], federation: Federation, rng: np.random.Generator) -> None:
+        self.algorithm, self.space = algorithm, federation.space
+        self.state = algorithm.init(federation, rng)
+        if self.state is None:
+            raise HookError(f"{algorithm.name}: init: expected the server's first state, got None; return it")
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The half-rounds of a round."""
+        return self.algorithm.phases
+
+    @property
+    def finished(self) -> bool:
+        """Whether the study is over: there will be no more tasks."""
+        return self.algorithm.finished(self.state)
+
+    def ask(
+        self, phase: Phase, server_round: int, present: Sequence[str], rng: np.random.Generator
+    ) -> dict[str, Task]:
+        """Return the tasks of one half-round, see `Algorithm.ask`."""
+        asked = self.algorithm.ask(self.state, phase, server_round, present, rng)
+        where = f"{self.algorithm.name}: ask"
+        if not (isinstance(asked, tuple) and len(asked) == 2 and isinstance(asked[1], Mapping)):
+            raise HookError(
+                f"{where}: expected the state and the tasks of agents, got {kind_of(asked)}; return state, "
+                "tasks"
+            )
+        self._take("ask", asked[0])
+        tasks = dict(asked[1])
+        if strangers := tasks.keys() - set(present):
+            raise HookError(
+                f"{where}: expected tasks for agents in `present`, got one for {min(strangers)!r}"
+            )
+        for agent, task in tasks.items():
+            if not isinstance(task, Task) or task.phase is not phase:
+                got = f"one of {task.phase}" if isinstance(task, Task) else kind_of(task)
+                raise HookError(
+                    f"{where}: expected a task of {phase} for agent {agent}, got {got}; return "
+                    "content.task(phase, server_round, trial, num_trials)"
+                )
+        return tasks
+
+    def tell(self, phase: Phase, reports: Mapping[str, Report]) -> None:
+        """Give the reports of the agents that answered to the algorithm."""
+        self._tell(phase, Replies(reports, self.algorithm.report_content))
+
+    def register_cards(self, study: str, cards: Mapping[str, bytes]) -> None:
+        """Note the study's id and the agents' public keys, which only secure sums need."""
+
+    def results(self) -> ServerResults | None:
+        """Return the server's own results; None if there are none yet."""
+        results = self.algorithm.results(self.state)
+        if not isinstance(results, ServerResults | None):
+            raise HookError(
+                f"{self.algorithm.name}: results: expected ServerResults or None, got {kind_of(results)}; "
+                "return ServerResults(...)"
+            )
+        return results
+
+    def report_schema(self) -> Schema:
+        """Return the arrays and values that a report may hold."""
+        return self.algorithm.report_schema(self.space)
+
+    def check_report(self, task: Task, report: Report) -> None:
+        """Raise WireError if a report that fits the schema does not answer the task."""
+        self.algorithm.check_report(task, report)
+
+    def _tell(self, phase: Phase, replies: Replies) -> None:
+        self._take("tell", self.algorithm.tell(self.state, phase, replies))
+        if replies.unread:
+            raise HookError(
+                f"{self.algorithm.name}: tell: expected to read the sum over agents, which no report holds, "
+                "got none read; use replies.sum(NAME), or mark no array `summable`"
+            )
+
+    def _take(self, hook: str, state: Any) -> None:
+        """Keep the state that a hook returned."""
+        if type(state) is not type(self.state):
+            raise HookError(
+                f"{self.algorithm.name}: {hook}: expected to get the new {type(self.state).__name__} back, "
+                f"got {kind_of(state)}; return replace(state, ...)"
+            )
+        self.state = state
