@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 import numpy as np
 
 from fbo_flower.algorithms.messages import AXES, Content, Spec, arrays_of, length_of, value_of
-from fbo_flower.algorithms.records import AgentState, Payload, Query, Task
+from fbo_flower.algorithms.records import AgentState, Payload, Task, Trials
 from fbo_flower.errors import ConfigError, HookError, kind_of
 
 if TYPE_CHECKING:
@@ -196,26 +196,26 @@ def _spec_problems(kind: type[Any], name: str, spec: Spec) -> Iterator[str]:
 def check_query(algorithm: Algorithm[Any], query: object, dimension: int) -> None:
     """Raise HookError unless an agent's session asks for points of the unit cube."""
     where = f"{algorithm.name}: propose"
-    if not isinstance(query, Query):
-        raise HookError(f"{where}: expected a Query, got {kind_of(query)}; return Query(points)")
+    if not isinstance(query, Trials):
+        raise HookError(f"{where}: expected Trials, got {kind_of(query)}; return Trials(points)")
     points, expected = query.points, f"{where}: expected points (q, {dimension}) of float64 between 0 and 1"
     if not isinstance(points, np.ndarray) or points.dtype != np.float64:
         got = points.dtype if isinstance(points, np.ndarray) else kind_of(points)
-        raise HookError(f"{expected}, got {got}; return Query(np.array(points, dtype=np.float64))")
+        raise HookError(f"{expected}, got {got}; return Trials(np.array(points, dtype=np.float64))")
     if points.ndim != 2 or points.shape[1] != dimension or not len(points):
-        raise HookError(f"{expected}, got {points.shape}; of one point return Query(point[None])")
+        raise HookError(f"{expected}, got {points.shape}; of one point return Trials(point[None])")
     outside = points[~((points >= 0.0) & (points <= 1.0))]
     if outside.size:
-        raise HookError(f"{expected}, got {outside[0]:g}; return Query(np.clip(points, 0, 1))")
-    if query.repeats is not None and (query.repeats.shape != points.shape[:1] or (query.repeats < 1).any()):
-        raise HookError(f"{where}: expected repeats ({len(points)},) from 1 on, got {query.repeats}")
+        raise HookError(f"{expected}, got {outside[0]:g}; return Trials(np.clip(points, 0, 1))")
+    if query.pulls is not None and (query.pulls.shape != points.shape[:1] or (query.pulls < 1).any()):
+        raise HookError(f"{where}: expected pulls ({len(points)},) from 1 on, got {query.pulls}")
 
 
 def check_begun(algorithm: Algorithm[Any], task: Task, trial: int) -> None:
     """Raise HookError if a task's first proposal, for `trial`, is None."""
     if trial == task.trial < task.end and not algorithm.roles:
         raise HookError(
-            f"{algorithm.name}: propose: expected a Query for trial {trial}, got None; return Query(points)"
+            f"{algorithm.name}: propose: expected Trials for trial {trial}, got None; return Trials(points)"
         )
 
 

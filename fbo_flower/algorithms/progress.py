@@ -15,7 +15,7 @@ from numpy.random import Generator
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.options import TrialsPerRound
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AgentState, Federation, Phase, Query, Report, Task
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
 
 Content = TypeVar("Content")
 MAX_MISSED = 3  # the end of a run is not delayed for an agent that left this many tasks in a row unanswered
@@ -118,9 +118,9 @@ def once_per_trial(
     return sent[agent][1]
 
 
-def uniform_point(agent_state: AgentState, rng: Generator) -> Query:
+def uniform_point(agent_state: AgentState, rng: Generator) -> Trials:
     """Return one uniform point of the search space."""
-    return Query(rng.random((1, agent_state.space.dimension)))
+    return Trials(rng.random((1, agent_state.space.dimension)))
 
 
 @dataclass(frozen=True, kw_only=True)

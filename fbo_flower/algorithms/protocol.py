@@ -35,13 +35,12 @@ from fbo_flower.algorithms.records import (
     Array,
     Best,
     Federation,
-    Outcome,
     Payload,
     Phase,
-    Query,
     Report,
     ServerResults,
     Task,
+    Trials,
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps, stepping
 from fbo_flower.errors import ConfigError
@@ -211,7 +210,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """Return the agent's state before a task's session; WireError if it must not run."""
         return agent_state
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Query | Steps[Query | None] | None:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials | Steps[Trials | None] | None:
         """Return the points to evaluate next, or None when the task is done before its last trial.
 
         This method, `learn` and `summarise` may be generators: they then yield requests for computations
@@ -225,7 +224,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
         raise NotImplementedError(f"{type(self).__name__} needs a method `propose` or `session`")
 
     def learn(
-        self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng
+        self, task: Task, agent_state: AgentState, outcome: Trials, rng: Rng
     ) -> AgentState | Steps[AgentState]:
         """Return the agent's state with the outcome of a proposed batch stored."""
         return agent_state.learn(outcome)
@@ -233,8 +232,8 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         """Do the agent's work on one task: propose, evaluate, learn, until its trials are done.
 
-        An algorithm that decides otherwise writes a generator of its own. It yields a `Query` for every batch
-        to evaluate, is sent the batch's `Outcome`, and returns the agent's state after the task.
+        An algorithm that decides otherwise writes a generator of its own. It yields `Trials` for every batch
+        to evaluate, is sent the same rows with values, and returns the agent's state after the task.
 
         Parameters
         ----------
@@ -246,7 +245,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
             if query is None:
                 check_begun(self, task, trial)
                 break
-            outcome: Outcome = yield query
+            outcome: Trials = yield query
             rng = partial(draws, "learn", trial)
             agent_state = yield from stepping(self.learn(task, agent_state, outcome, rng))
             if not self.roles:

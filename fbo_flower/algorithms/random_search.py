@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fbo_flower.algorithms.progress import Independent, uniform_point
-from fbo_flower.algorithms.records import AgentState, Query, Task
+from fbo_flower.algorithms.records import AgentState, Task, Trials
 from fbo_flower.algorithms.requests import Rng
 
 
@@ -17,5 +17,5 @@ class RandomSearch(Independent):
     name: ClassVar[str] = "random"
     takes_outputs: ClassVar[bool] = True
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Query:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials:
         return uniform_point(agent_state, rng())

@@ -1,20 +1,26 @@
-"""The values that algorithms take and return: tasks, reports, queries, outcomes, histories, results.
+"""The values that algorithms take and return: tasks, reports, trials, states of agents, results.
 
-Notation: `D` axes of the unit cube, `n` trials in a history, `q` points in one query.
+Notation: `D` axes of the unit cube, `n` rows of trials.
 """
 
 from __future__ import annotations
 
+import json
 import math
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics import finite
 from fbo_flower.space.space import SearchSpace
 
 Array = npt.NDArray[np.float64]
@@ -127,147 +133,189 @@ class Report:
     values: Mapping[str, Scalar] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Query:
-    """The points that a session asks to have evaluated next.
-
-    Parameters
-    ----------
-    points : `(q, D)` in the unit cube
-    repeats : `(q,)`, how many times in a row each point is evaluated; None: once
-    artifact : `(n,)` uint8, a packed model to judge; `points` is then the one configuration that it was
-        trained with. None: evaluate the points
-    """
-
-    points: Array
-    repeats: IntArray | None = None
-    artifact: AnyArray | None = None
+# what stands in a column for rows about which a table says nothing; other columns are there for all rows
+_UNKNOWN = {"outputs": math.nan, "stopped": -1, "predicted": math.nan, "times": math.nan}
+_COLUMNS = ("points", "values", "trials", "pulls", "counts", "deviations", "feasible", *_UNKNOWN)
+_MEASURE = "measure "  # and its name: the beginning of the name of an array
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The result of a query. A row holds one evaluation, or several consecutive ones of the same point.
+class Trials:
+    """A table of trials. A row is one evaluation, or several consecutive ones of the same point.
+
+    A proposal has points, and perhaps `pulls` or an `artifact`. Its outcome has the same rows with values. An
+    agent's history is the concatenation of its outcomes; it never leaves the agent unless its operator
+    discloses it.
 
     Parameters
     ----------
-    points : `(q, D)`, as they were evaluated (snapped to the search space)
-    values : `(q,)`, mean over the row's successful evaluations; NaN where all of them failed
-    trials : `(q,)`, id of the row's first trial
+    points : `(n, D)` in the unit cube; snapped to the search space once they are evaluated
+    values : `(n,)`, larger is better: the mean over the row's successful evaluations, NaN where all of them
+        failed. In a proposal it is empty
+    trials : `(n,)`, id of the row's first trial; negative for observations from before this study
     failures : id of a row's first trial -> reason, where an evaluation failed
-    counts : `(q,)`, successful evaluations of the row; None: every row is one evaluation
-    spans : `(q,)`, trials of the row, failed ones included; None: one in every row
-    deviations : `(q,)`, sum of the squared deviations of the values from their mean; None if the query had no
-        repeats
-    measures : name -> `(q,)`, other measurements, for instance the number of rows of data
-    artifact : `(n,)` uint8, the packed model that was trained; None: no model was trained
-    stopped : id of a trial that was stopped early -> the last step that it reported
-    predicted : id of a trial that was stopped early -> the value that it would have had, as the agent's
-        completed trials predict it
-    outputs : `(q, O)`, larger is better, in the order of `Aims.names`; NaN where the trial failed. None: a
+    pulls : `(n,)`, trials of the row, failed ones included; None: one in every row
+    counts : `(n,)`, successful evaluations of the row; None: every row is one evaluation
+    deviations : `(n,)`, sum of the squared deviations of the values from their mean; None without `pulls`
+    outputs : `(n, O)`, larger is better, in the order of `Aims.names`; NaN where the trial failed. None: a
         trial has only its value
+    stopped : `(n,)`, the last step of a trial that was stopped early, whose value is the one that it had
+        there; -1: it was not. None: no trial was
+    predicted : `(n,)`, the value that a trial that was stopped early would have had, as the agent's completed
+        trials predict it; else NaN. Only `observed` uses it: it is no observation, is not disclosed, and
+        cannot be the best
+    times : `(n, 2)`, start and end of the evaluation in seconds since 1970; NaN: unknown. None: all are
+    feasible : `(n,)`, which rows hold the agent's limits; None: not known here
+    measures : name -> `(n,)`, other measurements, for instance the number of rows of data
+    artifact : `(k,)` uint8, a packed model. In a proposal the model to judge, and `points` is the one
+        configuration that it was trained with; in an outcome the model that was trained. None: no model
+    curve : `(2, k)`, steps at which the only trial has reported values, and the values. None: it has not
     """
 
     points: Array
-    values: Array
-    trials: IntArray
+    values: Array = field(default_factory=partial(np.empty, 0))
+    trials: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     failures: Mapping[int, str] = field(default_factory=dict)
+    pulls: IntArray | None = None
     counts: IntArray | None = None
-    spans: IntArray | None = None
     deviations: Array | None = None
+    outputs: Array | None = None
+    stopped: IntArray | None = None
+    predicted: Array | None = None
+    times: Array | None = None
+    feasible: BoolArray | None = None
     measures: Mapping[str, Array] = field(default_factory=dict)
     artifact: AnyArray | None = None
-    stopped: Mapping[int, int] = field(default_factory=dict)
-    predicted: Mapping[int, float] = field(default_factory=dict)
-    outputs: Array | None = None
+    curve: Array | None = None
+
+    @staticmethod
+    def empty(dimension: int) -> Trials:
+        """Return a history without observations."""
+        return Trials(np.empty((0, dimension)), np.empty(0), np.empty(0, dtype=np.int64))
+
+    @staticmethod
+    def prior(points: Array, values: Array, outputs: Array | None = None) -> Trials:
+        """Return a history of observations from before this study; their trial ids are negative."""
+        return Trials(points, values, np.arange(-len(values), 0, dtype=np.int64), outputs=outputs)
+
+    def __len__(self) -> int:
+        return len(self.points)
 
     @property
-    def pulls(self) -> IntArray:
-        """Number of trials of each row, failed ones included, `(q,)`."""
-        return np.ones(len(self.trials), dtype=np.int64) if self.spans is None else self.spans
+    def spans(self) -> IntArray:
+        """Number of trials of each row, failed ones included, `(n,)`."""
+        return np.ones(len(self), dtype=np.int64) if self.pulls is None else self.pulls
 
     @property
     def num_trials(self) -> int:
         """Number of trials of all rows, failed ones included."""
-        return len(self.trials) if self.spans is None else int(np.sum(self.spans))
+        return len(self) if self.pulls is None else int(np.sum(self.pulls))
 
     @property
-    def end(self) -> int:
-        """Id of the first trial after this outcome, 0 if it is empty."""
-        return int(self.trials[-1] + self.pulls[-1]) if len(self.trials) else 0
-
-
-@dataclass(frozen=True)
-class History:
-    """An agent's observations. They never leave the agent unless its operator discloses them.
-
-    Parameters
-    ----------
-    points : `(n, D)` in the unit cube, snapped to the search space
-    values : `(n,)`, NaN where the evaluation failed
-    trials : `(n,)`, trial ids; negative for observations from before this study
-    failures : trial id -> reason
-    stopped : id of a trial that was stopped early -> the last step that it reported. Its value is the one
-        that it had there
-    predicted : id of a trial that was stopped early -> the value that it would have had, as a prediction.
-        Only `observed` uses it: it is no observation, is not disclosed, and cannot be the best
-    outputs : `(n, O)`, as in `Outcome`; None: a trial has only its value
-    """
-
-    points: Array
-    values: Array
-    trials: IntArray
-    failures: Mapping[int, str] = field(default_factory=dict)
-    stopped: Mapping[int, int] = field(default_factory=dict)
-    predicted: Mapping[int, float] = field(default_factory=dict)
-    outputs: Array | None = None
-
-    @staticmethod
-    def empty(dimension: int) -> History:
-        """Return a history without observations."""
-        return History(np.empty((0, dimension)), np.empty(0), np.empty(0, dtype=np.int64))
-
-    @staticmethod
-    def prior(points: Array, values: Array, outputs: Array | None = None) -> History:
-        """Return a history of observations from before this study; their trial ids are negative."""
-        return History(points, values, np.arange(-len(values), 0, dtype=np.int64), outputs=outputs)
-
-    def __len__(self) -> int:
-        return len(self.values)
+    def num_succeeded(self) -> int:
+        """Number of successful evaluations."""
+        return int(np.count_nonzero(np.isfinite(self.values)) if self.counts is None else self.counts.sum())
 
     @property
     def next_trial(self) -> int:
         """Id of the trial after the last one of this study."""
-        return max(0, int(self.trials[-1]) + 1) if len(self.trials) else 0
+        if not len(self.trials):
+            return 0
+        return max(0, int(self.trials[-1]) + (1 if self.pulls is None else int(self.pulls[-1])))
 
-    @property
-    def num_succeeded(self) -> int:
-        """Number of observations with a value."""
-        return int(np.count_nonzero(np.isfinite(self.values)))
+    def _columns(self) -> dict[str, Any]:
+        """Return the columns that are there by name, in a new dict."""
+        columns = {}
+        for name in _COLUMNS:
+            if (column := getattr(self, name)) is not None:
+                columns[name] = column
+        return columns
 
-    def extend(self, outcome: Outcome) -> History:
-        """Return this history with the rows of `outcome` appended; its arrays are read-only."""
-        points = np.concatenate([self.points, outcome.points])
-        values = np.concatenate([self.values, outcome.values])
-        trials = np.concatenate([self.trials, outcome.trials])
-        for array in (points, values, trials):
-            array.setflags(write=False)
-        stopped = {**self.stopped, **outcome.stopped} if outcome.stopped else self.stopped
-        predicted = {**self.predicted, **outcome.predicted} if outcome.predicted else self.predicted
-        outputs = outcome.outputs
-        if outputs is not None and self.outputs is not None:
-            outputs = np.concatenate([self.outputs, outputs])
-        failures = {**self.failures, **outcome.failures}
-        return History(points, values, trials, failures, stopped, predicted, outputs)
+    def concat(self, *others: Trials) -> Trials:
+        """Return the rows of this table and of others; its arrays are read-only.
 
-    def select(self, first: int, stop: int) -> Outcome:
-        """Return the trials `first <= id < stop`."""
-        rows = (self.trials >= first) & (self.trials < stop)
-        kept = {t: reason for t, reason in self.failures.items() if first <= t < stop}
-        stopped = {t: step for t, step in self.stopped.items() if first <= t < stop}
-        predicted = {t: value for t, value in self.predicted.items() if first <= t < stop}
-        points, values, trials = self.points[rows], self.values[rows], self.trials[rows]
-        outputs = None if self.outputs is None else self.outputs[rows]
-        return Outcome(points, values, trials, kept, stopped=stopped, predicted=predicted, outputs=outputs)
+        Measures, artifacts and curves are not kept.
+        """
+        tables = (self, *others)
+        parts, columns, failures = [*map(Trials._columns, tables)], dict[str, Any](), dict[int, str]()
+        for name in dict.fromkeys(chain(*parts)):
+            found = []
+            for part in parts:
+                if name in part:
+                    found.append(part[name])
+                elif name in _UNKNOWN:
+                    shape = ChainMap(*parts)[name].shape[1:]
+                    found.append(np.full((len(part["points"]), *shape), _UNKNOWN[name]))
+            if len(found) == len(parts):
+                columns[name] = np.concatenate(found)
+                columns[name].setflags(write=False)
+        for table in tables:
+            failures.update(table.failures)
+        return Trials(**columns, failures=failures)
+
+    def rows(self, chosen: IntArray | BoolArray | slice) -> Trials:
+        """Return some rows, without measures, artifact and curve."""
+        columns, failures = self._columns(), self.failures
+        for name, column in columns.items():
+            columns[name] = column[chosen]
+        if failures:
+            ids = set(columns["trials"].tolist())
+            failures = {trial: reason for trial, reason in failures.items() if trial in ids}
+        return Trials(**columns, failures=failures)
+
+    def select(self, first: int, stop: int) -> Trials:
+        """Return the rows whose first trials are `first <= id < stop`, see `rows`."""
+        return self.rows((self.trials >= first) & (self.trials < stop))
+
+    def to_arrays(self, prefix: str = "") -> dict[str, AnyArray]:
+        """Return the table as arrays whose names begin with `prefix`."""
+        arrays = self._columns() | {f"{_MEASURE}{name}": column for name, column in self.measures.items()}
+        if self.failures:
+            arrays["failures"] = np.frombuffer(json.dumps(dict(self.failures)).encode(), dtype=np.uint8)
+        arrays |= {"artifact": self.artifact, "curve": self.curve}
+        return {prefix + name: array for name, array in arrays.items() if array is not None}
+
+    @staticmethod
+    def from_arrays(arrays: dict[str, AnyArray], prefix: str = "") -> Trials:
+        """Undo `to_arrays`; its arrays are taken out of `arrays`."""
+        own, measures, failures = dict[str, Any](), dict[str, Any](), dict[int, str]()
+        for name in list(arrays):
+            if name.startswith(prefix + _MEASURE):
+                measures[name.removeprefix(prefix + _MEASURE)] = arrays.pop(name)
+            elif name.startswith(prefix):
+                own[name.removeprefix(prefix)] = arrays.pop(name)
+        if "failures" in own:
+            found = json.loads(bytes(own.pop("failures")))
+            failures = {int(trial): reason for trial, reason in found.items()}
+        columns = own.pop("points"), own.pop("values"), own.pop("trials")
+        return Trials(*columns, failures, measures=measures, **own)
+
+    def merged(self) -> Trials:
+        """Return the trials with a row per point, in the order of first evaluations, numbered anew.
+
+        A bandit may evaluate the same cell several times in one task; these evaluations become one row.
+        """
+        seen: dict[bytes, int] = {}  # a point -> its row
+        place = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in self.points + 0.0])  # no -0.0
+        first = np.full(len(seen), len(place))
+        np.minimum.at(first, place, np.arange(len(place)))
+        pulls = np.bincount(place, weights=self.spans).astype(np.int64)
+        each = np.isfinite(self.values) if self.counts is None else self.counts
+        weights = each.astype(np.int64)
+        counts = np.bincount(place, weights=weights).astype(np.int64)
+        values, exponents = finite.scaled(np.nan_to_num(self.values))
+        means = np.bincount(place, weights=values * weights) / np.where(counts > 0, counts, np.nan)
+        trials = self.trials[0] + np.cumsum(pulls) - pulls
+        at = dict(zip(self.trials.tolist(), place.tolist(), strict=True))
+        reasons = sorted(self.failures.items(), reverse=True)  # the first reason of a row stays
+        failures = {int(trials[at[trial]]): reason for trial, reason in reasons}
+        times = None
+        if self.times is not None:
+            times = np.tile([math.inf, -math.inf], (len(seen), 1))
+            np.minimum.at(times[:, 0], place, self.times[:, 0])
+            np.maximum.at(times[:, 1], place, self.times[:, 1])
+        values = finite.unscaled(means, exponents)
+        return Trials(self.points[first], values, trials, failures, pulls, counts, times=times)
 
     def final_values(self, *, own: bool = False) -> Array:
         """Return the values `(n,)` to recommend from, NaN where a trial was stopped early.
@@ -279,9 +327,9 @@ class History:
         own : whether only trials of this study count; others are NaN then
         """
         values = np.where(self.trials >= 0, self.values, np.nan) if own else self.values
-        if not self.stopped:
+        if self.stopped is None:
             return values
-        completed = np.where(np.isin(self.trials, list(self.stopped)), np.nan, values)
+        completed = np.where(self.stopped >= 0, np.nan, values)
         return completed if np.isfinite(completed).any() else values
 
     def observed(self) -> tuple[Array, Array]:
@@ -292,8 +340,8 @@ class History:
         both are empty.
         """
         values = self.values.copy()
-        for row in np.flatnonzero(np.isin(self.trials, list(self.predicted))) if self.predicted else ():
-            values[row] = self.predicted[int(self.trials[row])]
+        if self.predicted is not None:
+            values = np.where(np.isnan(self.predicted), values, self.predicted)
         failed = ~np.isfinite(values)
         if not failed.any():
             return self.points, values
@@ -328,7 +376,7 @@ class AgentState:
     """
 
     space: SearchSpace
-    history: History
+    history: Trials
     arrays: Mapping[str, AnyArray] = field(default_factory=dict)
     passed: int = 0
     aims: Aims = NUMBER
@@ -338,9 +386,9 @@ class AgentState:
         """Id of the trial after the last one of this study."""
         return max(self.passed, self.history.next_trial)
 
-    def learn(self, outcome: Outcome) -> AgentState:
+    def learn(self, outcome: Trials) -> AgentState:
         """Return this state with `outcome` appended to the history."""
-        return AgentState(self.space, self.history.extend(outcome), self.arrays, self.passed, self.aims)
+        return AgentState(self.space, self.history.concat(outcome), self.arrays, self.passed, self.aims)
 
     def passed_to(self, trial: int) -> AgentState:
         """Return this state with `trial` as the next trial, if it is later than the present one.
@@ -354,7 +402,7 @@ class AgentState:
         return AgentState(self.space, self.history, {**self.arrays, **arrays}, self.passed, self.aims)
 
     def usable_values(self, *, own: bool = False) -> Array:
-        """Return `History.final_values`, NaN also where a trial broke one of the agent's limits."""
+        """Return `Trials.final_values`, NaN also where a trial broke one of the agent's limits."""
         values = self.history.final_values(own=own)
         if self.history.outputs is None:
             return values

@@ -6,8 +6,8 @@ those of many: all advance to their next request, and requests of one kind and s
 If that fails, they are computed one by one, so that only the agents at fault see the error. Both compute with
 the same functions, and a result does not depend on the others that are computed with it.
 
-An agent's whole work on one task is a `Session`: it yields a `Query` (points to evaluate) too, is sent the
-`Outcome`, and returns the agent's state after the task. `run_task.py` drives sessions.
+An agent's whole work on one task is a `Session`: it yields `Trials` (points to evaluate) too, is sent the
+same rows with values, and returns the agent's state after the task. `run_task.py` drives sessions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from fbo_flower.algorithms.records import AgentState, Array, IntArray, Query
+from fbo_flower.algorithms.records import AgentState, Array, IntArray, Trials
 from fbo_flower.numerics.optim import functions
 from fbo_flower.numerics.optim.functions import Differentiable, shape_of, stack_of
 from fbo_flower.numerics.optim.maximise import maximise
@@ -285,7 +285,7 @@ def alone(steps: Steps[T]) -> T:
         return value
 
 
-Session = Generator[Query | Request, Any, AgentState]
+Session = Generator[Trials | Request, Any, AgentState]
 
 # `draws(purpose, *keys)` returns a random generator: the same purpose and keys always give the same numbers
 Draws = Callable[..., np.random.Generator]

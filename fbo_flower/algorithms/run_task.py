@@ -31,43 +31,11 @@ import numpy as np
 from fbo_flower.algorithms.definition import check_answer, check_query
 from fbo_flower.algorithms.options import TrialsPerRound
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Outcome, Payload, Query, Report, Task
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Payload, Report, Task, Trials
 from fbo_flower.algorithms.requests import Draws, Fit, Request, Session, Steps, relayed, stepping
 from fbo_flower.numerics import finite
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.surrogates import gp
-
-
-def joined(outcomes: list[Outcome]) -> Outcome:
-    """Merge the outcomes of one task into one, with a row per point, in the order of first evaluations.
-
-    A bandit may evaluate the same cell several times in one task; these evaluations become one row.
-    """
-    points = np.concatenate([o.points for o in outcomes])
-    seen: dict[bytes, int] = {}  # a point -> its row
-    place = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in points + 0.0])  # no -0.0
-    first = np.full(len(seen), len(place))
-    np.minimum.at(first, place, np.arange(len(place)))
-    spans = np.bincount(place, weights=np.concatenate([o.pulls for o in outcomes])).astype(np.int64)
-    each = [np.isfinite(o.values).astype(np.int64) if o.counts is None else o.counts for o in outcomes]
-    weights = np.concatenate(each)
-    counts = np.bincount(place, weights=weights).astype(np.int64)
-    values, exponents = finite.scaled(np.nan_to_num(np.concatenate([o.values for o in outcomes])))
-    means = np.bincount(place, weights=values * weights) / np.where(counts > 0, counts, np.nan)
-    trials = outcomes[0].trials[0] + np.cumsum(spans) - spans
-    failures: dict[int, str] = {}
-    if any(o.failures for o in outcomes):
-        reasons = {t: text for o in outcomes for t, text in o.failures.items()}
-        every = np.concatenate([o.trials for o in outcomes])
-        at = {int(t): int(p) for t, p in zip(every, place, strict=True)}
-        failures = {int(trials[at[t]]): reasons[t] for t in sorted(reasons, reverse=True)}  # the first stays
-    return Outcome(points[first], finite.unscaled(means, exponents), trials, failures, counts, spans)
-
-
-def num_succeeded(outcome: Outcome) -> int:
-    """Return the number of successful evaluations."""
-    counts = np.isfinite(outcome.values) if outcome.counts is None else outcome.counts
-    return int(np.sum(counts))
 
 
 def seen_by(agent_state: AgentState) -> str:
@@ -77,7 +45,7 @@ def seen_by(agent_state: AgentState) -> str:
     return f"{agent_state.next_trial} evaluations{earlier}"
 
 
-Evaluate = Callable[[Query, int], Outcome]  # a query and the id of its first trial -> its outcome
+Evaluate = Callable[[Trials, int], Trials]  # a query and the id of its first trial -> its outcome
 
 
 class Guard(Protocol):
@@ -98,7 +66,7 @@ class TaskResult:
 
     agent_state: AgentState  # after the task
     report: Report  # what the agent sends to the server
-    outcome: Outcome  # all evaluations of the task, a row per point
+    outcome: Trials  # all evaluations of the task, a row per point
 
 
 def run_task(
@@ -133,13 +101,13 @@ def run_task(
         return TaskResult(agent_state, report, agent_state.history.select(0, 0))
     if task.num_trials and task.trial > agent_state.next_trial:
         agent_state = agent_state.passed_to(task.trial)
-    outcomes: list[Outcome] = []
+    outcomes: list[Trials] = []
 
-    def answer(asked: Query | Request) -> Steps[Any]:
+    def answer(asked: Trials | Request) -> Steps[Any]:
         if isinstance(asked, Request):
             return (yield asked)
         check_query(algorithm, asked, agent_state.space.dimension)
-        outcomes.append(evaluate(asked, outcomes[-1].end if outcomes else agent_state.next_trial))
+        outcomes.append(evaluate(asked, outcomes[-1].next_trial if outcomes else agent_state.next_trial))
         return outcomes[-1]
 
     if at_once == 1:
@@ -157,8 +125,8 @@ def run_task(
     if guard is not None:
         payload = guard.release(task, agent_state, payload)
     known = agent_state.history.select(task.trial, task.end)
-    outcome = known if len(known.trials) or not outcomes else joined(outcomes)
-    num_failed = outcome.num_trials - num_succeeded(outcome) if task.num_trials else 0
+    outcome = known if len(known) or not outcomes else outcomes[0].concat(*outcomes[1:]).merged()
+    num_failed = outcome.num_trials - outcome.num_succeeded if task.num_trials else 0
     report = Report(task.trial, task.num_trials, num_failed, payload.arrays, payload.values)
     return TaskResult(agent_state, report, outcome)
 
@@ -204,7 +172,7 @@ def _batch(algorithm: Algorithm[Any], task: Task, agent_state: AgentState, draws
     """Propose all trials that a task has left, evaluate them at once, and learn."""
     session, fits = algorithm.session(task, agent_state, draws), Fits()
     asked = yield from to_query(session, fits)
-    if not isinstance(asked, Query):
+    if not isinstance(asked, Trials):
         return asked
     points, query, pending = [asked.points], asked, agent_state
     while _is_point(query) and pending.next_trial + 1 < task.end:
@@ -212,7 +180,7 @@ def _batch(algorithm: Algorithm[Any], task: Task, agent_state: AgentState, draws
         ahead = algorithm.session(task, pending, draws)
         following = yield from to_query(ahead, fits, held=True)
         ahead.close()
-        if not isinstance(following, Query) or not _is_point(following):
+        if not isinstance(following, Trials) or not _is_point(following):
             break
         query = following
         points.append(query.points)
@@ -220,16 +188,16 @@ def _batch(algorithm: Algorithm[Any], task: Task, agent_state: AgentState, draws
     return (yield from relayed(session, _asked, outcome))
 
 
-def _asked(request: Query | Request) -> Generator[Query | Request, Any, Any]:
+def _asked(request: Trials | Request) -> Generator[Trials | Request, Any, Any]:
     return (yield request)
 
 
-def _is_point(query: Query) -> bool:
-    return len(query.points) == 1 and query.repeats is None and query.artifact is None
+def _is_point(query: Trials) -> bool:
+    return len(query.points) == 1 and query.pulls is None and query.artifact is None
 
 
 def _with_pending(
-    algorithm: Algorithm[Any], task: Task, agent_state: AgentState, query: Query, fits: Fits
+    algorithm: Algorithm[Any], task: Task, agent_state: AgentState, query: Trials, fits: Fits
 ) -> Steps[AgentState]:
     """Return the agent's state as if a point had been evaluated, with the value that its model expects."""
     points = agent_state.space.snap(query.points)
@@ -239,12 +207,12 @@ def _with_pending(
     trials, outputs = np.array([agent_state.next_trial], dtype=np.int64), None
     if values.ndim == 2:
         values, outputs = values[:, 0], values
-    return agent_state.learn(Outcome(points, values, trials, outputs=outputs))
+    return agent_state.learn(Trials(points, values, trials, outputs=outputs))
 
 
 def to_query(
-    session: Session, fits: Fits, *, held: bool = False, first: Outcome | None = None
-) -> Steps[Query | AgentState]:
+    session: Session, fits: Fits, *, held: bool = False, first: Trials | None = None
+) -> Steps[Trials | AgentState]:
     """Drive a session to its next query, or to its end.
 
     Parameters
@@ -252,7 +220,7 @@ def to_query(
     first : what the session is sent first; None: it begins
     held : whether hyperparameters that the batch has fitted are used again; otherwise they are noted
     """
-    return (yield from relayed(session, partial(_answer, fits=fits, held=held), first, Query))
+    return (yield from relayed(session, partial(_answer, fits=fits, held=held), first, Trials))
 
 
 def _answer(request: Request, fits: Fits, held: bool) -> Steps[Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from fbo_flower.algorithms.options import TrialsPerRound, bounded, choice, flag, integer
 from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AgentState, Array, Outcome, Query, Task, floats
+from fbo_flower.algorithms.records import AgentState, Array, Task, Trials, floats
 from fbo_flower.algorithms.requests import DrawPath, Fit, Rng, Steps
 from fbo_flower.algorithms.run_task import believed
 from fbo_flower.algorithms.search import maximising
@@ -53,7 +53,7 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
     num_candidates: int = integer(512, 2, 2**16)
     integer_moves: bool = flag(False)
 
-    def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
+    def learn(self, task: Task, agent_state: AgentState, outcome: Trials, rng: Rng) -> Steps[AgentState]:
         """Append the outcome to the history; after the initial design refit the hyperparameters if due."""
         agent_state = agent_state.learn(outcome)
         count = agent_state.history.num_succeeded
@@ -97,7 +97,7 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
         means, _ = posterior.predict(agent_state.space.features(points))
         return believed(means, y, agent_state.history.observed()[1])
 
-    def thompson_steps(self, agent_state: AgentState, rng: np.random.Generator) -> Steps[Query]:
+    def thompson_steps(self, agent_state: AgentState, rng: np.random.Generator) -> Steps[Trials]:
         """Return the maximiser of one posterior draw [Dai2020, Alg. 1, line 4].
 
         Before the first success return a uniform point.
@@ -123,7 +123,7 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
 
     def maximising(
         self, function: Differentiable, agent_state: AgentState, rng: np.random.Generator
-    ) -> Steps[Query]:
+    ) -> Steps[Trials]:
         """Return the point that maximises a function of the features, away from all earlier points."""
         point = yield from maximising(
             function,
@@ -134,7 +134,7 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
             rng,
             integer_moves=self.integer_moves,
         )
-        return Query(point)
+        return Trials(point)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ class ThompsonSampling(LocalSurrogate[Progress], Independent):
 
     name: ClassVar[str] = "ts"
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query]:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Trials]:
         if agent_state.next_trial < self.num_initial:
             return uniform_point(agent_state, rng())
         return (yield from self.thompson_steps(agent_state, rng()))

@@ -23,7 +23,7 @@ from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.options import answers_in_part
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Scalar, Task
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Scalar, Task, Trials
 from fbo_flower.algorithms.registry import APP, SIMULATION, check_aims, register
 from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, run_task, seen_by
@@ -437,9 +437,7 @@ class TuningAgent(NumPyClient):
             large = error.reason in {"bounds", "not-finite"}
             hint = "; let the objective return smaller values" if large else ""
             raise HookError(f"{algorithm.name}: summarise: {error}{hint}") from error
-        disclosure = yield from guards.disclosure_of(
-            operator.disclose, algorithm, task, result, context.times
-        )
+        disclosure = yield from guards.disclosure_of(operator.disclose, algorithm, task, result)
         if operator.disclose_curves and request.others is not None and task.num_trials:
             disclosure = replace(disclosure, curves=context.book.summary())
         reply = wire.encode_report(report, task, request.envelope, disclosure)
@@ -478,8 +476,8 @@ class TuningAgent(NumPyClient):
 
     def _first_state(self) -> tuple[int, AgentState]:
         """Return this agent's seed and state in a new study, which starts with the prior observations."""
-        history = History.empty(self._space.dimension)
+        history = Trials.empty(self._space.dimension)
         if self._prior is not None:
             points, observed = self._prior
-            history = History.prior(self._space.snap(points), *self._aims.observed(observed))
+            history = Trials.prior(self._space.snap(points), *self._aims.observed(observed))
         return fresh_entropy() if self._seed is None else self._seed, AgentState(self._own_space, history)

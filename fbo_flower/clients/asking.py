@@ -23,7 +23,7 @@ import numpy as np
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.options import Settings, bounded, canonical_json
-from fbo_flower.algorithms.records import AgentState
+from fbo_flower.algorithms.records import AgentState, Trials
 from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.optimizer import value_told
@@ -434,23 +434,21 @@ def with_known(
     points, found = [np.empty((0, space.dimension))], [np.empty((0, max(1, len(aims.names))))]
     for config, value in rows:
         with suppress(ConfigError):  # it is of another search space, or has other outputs
-            told, _ = value_told(json.loads(value), aims=aims)
+            values, _ = value_told(json.loads(value), aims=aims)
             points.append(space.snap(space.encode(json.loads(config))[np.newaxis]))
-            found.append(np.array([told]))
+            found.append(np.array([values]))
     outputs = np.concatenate(found)
     history, own = agent_state.history, agent_state.history.trials >= 0
     prior = np.flatnonzero(~own)[:num_prior]
     if not len(outputs) and len(prior) == np.count_nonzero(~own):
         return agent_state
-    former = outputs[:0] if history.outputs is None else history.outputs
-    merged = replace(
-        history,
-        points=np.concatenate([history.points[prior], *points, history.points[own]]),
-        values=np.concatenate([history.values[prior], outputs[:, 0], history.values[own]]),
-        trials=np.concatenate([np.arange(-len(prior) - len(outputs), 0), history.trials[own]]),
-        outputs=np.concatenate([former[prior], outputs, former[own]]) if aims.has_outputs else None,
-    )
-    return replace(agent_state, history=merged)
+    first = -len(prior) - len(outputs)
+    before = replace(history.rows(prior), trials=np.arange(first, -len(outputs)))
+    told = Trials(
+        np.concatenate(points), outputs[:, 0], np.arange(-len(outputs), 0),
+        outputs=outputs if aims.has_outputs else None,
+    )  # fmt: skip
+    return replace(agent_state, history=before.concat(told, history.rows(own)))
 
 
 def is_alive(process: int, unknown: bool = False) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 from fbo_flower.algorithms.aims import MOST_OBJECTIVES, NUMBER, Aims
 from fbo_flower.algorithms.ei.local import ExpectedImprovement
 from fbo_flower.algorithms.progress import uniform_point
-from fbo_flower.algorithms.records import AgentState, Array, History, Phase, Task
+from fbo_flower.algorithms.records import AgentState, Array, Phase, Task, Trials
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.errors import ConfigError, explains_names
 from fbo_flower.numerics.seeding import fresh_entropy, generator
@@ -215,7 +215,7 @@ class EISampler(BaseSampler):
             points.append(point)
         found = np.array(rows).reshape(-1, len(signs) + len(names))
         snapped = space.whole.snap(np.array(points).reshape(-1, space.dimension))
-        history = History(
+        history = Trials(
             snapped, found[:, 0], np.arange(len(rows)), outputs=found if aims.has_outputs else None
         )
         return AgentState(space, history, aims=aims)
@@ -223,15 +223,9 @@ class EISampler(BaseSampler):
     def _believing(self, task: Task, state: AgentState, points: Array) -> AgentState:
         """Return a state in which points under way have the values that the model expects of them."""
         means = alone(self._algorithm.believing(task, state, points))
-        outputs = means.reshape(len(points), -1)
-        history = state.history
-        history = History(
-            np.concatenate([history.points, points]),
-            np.concatenate([history.values, outputs[:, 0]]),
-            np.arange(len(history) + len(points)),
-            outputs=None if history.outputs is None else np.concatenate([history.outputs, outputs]),
-        )
-        return AgentState(state.space, history, aims=state.aims)
+        outputs, trials = means.reshape(len(points), -1), len(state.history) + np.arange(len(points))
+        known = None if state.history.outputs is None else outputs
+        return state.learn(Trials(points, outputs[:, 0], trials, outputs=known))
 
 
 def _space(search_space: Mapping[str, BaseDistribution]) -> SearchSpace | None:

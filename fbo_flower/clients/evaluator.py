@@ -12,6 +12,7 @@ from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from logging import WARNING
+from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,25 +20,23 @@ from flwr.common.logger import log
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.options import Settings, bounded, integer
-from fbo_flower.algorithms.records import NUM_EVALUATIONS, AnyArray, Array, Outcome, Query
+from fbo_flower.algorithms.records import NUM_EVALUATIONS, AnyArray, Array, Trials
 from fbo_flower.clients.objective import Objective, can_repeat
-from fbo_flower.clients.pruning import Curve, StopRule, curve_to_bytes, measures_of_curve, stopped_at
-from fbo_flower.clients.task_context import STARTED, TaskContext, times_of
+from fbo_flower.clients.pruning import Curve, StopRule, columns_of
+from fbo_flower.clients.task_context import TaskContext
 from fbo_flower.clients.workers import Ended, Job, call, new_traceback, pool_of
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.numerics import finite
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage.agent_journal import SECONDS, Evaluation
 
 MAX_PARALLEL = 1024
-OUTPUT = "output "  # and the name of an output: the beginning of its entry in `Evaluation.measures`
 _POINTS, _VALUES = "first.points", "first.values"
 
 
 class Evaluator(Protocol):
     """Evaluates the queries of one task."""
 
-    def __call__(self, query: Query, first_trial: int) -> Outcome:
+    def __call__(self, query: Trials, first_trial: int) -> Trials:
         """Return the outcome of a query; its trials are numbered from `first_trial`."""
         ...
 
@@ -147,49 +146,29 @@ class ObjectiveEvaluator:
     aims: Aims = NUMBER
     tracebacks: dict[int, str] = field(default_factory=dict)
 
-    def __call__(self, query: Query, first_trial: int) -> Outcome:
+    def __call__(self, query: Trials, first_trial: int) -> Trials:
         """Return the values at the query points; evaluations in the journal are not repeated."""
-        points, repeats = self.space.snap(self._points(query, first_trial)), query.repeats
-        spans = np.ones(len(points), dtype=np.int64) if repeats is None else repeats
-        trials = first_trial + np.cumsum(spans) - spans
-        # each is without values: consecutive trials of one point, snapped to the search space
-        rows = [
-            Evaluation(trial, point, np.nan, 0, span)
-            for trial, point, span in zip(trials.tolist(), points, spans.tolist(), strict=True)
-        ]
+        points = self.space.snap(self._points(query, first_trial))
+        trials = first_trial + np.cumsum(query.spans) - query.spans
+        asked = Trials(points, np.full(len(points), np.nan), trials, pulls=query.pulls)
+        rows = [asked.rows(slice(row, row + 1)) for row in range(len(points))]
         # the last value of a stopped trial has no other output beside it
-        prunes = repeats is None and self.cache is None and not self.aims.has_outputs
-        if self.parallel.needs_workers:
-            done = self._at_once(rows, prunes)
-        else:  # each waits for the one before
-            done = [self._at_once([row], prunes)[0] for row in rows]
-        failures = {row.trial: row.failure for row in done if row.failure}
-        values = np.array([row.value for row in done], dtype=np.float64)
-        if repeats is None:
-            stopped = {row.trial: step for row in done if (step := stopped_at(row)) is not None}
-            known = self.context.book.predicted
-            predicted = {trial: known[trial] for trial in stopped if trial in known}
-            outputs = None
-            if self.aims.has_outputs:  # `(q, O)`
-                found = [[row.measures.get(OUTPUT + n, np.nan) for n in self.aims.names] for row in done]
-                outputs = np.array(found, dtype=np.float64).reshape(-1, len(self.aims.names))
-            return Outcome(
-                points, values, trials, failures, stopped=stopped, predicted=predicted, outputs=outputs
-            )
-        counts = np.array([row.count for row in done], dtype=np.int64)
-        deviations = np.array([row.square for row in done], dtype=np.float64)
-        return Outcome(points, values, trials, failures, counts, repeats, deviations)
+        prunes = query.pulls is None and self.cache is None and not self.aims.has_outputs
+        # without workers each waits for the one before
+        batches = [rows] if self.parallel.needs_workers else [[row] for row in rows]
+        done = [row for batch in batches for row in self._at_once(batch, prunes)]
+        return done[0].concat(*done[1:]) if len(done) > 1 else done[0]
 
     def arrays(self) -> Mapping[str, AnyArray]:
         """Return the cache and the completed curves as arrays; none without them."""
         cached = {} if self.cache is None else self.cache.arrays(self.space.dimension)
         return {**cached, **self.context.book.arrays()}
 
-    def _points(self, query: Query, first_trial: int) -> Array:
+    def _points(self, query: Trials, first_trial: int) -> Array:
         """Return the points of a query, or the known configurations of the agent's first trials."""
         if self.initial is None or first_trial >= len(self.initial):
             return query.points
-        if query.repeats is not None:
+        if query.pulls is not None:
             raise ConfigError(
                 "initial: expected an algorithm that evaluates any point, got one that evaluates only "
                 "its own cells or arms; leave out initial"
@@ -197,45 +176,42 @@ class ObjectiveEvaluator:
         known = self.initial[first_trial : first_trial + len(query.points)]
         return np.concatenate([known, query.points[len(known) :]])
 
-    def _at_once(self, rows: Sequence[Evaluation], prunes: bool) -> list[Evaluation]:
-        """Return the evaluations of rows that begin at once; log each failure when its row has ended.
+    def _at_once(self, rows: Sequence[Trials], prunes: bool) -> list[Trials]:
+        """Return rows that begin at once with their values; log each failure when its row has ended.
 
         When trials stop is decided by what had ended before the first of them began.
 
         Parameters
         ----------
+        rows : each consecutive trials of one point, snapped to the search space
         prunes : whether each row is one trial that may stop early; a mean over partial values of repeated
             evaluations would be biased
         """
         context, cache = self.context, self.cache
         rules = [context.book.rule(pending) for pending in range(len(rows))] if prunes else []
-        done: dict[int, Evaluation] = {}
+        done: dict[int, Trials] = {}
 
-        def end(i: int, evaluation: Evaluation) -> None:
-            context.times.update(times_of(evaluation))
-            done[i] = evaluation
-            if evaluation.failure:
-                trial = evaluation.trial
-                log(
-                    WARNING, "agent %s, trial %d failed: %s%s",
-                    context.agent, trial, evaluation.failure, self.tracebacks.pop(trial, ""),
-                )  # fmt: skip
+        def end(i: int, row: Trials) -> None:
+            done[i] = row
+            for trial, reason in row.failures.items():
+                text = self.tracebacks.pop(trial, "")
+                log(WARNING, "agent %s, trial %d failed: %s%s", context.agent, trial, reason, text)
 
         for i, row in enumerate(rows):
-            if (stored := context.take(row.trial, row.point, row.span)) is not None:
+            if (stored := context.take(row)) is not None:
                 end(i, stored)
         while missing := {i: row for i, row in enumerate(rows) if i not in done}:
             if cache is not None:  # each point is evaluated once
-                new = {e.point.tobytes(): e.value for e in done.values() if not np.isnan(e.value)}
+                new = {e.points.tobytes(): float(e.values[0]) for e in done.values() if e.num_succeeded}
                 known = ChainMap(new, cache.values)
-                found = {i: row for i, row in missing.items() if row.point.tobytes() in known}
+                found = {i: row for i, row in missing.items() if row.points.tobytes() in known}
                 for i, row in found.items():
-                    value = known[row.point.tobytes()]
-                    context.append(evaluation := self._joined(row, [Ended((value,), "", time.time(), 0.0)]))
-                    end(i, evaluation)
+                    value, now = known[row.points.tobytes()], time.time()
+                    context.append(made := self._with_values(row, [Ended((value,), "", now, now)]))
+                    end(i, made)
                 if found:
                     continue
-                first = {row.point.tobytes(): i for i, row in reversed(missing.items())}
+                first = {row.points.tobytes(): i for i, row in reversed(missing.items())}
                 missing = {i: rows[i] for i in sorted(first.values())}
             work = [(i, job) for i, row in missing.items() for job in self._jobs(row, rules[i : i + 1])]
             jobs, num_jobs = [job for _, job in work], Counter(i for i, _ in work)
@@ -249,56 +225,55 @@ class ObjectiveEvaluator:
                 parts[i][number] = ended
                 if len(parts[i]) == num_jobs[i]:
                     by_trial = [part for _, part in sorted(parts[i].items())]
-                    context.append(evaluation := self._joined(missing[i], by_trial, prunes))
-                    end(i, evaluation)
-        for i, row in enumerate(rows):  # in the order of the trials, whatever the order of their ends
+                    context.append(made := self._with_values(missing[i], by_trial, prunes))
+                    end(i, made)
+        for i, row in sorted(done.items()):  # in the order of the trials, whatever the order of their ends
             if cache is not None:
-                cache.recall(row.point, done[i].value)
+                cache.recall(row.points, float(row.values[0]))
             if prunes:
-                context.book.add(done[i])
+                done[i] = context.book.add(row)
         return [done[i] for i in range(len(rows))]
 
-    def _jobs(self, row: Evaluation, rule: Sequence[StopRule]) -> list[Job]:
+    def _jobs(self, row: Trials, rule: Sequence[StopRule]) -> list[Job]:
         """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial.
 
         Workers share the calls of a row; in this process they are one job. `rule` is empty, or says when the
         only trial of the row stops.
         """
-        config, context = self.space.decode(row.point), self.context.objective_context
-        if self.cache is None and row.span > 1 and can_repeat(self.objective):
-            return [Job(config, [context(row.trial)], row.span, self.aims)]
-        num_calls = 1 if self.cache is not None else row.span
-        contexts = [context(row.trial + k, *map(Curve, rule)) for k in range(num_calls)]
+        config, context = self.space.decode(row.points[0]), self.context.objective_context
+        trial, num_trials = int(row.trials[0]), row.num_trials
+        if self.cache is None and num_trials > 1 and can_repeat(self.objective):
+            return [Job(config, [context(trial)], num_trials, self.aims)]
+        num_calls = 1 if self.cache is not None else num_trials
+        contexts = [context(trial + k, *map(Curve, rule)) for k in range(num_calls)]
         if self.parallel.needs_workers:
             return [Job(config, [own], 0, self.aims) for own in contexts]
         return [Job(config, contexts, 0, self.aims)]
 
-    def _joined(self, row: Evaluation, ended: Sequence[Ended], prunes: bool = False) -> Evaluation:
-        """Return the evaluation of a row from the ends of its calls."""
-        curve = ended[0].curve if prunes else None
-        start, stop = min(e.started for e in ended), max(e.started + e.seconds for e in ended)
-        measures = {STARTED: start, SECONDS: stop - start}
+    def _with_values(self, row: Trials, ended: Sequence[Ended], prunes: bool = False) -> Trials:
+        """Return a row with its values, from the ends of its calls."""
+        columns = columns_of(ended[0].curve if prunes else None)
         values = [value for end in ended for value in end.values]
         if self.aims.has_outputs:  # of one evaluation
-            named = zip(self.aims.names, values, strict=False)
-            measures |= {OUTPUT + name: output + 0.0 for name, output in named}  # no -0.0
+            columns["outputs"] = np.array([values or [np.nan] * len(self.aims.names)]) + 0.0  # no -0.0
             values = values[:1]
         observed = np.array(values, dtype=np.float64)  # may be empty
         if self.cache is not None:
-            observed = np.repeat(observed, row.span)
+            observed = np.repeat(observed, row.num_trials)
         value, square = float(observed[0]) + 0.0 if len(observed) else float("nan"), 0.0
         if len(observed) > 1:
             value = finite.mean(observed) + 0.0
             with np.errstate(over="ignore"):  # the square of a huge value is infinite
                 square = float(np.sum(np.square(observed - value)))
-        failed = next((end for end in ended if end.failure), None)
+        if row.pulls is not None:
+            columns |= {"counts": np.array([len(observed)]), "deviations": np.array([square])}
+        failed = next(filter(attrgetter("failure"), ended), None)
         if failed is not None:
-            self.tracebacks[row.trial] = new_traceback(self.context.memory, failed.error)
-        return replace(
-            row, value=value, count=len(observed), square=square,
-            failure="" if failed is None else failed.failure,
-            measures=measures | measures_of_curve(curve), artifact=curve_to_bytes(curve),
-        )  # fmt: skip
+            trial = int(row.trials[0])
+            columns["failures"] = {trial: failed.failure}
+            self.tracebacks[trial] = new_traceback(self.context.memory, failed.error)
+        times = min(map(attrgetter("started"), ended)), max(map(attrgetter("stopped"), ended))
+        return replace(row, values=np.array([value]), times=np.array([times]), **columns)
 
 
 def points_of(initial: object, space: SearchSpace) -> Array | None:

@@ -22,12 +22,12 @@ from fbo_flower.algorithms.requests import Steps, stepping
 from fbo_flower.algorithms.run_task import TaskResult
 from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.operator import BudgetSpentError
-from fbo_flower.clients.task_context import Times, disclosed_times
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.space.held import HeldSpace
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.wire import Envelope
+from fbo_flower.wire.codec import LATEST_TIME
 
 if TYPE_CHECKING:
     from fbo_flower.secure.member import SumGuard
@@ -212,7 +212,7 @@ def consented(algorithm: Algorithm[Any], report: Report, disclose: str) -> Repor
 
 
 def disclosure_of(
-    disclose: str, algorithm: Algorithm[Any], task: Task, result: TaskResult, times: Times
+    disclose: str, algorithm: Algorithm[Any], task: Task, result: TaskResult
 ) -> Steps[wire.Disclosure]:
     """Return what leaves the agent besides its report, as the operator's setting `disclose` allows."""
     within_sum = algorithm.secure_sums and task.phase in (Phase.EVALUATE, Phase.REVEAL)  # nothing is new
@@ -229,6 +229,9 @@ def disclosure_of(
         return wire.Disclosure(None, value, point if algorithm.finishes else None)
     mean = best.mean if best is not None and best.is_noisy else None
     aims = result.agent_state.aims
-    feasible = aims.feasible(outcome.outputs) if aims.limits and outcome.outputs is not None else None
-    started = disclosed_times(times, outcome.trials)
-    return wire.Disclosure(outcome, value, point, mean, started, feasible=feasible)
+    times = outcome.times  # a clock may be wrong by centuries
+    if times is None or not ((times >= 0) & (times <= LATEST_TIME)).all():
+        outcome = replace(outcome, times=None)
+    if aims.limits and outcome.outputs is not None:
+        outcome = replace(outcome, feasible=aims.feasible(outcome.outputs))
+    return wire.Disclosure(outcome, value, point, mean)

@@ -15,11 +15,10 @@ from typing import Any, cast
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from fbo_flower.algorithms.records import AgentState, Array, History, IntArray
+from fbo_flower.algorithms.records import AgentState, Trials
 from fbo_flower.errors import ConfigError, JournalError, WireError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import AgentJournal
-from fbo_flower.storage.agent_journal import Evaluation
 from fbo_flower.storage.files import dumps, loads
 from fbo_flower.storage.ledger import LedgerEntry
 from fbo_flower.storage.paths import file_name, path_of
@@ -29,7 +28,7 @@ STATE_KEY = "fbo-flower"
 MAX_STATE_REPORT = 2**16  # bytes; Flower sends the state with every simulated message
 MAX_STATE_ANSWERS = 8  # pieces of work; a journal remembers all
 JOURNAL_WAIT = 30.0  # seconds to wait until another process closes the journal
-_HISTORY = ("points", "values", "trials")
+_HISTORY = "history."  # and the name of a column
 
 
 def journal_path(context: Context, agent: str, directory: str | os.PathLike[str] | None = None) -> str | None:
@@ -119,10 +118,10 @@ class StateMemory:
         kept = self._read("report")
         return kept["data"] if (kept.get("study"), kept.get("task")) == (study, task) else None
 
-    def evaluations(self, study: str, task: str) -> list[Evaluation]:
+    def evaluations(self, study: str, task: str) -> list[Trials]:
         return []
 
-    def append(self, study: str, task: str, evaluation: Evaluation) -> None:
+    def append(self, study: str, task: str, row: Trials) -> None:
         return
 
     def finish(
@@ -191,18 +190,8 @@ Memory = AgentJournal | StateMemory
 
 def agent_state_to_bytes(agent_state: AgentState) -> bytes:
     """Convert an agent's state to bytes."""
-    history = agent_state.history
-    own = {f"history.{name}": getattr(history, name) for name in _HISTORY}
-    if history.outputs is not None:
-        own["history.outputs"] = history.outputs
-    values: dict[str, object] = {
-        "space": agent_state.space.digest,
-        "failures": {str(trial): reason for trial, reason in history.failures.items()},
-        "passed": agent_state.passed,
-        "stopped": {str(trial): step for trial, step in history.stopped.items()},
-        "predicted": {str(trial): value for trial, value in history.predicted.items()},
-    }
-    return dumps({**agent_state.arrays, **own}, values)
+    values = {"space": agent_state.space.digest, "passed": agent_state.passed}
+    return dumps({**agent_state.arrays, **agent_state.history.to_arrays(_HISTORY)}, values)
 
 
 def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
@@ -214,14 +203,7 @@ def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
                 f"space: expected digest {values['space']}, with which this study began, got {space.digest}; "
                 "restore the search space, or start a new study"
             )
-        points, observed, trials = (arrays.pop(f"history.{name}") for name in _HISTORY)
-        failures = {int(trial): reason for trial, reason in values["failures"].items()}
-        stopped = {int(trial): int(step) for trial, step in values["stopped"].items()}
-        predicted = {int(trial): float(value) for trial, value in values["predicted"].items()}
-        history = History(
-            cast(Array, points), cast(Array, observed), cast(IntArray, trials), failures, stopped, predicted,
-            cast("Array | None", arrays.pop("history.outputs", None)),
-        )  # fmt: skip
+        history = Trials.from_arrays(arrays, _HISTORY)
         return AgentState(space, history, arrays, values["passed"])
     except (WireError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(

@@ -12,7 +12,7 @@ import numpy as np
 from fbo_flower.algorithms import Algorithm, Independent, make_algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims, Limit
 from fbo_flower.algorithms.options import canonical_json
-from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Query, Task
+from fbo_flower.algorithms.records import AgentState, Phase, Task, Trials
 from fbo_flower.algorithms.registry import check_aims, register
 from fbo_flower.algorithms.requests import Session, alone
 from fbo_flower.algorithms.run_task import to_query
@@ -127,9 +127,9 @@ class Optimizer:
         algorithm.check(space)
         check_aims(algorithm, aims)
         self.space, self.algorithm, self.seed, self.aims = space, algorithm, seed, aims
-        self._state = AgentState(space, History.empty(space.dimension), aims=aims)
+        self._state = AgentState(space, Trials.empty(space.dimension), aims=aims)
         self._session: Session | None = None  # of the task under way
-        self._asked: Query | None = None  # what the session waits for
+        self._asked: Trials | None = None  # what the session waits for
 
     @property
     def best(self) -> OwnAnswer:
@@ -170,7 +170,7 @@ class Optimizer:
         was_asked = self._asked is not None and dict(config) == self.ask()
         if was_asked and self._asked is not None:
             point = self._asked.points  # its bits: decoding and encoding may round them
-        outcome = Outcome(
+        outcome = Trials(
             self.space.snap(point),
             np.array(told[:1]),
             np.array([trial]),
@@ -243,12 +243,12 @@ class Optimizer:
     def _draws(self, purpose: str, *keys: int) -> np.random.Generator:
         return generator(self.seed, "agent", AGENT, purpose, str(Phase.TRAIN), *keys)
 
-    def _sent(self, outcome: Outcome | None) -> Query | None:
+    def _sent(self, outcome: Trials | None) -> Trials | None:
         """Send the session an outcome; return its next query, None at its end, and keep the state."""
         assert self._session is not None
         with single_thread():
             found = alone(to_query(self._session, {}, first=outcome))
-        if isinstance(found, Query):  # within the initial design, whose points no model has chosen
+        if isinstance(found, Trials):  # within the initial design, whose points no model has chosen
             self._state = self._state if outcome is None else self._state.learn(outcome)
             return found
         self._state = found

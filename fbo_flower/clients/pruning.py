@@ -8,7 +8,6 @@ its completed curves as arrays between two tasks, its journal the curve of every
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,13 +16,12 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.algorithms.options import Settings, bounded, check_choice, checked, choice, integer
-from fbo_flower.algorithms.records import AnyArray, Array
+from fbo_flower.algorithms.records import AnyArray, Array, Trials
 from fbo_flower.errors import ConfigError, ObjectiveError, kind_of
 from fbo_flower.numerics import curves
 from fbo_flower.numerics.curves import forecast, limit_of
 from fbo_flower.space.checks import as_real, check_number
 from fbo_flower.space.copies import copies
-from fbo_flower.storage.agent_journal import STOPPED_AT, Evaluation, curve_from_bytes
 from fbo_flower.wire.codec import LEAST_CURVES, MAX_STEPS
 
 OFF, MEDIAN, FEDERATED = "off", "median", "federated"
@@ -181,30 +179,20 @@ class Curve:
         return self.stopped
 
 
-BY_OTHERS = "stopped by pooled medians"  # with `STOPPED_AT` an entry of `Evaluation.measures`
+BY_OTHERS = "stopped by pooled medians"  # a measure of a trial
 _STEPS, _VALUES, _LENGTHS, _COUNTS = "curves.steps", "curves.values", "curves.lengths", "curves.counts"
 _FINALS = "curves.finals"
 
 
-def measures_of_curve(curve: Curve | None) -> dict[str, float]:
-    """Return what the journal holds of a trial that was stopped early; empty if it was not."""
-    if curve is None or not curve.stopped:
-        return {}
-    by_others = {BY_OTHERS: 1.0} if curve.rule.from_others else {}
-    return {STOPPED_AT: float(curve.steps[-1]), **by_others}
-
-
-def curve_to_bytes(curve: Curve | None) -> bytes | None:
-    """Return the reported values of a trial as JSON, for the journal; None if it reported none."""
+def columns_of(curve: Curve | None) -> dict[str, Any]:
+    """Return the columns in which a trial's row holds its curve; empty if it has reported nothing."""
     if curve is None or not curve.steps:
-        return None
-    return json.dumps({"steps": curve.steps, "values": curve.values}).encode()
-
-
-def stopped_at(evaluation: Evaluation) -> int | None:
-    """Return the last step of a trial that was stopped early; None if it was not."""
-    step = evaluation.measures.get(STOPPED_AT)
-    return None if step is None else int(step)
+        return {}
+    columns: dict[str, Any] = {"curve": np.array([curve.steps, curve.values], dtype=np.float64)}
+    if curve.stopped:
+        columns["stopped"] = np.array(curve.steps[-1:])
+        columns["measures"] = {BY_OTHERS: np.ones(1)} if curve.rule.from_others else {}
+    return columns
 
 
 @dataclass
@@ -217,8 +205,6 @@ class CurveBook:
     others : summary `(k, 3)` of other agents, see `numerics.curves`; None: there is none
     by_step : step -> values of the completed trials there, in the order of trials
     finals : step -> what the objective returned in these trials, in the same order
-    predicted : id of a trial that was stopped early -> the value that it would have had; only of trials that
-        were added to this object
     num_curves : number of completed trials with a curve
     num_trials, num_by_others : trials so far, and how many of them pooled medians have stopped
     """
@@ -227,7 +213,6 @@ class CurveBook:
     others: Array | None = None
     by_step: dict[int, list[float]] = field(default_factory=dict)
     finals: dict[int, list[float]] = field(default_factory=dict)
-    predicted: dict[int, float] = field(default_factory=dict, compare=False)
     num_curves: int = 0
     num_trials: int = 0
     num_by_others: int = 0
@@ -265,20 +250,24 @@ class CurveBook:
             _COUNTS: np.array([self.num_curves, self.num_trials, self.num_by_others], dtype=np.int64),
         }
 
-    def add(self, evaluation: Evaluation) -> None:
-        """Note a trial that has ended; only completed ones count for the medians."""
+    def add(self, row: Trials) -> Trials:
+        """Note a trial that has ended, and return it; only completed ones count for the medians.
+
+        One that was stopped is returned with the value that it would have had, if that can be predicted.
+        """
         self.num_trials += 1
-        if (step := stopped_at(evaluation)) is not None:
-            self.num_by_others += BY_OTHERS in evaluation.measures
-            value = forecast(*self._at(step), evaluation.value)
+        if row.stopped is not None:
+            self.num_by_others += BY_OTHERS in row.measures
+            value = forecast(*self._at(int(row.stopped[0])), float(row.values[0]))
             if self.pruning.learns == PREDICTED and math.isfinite(value):
-                self.predicted[evaluation.trial] = value
-        elif evaluation.artifact is not None and not evaluation.failure:
+                return replace(row, predicted=np.array([value]))
+        elif row.curve is not None and not row.failures:
             self.num_curves += 1
             self._own = None
-            for step, value in zip(*curve_from_bytes(evaluation.artifact), strict=True):
-                self.by_step.setdefault(step, []).append(value)
-                self.finals.setdefault(step, []).append(evaluation.value)
+            for step, value in row.curve.T.tolist():
+                self.by_step.setdefault(int(step), []).append(value)
+                self.finals.setdefault(int(step), []).append(float(row.values[0]))
+        return row
 
     def _at(self, step: int) -> tuple[Array, Array]:
         """Return the values `(n,)` of completed trials at a step, and their final ones."""

@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Outcome, Phase, Query, Task
+from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Task, Trials
 from fbo_flower.algorithms.rfms.rfms import CURATOR, LOCKBOX, OPENBOX, ROLES
 from fbo_flower.algorithms.rfms.site import digest, num_final_judgements
 from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD
@@ -32,12 +32,11 @@ from fbo_flower.clients.model_site import ModelSite, SiteOptions
 from fbo_flower.clients.objective import MAX_REASON, ObjectiveContext
 from fbo_flower.clients.own_answer import OnFinish, OwnAnswer, call_on_finish
 from fbo_flower.clients.site import Export, Scorer, Shipment, SiteData, SiteObjective
-from fbo_flower.clients.task_context import STARTED, TaskContext, times_of
+from fbo_flower.clients.task_context import TaskContext
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError, printable
 from fbo_flower.models import as_file
 from fbo_flower.numerics.discrete_noise import noisy_count
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage.agent_journal import SECONDS, Evaluation
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.storage.paths import path_of
 
@@ -167,51 +166,43 @@ class SiteEvaluator:
     space: SearchSpace
     context: TaskContext
 
-    def __call__(self, query: Query, first_trial: int) -> Outcome:
+    def __call__(self, query: Trials, first_trial: int) -> Trials:
         """Return minus the loss of a configuration or a model; stored evaluations are not repeated."""
         task = self.context.task
-        point = self.space.snap(query.points)[0]
-        row = self.context.take(task.trial, point, 1)
+        points, trials = self.space.snap(query.points)[:1], np.array([task.trial])
+        asked = Trials(points, np.full(1, np.nan), trials, artifact=query.artifact)
+        row = self.context.take(asked)
         if row is None:
             started, before = time.time(), time.perf_counter()
-            row = self._evaluate(query, point)
-            times = {STARTED: started, SECONDS: time.perf_counter() - before}
-            row = replace(row, measures={**row.measures, **times})
+            row = self._evaluate(asked)
+            row = replace(row, times=np.array([[started, started + time.perf_counter() - before]]))
             self.context.append(row)
-        self.context.times.update(times_of(row))
-        if row.failure:
-            log(WARNING, "agent %s, trial %d failed: %s", self.context.agent, task.trial, row.failure)
-        return Outcome(
-            point[None, :],
-            np.array([row.value]),
-            np.array([task.trial], dtype=np.int64),
-            {task.trial: row.failure} if row.failure else {},
-            measures={n: np.array([v]) for n, v in row.measures.items() if n not in (STARTED, SECONDS)},
-            artifact=None if row.artifact is None else np.frombuffer(row.artifact, dtype=np.uint8),
-        )
+        for trial, reason in row.failures.items():
+            log(WARNING, "agent %s, trial %d failed: %s", self.context.agent, trial, reason)
+        return row
 
     def arrays(self) -> Mapping[str, AnyArray]:
         """Return no arrays: the losses are in the algorithm's own arrays."""
         return {}
 
-    def _evaluate(self, query: Query, point: Array) -> Evaluation:
-        task = self.context.task
+    def _evaluate(self, asked: Trials) -> Trials:
+        task, model = self.context.task, asked.artifact
         trial, context = task.trial, self.context.objective_context(task.trial)
         try:
-            if task.phase is Phase.TRAIN and query.artifact is None:
-                trained = self._train(self.space.decode(point), context)
-                rows = {"num_rows": float(trained.num_rows)}
-                return Evaluation(
-                    trial, point, -trained.loss, measures=rows, artifact=trained.model.tobytes()
-                )
-            assert query.artifact is not None
+            if task.phase is Phase.TRAIN and model is None:
+                trained = self._train(self.space.decode(asked.points[0]), context)
+                rows = {"num_rows": np.array([float(trained.num_rows)])}
+                values = np.array([-trained.loss])
+                return replace(asked, values=values, measures=rows, artifact=trained.model)
+            assert model is not None
             split = {Phase.EVALUATE: "inbag", Phase.FINISH: "outbag"}[task.phase]
-            loss, num_rows, spent = self._judge(query.artifact, split, context)
+            loss, num_rows, spent = self._judge(model, split, context)
         except ObjectiveError as error:
-            return Evaluation(trial, point, float("nan"), count=0, failure=str(error))
+            return replace(asked, failures={trial: str(error)}, artifact=None)
         if task.phase is Phase.FINISH and self.role == OPENBOX and self.options.models:
-            self._save(query.artifact, trial)
-        return Evaluation(trial, point, -loss, measures={"num_rows": float(num_rows), "epsilon": spent})
+            self._save(model, trial)
+        measures = {"num_rows": np.array([float(num_rows)]), "epsilon": np.array([spent])}
+        return replace(asked, values=np.array([-loss]), measures=measures, artifact=None)
 
     def _train(self, config: dict[str, Any], context: ObjectiveContext) -> Shipment:
         trained = _as_objective_error(lambda: self.site.train(config, context))

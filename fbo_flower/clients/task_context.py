@@ -4,38 +4,22 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.records import Array, Task
+from fbo_flower.algorithms.records import Task, Trials
 from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.objective import ContextOfTrial, ObjectiveContext
 from fbo_flower.clients.pruning import Curve, CurveBook
 from fbo_flower.errors import JournalError
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.storage.agent_journal import SECONDS, Evaluation
-from fbo_flower.wire.codec import LATEST_TIME
 
-STARTED = "started"  # with `SECONDS` an entry of `Evaluation.measures`
-Times = dict[int, tuple[float, float]]  # first trial of a row -> start and end, seconds since 1970
-
-
-def times_of(evaluation: Evaluation) -> Times:
-    """Return the times of a row."""
-    measures = evaluation.measures
-    return {evaluation.trial: (measures[STARTED], measures[STARTED] + measures[SECONDS])}
-
-
-def disclosed_times(times: Times, trials: Iterable[int]) -> Array | None:
-    """Return start and end of rows, `(k, 2)`; None if one is unknown, or a clock is wrong by centuries."""
-    known = [times.get(int(trial), (np.nan, np.nan)) for trial in trials]
-    array = np.array(known, dtype=np.float64).reshape(-1, 2)
-    return array if ((array >= 0) & (array <= LATEST_TIME)).all() else None
+_ASKED = ("trials", "points", "spans")  # what a row is before it is evaluated
 
 
 @dataclass
@@ -54,7 +38,6 @@ class TaskContext:
     simulated : whether the agent draws from the study's seed, as simulated agents do. Such an agent repeats
         its draws and promises no privacy
     book : the agent's completed curves, from which trials learn when to stop; the evaluators fill it in
-    times : when each row of the task was evaluated; the evaluators fill it in
     stored : evaluations of this task from before an interruption that nobody has taken
     """
 
@@ -69,33 +52,32 @@ class TaskContext:
     run_config: Mapping[str, Any]
     simulated: bool
     book: CurveBook = field(default_factory=CurveBook)
-    times: Times = field(default_factory=dict)
-    stored: deque[Evaluation] = field(init=False)
+    stored: deque[Trials] = field(init=False)
 
     def __post_init__(self) -> None:
         # evaluations that were made at once are stored in the order in which they ended
         found = self.memory.evaluations(self.study, self.key)
-        self.stored = deque(sorted(found, key=lambda stored: stored.trial))
+        self.stored = deque(sorted(found, key=lambda row: row.next_trial))
 
-    def take(self, trial: int, point: Array, span: int) -> Evaluation | None:
-        """Return the stored evaluation of a trial; None if it was not evaluated. Trials must ascend.
+    def take(self, row: Trials) -> Trials | None:
+        """Return the stored evaluation of a row; None if it was not evaluated. Trials must ascend.
 
         JournalError if it belongs to another trial or point, because another version wrote the journal.
         """
-        if not self.stored or self.stored[0].trial > trial:
+        if not self.stored or self.stored[0].trials[0] > row.trials[0]:
             return None
         stored = self.stored.popleft()
-        if stored.trial != trial or stored.span != span or not np.array_equal(stored.point, point):
+        if not all(np.array_equal(getattr(stored, name), getattr(row, name)) for name in _ASKED):
             raise JournalError(
-                f"journal: expected trial {trial}, got trial {stored.trial} at another point; "
+                f"journal: expected trial {row.trials[0]}, got trial {stored.trials[0]} at another point; "
                 "the journal was written by another version of the algorithm: resume with that version, or "
                 "start a new study"
             )
         return stored
 
-    def append(self, evaluation: Evaluation) -> None:
+    def append(self, row: Trials) -> None:
         """Store a new evaluation."""
-        self.memory.append(self.study, self.key, evaluation)
+        self.memory.append(self.study, self.key, row)
 
     def draws(self, purpose: str, *keys: int) -> np.random.Generator:
         """Return the random generator for a purpose in this phase; see `algorithms.requests.Draws`."""

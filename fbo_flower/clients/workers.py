@@ -129,7 +129,7 @@ class Ended:
     values : what the objective returned, larger is better: one number per evaluation that succeeded, or the
         outputs of the only one
     failure : the reason of the first evaluation that failed; "" if none did
-    started, seconds : when it began, in seconds since 1970, and how long it took
+    started, stopped : when it began and ended, in seconds since 1970
     error : the objective's error; None if there was none
     curve : what the trial has reported; None: nothing
     """
@@ -137,7 +137,7 @@ class Ended:
     values: tuple[float, ...]
     failure: str
     started: float
-    seconds: float
+    stopped: float
     error: ErrorTexts | None = None
     curve: Curve | None = None
 
@@ -161,8 +161,8 @@ def call(objective: Objective, job: Job) -> Ended:
                 failure = str(raised)
                 error = None if raised.__cause__ is None else ErrorTexts.of(raised.__cause__)
     curve = job.contexts[0].curve
-    seconds = time.perf_counter() - before
-    return Ended(tuple(values), failure, started, seconds, error, curve if curve.steps else None)
+    stopped = started + time.perf_counter() - before
+    return Ended(tuple(values), failure, started, stopped, error, curve if curve.steps else None)
 
 
 class Worker:
@@ -219,8 +219,8 @@ class Worker:
         values, error, told = tuple(map(float, answer["values"])), answer["error"], answer["curve"]
         texts = None if error is None else ErrorTexts(**error)
         curve = None if told is None else replace(job.contexts[0].curve, **told)
-        started, seconds = float(answer["started"]), float(answer["seconds"])
-        return Ended(values, str(answer["failure"]), started, seconds, texts, curve)
+        started, stopped = float(answer["started"]), float(answer["stopped"])
+        return Ended(values, str(answer["failure"]), started, stopped, texts, curve)
 
     def expire(self, timeout: float) -> Ended:
         """Kill a worker whose time is up, and return how its job has ended."""
@@ -248,7 +248,7 @@ class Worker:
         return f"was ended by signal {-code}"
 
     def _failed(self, reason: str) -> Ended:
-        return Ended((), reason, self.sent, time.perf_counter() - self.clock)
+        return Ended((), reason, self.sent, self.sent + time.perf_counter() - self.clock)
 
 
 @dataclass

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, NamedTuple, SupportsBytes
@@ -26,21 +25,19 @@ from typing import TYPE_CHECKING, NamedTuple, SupportsBytes
 import numpy as np
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.records import Array, Task
+from fbo_flower.algorithms.records import Task, Trials
 from fbo_flower.errors import JournalError
 from fbo_flower.storage import ledger
-from fbo_flower.storage.files import dumps
+from fbo_flower.storage.files import dumps, loads
 from fbo_flower.storage.store import JournalKind, Store, StoredRows, opened
 
 if TYPE_CHECKING:
-    pass
+    import sqlite3
 
 COMMIT_SECONDS = 1.0
-SECONDS = "seconds"  # entry of `Evaluation.measures`: how long the evaluation took
-STOPPED_AT = "stopped at step"  # entry of `Evaluation.measures` of a trial that was stopped early
 KIND = JournalKind(
     "fbo-flower agent journal",
-    4,
+    5,
     {
         "studies": "study TEXT PRIMARY KEY, entropy TEXT NOT NULL, memory BLOB NOT NULL",
         "tasks": (
@@ -48,9 +45,7 @@ KIND = JournalKind(
             "sent REAL NOT NULL, PRIMARY KEY (study, task)"
         ),
         "evaluations": (
-            "id INTEGER PRIMARY KEY, study TEXT NOT NULL, task TEXT NOT NULL, trial INTEGER NOT NULL, "
-            "point TEXT NOT NULL, value REAL, count INTEGER NOT NULL, span INTEGER NOT NULL, "
-            "square REAL NOT NULL, failure TEXT NOT NULL, measures TEXT NOT NULL, artifact BLOB, "
+            "id INTEGER PRIMARY KEY, study TEXT NOT NULL, task TEXT NOT NULL, trials BLOB NOT NULL, "
             "UNIQUE (study, task, id)"
         ),
         "sent": ledger.COLUMNS,
@@ -58,33 +53,6 @@ KIND = JournalKind(
     "restore a copy that was made after the agent's last answer, or remove the file: then the agent counts "
     "as a new one, and its counts for max_trials and max_epsilon start again at 0",
 )
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """One or several evaluations of the objective at one point.
-
-    Parameters
-    ----------
-    trial : id of the first trial
-    point : `(D,)` in the unit cube
-    value : mean over the successful evaluations; NaN if all failed. SQLite does not keep the sign of a zero
-    count, span : number of successful evaluations, and number of trials in this row
-    square : sum of the squared deviations of the values from their mean
-    failure : error message of the first failure; "" if none failed
-    measures : additional metrics by name
-    artifact : bytes that the evaluation returned beside its value, e.g. a model
-    """
-
-    trial: int
-    point: Array
-    value: float
-    count: int = 1
-    span: int = 1
-    square: float = 0.0
-    failure: str = ""
-    measures: Mapping[str, float] = field(default_factory=dict)
-    artifact: bytes | None = None
 
 
 class AgentJournal(Store):
@@ -225,17 +193,14 @@ class AgentJournal(Store):
 
     # -- evaluations ---------------------------------------------------------------------------
 
-    def append(self, study: str, task: str, evaluation: Evaluation) -> None:
-        """Add an evaluation.
+    def append(self, study: str, task: str, row: Trials) -> None:
+        """Add the evaluation of a row.
 
         Commit all pending ones if the last commit is at least one second ago, or the evaluation took as long,
         beside others.
         """
-        e = evaluation
-        point, measures = json.dumps([float(x) for x in e.point]), json.dumps(dict(e.measures))
-        counts = e.count, e.span, e.square
-        self._pending.append((study, task, e.trial, point, e.value, *counts, e.failure, measures, e.artifact))
-        long = e.measures.get(SECONDS, 0.0) >= COMMIT_SECONDS
+        self._pending.append((study, task, dumps(row.to_arrays(), {})))
+        long = row.times is not None and bool((np.diff(row.times) >= COMMIT_SECONDS).any())
         if long or self._clock() - self._committed >= COMMIT_SECONDS:
             self.commit()
 
@@ -247,18 +212,15 @@ class AgentJournal(Store):
             self._pending = []
         self._committed = self._clock()
 
-    def evaluations(self, study: str, task: str | None = None) -> list[Evaluation]:
-        """Return the evaluations of a study, or of one of its tasks, in the order they were added."""
+    def evaluations(self, study: str, task: str | None = None) -> list[Trials]:
+        """Return the evaluated rows of a study, or of one of its tasks, in the order they were added."""
         where, arguments = ("", (study,)) if task is None else (" AND task = ?", (study, task))
         rows = self.select("evaluations", f"WHERE study = ?{where} ORDER BY id", arguments)
-        return [
-            Evaluation(
-                row["trial"], np.array(json.loads(row["point"]), dtype=np.float64),
-                math.nan if row["value"] is None else row["value"], row["count"], row["span"], row["square"],
-                row["failure"], json.loads(row["measures"]), row["artifact"],
-            )
-            for row in rows
-        ]  # fmt: skip
+        return [_trials(row) for row in rows]
+
+
+def _trials(row: sqlite3.Row) -> Trials:
+    return Trials.from_arrays(loads(row["trials"])[0])
 
 
 def aims_note(study: str) -> str:
@@ -310,9 +272,10 @@ def read_studies(path: Path) -> tuple[str, list[StoredStudy]]:
         failures: dict[str, str] = {}
         num_failed: Counter[str] = Counter()
         for row in journal.select("evaluations", "ORDER BY id"):
-            if row["failure"]:
-                failures.setdefault(row["study"], row["failure"])
-                num_failed[row["study"]] += row["span"] - row["count"]
+            trials = _trials(row)
+            for reason in trials.failures.values():
+                failures.setdefault(row["study"], reason)
+                num_failed[row["study"]] += trials.num_trials - trials.num_succeeded
         return meta["agent"], [
             StoredStudy(
                 study := row["study"], row["memory"], meta[f"algorithm.{study}"], meta[f"space.{study}"],
@@ -334,29 +297,20 @@ class StoredCurve(NamedTuple):
     failure: str
 
 
-def curve_from_bytes(data: bytes) -> tuple[list[int], list[float]]:
-    """Return steps and values of a curve in a journal; JournalError if it is something else."""
-    try:
-        found = json.loads(data)
-        return [int(step) for step in found["steps"]], [float(value) for value in found["values"]]
-    except (ValueError, TypeError, LookupError) as error:
-        raise JournalError(f"journal: expected a curve, got {len(data)} other bytes: {error}") from error
-
-
 def read_curves(path: Path) -> Iterator[StoredCurve]:
     """Yield the curves in an agent's journal in the order in which they ended."""
     with opened(path, KIND) as journal:
         meta = _texts(journal)
         for row in journal.select("evaluations", "ORDER BY id"):
-            data = row["artifact"]
-            if data is None or not data.startswith(b'{"steps"'):  # none, or a site's model
+            made = _trials(row)
+            if made.curve is None:
                 continue
-            steps, values = curve_from_bytes(data)
+            steps, values = made.curve.tolist()
             sign = -1.0 if Aims.from_json(_aims_in(meta, row["study"])).minimize else 1.0
             yield StoredCurve(
-                meta["agent"], row["study"], row["trial"], tuple(steps),
+                meta["agent"], row["study"], int(made.trials[0]), tuple(map(int, steps)),
                 tuple(sign * value + 0.0 for value in values),
-                STOPPED_AT in json.loads(row["measures"]), row["failure"],
+                made.stopped is not None, "".join(made.failures.values()),
             )  # fmt: skip
 
 

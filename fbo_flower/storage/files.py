@@ -242,7 +242,7 @@ def dumps(arrays: Mapping[str, AnyArray], values: Mapping[str, object]) -> bytes
     parts = [np.asarray(array, order="C") for array in arrays.values()]
     index = [[name, a.dtype.str, a.shape] for name, a in zip(arrays, parts, strict=True)]
     header = _to_json({"arrays": index, "values": dict(values)}).encode()
-    return b"".join([struct.pack("<I", len(header)), header, *(part.tobytes() for part in parts)])
+    return b"".join([struct.pack("<I", len(header)), header, *map(np.ndarray.tobytes, parts)])
 
 
 def loads(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
@@ -253,7 +253,7 @@ def loads(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
         arrays: dict[str, AnyArray] = {}
         position = 4 + length
         for name, dtype, shape in header["arrays"]:
-            if dtype[1] not in "fiub" or any(type(n) is not int or n < 0 for n in shape):
+            if dtype[1] not in "fiub" or not {*map(type, shape)} <= {int} or min(shape, default=0) < 0:
                 raise ValueError(f"{name}: {dtype} {shape}")
             flat = np.frombuffer(data, dtype=np.dtype(dtype), count=math.prod(shape), offset=position)
             arrays[name] = flat.reshape(shape)

@@ -352,24 +352,25 @@ class TrialRows:
         outcome = disclosed.trials
         assert outcome is not None
         values = 0.0 - outcome.values if aims.minimize else outcome.values
-        times, count, trials = disclosed.times, len(values), outcome.trials.tolist()
+        count, trials = len(outcome), outcome.trials.tolist()
         if outcome.outputs is not None:
             self.outputs.extend(map(aims.measured, outcome.outputs))
-        if disclosed.feasible is not None:
-            self.feasible.extend(disclosed.feasible.tolist())
-        if outcome.failures or outcome.stopped:
-            for row, trial in enumerate(trials, start=len(self)):
-                if trial in outcome.failures:
-                    self.failures[row] = outcome.failures[trial]
-                if trial in outcome.stopped:
-                    self.stopped[row] = float(outcome.stopped[trial])
+        if outcome.feasible is not None:
+            self.feasible.extend(outcome.feasible.tolist())
+        first = len(self.agents)
+        if outcome.failures:
+            failed = first + np.searchsorted(outcome.trials, list(outcome.failures))
+            self.failures |= zip(failed.tolist(), outcome.failures.values(), strict=True)
+        if outcome.stopped is not None:
+            early = np.flatnonzero(outcome.stopped >= 0).tolist()
+            self.stopped |= {first + row: float(outcome.stopped[row]) for row in early}
         self.agents.extend([agent] * count)
         self.rounds.extend([server_round] * count)
         self.trials.extend(trials)
-        self.pulls.extend(outcome.pulls.tolist())
+        self.pulls.extend(outcome.spans.tolist())
         self.values.extend(values.tolist())
         self.points.extend(outcome.points.ravel().tolist())
-        started, ended = np.full((2, count), math.nan) if times is None else times.T
+        started, ended = np.full((2, count), math.nan) if outcome.times is None else outcome.times.T
         self.started.extend(started.tolist())
         self.ended.extend(ended.tolist())
 

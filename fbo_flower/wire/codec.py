@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.messages import ArraySpec, Schema
 from fbo_flower.algorithms.options import canonical_json
-from fbo_flower.algorithms.records import AnyArray, Array, BoolArray, Outcome, Phase, Report, Scalar, Task
+from fbo_flower.algorithms.records import AnyArray, Array, Phase, Report, Scalar, Task, Trials
 from fbo_flower.errors import WireError
 from fbo_flower.wire.checks import (
     MAX_NAME,
@@ -198,8 +198,8 @@ def _check_version(config: Mapping[str, Scalar]) -> None:
 # -- what an agent discloses ------------------------------------------------------------------------
 
 LATEST_TIME = 9e9  # seconds since 1970 that a clock may show, the year 2255
-# arrays with a row for every row of the trials
-_ROWS = ("points", "values", "pulls", "outputs", "feasible", "times", "stopped")
+# the columns of trials that may leave an agent
+_COLUMNS = ("points", "values", "pulls", "outputs", "feasible", "times", "stopped")
 
 
 @dataclass(frozen=True)
@@ -213,46 +213,28 @@ class Disclosure:
         "trials"; NaN before the first success
     recommendation : `(D,)`, the point of the agent's best, if it was not chosen by its value alone
     expected : the mean there, where values are noisy; None: they are not
-    times : `(k, 2)`, start and end of the evaluation of every row of `trials`, in seconds since 1970; None:
-        unknown
     curves : `(k, 3)`, medians of the agent's learning curves, see `checked_summary`; None: it sends none
-    feasible : `(k,)`, which rows of `trials` hold the agent's limits; None: it has none
     """
 
-    trials: Outcome | None = None
+    trials: Trials | None = None
     incumbent: float | None = None
     recommendation: Array | None = None
     expected: float | None = None
-    times: Array | None = None
     curves: Array | None = None
-    feasible: BoolArray | None = None
 
 
 def encode_disclosure(disclosure: Disclosure) -> tuple[dict[str, AnyArray], dict[str, Scalar]]:
     """Return a disclosure as arrays and scalars."""
     arrays: dict[str, AnyArray | None] = {}
-    scalars: dict[str, Scalar | None] = {}
-    trials, feasible = disclosure.trials, disclosure.feasible
-    if trials is not None:
-        steps = [trials.stopped.get(trial, -1) for trial in trials.trials.tolist()]
-        arrays = {
-            "points": trials.points,
-            "values": trials.values,
-            "pulls": trials.spans,
-            "outputs": trials.outputs,
-            "feasible": None if feasible is None else feasible.astype(np.int64),
-            "times": disclosure.times,
-            "stopped": np.array(steps, dtype=np.int64) if trials.stopped else None,
-        }
-        failures = {str(trial): reason for trial, reason in trials.failures.items()}
-        scalars["failures"] = json.dumps(failures, separators=(",", ":"))
+    scalars: dict[str, Scalar] = {}
+    if disclosure.trials is not None:
+        arrays |= {name: getattr(disclosure.trials, name) for name in _COLUMNS}
+        scalars["disclosed.failures"] = json.dumps(dict(disclosure.trials.failures), separators=(",", ":"))
     arrays |= {"recommendation": disclosure.recommendation, "curves": disclosure.curves}
     for name, number in (("incumbent", disclosure.incumbent), ("expected", disclosure.expected)):
-        scalars[name] = None if number is None else float(number)
-    return (
-        {f"disclosed.{name}": array for name, array in arrays.items() if array is not None},
-        {f"disclosed.{name}": scalar for name, scalar in scalars.items() if scalar is not None},
-    )
+        if number is not None:
+            scalars[f"disclosed.{name}"] = float(number)
+    return {f"disclosed.{name}": array for name, array in arrays.items() if array is not None}, scalars
 
 
 def decode_disclosure(
@@ -266,23 +248,16 @@ def decode_disclosure(
 
     `named` holds arrays that fit `disclosed_arrays`, `num_failed` is that of the report.
     """
-    rows = {name: named[f"disclosed.{name}"] for name in _ROWS if f"disclosed.{name}" in named}
+    rows = {name: named[f"disclosed.{name}"] for name in _COLUMNS if f"disclosed.{name}" in named}
     trials = _disclosed_trials(rows, config, task, aims) if rows else None
-    if trials is not None and trials.spans is None and len(trials.failures) != num_failed:
+    if trials is not None and trials.pulls is None and len(trials.failures) != num_failed:
         raise WireError(
             f"num-failed: expected {len(trials.failures)} as disclosed, got {num_failed}", "num-failed"
         )
-    times = np.asarray(rows["times"], dtype=np.float64) if "times" in rows else None
-    if times is not None and (times[:, 1] < times[:, 0]).any():
-        raise _refusal("times: expected no end before its start")
-    feasible = rows["feasible"] == 1 if "feasible" in rows else None
-    if feasible is not None and trials is not None and feasible[np.isnan(trials.values)].any():
-        raise _refusal("feasible: expected 0 where a trial failed")
     incumbent = config.get("disclosed.incumbent")
     if incumbent is not None and (not isinstance(incumbent, float) or np.isinf(incumbent)):
         raise _refusal(f"incumbent: expected a number, got {show(incumbent)}")
-    point = named.get("disclosed.recommendation")
-    recommendation = None if point is None else np.asarray(point, dtype=np.float64)
+    recommendation = cast("Array | None", named.get("disclosed.recommendation"))
     expected = config.get("disclosed.expected")
     if expected is not None and not (
         recommendation is not None and isinstance(expected, float) and np.isfinite(expected)
@@ -291,7 +266,7 @@ def decode_disclosure(
     own = named.get(OWN)
     if own is not None:  # an agent has no more curves than trials
         own = checked_summary(OWN, own, float(task.end))
-    return Disclosure(trials, incumbent, recommendation, expected, times, own, feasible)
+    return Disclosure(trials, incumbent, recommendation, expected, own)
 
 
 def _refusal(text: str) -> WireError:
@@ -306,7 +281,7 @@ def disclosed_arrays(dimension: int, num_trials: int, aims: Aims = NUMBER) -> Ma
         shape = (None, len(aims.names))
         further["disclosed.outputs"] = ArraySpec(shape, low=-np.inf, high=np.inf, max_length=num_trials)
     if aims.limits:
-        further["disclosed.feasible"] = ArraySpec((None,), "int64", 0, 1, num_trials)
+        further["disclosed.feasible"] = ArraySpec((None,), "bool", 0, 1, num_trials)
     return further | {
         "disclosed.points": ArraySpec((None, dimension), low=0.0, high=1.0, max_length=num_trials),
         "disclosed.values": ArraySpec((None,), low=-np.inf, high=np.inf, max_length=num_trials),
@@ -319,37 +294,30 @@ def disclosed_arrays(dimension: int, num_trials: int, aims: Aims = NUMBER) -> Ma
 
 
 def _disclosed_trials(
-    rows: Mapping[str, AnyArray], config: Mapping[str, Scalar], task: Task, aims: Aims
-) -> Outcome:
-    """Return the trials in arrays of `_ROWS`, which may be there only together."""
+    rows: Mapping[str, Any], config: Mapping[str, Scalar], task: Task, aims: Aims
+) -> Trials:
+    """Return the trials in arrays of `_COLUMNS`, which may be there only together."""
     needed = {"points", "values"} | ({"outputs"} if aims.has_outputs else set())
     needed |= {"feasible"} if aims.limits else set()
     if not needed <= set(rows):
         raise _refusal(f"points: expected {', '.join(sorted(needed))} together, got {', '.join(rows)}")
-    points, values = (np.asarray(rows[name], dtype=np.float64) for name in ("points", "values"))
-    spans = np.asarray(rows["pulls"], dtype=np.int64) if "pulls" in rows else None
-    widths = np.ones(len(values), dtype=np.int64) if spans is None else spans
-    if {len(array) for array in rows.values()} != {len(values)} or int(widths.sum()) != task.num_trials:
-        raise _refusal(f"points: expected rows of {task.num_trials} trials, got {len(values)} rows")
-    first = task.trial + np.cumsum(widths) - widths
+    trials = Trials(**rows)
+    if {len(array) for array in rows.values()} != {len(trials)} or trials.num_trials != task.num_trials:
+        raise _refusal(f"points: expected rows of {task.num_trials} trials, got {len(trials.values)} rows")
+    first, missing = task.trial + np.cumsum(trials.spans) - trials.spans, np.isnan(trials.values)
     plain = config.get("disclosed.failures") == "{}"
     failures = {} if plain else json_object(config, "disclosed.failures")
-    missing = np.isnan(values)
     failed = {str(trial) for trial in first[missing]}
     # a row of several trials has a value and a reason when some of them failed
-    known = failed if spans is None or not failures else {str(trial) for trial in first}
-    if np.isinf(values).any() or not failed <= set(failures) <= known:
+    known = failed if trials.pulls is None or not failures else {str(trial) for trial in first}
+    if np.isinf(trials.values).any() or not failed <= set(failures) <= known:
         raise _refusal("values: expected finite numbers, and NaN with a reason where a trial failed")
     if not all(isinstance(reason, str) and len(reason) <= 1000 for reason in failures.values()):
         raise _refusal("failures: expected texts of at most 1000 characters")
     reasons = {int(trial): cast(str, reason) for trial, reason in failures.items()}
-    steps = np.asarray(rows["stopped"], dtype=np.int64) if "stopped" in rows else np.full(len(values), -1)
-    if (steps[missing] >= 0).any():
-        raise _refusal("stopped: expected -1 where a trial failed")
-    stopped = {int(trial): int(step) for trial, step in zip(first, steps, strict=True) if step >= 0}
-    outputs = np.asarray(rows["outputs"], dtype=np.float64) if "outputs" in rows else None
+    outputs, times = trials.outputs, trials.times
     if outputs is not None and not (
-        np.array_equal(outputs[:, 0], values, equal_nan=True)
+        np.array_equal(outputs[:, 0], trials.values, equal_nan=True)
         and np.isfinite(outputs[~missing]).all()
         and np.isnan(outputs[missing]).all()
     ):
@@ -357,7 +325,14 @@ def _disclosed_trials(
             "outputs: expected finite numbers, the first of which is the trial's value, and NaN where a "
             "trial failed"
         )
-    return Outcome(points, values, first, reasons, spans=spans, stopped=stopped, outputs=outputs)
+    for name, wrong, expected in (
+        ("stopped", trials.stopped is not None and trials.stopped[missing] >= 0, "-1 where a trial failed"),
+        ("times", times is not None and times[:, 1] < times[:, 0], "no end before its start"),
+        ("feasible", trials.feasible is not None and trials.feasible[missing], "0 where a trial failed"),
+    ):
+        if np.any(wrong):
+            raise _refusal(f"{name}: expected {expected}")
+    return replace(trials, trials=first, failures=reasons)
 
 
 # -- summaries of learning curves -------------------------------------------------------------------

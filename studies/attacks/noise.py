@@ -21,7 +21,7 @@ import numpy as np
 
 from fbo_flower import strategies
 from fbo_flower.algorithms import DPFTS
-from fbo_flower.algorithms.records import AgentState, Array, History, Outcome, Phase, Query, Task, floats
+from fbo_flower.algorithms.records import AgentState, Array, Phase, Task, Trials, floats
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.clients import client_app
@@ -121,7 +121,7 @@ def _agent(seed: int, number: int, num_features: int) -> tuple[AgentState, Task]
     arrays = {"frequencies": features.frequencies, "phases": features.phases}
     task = Task(Phase.TRAIN, 2, NUM_OBSERVATIONS, 0, arrays, {"message": True})
     space = make_problem("f1", 1, seed, {}).space  # two floats
-    return AgentState(space, History(points, values, np.arange(NUM_OBSERVATIONS))), task
+    return AgentState(space, Trials(points, values, np.arange(NUM_OBSERVATIONS))), task
 
 
 def _answer(algorithm: DPFTS, task: Task, state: AgentState, entropy: int, uniform: Uniform | None) -> Array:
@@ -134,7 +134,7 @@ def _answer(algorithm: DPFTS, task: Task, state: AgentState, entropy: int, unifo
     return floats(result.report.arrays["weights"])
 
 
-def _no_evaluation(query: Query, first_trial: int) -> Outcome:
+def _no_evaluation(query: Trials, first_trial: int) -> Trials:
     raise AssertionError("a task without trials evaluates nothing")
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.algorithms.bandits.hct import HCT
-from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Task
+from fbo_flower.algorithms.records import AgentState, Phase, Task, Trials
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.bandits import hct, partition
 from fbo_flower.numerics.seeding import generator
@@ -158,7 +158,7 @@ def own_regret(problem: XArmed, noise: Array) -> float:
 def session_microseconds(problem: XArmed, budget: int) -> float:
     """Return the CPU time per pull of HCT's session, which is sent one value at a time."""
     algorithm, space = HCT(budget=budget), problem.space
-    agent_state = AgentState(space, History.empty(space.dimension))
+    agent_state = AgentState(space, Trials.empty(space.dimension))
     noise = np.random.default_rng(SEED).uniform(-0.1, 0.1, budget)
     known: dict[bytes, float] = {}
     elapsed, ones, zeros = 0.0, np.ones(1, dtype=np.int64), np.zeros(1)
@@ -175,7 +175,7 @@ def session_microseconds(problem: XArmed, budget: int) -> float:
                 known[key] = float(problem.values(query.points, 0)[0])
                 begin = time.process_time()
             trial = np.array([first])
-            outcome = Outcome(query.points, known[key] + noise[trial], trial, {}, ones, ones, zeros)
+            outcome = Trials(query.points, known[key] + noise[trial], trial, {}, ones, ones, zeros)
             first += 1
             try:
                 query = session.send(outcome)

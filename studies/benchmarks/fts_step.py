@@ -3,7 +3,7 @@
     OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.fts_step
 
 A step is all that an agent does for one task with a free objective: check the task, propose
-(draw and maximise), learn (refit on schedule), summarise (draw a message), remember, pack. History
+(draw and maximise), learn (refit on schedule), summarise (draw a message), remember, pack. Trials
 grows from 45 to 55 observations, D = 2, M = 100, so that refits happen at their usual rate. In half
 of the steps the agent uses another agent's weights, more than in any schedule after the first steps.
 """

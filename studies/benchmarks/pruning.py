@@ -25,7 +25,7 @@ from unittest.mock import patch
 import numpy as np
 
 from fbo_flower.algorithms import FedEI
-from fbo_flower.algorithms.records import Array, History
+from fbo_flower.algorithms.records import Array, Trials
 from fbo_flower.clients import Pruning
 from fbo_flower.clients.pruning import CurveBook
 from fbo_flower.simulation import Agents, simulate
@@ -110,20 +110,20 @@ def oracle(name: str, objective: Counted) -> Iterator[None]:
     def told(book: CurveBook, evaluation: Any, step: int) -> None:
         book.predicted[evaluation.trial] = objective.last
 
-    observed = History.observed
+    observed = Trials.observed
 
-    def ignored(history: History) -> tuple[Array, Array]:
+    def ignored(history: Trials) -> tuple[Array, Array]:
         points, values = observed(history)
-        if not len(values):
+        if history.stopped is None or not len(values):
             return points, values
-        kept = ~np.isin(history.trials, list(history.stopped))
+        kept = history.stopped < 0
         return points[kept], values[kept]
 
     if name == "told":
         with patch.object(CurveBook, "_predict", told):
             yield
     elif name == "ignored":
-        with patch.object(History, "observed", ignored):
+        with patch.object(Trials, "observed", ignored):
             yield
     else:
         yield

@@ -46,8 +46,8 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Query,
     Task,
+    Trials,
     floats,
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps
@@ -215,11 +215,11 @@ class Consensus(LocalEI[ConsensusState]):
         while agent_state.next_trial < task.end:
             trial = agent_state.next_trial
             if "design" in task.arrays and trial == task.trial:
-                query = Query(floats(task.arrays["design"])[None, :])
+                query = Trials(floats(task.arrays["design"])[None, :])
             else:
                 agent_state = yield from self._propose(task, agent_state, draws)
                 own = proposal(agent_state)
-                query = uniform_point(agent_state, draws("propose", trial)) if own is None else Query(own)
+                query = uniform_point(agent_state, draws("propose", trial)) if own is None else Trials(own)
             outcome = yield query
             agent_state = agent_state.learn(outcome)
         return (yield from self._propose(task, agent_state, draws))

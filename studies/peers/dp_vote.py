@@ -35,14 +35,13 @@ from fbo_flower.algorithms.records import (
     Array,
     Best,
     Federation,
-    History,
     IntArray,
     Payload,
     Phase,
-    Query,
     Scalar,
     ServerResults,
     Task,
+    Trials,
     floats,
     natural_key,
 )
@@ -71,7 +70,7 @@ def first_places(points: Array) -> IntArray:
     return np.asarray(first[inverse.reshape(-1)], dtype=np.int64)
 
 
-def votes(history: History, points: Array, num_votes: int) -> Array:
+def votes(history: Trials, points: Array, num_votes: int) -> Array:
     """Return an agent's votes `(P,)`: 1 for each of its best `num_votes` configurations, else 0.
 
     A trial's place in the list is its id. A configuration that was evaluated more than once counts with the
@@ -325,11 +324,11 @@ class DPVote(Algorithm[VoteState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Query:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials:
         if task.end > self.num_configs:
             raise WireError(f"trials: expected at most {self.num_configs} in all, got {task.end}")
         points = listed_points(agent_state.space, self.num_configs, _seed(task))
-        return Query(points[agent_state.next_trial : task.end])
+        return Trials(points[agent_state.next_trial : task.end])
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         """Evaluate the next configurations of the list; at the end of the study, store the winner."""

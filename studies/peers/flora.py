@@ -48,8 +48,8 @@ from fbo_flower.algorithms.records import (
     Federation,
     Payload,
     Phase,
-    Query,
     Task,
+    Trials,
     floats,
     natural_key,
 )
@@ -428,7 +428,7 @@ class FLoRA(LocalEI[FloraState]):
         if Work.of(task).share:
             _features(task)  # refuse a task that cannot be answered before anything is evaluated
         if "design" in task.arrays and agent_state.next_trial == task.trial < task.end:
-            outcome = yield Query(floats(task.arrays["design"])[None, :])
+            outcome = yield Trials(floats(task.arrays["design"])[None, :])
             agent_state = agent_state.learn(outcome)
         return (yield from super().session(task, agent_state, draws))
 

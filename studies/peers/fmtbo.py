@@ -46,8 +46,8 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Query,
     Task,
+    Trials,
     floats,
     natural_key,
 )
@@ -265,7 +265,7 @@ class FMTBO(LocalEI[FMTBOState]):
 
     def step(
         self, task: Task, agent_state: AgentState, rng: np.random.Generator
-    ) -> Steps[tuple[Query, Array | None]]:
+    ) -> Steps[tuple[Trials, Array | None]]:
         """Return the maximiser of the mixture's expected improvement; `session` keeps the fit."""
         space = agent_state.space
         x, y = self.observations(agent_state)
@@ -293,7 +293,7 @@ class FMTBO(LocalEI[FMTBOState]):
         point = yield from searching(
             function, space, seen, centre, self.num_candidates, self.min_distance, rng
         )
-        return Query(point), None
+        return Trials(point), None
 
     def _fit(self, agent_state: AgentState) -> Fit:
         x, y = self.observations(agent_state)

@@ -26,8 +26,8 @@ from fbo_flower.algorithms.records import (
     Federation,
     Payload,
     Phase,
-    Query,
     Task,
+    Trials,
     floats,
     natural_key,
 )
@@ -129,15 +129,15 @@ class ShareBest(LocalEI[SharingState]):
 
     def step(
         self, task: Task, agent_state: AgentState, rng: np.random.Generator
-    ) -> Steps[tuple[Query, Array | None]]:
+    ) -> Steps[tuple[Trials, Array | None]]:
         """Return the point to repeat, unless the agent knows its value; else the step of `ei`."""
         point = Copied.of(task).point
         if point is not None and agent_state.next_trial == task.trial:
             snapped = agent_state.space.snap(floats(point)[None, :])
             if not (agent_state.history.points == snapped).all(axis=1).any():
-                return Query(snapped), None
+                return Trials(snapped), None
         if not agent_state.history.num_succeeded:
-            return Query(rng.random((1, agent_state.space.dimension))), None
+            return Trials(rng.random((1, agent_state.space.dimension))), None
         return (yield from super().step(task, agent_state, rng))
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:

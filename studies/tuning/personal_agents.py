@@ -25,12 +25,10 @@ from fbo_flower.algorithms.records import (
     AgentState,
     Array,
     Federation,
-    History,
-    Outcome,
     Phase,
-    Query,
     Report,
     Task,
+    Trials,
     natural_key,
 )
 from fbo_flower.algorithms.requests import alone, stepping
@@ -111,7 +109,7 @@ class PersonalAgents:
             self._server = self._algorithm.init(federation, rng("init"))
         for client in clients:
             if client not in self._agents:
-                history = History.empty(self._space.dimension)
+                history = Trials.empty(self._space.dimension)
                 self._agents[client] = _Agent(AgentState(self._space, history))
         for _ in range(2):  # the first task may be an exchange without a trial, as in fed-ei
             idle = sorted((c for c in clients if self._agents[c].task is None), key=natural_key)
@@ -170,9 +168,9 @@ class PersonalAgents:
     def _draws(self, client: str, purpose: str, *keys: int) -> np.random.Generator:
         return generator(self._seed, "personal", "agent", client, purpose, *keys)
 
-    def _evaluate(self, agent: _Agent, query: Query, first: int) -> Outcome:
+    def _evaluate(self, agent: _Agent, query: Trials, first: int) -> Trials:
         """Return the outcome of a query, or leave the task at its first point without a value."""
-        if query.repeats is not None or query.artifact is not None:
+        if query.pulls is not None or query.artifact is not None:
             raise ConfigError(
                 f"algorithm: expected one that tries single points, such as fed-ei, fts or ei, got "
                 f"{self._algorithm.name}"
@@ -184,4 +182,4 @@ class PersonalAgents:
         trials = np.arange(first, first + len(points), dtype=np.int64)
         values = np.array([agent.values[int(trial)] for trial in trials])
         failures = {int(t): "no answer" for t in trials[np.isnan(values)]}
-        return Outcome(points, values, trials, failures)
+        return Trials(points, values, trials, failures)

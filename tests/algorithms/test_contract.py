@@ -28,7 +28,7 @@ from fbo_flower.algorithms import (
 )
 from fbo_flower.algorithms.pne.gp import GPPNE
 from fbo_flower.algorithms.pne.racing import RacingPNE
-from fbo_flower.algorithms.records import History, Payload, Report
+from fbo_flower.algorithms.records import Payload, Report, Trials
 from fbo_flower.algorithms.registry import FTS_OPTIONS
 
 FEW = {"num_candidates": 64}
@@ -171,7 +171,7 @@ def test_a_difference_is_found_where_it_is():
 
 
 def test_leaks_sees_standardised_values_too():
-    history = History(np.array([[0.1, 0.2], [0.3, 0.4]]), np.array([1.0, 3.0]), np.array([0, 1]))
+    history = Trials(np.array([[0.1, 0.2], [0.3, 0.4]]), np.array([1.0, 3.0]), np.array([0, 1]))
     assert leaks(Report(0, 2, arrays={"a": np.array([9.0, 0.3])}), history)
     assert leaks(Report(0, 2, arrays={"a": np.array([3.0])}), history)
     assert not leaks(Report(0, 2, arrays={"a": np.array([0.25])}), history)

@@ -30,15 +30,13 @@ from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Federation,
-    History,
-    Outcome,
     Payload,
     Phase,
     Report,
     Task,
+    Trials,
     natural_key,
 )
-from fbo_flower.algorithms.run_task import joined
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.wire.checks import checked_arrays, checked_values
 
@@ -153,22 +151,22 @@ def test_agents_are_sorted_as_people_count():
 
 
 def test_failed_trials_count_as_the_worst_seen():
-    history = History(np.eye(3), np.array([2.0, np.nan, 1.0]), np.arange(3), {1: "no"})
+    history = Trials(np.eye(3), np.array([2.0, np.nan, 1.0]), np.arange(3), {1: "no"})
     points, values = history.observed()
     assert values.tolist() == [2.0, 1.0, 1.0]
     assert len(points) == 3
-    assert [len(part) for part in History(np.eye(2), np.full(2, np.nan), np.arange(2)).observed()] == [0, 0]
+    assert [len(part) for part in Trials(np.eye(2), np.full(2, np.nan), np.arange(2)).observed()] == [0, 0]
 
 
 def test_select_returns_the_trials_asked_for():
-    history = History.prior(np.eye(2), np.array([5.0, 6.0])).extend(
-        Outcome(np.eye(2), np.array([np.nan, 8.0]), np.array([0, 1]), {0: "no"})
+    history = Trials.prior(np.eye(2), np.array([5.0, 6.0])).concat(
+        Trials(np.eye(2), np.array([np.nan, 8.0]), np.array([0, 1]), {0: "no"})
     )
     assert history.next_trial == 2
     done = history.select(0, 1)
     assert done.trials.tolist() == [0]
     assert done.failures == {0: "no"}
-    assert History.prior(np.eye(2), np.ones(2)).next_trial == 0
+    assert Trials.prior(np.eye(2), np.ones(2)).next_trial == 0
 
 
 # -- initial designs -----------------------------------------------------------------------------------
@@ -197,19 +195,18 @@ def test_all_algorithms_with_one_seed_start_from_the_same_points(other):
 def outcome(points, values, first, counts, spans, failures=None):
     spans = np.array(spans)
     trials = first + np.cumsum(spans) - spans
-    return Outcome(np.array(points), np.array(values), trials, failures or {}, np.array(counts), spans)
+    return Trials(np.array(points), np.array(values), trials, failures or {}, spans, np.array(counts))
 
 
 def test_evaluations_of_one_point_become_one_row_in_the_order_of_first_evaluations():
     nan = float("nan")
-    found = joined([
-        outcome([[0.5, 0.5], [0.0, 1.0]], [2.0, nan], 10, [2, 0], [3, 1], {10: "once", 13: "dark"}),
-        outcome([[-0.0, 1.0], [0.5, 0.5]], [4.0, 5.0], 14, [1, 1], [2, 1], {14: "late"}),
-    ])  # fmt: skip
+    first = outcome([[0.5, 0.5], [0.0, 1.0]], [2.0, nan], 10, [2, 0], [3, 1], {10: "once", 13: "dark"})
+    more = outcome([[-0.0, 1.0], [0.5, 0.5]], [4.0, 5.0], 14, [1, 1], [2, 1], {14: "late"})
+    found = first.concat(more).merged()
     np.testing.assert_array_equal(found.points, [[0.5, 0.5], [0.0, 1.0]])
     np.testing.assert_allclose(found.values, [3.0, 4.0])
     assert found.counts.tolist() == [3, 1]
-    assert found.spans.tolist() == [4, 3]
+    assert found.pulls.tolist() == [4, 3]
     assert found.trials.tolist() == [10, 14]
     assert found.failures == {10: "once", 14: "dark"}
 
@@ -217,15 +214,14 @@ def test_evaluations_of_one_point_become_one_row_in_the_order_of_first_evaluatio
 def test_many_outcomes_are_joined_as_with_sorted_points():
     rng = np.random.default_rng(0)
     points, values = rng.integers(0, 4, (40, 2)) / 4.0, rng.standard_normal(40)
-    found = joined(
-        [outcome([p], [v], t, [1], [1]) for t, (p, v) in enumerate(zip(points, values, strict=True))]
-    )
+    rows = [outcome([p], [v], t, [1], [1]) for t, (p, v) in enumerate(zip(points, values, strict=True))]
+    found = rows[0].concat(*rows[1:]).merged()
     _, first, row = np.unique(points, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     np.testing.assert_array_equal(found.points, points[first[order]])
     means = [values[row.reshape(-1) == i].mean() for i in order]
     np.testing.assert_allclose(found.values, means, rtol=1e-12)
-    assert found.spans.sum() == 40
+    assert found.pulls.sum() == 40
 
 
 def test_a_result_is_computed_once_for_the_same_owner_and_state():
@@ -237,7 +233,7 @@ def test_a_result_is_computed_once_for_the_same_owner_and_state():
             calls.append(agent_state)
             return len(calls)
 
-    one, two = (AgentState(SQUARE, History.empty(2)) for _ in range(2))
+    one, two = (AgentState(SQUARE, Trials.empty(2)) for _ in range(2))
     owner = Owner()
     assert [owner.best(s) for s in (one, one, two, two, one)] == [1, 1, 2, 2, 3]
     assert Owner().best(one) == 4

@@ -18,8 +18,8 @@ from fbo_flower.algorithms import (
     Payload,
     Phase,
     Progress,
-    Query,
     Task,
+    Trials,
     TrialsPerRound,
     real,
     summable,
@@ -106,7 +106,7 @@ class FedTPE(TrialsPerRound, Algorithm[State]):
         cells = np.array([draws.choice(self.bins, 24, p=row) for row in told.good])  # (D, 24)
         ratios = np.log(told.good + 1e-3) - np.log(told.other + 1e-3)
         best = int(np.argmax(ratios[axes[:, None], cells].sum(axis=0)))
-        return Query(((cells[:, best] + draws.random(len(axes))) / self.bins)[None])
+        return Trials(((cells[:, best] + draws.random(len(axes))) / self.bins)[None])
 
     def summarise(self, task, agent_state, rng):
         told = Densities.of(task)
@@ -154,7 +154,7 @@ def test_sums_final_exchanges_and_scalars_arrive_with_secure_sums_too():
 
 
 def proposing(points):
-    return {"propose": lambda self, task, agent_state, rng: Query(points)}
+    return {"propose": lambda self, task, agent_state, rng: Trials(points)}
 
 
 def learning(**arrays):
@@ -180,8 +180,8 @@ WRONG = {
     "content for a task": (asking(lambda phase, r: Densities()), "return content.task"),
     "task of another phase": (asking(lambda phase, r: Task(Phase.EVALUATE, r, 0, 1)), "got one of evaluate"),
     "no proposal": ({"propose": lambda self, task, agent_state, rng: None}, "propose: .*trial 0, got None"),
-    "points alone": ({"propose": lambda self, task, agent_state, rng: np.ones((1, 1))}, "return Query"),
-    "outside the cube": (proposing(np.full((1, 1), 1.2)), "got 1.2; return Query.np.clip"),
+    "points alone": ({"propose": lambda self, task, agent_state, rng: np.ones((1, 1))}, "return Trials"),
+    "outside the cube": (proposing(np.full((1, 1), 1.2)), "got 1.2; return Trials.np.clip"),
     "no number": (proposing(np.full((1, 1), np.nan)), "got nan"),
     "integers": (proposing(np.ones((1, 1), dtype=int)), "got int64; .*dtype=np.float64"),
     "one point": (proposing(np.ones(1)), r"got \(1,\); .*point.None"),

@@ -6,7 +6,7 @@ from contract import FINITE, MIXED, SQUARE, Run, hills, same
 from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import RandomSearch, ThompsonSampling
-from fbo_flower.algorithms.records import AgentState, History
+from fbo_flower.algorithms.records import AgentState, Trials
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.search import maximising, neighbours, searching, variations
 from fbo_flower.numerics.optim.functions import LinearFunction
@@ -166,7 +166,7 @@ def test_an_inactive_parameter_does_not_move_the_maximiser():
     features = draw_features(40, scales, 4, draws, categories=CONDITIONAL.categorical)
     function = LinearFunction(features, np.random.default_rng(1).standard_normal(40))
     algorithm = ThompsonSampling()
-    agent_state = AgentState(CONDITIONAL, History.empty(4))
+    agent_state = AgentState(CONDITIONAL, Trials.empty(4))
     for seed in range(5):
         (point,) = alone(algorithm.maximising(function, agent_state, np.random.default_rng(seed))).points
         np.testing.assert_array_equal(CONDITIONAL.snap(point[None])[0], point)

@@ -22,7 +22,7 @@ from fbo_flower.algorithms.ei.local import fit_of
 from fbo_flower.algorithms.ei.pool import Pool
 from fbo_flower.algorithms.fts.fts import Advice
 from fbo_flower.algorithms.messages import STEPS
-from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Query, Task
+from fbo_flower.algorithms.records import AgentState, Phase, Task, Trials
 from fbo_flower.algorithms.requests import Fit, alone
 from fbo_flower.algorithms.run_task import TaskResult, believed, run_task
 from fbo_flower.algorithms.senders import own_probability
@@ -238,10 +238,10 @@ class Recorder:
     def __init__(self) -> None:
         self.batches: list[np.ndarray] = []
 
-    def __call__(self, query: Query, first_trial: int) -> Outcome:
+    def __call__(self, query: Trials, first_trial: int) -> Trials:
         points = SQUARE.snap(query.points)
         self.batches.append(points)
-        return Outcome(points, hill(points), first_trial + np.arange(len(points)))
+        return Trials(points, hill(points), first_trial + np.arange(len(points)))
 
 
 def pool() -> Pool:
@@ -259,7 +259,7 @@ def do(name: str, at_once: int, num_trials: int = 7) -> tuple[TaskResult, list[n
     options = {**CASES[name], "num_initial": 4, "trials_per_round": num_trials}
     algorithm = make_algorithm(name.split(maxsplit=1)[0], options)
     start = generator(0, "points").random((4, 2))
-    state = AgentState(SQUARE, History(start, hill(start), np.arange(4)))
+    state = AgentState(SQUARE, Trials(start, hill(start), np.arange(4)))
     recorder = Recorder()
     content = pool() if "pool" in name else Pool()
     task = content.task(Phase.TRAIN, 2, 4, num_trials)
@@ -294,7 +294,7 @@ def test_without_fantasies_expected_improvement_proposes_one_place_twice() -> No
     """The control: a pending point that the model ignores attracts the next proposal."""
     algorithm = make_algorithm("ei", {**CASES["ei"], "num_initial": 4, "min_distance": 0.0})
     start = generator(0, "points").random((4, 2))
-    state = AgentState(SQUARE, History(start, hill(start), np.arange(4)))
+    state = AgentState(SQUARE, Trials(start, hill(start), np.arange(4)))
     seen = [Recorder(), Recorder()]
     for trial, recorder in zip((4, 5), seen, strict=True):
         alone(run_task(algorithm, Task(Phase.TRAIN, 2, trial, 1), state, recorder, draws))
@@ -308,7 +308,7 @@ def test_without_fantasies_expected_improvement_proposes_one_place_twice() -> No
 
 def test_a_failed_design_is_followed_by_random_points() -> None:
     algorithm = make_algorithm("ei", {**CASES["ei"], "num_initial": 2, "trials_per_round": 4})
-    failed = History(np.full((2, 2), 0.5), np.full(2, np.nan), np.arange(2))
+    failed = Trials(np.full((2, 2), 0.5), np.full(2, np.nan), np.arange(2))
     state, recorder = AgentState(SQUARE, failed), Recorder()
     alone(run_task(algorithm, Task(Phase.TRAIN, 2, 2, 4), state, recorder, draws, at_once=4))
     assert len(np.unique(recorder.batches[0], axis=0)) == 4
@@ -323,7 +323,7 @@ def test_the_believed_value_is_the_posterior_mean_by_the_textbook(name: str) -> 
     points = generator(1, "points").random((6, 2))
     values = 5.0 + 100.0 * hill(points)
     theta = gp.Hyperparameters("rbf" if name == "ts" else "matern52", np.array([0.4, 0.7]), 1.3, 1e-3)
-    state = AgentState(SQUARE, History(points, values, np.arange(6)))
+    state = AgentState(SQUARE, Trials(points, values, np.arange(6)))
     state = state.write(hyperparameters=theta.to_array())
     where = generator(2, "points").random((3, 2))
     if name == "ts":
@@ -361,7 +361,7 @@ def test_an_observed_value_is_believed_as_it_is(name: str) -> None:
 
 
 def test_before_the_first_success_nothing_is_believed() -> None:
-    state = AgentState(SQUARE, History.empty(2))
+    state = AgentState(SQUARE, Trials.empty(2))
     task = Task(Phase.TRAIN, 1, 0, 2)
     assert np.isnan(alone(ThompsonSampling().believing(task, state, np.zeros((2, 2))))).all()
 

@@ -109,7 +109,7 @@ def test_a_trial_that_is_not_told_in_time_is_asked_again_and_counted_once(tmp_pa
         site.ask(timeout=0.01)  # nobody waits for it now
     site.tell(config, 0.5)
     reply = answer(journal, timeout=0.01)
-    assert [e.value for e in evaluations(journal)] == [0.5]
+    assert [e.values[0] for e in evaluations(journal)] == [0.5]
     assert answer(journal, timeout=0.01).arrays.keys() == reply.arrays.keys()
     assert len(evaluations(journal)) == 1
     assert site.pending == []
@@ -142,7 +142,7 @@ def test_a_site_that_repeats_its_question_or_its_answer_changes_nothing(tmp_path
     site.tell(config, 0.25)
     with pytest.raises(ConfigError, match=r"value: expected the one told before .* 0.25, got 0.5"):
         site.tell(config, 0.5)
-    assert [e.value for e in evaluations(journal)] == [0.25]
+    assert [e.values[0] for e in evaluations(journal)] == [0.25]
 
 
 @pytest.mark.parametrize("failure", [{"failed": True}, {"value": None}, {"value": math.nan}, None])
@@ -152,9 +152,9 @@ def test_a_failure_that_is_told_is_a_failed_trial_and_a_loss_is_told_as_it_is(tm
     Site(tmp_path / "a.db").tell(config, **(failure or {"value": 0.5}))
     answer(tmp_path / "a.db", aims=Aims.of(minimize=True))
     (found,) = evaluations(tmp_path / "a.db")
-    assert found.value == -0.5 if failure is None else math.isnan(found.value)
-    assert (failure is None) == (not found.failure)
-    assert failure is None or "told as failed" in found.failure or "got nan" in found.failure
+    assert found.values[0] == -0.5 if failure is None else math.isnan(found.values[0])
+    assert (failure is None) == (not found.failures)
+    assert failure is None or "told as failed" in found.failures[0] or "got nan" in found.failures[0]
 
 
 def test_what_another_living_process_evaluates_is_not_handed_out_twice(tmp_path):
@@ -183,7 +183,7 @@ def test_several_trials_at_once_are_asked_at_once(tmp_path, monkeypatch):
         assert first != second
         site.tell(second, 0.2)
         site.tell(first, 0.1)
-    assert sorted(e.value for e in evaluations(journal)) == [0.1, 0.2]
+    assert sorted(e.values[0] for e in evaluations(journal)) == [0.1, 0.2]
     with pytest.raises(NotInTimeError, match="nobody told one"):  # a worker's trial is not lost either
         answer(tmp_path / "b.db", 2, timeout=0.01, num_parallel=2)
     assert evaluations(tmp_path / "b.db") == []
@@ -273,7 +273,7 @@ def test_the_commands_ask_and_tell_evaluate_a_trial_by_hand(tmp_path, capsys):
         assert run(["ask", str(journal)]) == 0
         second = capsys.readouterr().out.splitlines()[-1]
         assert run(["tell", str(journal), "--config", second, "--failed"]) == 0
-    assert [e.value for e in evaluations(journal)][:1] == [-0.75]
+    assert [e.values[0] for e in evaluations(journal)][:1] == [-0.75]
     assert run(["ask", str(journal), "--timeout", "0.01"]) == 1
     assert "expected the agent of" in capsys.readouterr().err
 

@@ -13,12 +13,14 @@ from federation import agents
 from flwr.app import Context, RecordDict
 
 from fbo_flower import Float, SearchSpace
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.aims import Aims
+from fbo_flower.algorithms.records import AgentState, Phase, Report, Task, Trials
+from fbo_flower.algorithms.run_task import TaskResult
 from fbo_flower.cli.main import run
-from fbo_flower.clients import TuningAgent, client_app, data_file
+from fbo_flower.clients import TuningAgent, client_app, data_file, guards
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.operator import Operator, names_of_files
-from fbo_flower.clients.task_context import disclosed_times
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import FTS, HCT, RandomSearch
@@ -136,7 +138,11 @@ def test_every_disclosed_trial_has_its_times_and_a_resumed_study_keeps_them(tmp_
 
 @pytest.mark.parametrize("started", [-1.0, 1e12, float("nan")])
 def test_a_clock_that_is_wrong_by_centuries_says_nothing(started):
-    assert disclosed_times({0: (started, started)}, [0]) is None
+    outcome = Trials(np.zeros((1, 2)), np.ones(1), np.zeros(1, np.int64), times=np.full((1, 2), started))
+    result = TaskResult(AgentState(SPACE, outcome), Report(0, 1), outcome)
+    found = guards.disclosure_of("trials", make_algorithm("random", {}), Task(Phase.TRAIN, 1, 0, 1), result)
+    assert found.trials is not None
+    assert found.trials.times is None
 
 
 # -- files and names ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from flwr.app import RecordDict
 from fbo_flower import Float, SearchSpace, wire
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.messages import Replies
-from fbo_flower.algorithms.records import AgentState, Federation, History, Phase
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Trials
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.memory import (
     MAX_STATE_REPORT,
@@ -27,7 +27,7 @@ from fbo_flower.clients.memory import (
 from fbo_flower.errors import JournalError, ObjectiveError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import AgentJournal, agent_journal
-from fbo_flower.storage.agent_journal import Evaluation, task_key
+from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.storage.files import dumps
 
 ALGORITHMS = {
@@ -142,7 +142,7 @@ def test_a_directory_of_journals_serves_agents_whose_operator_names_none(tmp_pat
 def test_a_journal_that_does_not_fit_the_algorithm_is_an_error(tmp_path):
     def answer(message, task):
         with AgentJournal(tmp_path / "a.db", "3") as journal:
-            journal.append("s", task_key(task), Evaluation(0, np.array([0.5, 0.5]), 1.0))
+            journal.append("s", task_key(task), Trials(np.full((1, 2), 0.5), np.ones(1), np.array([0])))
         return agent(Objective(), node(tmp_path / "a.db")).answer(message)
 
     with pytest.raises(JournalError, match="another version"):
@@ -152,7 +152,8 @@ def test_a_journal_that_does_not_fit_the_algorithm_is_an_error(tmp_path):
 def a_state():
     points = np.asfortranarray(np.random.default_rng(0).random((5, 2)))
     values = np.array([1.0, np.nan, 3.0, -0.0, 5.0])
-    history = History(points, values, np.arange(5), {1: "planted"}, {2: 3}, {2: 0.1 + 0.2})
+    stopped, predicted = np.array([-1, -1, 3, -1, -1]), np.where(np.arange(5) == 2, 0.1 + 0.2, np.nan)
+    history = Trials(points, values, np.arange(5), {1: "planted"}, stopped=stopped, predicted=predicted)
     return AgentState(SPACE, history, {"row": np.eye(3)[1], "number": np.array(2.0)}, passed=7)
 
 

@@ -14,17 +14,17 @@ from typer.testing import CliRunner
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.ei.pool import Pool
-from fbo_flower.algorithms.records import History, Phase
+from fbo_flower.algorithms.records import Phase, Trials
 from fbo_flower.algorithms.requests import alone, stepping
 from fbo_flower.cli.main import app
 from fbo_flower.clients import ObjectiveContext, Pruning, TuningAgent, client_app
-from fbo_flower.clients.memory import agent_state_from_bytes, agent_state_to_bytes
+from fbo_flower.clients.memory import agent_state_from_bytes
 from fbo_flower.clients.own_answer import own_answer
-from fbo_flower.clients.pruning import BY_OTHERS, Curve, CurveBook, StopRule, curve_to_bytes
+from fbo_flower.clients.pruning import BY_OTHERS, Curve, CurveBook, StopRule, columns_of
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.numerics.curves import forecast
 from fbo_flower.numerics.surrogates.trend import NUM_SUMS
-from fbo_flower.storage.agent_journal import STOPPED_AT, AgentJournal, Evaluation, curve_from_bytes
+from fbo_flower.storage.agent_journal import AgentJournal
 
 NUM_STEPS, NUM_TRIALS = 6, 24
 
@@ -77,7 +77,7 @@ def state_of(tuned):
 
 
 def completed(history):
-    return ~np.isin(history.trials, list(history.stopped))
+    return np.full(len(history), True) if history.stopped is None else history.stopped < 0
 
 
 def curve(*values, rule=None):
@@ -88,11 +88,15 @@ def curve(*values, rule=None):
 
 
 def stop_measures(by_others):
-    return {STOPPED_AT: 0.0, **({BY_OTHERS: 1.0} if by_others else {})}
+    return {"stopped": np.zeros(1, dtype=np.int64), "measures": {BY_OTHERS: np.ones(1)} if by_others else {}}
 
 
 def ended(trial, *values):
-    return Evaluation(trial, np.zeros(1), values[-1], artifact=curve_to_bytes(curve(*values)))
+    return row(trial, values[-1], **columns_of(curve(*values)))
+
+
+def row(trial, value, **columns):
+    return Trials(np.zeros((1, 1)), np.array([value]), np.array([trial]), **columns)
 
 
 # -- the rule --------------------------------------------------------------------------------------
@@ -122,9 +126,7 @@ def test_trials_stop_where_optunas_median_pruner_stops_them(seed, direction):
         num_stopped += ours.stopped
         state = optuna.trial.TrialState.PRUNED if ours.stopped else optuna.trial.TrialState.COMPLETE
         study.tell(theirs, None if ours.stopped else value, state)
-        measures = {STOPPED_AT: float(ours.steps[-1])} if ours.stopped else {}
-        data = curve_to_bytes(ours)
-        book.add(Evaluation(trial, np.zeros(1), ours.values[-1], measures=measures, artifact=data))
+        book.add(row(trial, ours.values[-1], **columns_of(ours)))
     assert 0 < num_stopped < 40
 
 
@@ -164,7 +166,7 @@ def test_other_agents_stop_no_larger_share_of_an_agents_trials_than_its_operator
     book.add(ended(0, 0.6, 0.7))
     assert book.rule().from_others
     for trial in (1, 2):
-        book.add(replace(ended(trial, 0.1), measures=stop_measures(by_others)))
+        book.add(replace(ended(trial, 0.1), **stop_measures(by_others)))
     assert book.rule().from_others is not by_others  # another one would be three of four
 
 
@@ -273,7 +275,7 @@ def test_workers_stop_trials_by_what_had_ended_before_their_batch(tmp_path):
     assert told(reply, "stopped").tolist() == expected
     assert 3 < expected.count(0) < 15
     with AgentJournal(tmp_path / "agent.db", "3") as journal:
-        assert all(evaluation.artifact is not None for evaluation in journal.evaluations("s"))
+        assert all(evaluation.curve is not None for evaluation in journal.evaluations("s"))
 
 
 def test_journals_hold_every_curve_and_a_command_writes_them_as_csv(tmp_path):
@@ -298,27 +300,33 @@ def test_predictions_are_forecasts_from_the_trials_that_completed_before(tmp_pat
     tuned = agent(Curved(sign), tmp_path / "agent.db", num_parallel=at_once, aims=Aims.of(sign < 0))
     answer(tuned, 0, NUM_TRIALS, "ei")
     history = state_of(tuned).history
-    assert list(history.predicted) == list(history.stopped) != []
+    early = history.stopped >= 0
+    assert early.any()
+    np.testing.assert_array_equal(np.isfinite(history.predicted), early)
     with AgentJournal(tmp_path / "agent.db", "3") as journal:
-        evaluations = {e.trial: e for e in journal.evaluations("s")}
-    for trial, predicted in history.predicted.items():
+        evaluations = {int(e.trials[0]): e for e in journal.evaluations("s")}
+    for trial, predicted in zip(np.flatnonzero(early), history.predicted[early].tolist(), strict=True):
         stopped = evaluations[trial]
-        before = [e for t, e in sorted(evaluations.items()) if t < trial and STOPPED_AT not in e.measures]
-        curves = [dict(zip(*curve_from_bytes(e.artifact or b""), strict=True)) for e in before]
-        values = np.array([c[int(stopped.measures[STOPPED_AT])] for c in curves])
-        finals = np.array([e.value for e in before])
-        assert predicted == forecast(values, finals, stopped.value)
+        before = [e for t, e in sorted(evaluations.items()) if t < trial and e.stopped is None]
+        curves = [dict(e.curve.T.tolist()) for e in before]
+        values = np.array([c[stopped.stopped[0]] for c in curves])
+        finals = np.array([e.values[0] for e in before])
+        value = float(stopped.values[0])
+        assert predicted == forecast(values, finals, value)
         gain = statistics.fmean((finals - values).tolist())
-        expected = min(stopped.value + gain, statistics.median(finals.tolist()))
+        expected = min(value + gain, statistics.median(finals.tolist()))
         assert predicted == pytest.approx(expected, rel=1e-12)
-        assert stopped.value < predicted < finals.max()
+        assert value < predicted < finals.max()
 
 
 def test_models_learn_predicted_values_and_failures_the_worst_of_these():
     values = np.array([0.5, 0.1, np.nan, 0.7])
-    history = History(np.zeros((4, 1)), values, np.arange(4), {2: "died"}, {1: 0}, {1: 0.4})
+    stopped, predicted = np.array([-1, 0, -1, -1]), np.array([np.nan, 0.4, np.nan, np.nan])
+    history = Trials(
+        np.zeros((4, 1)), values, np.arange(4), {2: "died"}, stopped=stopped, predicted=predicted
+    )
     np.testing.assert_array_equal(history.observed()[1], [0.5, 0.4, 0.4, 0.7])
-    np.testing.assert_array_equal(replace(history, predicted={}).observed()[1], [0.5, 0.1, 0.1, 0.7])
+    np.testing.assert_array_equal(replace(history, predicted=None).observed()[1], [0.5, 0.1, 0.1, 0.7])
     np.testing.assert_array_equal(history.values, values)
 
 
@@ -332,7 +340,8 @@ def test_models_learn_predicted_values_and_failures_the_worst_of_these():
 )
 def test_a_recommendation_is_a_completed_trial_if_there_is_one(values, trials, stopped, own, final):
     points = np.zeros((len(values), 1))
-    history = History(points, np.array(values), np.array(trials), {}, {stopped: 3})
+    steps = np.where(np.array(trials) == stopped, 3, -1)
+    history = Trials(points, np.array(values), np.array(trials), stopped=steps)
     np.testing.assert_array_equal(history.final_values(own=own), final)
 
 
@@ -340,8 +349,8 @@ def test_the_last_value_can_be_learnt_instead():
     tuned = agent(pruning=Pruning(learns="last"))
     answer(tuned, 0, NUM_TRIALS)
     history = state_of(tuned).history
-    assert history.stopped
-    assert not history.predicted
+    assert (history.stopped >= 0).any()
+    assert history.predicted is None
 
 
 def test_a_prediction_stays_the_same_when_more_trials_are_known_and_in_the_agents_memory():
@@ -349,8 +358,9 @@ def test_a_prediction_stays_the_same_when_more_trials_are_known_and_in_the_agent
     for tuned, number in ((early, 10), (later, NUM_TRIALS)):
         answer(tuned, 0, number, "ei")
     first, whole = (state_of(tuned).history for tuned in (early, later))
-    again = History.empty(2).extend(whole.select(0, 10))
-    assert first.predicted == again.predicted != {}
+    again = Trials.empty(2).concat(whole.select(0, 10))
+    assert np.isfinite(first.predicted).any()
+    np.testing.assert_array_equal(first.predicted, again.predicted)
     for ours, theirs in zip(first.observed(), again.observed(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -363,7 +373,7 @@ def test_a_stopped_trial_is_never_the_best_whatever_is_predicted(name, monkeypat
     reply = answer(tuned, 0, NUM_TRIALS, name, **options)
     made, state = ALGORITHMS[name](), state_of(tuned)
     history = state.history
-    assert set(history.predicted.values()) == {1e6}
+    assert set(history.predicted[history.stopped >= 0]) == {1e6}
     best = float(history.values[completed(history)].max())
     found = alone(stepping(made.best(state)))
     assert found is not None
@@ -391,12 +401,13 @@ def test_an_agent_that_died_predicts_the_same_and_goes_the_same_way(tmp_path):
     whole = agent(Curved(), tmp_path / "whole.db")
     reply = answer(whole, 0, NUM_TRIALS, "ei")
     history = state_of(whole).history
-    first = min(history.stopped)
-    dies = next(t for t in range(NUM_TRIALS) if t > first + 3 and t not in history.stopped)
+    first = np.flatnonzero(history.stopped >= 0)[0]
+    dies = next(t for t in range(NUM_TRIALS) if t > first + 3 and history.stopped[t] < 0)
     with pytest.raises(KeyboardInterrupt):
         answer(agent(Curved(die_at=dies), tmp_path / "agent.db"), 0, NUM_TRIALS, "ei")
     resumed = agent(Curved(), tmp_path / "agent.db")
     again = answer(resumed, 0, NUM_TRIALS, "ei")
     for name in ("values", "stopped", "points"):
         np.testing.assert_array_equal(told(again, name), told(reply, name))
-    assert same(*(bytes(agent_state_to_bytes(state_of(a))) for a in (resumed, whole)))
+    states = [state_of(a) for a in (resumed, whole)]
+    assert same(*(replace(state, history=replace(state.history, times=None)) for state in states))

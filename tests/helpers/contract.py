@@ -21,17 +21,7 @@ from flwr.clientapp import ClientApp
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.messages import Replies
-from fbo_flower.algorithms.records import (
-    AgentState,
-    Federation,
-    History,
-    Outcome,
-    Phase,
-    Query,
-    Report,
-    Task,
-    natural_key,
-)
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials, natural_key
 from fbo_flower.algorithms.requests import alone, stepping
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.algorithms.server import Server
@@ -91,7 +81,7 @@ class Agent:
     agent_state: AgentState
     is_site: bool = False  # trains models where others have an objective; a model is its point
     num_evaluations: int = 0
-    log: History | None = None  # all that was evaluated, whatever the algorithm keeps of it
+    log: Trials | None = None  # all that was evaluated, whatever the algorithm keeps of it
     sent: dict[str, Report] = field(default_factory=dict)  # a task of a secure sum is answered once
 
     def __post_init__(self) -> None:
@@ -119,11 +109,11 @@ class Agent:
             self.sent = {**self.sent, task_key(task): result.report}
         return result.report
 
-    def evaluate(self, query: Query, first: int, task: Task) -> Outcome:
+    def evaluate(self, query: Trials, first: int, task: Task) -> Trials:
         assert query.points.shape[1:] == (self.space.dimension,)
         assert ((query.points >= 0) & (query.points <= 1)).all(), "a proposal left the cube"
         points = self.space.snap(query.points)
-        spans = np.ones(len(points), dtype=np.int64) if query.repeats is None else query.repeats
+        spans = query.spans
         trials = first + np.cumsum(spans) - spans
         rows, failures = [], {}
         for point, start, span in zip(points, trials.tolist(), spans.tolist(), strict=True):
@@ -141,10 +131,10 @@ class Agent:
             model = np.frombuffer(points.tobytes(), dtype=np.uint8)
             model = None if query.artifact is not None or failures else model
             measures = {"num_rows": np.full(len(points), 10.0 + int(self.name))}
-            return Outcome(points, values, trials, failures, measures=measures, artifact=model)
-        if query.repeats is None:
-            return Outcome(points, values, trials, failures)
-        return Outcome(points, values, trials, failures, counts, spans, squares)
+            return Trials(points, values, trials, failures, measures=measures, artifact=model)
+        if query.pulls is None:
+            return Trials(points, values, trials, failures)
+        return Trials(points, values, trials, failures, spans, counts, squares)
 
     def trial(self, point: np.ndarray, trial: int, task: Task) -> tuple[float, str]:
         """Evaluate a point once, and log it; return the value and why there is none."""
@@ -157,7 +147,7 @@ class Agent:
             reason = str(error)
         if task.num_trials:
             row = np.array([point]), np.array([value]), np.array([trial])
-            self.log = self.log.extend(Outcome(*row, {trial: reason} if reason else {}))
+            self.log = self.log.concat(Trials(*row, {trial: reason} if reason else {}))
         return value, reason
 
 
@@ -170,7 +160,7 @@ class Exchange:
     agent: str
     task: Task
     report: Report | None
-    history: History
+    history: Trials
 
 
 def step(method: Callable[..., Any], *arguments: Any) -> Any:
@@ -210,10 +200,10 @@ class Run:
         seed: int = 1,
         objective: Objective | None = None,
         late: Iterable[str] = (),
-        prior: dict[str, History] | None = None,
+        prior: dict[str, Trials] | None = None,
     ) -> Run:
         names, objective = [str(i) for i in range(num_agents)], objective or hills(space)
-        histories = dict.fromkeys(names, History.empty(space.dimension)) | (prior or {})
+        histories = dict.fromkeys(names, Trials.empty(space.dimension)) | (prior or {})
         agents = {
             n: Agent(n, space, objective, seed, AgentState(space, histories[n]), bool(algorithm.roles))
             for n in names
@@ -275,7 +265,7 @@ class Run:
             kept, history = agent.agent_state, pickle.loads(pickle.dumps(agent.agent_state.history))
             agent.agent_state = replace(kept, arrays=loads(dumps(kept.arrays, {}))[0], history=history)
 
-    def histories(self) -> dict[str, History]:
+    def histories(self) -> dict[str, Trials]:
         return {name: agent.log for name, agent in self.agents.items()}
 
 
@@ -350,7 +340,7 @@ def unmasked(exchanges: Sequence[Exchange]) -> list[Exchange]:
     ]
 
 
-def leaks(report: Report, history: History) -> bool:
+def leaks(report: Report, history: Trials) -> bool:
     """Whether a report repeats a coordinate or a value of the history, plain or standardised."""
     values = history.values[np.isfinite(history.values)]
     secrets = np.concatenate([history.points.ravel(), values, standardise(values)])
@@ -629,7 +619,7 @@ class AlgorithmContract:
 
     def test_recommendation_is_the_best_point_of_the_history(self, run: Run | None = None):
         algorithm = self.make()
-        best = alone(stepping(algorithm.best(AgentState(SQUARE, History.empty(2)))))
+        best = alone(stepping(algorithm.best(AgentState(SQUARE, Trials.empty(2)))))
         assert best is None, f"an agent without trials recommends {best}; expected None"
         for agent in (run or self.played()).agents.values():
             history = agent.agent_state.history
@@ -644,7 +634,7 @@ class AlgorithmContract:
 
     def test_observations_from_before_the_study_are_used_and_keep_their_place(self):
         points = np.random.default_rng(3).random((6, 2))
-        prior = {"1": History.prior(points, points.sum(axis=1))}
+        prior = {"1": Trials.prior(points, points.sum(axis=1))}
         run = Run.begin(self.make(), prior=prior).steps(self.num_rounds)
         history = run.histories()["1"]
         earlier, later = history.trials[:6].tolist(), history.trials[6:].tolist()

@@ -81,9 +81,9 @@ def test_killed_at_every_write_each_trial_is_told_and_counted_once(victim, tmp_p
             num_kills += 1
             with AgentJournal(directory / "a.db", "3") as journal:
                 found = journal.evaluations("s")
-            assert [evaluation.trial for evaluation in found] == list(range(NUM_TRIALS))
-            assert [evaluation.value for evaluation in found] == [
-                hill(SPACE.decode(evaluation.point), None) for evaluation in found
+            assert [int(row.trials[0]) for row in found] == list(range(NUM_TRIALS))
+            assert [row.values[0] for row in found] == [
+                hill(SPACE.decode(row.points[0]), None) for row in found
             ]
             evaluated = Counter((directory / "evaluated").read_text().splitlines())
             assert len(evaluated) == NUM_TRIALS

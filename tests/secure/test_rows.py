@@ -11,7 +11,7 @@ import pytest
 
 from fbo_flower.algorithms import FedEI
 from fbo_flower.algorithms.messages import SUM
-from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Query, Report
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Trials
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.numerics import slots
@@ -29,7 +29,7 @@ class Random(FedEI):
     """The exchanges of fed-ei with random points, and a server that keeps every total."""
 
     def step(self, task, agent_state, rng):
-        return Query(rng.random((1, 2))), None
+        return Trials(rng.random((1, 2))), None
         yield
 
     def tell(self, state, phase, replies):
@@ -51,7 +51,7 @@ class Node:
 
         def evaluate(query, trial):
             values = generator(1, self.name, trial).standard_normal(len(query.points))
-            return Outcome(query.points, values, np.arange(trial, trial + len(values)))
+            return Trials(query.points, values, np.arange(trial, trial + len(values)))
 
         draws = partial(generator, 2, self.name, task.round, str(task.phase))
         result = alone(run_task(algorithm, task, accepted, evaluate, draws, guard=guard))
@@ -69,7 +69,7 @@ class Federated:
         self.nodes, cards = {}, {}
         for name in map(str, range(num_agents)):
             arrays = identity_arrays(keys.new_private_key(), keys.new_identity(), "study")
-            self.nodes[name] = Node(name, AgentState(SPACE, History.empty(2), arrays))
+            self.nodes[name] = Node(name, AgentState(SPACE, Trials.empty(2), arrays))
             cards[name] = Member.read(self.nodes[name].agent_state).card()
         self.server = SecureServer(algorithm, Federation(SPACE, tuple(self.nodes)), generator(0))
         self.server.register_cards("study", cards)

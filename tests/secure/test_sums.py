@@ -9,7 +9,7 @@ import pytest
 from contract import step
 
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.records import AgentState, Federation, History, Payload, Phase, Report, Task
+from fbo_flower.algorithms.records import AgentState, Federation, Payload, Phase, Report, Task, Trials
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.bandits import elimination, partition
@@ -276,7 +276,7 @@ class Agent:
     def __init__(self):
         self.private, self.identity = keys.new_private_key(), keys.new_identity()
         own = identity_arrays(self.private, self.identity, "study")
-        self.state = AgentState(SPACE, History.empty(2), own)
+        self.state = AgentState(SPACE, Trials.empty(2), own)
         self.card = keys.make_card(self.identity, self.private)
 
 
@@ -415,7 +415,7 @@ def test_a_report_is_masked_once_whoever_asks_for_it_again(agent):
 )
 def test_the_same_observations_have_the_same_name_whatever_the_task_says(name, options, values, arrays):
     secured = make_algorithm(name, {**options, "secure_sums": 2})
-    state = AgentState(SPACE, History.empty(2), passed=7)
+    state = AgentState(SPACE, Trials.empty(2), passed=7)
 
     def named(trial, num_trials):
         return secured.report_content.sum_name(Task(Phase.TRAIN, 1, trial, num_trials, arrays, values), state)

@@ -6,9 +6,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from fbo_flower.algorithms import FTS, Query, make_algorithm
+from fbo_flower.algorithms import FTS, make_algorithm
 from fbo_flower.algorithms.pne.racing import RacingPNE
 from fbo_flower.algorithms.progress import Independent
+from fbo_flower.algorithms.records import Trials
 from fbo_flower.clients import client_app
 from fbo_flower.simulation import Keep, Start, simulate
 from fbo_flower.simulation.grids import InProcessGrid
@@ -42,7 +43,7 @@ def halton():
             if trial >= task.end:
                 return None
             point = [(digits(trial + 1, base) + self.shift) % 1 for base in (2, 3)]
-            return Query(np.array([point]))
+            return Trials(np.array([point]))
 
     return Halton(shift=0.25)
 

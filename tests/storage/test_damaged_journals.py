@@ -25,13 +25,14 @@ from damage import (
 )
 from federation import agents
 
+from fbo_flower.algorithms.records import Trials
 from fbo_flower.cli.main import run
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import AgentJournal, Event, StudyJournal, store
-from fbo_flower.storage.agent_journal import Evaluation, read_ledger
+from fbo_flower.storage.agent_journal import read_ledger
 from fbo_flower.strategies import FTS, RandomSearch
 
 ADVICE = ("restore a copy", "remove the file", "start a new study", "pass the path")
@@ -95,8 +96,9 @@ def journals(tmp_path_factory):
     write_journals(found)
     with AgentJournal(found / "agent_0.db", "0") as journal:
         for trial in range(120):
-            rest: dict[str, Any] = {"artifact": bytes(9000)} if trial % 40 == 0 else {}
-            journal.append("other", "task", Evaluation(trial, np.full(2, trial / 120), 0.5 - trial, **rest))
+            rest: dict[str, Any] = {"artifact": np.zeros(9000, np.uint8)} if trial % 40 == 0 else {}
+            row = Trials(np.full((1, 2), trial / 120), np.array([0.5 - trial]), np.array([trial]), **rest)
+            journal.append("other", "task", row)
         journal.finish("other", "task", 1, b"state", b"report" * 2000)
     return found
 
@@ -243,7 +245,7 @@ def test_an_agent_whose_disk_is_full_says_so_at_registration(tmp_path, monkeypat
 
 def append(journal, trials):
     for trial in trials:
-        journal.append("s", "t", Evaluation(trial, np.zeros(1), 0.5))
+        journal.append("s", "t", Trials(np.zeros((1, 1)), np.array([0.5]), np.array([trial])))
 
 
 def test_the_evaluations_of_an_agent_whose_disk_is_full_are_kept_and_its_lock_is_released(
@@ -260,7 +262,7 @@ def test_the_evaluations_of_an_agent_whose_disk_is_full_are_kept_and_its_lock_is
         with pytest.raises(JournalError, match="what was committed before is kept"):
             journal.close()
     with AgentJournal(path, "0", wait_seconds=0.1) as journal:
-        assert [e.trial for e in journal.evaluations("s", "t")] == [0]
+        assert [int(e.trials[0]) for e in journal.evaluations("s", "t")] == [0]
         journal.connection.execute(f"PRAGMA max_page_count = {pages}")
         append(journal, range(1, 400))
         with pytest.raises(JournalError, match="free some space"):

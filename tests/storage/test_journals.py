@@ -23,18 +23,18 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from waiting import Clock
 
-from fbo_flower.algorithms.records import Phase, Task
+from fbo_flower.algorithms.records import Phase, Task, Trials
 from fbo_flower.errors import JournalError, WireError
 from fbo_flower.storage import agent_journal, files, study_journal
-from fbo_flower.storage.agent_journal import AgentJournal, Evaluation, read_ledger, task_key
+from fbo_flower.storage.agent_journal import AgentJournal, read_ledger, task_key
 from fbo_flower.storage.files import dumps, loads
 from fbo_flower.storage.store import Store
 from fbo_flower.storage.study_journal import Event, StudyJournal, StudyJournalReader
 from fbo_flower.storage.warm_start import WarmStart
 
 
-def evaluation(trial, value=0.5, **rest):
-    return Evaluation(trial, np.array([0.1, 1 / 3]), value, **rest)
+def evaluation(trial, value=0.5, *more, **rest):
+    return Trials(np.array([[0.1, 1 / 3]]), np.array([value]), np.array([trial]), *more, **rest)
 
 
 # -- what an agent's journal keeps -----------------------------------------------------------------------
@@ -42,9 +42,9 @@ def evaluation(trial, value=0.5, **rest):
 
 def test_evaluations_reports_and_memory_come_back_bit_for_bit_after_the_journal_was_closed(tmp_path):
     made = [
-        evaluation(3, 1 / 3, count=2, span=3, square=0.1, failure="one of them: é"),
-        evaluation(6, math.nan, failure="broke"),
-        evaluation(7, 5e-324, artifact=b"\x00model"),
+        evaluation(3, 1 / 3, {3: "one of them: é"}, *map(np.array, ([3], [2], [0.1]))),
+        evaluation(6, math.nan, {6: "broke"}, measures={"num_rows": np.ones(1)}),
+        evaluation(7, 5e-324, artifact=np.frombuffer(b"\x00model", np.uint8), curve=np.eye(2)),
     ]
     entropy = 2**127 + 1
     with AgentJournal(tmp_path / "a.db", "7") as journal:
@@ -113,10 +113,12 @@ def test_a_second_process_waits_names_the_holder_and_finds_what_it_committed_bef
     code = f"""
         import signal
         import numpy as np
-        from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
+        from fbo_flower.storage.agent_journal import AgentJournal
+        from fbo_flower.algorithms.records import Trials
         journal = AgentJournal({str(path)!r}, "7")
         for trial in range(6):
-            journal.append("s", "t", Evaluation(trial, np.zeros(2), float(trial)))
+            row = Trials(np.zeros((1, 2)), np.array([float(trial)]), np.array([trial]))
+            journal.append("s", "t", row)
             if trial == 4:
                 journal.commit()
         print("open", flush=True)
@@ -138,7 +140,7 @@ def test_a_second_process_waits_names_the_holder_and_finds_what_it_committed_bef
 
         monkeypatch.setattr(clock, "sleep", killed)  # the holder dies while the second one waits
         with AgentJournal(path, "7", wait_seconds=60.0) as journal:
-            assert [e.trial for e in journal.evaluations("s", "t")] == [0, 1, 2, 3, 4]
+            assert [int(e.trials[0]) for e in journal.evaluations("s", "t")] == [0, 1, 2, 3, 4]
 
 
 def test_a_task_has_the_same_key_in_another_round_and_another_with_other_content():

@@ -227,7 +227,7 @@ def test_values_are_found_where_they_are_disclosed_and_where_they_belong(tmp_pat
         studies = journal.connection.execute("SELECT study FROM studies").fetchall()
         made = journal.evaluations(studies[0][0])
     assert made
-    assert {e.value for e in made} <= set(one.values)
+    assert {e.values[0] for e in made} <= set(one.values)
 
 
 def test_data_communication_asks_only_agents_that_disclose_their_trials() -> None:

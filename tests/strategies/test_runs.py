@@ -16,7 +16,7 @@ from waiting import LIMIT
 
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.protocol import DEFAULT_TRIALS
-from fbo_flower.algorithms.records import Best, Outcome, ServerResults
+from fbo_flower.algorithms.records import Best, ServerResults, Trials
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
@@ -140,7 +140,7 @@ def test_a_loss_is_recorded_with_the_sign_that_its_user_knows(aims, sign):
     recorder.open_round()
     points = np.array([[0.25, 0.5], [0.5, 0.25]])
     for agent, best, values in (("0", 2.0, [1.0, 2.0]), ("1", 0.0, [0.0, np.nan])):
-        trials = Outcome(points, np.array(values), np.arange(2), {1: "planted"} if agent == "1" else {})
+        trials = Trials(points, np.array(values), np.arange(2), {1: "planted"} if agent == "1" else {})
         recorder.disclose(agent, 1, Disclosure(trials, best))
     recorder.disclose("2", 1, Disclosure(None, 1.0, points[0], 0.5))
     recorder.disclose("3", 1, Disclosure(None, -1.0, points[1]))

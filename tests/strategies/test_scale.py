@@ -16,7 +16,7 @@ from scipy.stats import chi2
 from fbo_flower import Float, Int, SearchSpace
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.messages import Replies
-from fbo_flower.algorithms.records import Federation, Outcome, Phase, Report
+from fbo_flower.algorithms.records import Federation, Phase, Report, Trials
 from fbo_flower.clients import client_app
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import InProcessGrid
@@ -113,13 +113,13 @@ def held(state: object) -> int:
 ROWS = SearchSpace({"x": Float(0.0, 2.0), "k": Int(1, 4)})
 
 
-def _outcome(first: int, **extra: object) -> Outcome:
+def _outcome(first: int, **extra: object) -> Trials:
     points = ROWS.snap(np.array([[0.25, 0.1], [0.5, 0.9]]))
-    return Outcome(points, np.array([1.0, 2.0]), np.array([first, first + 1]), **extra)  # type: ignore[arg-type]
+    return Trials(points, np.array([1.0, 2.0]), np.array([first, first + 1]), **extra)  # type: ignore[arg-type]
 
 
 def _disclosed(values: list[float], times: np.ndarray | None = None, **extra: object) -> Disclosure:
-    return Disclosure(trials=replace(_outcome(0, **extra), values=np.array(values)), times=times)
+    return Disclosure(trials=replace(_outcome(0, **extra), values=np.array(values), times=times))
 
 
 def test_a_disclosed_trial_takes_less_than_a_hundred_bytes() -> None:
@@ -129,7 +129,7 @@ def test_a_disclosed_trial_takes_less_than_a_hundred_bytes() -> None:
     try:
         before = tracemalloc.get_traced_memory()[0]
         for first in range(0, 4_000, 2):
-            recorder.disclose("a", 1 + first, Disclosure(trials=_outcome(first), times=times))
+            recorder.disclose("a", 1 + first, Disclosure(trials=_outcome(first, times=times)))
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
@@ -139,7 +139,7 @@ def test_a_disclosed_trial_takes_less_than_a_hundred_bytes() -> None:
 def test_tables_hold_configurations_failures_last_steps_and_disclosed_times() -> None:
     rows = TrialRows("fts", ROWS)
     rows.append("a", 1, _disclosed([1.0, math.nan], failures={1: "no memory"}))
-    rows.append("b", 2, _disclosed([3.0, 4.0], np.array([[5.0, 6.0], [6.0, 8.0]]), stopped={0: 7}))
+    rows.append("b", 2, _disclosed([3.0, 4.0], np.array([[5.0, 6.0], [6.0, 8.0]]), stopped=np.array([7, -1])))
     table = rows.table()
     assert table["config"].tolist() == [{"x": 0.5, "k": 1}, {"x": 1.0, "k": 4}] * 2
     assert table["failure"].tolist() == ["", "no memory", "", ""]
@@ -153,7 +153,7 @@ def test_tables_hold_configurations_failures_last_steps_and_disclosed_times() ->
 def test_trials_since_a_row_are_those_of_the_table() -> None:
     rows = TrialRows("fts", ROWS)
     rows.append("a", 1, _disclosed([1.0, 2.0]))
-    rows.append("b", 2, _disclosed([3.0, 4.0], np.array([[5.0, 6.0], [6.0, 8.0]]), stopped={0: 7}))
+    rows.append("b", 2, _disclosed([3.0, 4.0], np.array([[5.0, 6.0], [6.0, 8.0]]), stopped=np.array([7, -1])))
     first, second = rows.since(2)
     assert (first.agent, first.state, first.intermediate, first.started) == (
         "b",

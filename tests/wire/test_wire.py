@@ -20,7 +20,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from fbo_flower import wire
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.messages import ArraySpec, Schema
-from fbo_flower.algorithms.records import Outcome, Phase, Report, Task
+from fbo_flower.algorithms.records import Phase, Report, Task, Trials
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.wire import flower_records
 from fbo_flower.wire.codec import MAX_STEPS, POOLED, checked_summary, split_pooled
@@ -43,12 +43,12 @@ WEIGHTS = {"weights": np.array([0.1, -2.5, 1e-300, 3.0])}
 TASK = Task(Phase.TRAIN, 7, 9, 2, WEIGHTS, {"done": True, "level": 3})
 REPORT = Report(9, 2, 1, {"weights": np.array([1.0, 2.0, -0.0, 0.3])}, {"done": False})
 POINTS = np.array([[0.25, 1.0], [0.0, 0.125]])
-TRIALS = Outcome(POINTS, np.array([np.nan, 0.75]), np.array([9, 10]), {9: "ValueError: no"})
+TRIALS = Trials(POINTS, np.array([np.nan, 0.75]), np.array([9, 10]), {9: "ValueError: no"})
 DISCLOSURE = wire.Disclosure(TRIALS, 0.75)
 TIMES = np.array([[1.75e9, 1.75e9 + 2.5], [1.75e9 + 3, 1.75e9 + 3.25]])
 AIMS = Aims.of(False, {"accuracy": "max"}, {"latency_ms": 20.0})
 OUTPUTS = np.array([[np.nan, np.nan], [0.75, -12.5]])
-WITH_OUTPUTS = wire.Disclosure(replace(TRIALS, outputs=OUTPUTS), 0.75, feasible=np.array([False, True]))
+WITH_OUTPUTS = wire.Disclosure(replace(TRIALS, outputs=OUTPUTS, feasible=np.array([False, True])), 0.75)
 
 
 def reply(disclosure=DISCLOSURE):
@@ -97,7 +97,7 @@ def test_golden_task_is_still_written_and_read():
     ("name", "disclosure"),
     [
         ("report", DISCLOSURE),
-        ("report_times", wire.Disclosure(TRIALS, 0.75, times=TIMES)),
+        ("report_times", wire.Disclosure(replace(TRIALS, times=TIMES), 0.75)),
         ("report_expected", wire.Disclosure(TRIALS, 0.75, POINTS[0], 0.625)),
     ],
 )
@@ -317,10 +317,11 @@ def test_untouched_messages_are_let_through_and_changes_are_what_they_say():
     content = change(reply(), {"weights": GOOD, "round": 7, "disclosed.stopped": np.array([-1, 0])})
     report, disclosure = read(change(content, {"disclosed.times": TIMES}))
     np.testing.assert_array_equal(report.arrays["weights"], GOOD)
-    assert disclosure.trials.stopped == {10: 0}
+    assert disclosure.trials.stopped.tolist() == [-1, 0]
 
 
-FEASIBLE = {"disclosed.feasible": [None, *map(np.array, ([1, 1], [1], [0, 2], [0.0, 1.0], [[0, 1]]))]}
+_FEASIBLE = [True] * 2, [True], [0, 1], [0.0, 1.0], [[False] * 2]
+FEASIBLE = {"disclosed.feasible": [None, *map(np.array, _FEASIBLE)]}
 WRONG_OUTPUTS = {
     "disclosed.outputs": [
         None, OUTPUTS[1:], OUTPUTS[:, :1], np.array([[0.1, 0.2], [0.75, -12.5]]),

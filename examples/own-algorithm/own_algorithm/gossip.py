@@ -19,9 +19,9 @@ from fbo_flower.algorithms import (
     Payload,
     Phase,
     Progress,
-    Query,
     Schema,
     Task,
+    Trials,
     check_integer,
     check_number,
 )
@@ -86,9 +86,9 @@ class Gossip(Algorithm[GossipState]):
         own = None if best is None else best.point
         centres = [p for p in (own, task.arrays.get("neighbour")) if p is not None]
         if agent_state.next_trial < self.num_initial or not centres or rng.random() < self.epsilon:
-            return Query(rng.random((1, agent_state.space.dimension)))
+            return Trials(rng.random((1, agent_state.space.dimension)))
         centre = centres[rng.integers(len(centres))]
-        return Query(np.clip(centre + self.step * rng.standard_normal((1, len(centre))), 0, 1))
+        return Trials(np.clip(centre + self.step * rng.standard_normal((1, len(centre))), 0, 1))
 
     def summarise(self, task, agent_state, rng):
         best = self.best(agent_state, own=False)

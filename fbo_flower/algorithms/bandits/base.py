@@ -29,11 +29,11 @@ from fbo_flower.algorithms.records import (
     Array,
     Best,
     IntArray,
-    Outcome,
     Payload,
     Phase,
     Report,
     Task,
+    Trials,
     floats,
     natural_key,
 )
@@ -261,12 +261,12 @@ def first_that_fit(pulls: IntArray, left: int) -> IntArray:
     return np.asarray(np.clip(left - (np.cumsum(pulls) - pulls), 0, pulls), dtype=np.int64)
 
 
-def with_outcome(pulls: Seen, rows: IntArray | list[int], outcome: Outcome) -> Seen:
+def with_outcome(pulls: Seen, rows: IntArray | list[int], outcome: Trials) -> Seen:
     """Return a table of pulls with an outcome added, whose rows are pulls of `rows`."""
     assert outcome.counts is not None and outcome.deviations is not None  # noqa: PT018  # repeats were asked
     with np.errstate(over="ignore"):  # huge values
         total = np.where(outcome.counts > 0, outcome.values * outcome.counts, 0.0)
-    return pulls.add(rows, outcome.counts, total, outcome.deviations, outcome.pulls - outcome.counts)
+    return pulls.add(rows, outcome.counts, total, outcome.deviations, outcome.spans - outcome.counts)
 
 
 def in_order(by_agent: Mapping[str, Value]) -> dict[str, Value]:

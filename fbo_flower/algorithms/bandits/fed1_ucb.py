@@ -39,8 +39,8 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Query,
     Task,
+    Trials,
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session
 from fbo_flower.errors import WireError
@@ -185,9 +185,9 @@ class Fed1UCB(BatchedBandit[Fed1State]):
             rows = active[taken > 0]
             if len(rows) == 0:
                 break
-            outcome = yield Query(agent_state.space.snap(points[rows]), taken[taken > 0])
-            done[rows] += outcome.pulls
-            pulls, agent_state = with_outcome(pulls, rows, outcome), agent_state.passed_to(outcome.end)
+            outcome = yield Trials(agent_state.space.snap(points[rows]), pulls=taken[taken > 0])
+            done[rows] += outcome.spans
+            pulls, agent_state = with_outcome(pulls, rows, outcome), agent_state.passed_to(outcome.next_trial)
         return agent_state.write(**pulls.arrays("arms."), **{"phase.done": done})
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:

@@ -47,8 +47,8 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Query,
     Task,
+    Trials,
     floats,
     natural_key,
 )
@@ -339,11 +339,11 @@ class FNUCB(Bandit[FNState]):
         empty = _log_det(self.regulariser * np.eye(len(features.start)))
         while agent_state.next_trial < task.end:
             arm = choose(agent_state, features)
-            outcome = yield Query(space.snap(features.arms[[arm]]), np.ones(1, dtype=np.int64))
+            outcome = yield Trials(space.snap(features.arms[[arm]]), pulls=np.ones(1, dtype=np.int64))
             pulls = with_outcome(base.read_pulls(agent_state), [arm], outcome)
-            agent_state = agent_state.passed_to(outcome.end).write(**pulls.arrays("arms."))
+            agent_state = agent_state.passed_to(outcome.next_trial).write(**pulls.arrays("arms."))
             growth = _log_det(matrices(agent_state, features)[0]) - _number(agent_state, "log_det", empty)
-            since = outcome.end - 1 - _number(agent_state, "last", -1)
+            since = outcome.next_trial - 1 - _number(agent_state, "last", -1)
             send = content.send or since * growth > self.threshold
         if send and _number(agent_state, "trained.at", -1) != agent_state.next_trial:
             agent_state = train(agent_state, features)

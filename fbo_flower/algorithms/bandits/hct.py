@@ -17,7 +17,7 @@ from numpy.random import Generator
 
 from fbo_flower.algorithms.bandits.base import BanditState, XArmedBandit, once_per_state
 from fbo_flower.algorithms.options import bounded, choice
-from fbo_flower.algorithms.records import AgentState, Array, Federation, Query, Task
+from fbo_flower.algorithms.records import AgentState, Array, Federation, Task, Trials
 from fbo_flower.algorithms.requests import Draws, Session
 from fbo_flower.numerics.bandits import elimination, partition
 from fbo_flower.numerics.bandits.hct import HCTOptions, Tree, power_above
@@ -60,13 +60,13 @@ class HCT(XArmedBandit[BanditState]):
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         """Pull one cell after another, as many as the task asks for."""
         tree, next_trial = self._tree(agent_state), agent_state.next_trial
-        queries: dict[int, Query] = {}  # most pulls repeat a cell
+        queries: dict[int, Trials] = {}  # most pulls repeat a cell
         while next_trial < task.end:
             cell = tree.select()
             if cell not in queries:
-                queries[cell] = Query(self._centre(tree, cell), np.ones(1, dtype=np.int64))
+                queries[cell] = Trials(self._centre(tree, cell), pulls=np.ones(1, dtype=np.int64))
             outcome = yield queries[cell]
-            next_trial, value = outcome.end, float(outcome.values[0])
+            next_trial, value = outcome.next_trial, float(outcome.values[0])
             if math.isfinite(value):
                 tree.learn(cell, value)
             else:

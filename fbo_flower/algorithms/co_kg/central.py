@@ -24,7 +24,7 @@ from fbo_flower.algorithms.co_kg.state import (
     WarmUp,
     WhitenedPosterior,
 )
-from fbo_flower.algorithms.records import Array, History, IntArray, natural_key
+from fbo_flower.algorithms.records import Array, IntArray, Trials, natural_key
 from fbo_flower.numerics.acquisition.joint_design import joint_design, own_gain
 from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.aggregation.agreement import (
@@ -169,7 +169,7 @@ def central_product(frame: Frame, increments: Sequence[Increment]) -> Central:
 
 
 def increment_of(
-    options: CoKGOptions, space: SearchSpace, setting: SharedPrior, histories: Sequence[History]
+    options: CoKGOptions, space: SearchSpace, setting: SharedPrior, histories: Sequence[Trials]
 ) -> Increment:
     """Return the precision and shift that disclosed trials add to the prior."""
     pivots = space.features(setting.pivots)

@@ -39,14 +39,12 @@ from fbo_flower.algorithms.records import (
     Array,
     Best,
     Federation,
-    History,
-    Outcome,
     Payload,
     Phase,
-    Query,
     Report,
     ServerResults,
     Task,
+    Trials,
     floats,
 )
 from fbo_flower.algorithms.requests import Rng, Steps
@@ -263,10 +261,10 @@ class CoKG(CoKGOptions):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Query | None:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials | None:
         return propose(self, task, agent_state, rng())
 
-    def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> AgentState:
+    def learn(self, task: Task, agent_state: AgentState, outcome: Trials, rng: Rng) -> AgentState:
         setting = SharedPrior.read(task.arrays, self.kernel)
         agent_state = agent_state.learn(outcome)
         return agent_state if setting is None else agent_state.write(**setting.work().arrays)
@@ -370,12 +368,12 @@ def _factor(kernel: str, theta: bytes, pivots: bytes, num_features: int) -> Fact
     return pivot_factor(points, gp.Hyperparameters.from_array(kernel, np.frombuffer(theta)))
 
 
-def _extended(history: History | None, points: Array, values: Array) -> History:
+def _extended(history: Trials | None, points: Array, values: Array) -> Trials:
     """Return an agent's disclosed trials with those of a report appended."""
     trials = np.arange(len(values), dtype=np.int64)
     if history is None:
-        return History(points, values, trials)
-    return history.extend(Outcome(points, values, trials + len(history)))
+        return Trials(points, values, trials)
+    return history.concat(Trials(points, values, trials + len(history)))
 
 
 def _model(log_bayes_factor: float) -> str:
@@ -411,7 +409,7 @@ def observations(options: CoKGOptions, agent_state: AgentState, setting: SharedP
 
 def propose(
     options: CoKGOptions, task: Task, agent_state: AgentState, rng: np.random.Generator
-) -> Query | None:
+) -> Trials | None:
     """Return the warm-up as one batch; later the server's point, or without one the agent's own choice."""
     trial = agent_state.next_trial
     if trial >= task.end:
@@ -419,10 +417,10 @@ def propose(
     space = agent_state.space
     setting = SharedPrior.read(task.arrays, options.kernel)
     if "point" in task.arrays and trial == task.trial:
-        return Query(space.snap(np.asarray(task.arrays["point"], dtype=np.float64)[np.newaxis]))
+        return Trials(space.snap(np.asarray(task.arrays["point"], dtype=np.float64)[np.newaxis]))
     if setting is None or trial < options.num_initial:
-        return Query(space.snap(first_points(options, task.end - trial, space.dimension, rng)))
-    return Query(own_choice(options, agent_state, setting, rng)[np.newaxis])
+        return Trials(space.snap(first_points(options, task.end - trial, space.dimension, rng)))
+    return Trials(own_choice(options, agent_state, setting, rng)[np.newaxis])
 
 
 def first_points(options: CoKGOptions, num_points: int, dimension: int, rng: np.random.Generator) -> Array:

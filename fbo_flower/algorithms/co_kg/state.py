@@ -27,7 +27,7 @@ from fbo_flower.algorithms.options import (
 )
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AnyArray, Array, History, IntArray, Task, floats
+from fbo_flower.algorithms.records import AnyArray, Array, IntArray, Task, Trials, floats
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.agreement import LARGEST, LARGEST_SUM, UNITS, from_power_sums, power_sums
 from fbo_flower.numerics.optim.sobol import largest_size, mesh, refined, spread
@@ -403,7 +403,7 @@ class CoKGState:
     fitting: bool = False  # whether agents are asked for new hyperparameters in this round
     posteriors: Mapping[str, WhitenedPosterior] = field(default_factory=dict)  # agent -> its last posterior
     # agent -> the trials that it disclosed to the algorithm ("data-communication")
-    histories: Mapping[str, History] = field(default_factory=dict)
+    histories: Mapping[str, Trials] = field(default_factory=dict)
     # `(k, k)`, the barycenter of the last round, from which the next iteration starts
     start: Array | None = None
     refined: Array | None = None  # `(K, D)`, points added around the best one

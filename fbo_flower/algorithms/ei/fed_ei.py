@@ -42,9 +42,9 @@ from fbo_flower.algorithms.records import (
     Federation,
     Payload,
     Phase,
-    Query,
     Report,
     Task,
+    Trials,
     floats,
     natural_key,
 )
@@ -331,7 +331,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
 
     def step(
         self, task: Task, agent_state: AgentState, rng: np.random.Generator
-    ) -> Steps[tuple[Query, Array | None]]:
+    ) -> Steps[tuple[Trials, Array | None]]:
         """Return the next point: the row of which the model expects most, or by expected improvement."""
         model = yield from self.model(task, agent_state)
         if self._is_advised(task, agent_state):
@@ -346,7 +346,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
                     expected = model.improvement.liked(features)
                 else:
                     expected = model.improvement.mean(features)
-                return Query(points[[int(np.argmax(expected))]]), model.fitted
+                return Trials(points[[int(np.argmax(expected))]]), model.fitted
         return (yield from self.climb(model, agent_state, rng)), model.fitted
 
     def model(self, task: Task, agent_state: AgentState) -> Steps[Model]:

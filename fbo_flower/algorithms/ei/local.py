@@ -36,7 +36,7 @@ import numpy as np
 from fbo_flower.algorithms.options import check_choice
 from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AgentState, Array, Best, Query, Task, floats
+from fbo_flower.algorithms.records import AgentState, Array, Best, Task, Trials, floats
 from fbo_flower.algorithms.requests import Condition, Draws, Fit, Session, Steps, stepping
 from fbo_flower.algorithms.run_task import believed
 from fbo_flower.algorithms.search import farthest, searching
@@ -195,7 +195,7 @@ class LocalEI(EIOptions[State]):
         """Return features `(n, F)` and transformed values `(n,)` of the agent's history."""
         history = agent_state.history
         kept = kept_with(history.values)
-        expected = tuple(history.predicted.items())
+        expected = None if history.predicted is None else history.predicted.tobytes()
         key = "observations", agent_state.space.digest, self.y_transform, history.points.tobytes(), expected
         if key not in kept:
             points, values = history.observed()
@@ -276,17 +276,17 @@ class LocalEI(EIOptions[State]):
 
     def step(
         self, task: Task, agent_state: AgentState, rng: np.random.Generator
-    ) -> Steps[tuple[Query, Array | None]]:
+    ) -> Steps[tuple[Trials, Array | None]]:
         """Return the next point and the fitted hyperparameters `theta`, None if there is nothing to fit."""
         model = yield from self.model(task, agent_state)
         return (yield from self.climb(model, agent_state, rng)), model.fitted
 
-    def climb(self, model: Model, agent_state: AgentState, rng: np.random.Generator) -> Steps[Query]:
+    def climb(self, model: Model, agent_state: AgentState, rng: np.random.Generator) -> Steps[Trials]:
         """Return the point of the largest improvement found, or `farthest` while all values are equal."""
         history = agent_state.history
         values = history.observed()[1] if history.outputs is None else history.observed_outputs()[1]
         if not model.knows_others and all_equal(values):
-            return Query(farthest(agent_state.space, history.points, rng))
+            return Trials(farthest(agent_state.space, history.points, rng))
         best = int(np.argmax(model.means)) if len(model.means) else 0
         own = agent_state.history.observed()[0][best : best + 1]
         point = yield from searching(
@@ -298,7 +298,7 @@ class LocalEI(EIOptions[State]):
             self.min_distance,
             rng,
         )
-        return Query(point)
+        return Trials(point)
 
     def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
         """Return the posterior mean of the agent's model at points, see `run_task`."""

@@ -54,10 +54,10 @@ from fbo_flower.algorithms.records import (
     Federation,
     Payload,
     Phase,
-    Query,
     Scalar,
     ServerResults,
     Task,
+    Trials,
     floats,
     natural_key,
 )
@@ -367,14 +367,14 @@ class DPFTS(LocalSurrogate[DPFTSState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query]:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Trials]:
         trial = agent_state.next_trial
         axes = agent_state.space.whole.continuous
         boxes = Boxes.halve(regions_of(self, agent_state.space), len(axes))
         if trial < self.num_initial:
             points = uniform_point(agent_state, rng()).points
             points[:, axes] = boxes.stretch(points[:, axes], int(task.values.get("region", 0)) % len(boxes))
-            return Query(points)
+            return Trials(points)
         if "weights" not in task.arrays or not has_step(task, trial, self.trials_per_round):
             return (yield from self.thompson_steps(agent_state, rng()))
         features = rff.shared_features(task.arrays)

@@ -29,11 +29,10 @@ from fbo_flower.algorithms.records import (
     Array,
     Federation,
     IntArray,
-    Outcome,
     Payload,
     Phase,
-    Query,
     Task,
+    Trials,
     floats,
     natural_key,
 )
@@ -265,7 +264,7 @@ class FTS(senders.MessageOptions[State]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query]:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Trials]:
         trial, draws = agent_state.next_trial, rng()
         advice = Advice.of_step(task, trial, self.trials_per_round)
         heard = mixture.Messages.of(advice.arrays, agent_state.arrays)
@@ -283,7 +282,7 @@ class FTS(senders.MessageOptions[State]):
             return (yield from self.maximising(function, agent_state, draws))
         return (yield from self.thompson_steps(agent_state, draws))  # Alg. 1, line 4: x_t = argmax f_t(x)
 
-    def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
+    def learn(self, task: Task, agent_state: AgentState, outcome: Trials, rng: Rng) -> Steps[AgentState]:
         agent_state = yield from super().learn(task, agent_state, outcome, rng)  # Alg. 1, line 8
         if self.advice == "mixture" and "messages" in task.arrays:
             agent_state = agent_state.write(**{name: task.arrays[name] for name in mixture.NAMES})
@@ -320,12 +319,12 @@ class FTS(senders.MessageOptions[State]):
         path = yield self.drawing(x, values, fitted, rng)
         return path if trend is None else Sum(trend, path)
 
-    def _advised_point(self, point: Array, agent_state: AgentState) -> Query | None:
+    def _advised_point(self, point: Array, agent_state: AgentState) -> Trials | None:
         """Return an advised point `(D,)`, None if it is closer than `min_distance` to an evaluated one."""
         point = agent_state.space.snap(point[None, :])
         seen = agent_state.space.features(agent_state.history.points)
         new = keeps_distance(agent_state.space.features(point)[None], seen[None], self.distance(agent_state))
-        return Query(point) if new.all() else None
+        return Trials(point) if new.all() else None
 
 
 class Adviser:

@@ -41,11 +41,10 @@ from fbo_flower.algorithms.records import (
     Array,
     Federation,
     IntArray,
-    Outcome,
     Payload,
     Phase,
-    Query,
     Task,
+    Trials,
     floats,
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session
@@ -66,7 +65,6 @@ from fbo_flower.space.space import SearchSpace
 MAX_AGENTS = 10**5  # in a task
 SHARING = sum(residual < 1.0 for residual in RESIDUALS)  # residuals with which agents share something
 
-COLUMNS = ("values", "trials", "counts", "spans", "deviations")  # of an outcome, a row for each point
 _PLACES = max(len(LENGTHSCALES), len(NOISES), len(RESIDUALS)) - 1
 
 
@@ -137,7 +135,7 @@ class Observations:
         """Return the arrays under their names in an agent's state."""
         return {"seen.points": self.points, **self.pulls.arrays("seen.")}
 
-    def add(self, outcome: Outcome) -> Observations:
+    def add(self, outcome: Trials) -> Observations:
         """Return the observations with an outcome added, whose rows may repeat points."""
         points, rows = self.points, []
         for point in outcome.points:
@@ -146,8 +144,7 @@ class Observations:
             rows.append(int(place[0]) if len(place) else len(points) - 1)
         pulls = self.pulls.joined(Pulls.read({}, "", len(points) - len(self.points)))
         for k, row in enumerate(rows):
-            one = replace(outcome, **{name: getattr(outcome, name)[[k]] for name in COLUMNS})
-            pulls = with_outcome(pulls, [row], one)
+            pulls = with_outcome(pulls, [row], outcome.rows(slice(k, k + 1)))
         return Observations(points, pulls)
 
     def moments(self) -> Array:
@@ -349,9 +346,9 @@ class GPPNE(BatchedBandit[GPState]):
                         f"{place}, {agents}"
                     )
                 points = shared_mean.design(dim, agents, place, trial, left, seed)
-            outcome = yield Query(agent_state.space.snap(points), np.ones(len(points), dtype=np.int64))
+            outcome = yield Trials(agent_state.space.snap(points), pulls=np.ones(len(points), dtype=np.int64))
             seen = seen.add(outcome)
-            agent_state = agent_state.passed_to(outcome.end)
+            agent_state = agent_state.passed_to(outcome.next_trial)
         return agent_state.write(**seen.arrays())
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:

@@ -49,8 +49,8 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Query,
     Task,
+    Trials,
     natural_key,
 )
 from fbo_flower.algorithms.requests import Draws, Rng, Session
@@ -410,11 +410,11 @@ class PhasedPNE(XArmedBandit[PNEState]):
             if len(index) == 0:
                 break
             centres = partition.centre(depth, index, space.dimension, arity)
-            outcome = yield Query(space.snap(centres), taken)
+            outcome = yield Trials(space.snap(centres), pulls=taken)
             own = search.pulls.of(partition.number(depth, index, arity))
             own = with_outcome(own, np.arange(len(index)), outcome)
             search = replace(search, pulls=search.pulls.updated(own))
-            trial = outcome.end
+            trial = outcome.next_trial
         return search.write(agent_state).passed_to(trial)
 
     def alone(self, search: CellSearch, dim: int) -> tuple[CellSearch, IntArray, IntArray]:

@@ -47,8 +47,8 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Query,
     Task,
+    Trials,
     floats,
     natural_key,
 )
@@ -103,7 +103,7 @@ def _batch(task: Task, agent_state: AgentState, options: RacingOptions) -> Sessi
         if len(rows) == 0:
             break
         outcome = yield _query(agent_state, options, depth[rows], index[rows], taken[rows])
-        batch, next_trial = with_outcome(batch, rows, outcome), outcome.end
+        batch, next_trial = with_outcome(batch, rows, outcome), outcome.next_trial
     seen = seen.updated(batch.rows(np.argsort(cells)))
     return agent_state.write(**seen.arrays("cells.")).passed_to(next_trial)
 
@@ -122,8 +122,8 @@ def _race(task: Task, agent_state: AgentState, options: RacingOptions, budget: i
             break
         at = search.cells.depth[[cell]], search.cells.index[[cell]]
         outcome = yield _query(agent_state, options, *at, np.array([pulls]))
-        search.own, next_trial = with_outcome(search.own, [cell], outcome), outcome.end
-        spent = int(outcome.pulls.sum())
+        search.own, next_trial = with_outcome(search.own, [cell], outcome), outcome.next_trial
+        spent = outcome.num_trials
         search.left, owed = search.left - spent, owed - spent
     kept = {f"{_SEARCH}{name}": array for name, array in search.arrays().items()}
     agent_state = agent_state.write(**kept, pending=np.array([cell, owed], dtype=np.int64))
@@ -138,10 +138,10 @@ def _asked(task: Task, options: RacingOptions) -> tuple[IntArray, IntArray, IntA
 
 def _query(
     agent_state: AgentState, options: RacingOptions, depth: IntArray, index: IntArray, pulls: IntArray
-) -> Query:
+) -> Trials:
     each = zip(depth.tolist(), index.tolist(), strict=True)
     centres = [partition.centre(h, np.array([i]), options.dim, options.arity)[0] for h, i in each]
-    return Query(agent_state.space.snap(np.array(centres)), np.asarray(pulls, dtype=np.int64))
+    return Trials(agent_state.space.snap(np.array(centres)), pulls=np.asarray(pulls, dtype=np.int64))
 
 
 def _start(task: Task, agent_state: AgentState, options: RacingOptions, budget: int) -> RacingSearch:

@@ -22,12 +22,11 @@ from fbo_flower.algorithms.records import (
     AnyArray,
     Array,
     IntArray,
-    Outcome,
     Payload,
     Phase,
-    Query,
     Scalar,
     Task,
+    Trials,
 )
 from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD, read_trials, write_late
@@ -77,7 +76,7 @@ class Sites(Algorithm[State]):
     task_content: ClassVar[type[Content]] = SiteTask
     report_content: ClassVar[type[Content]] = SiteReport
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Query | None:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials | None:
         """Return a query that trains the task's point or judges its model; None if that was done before."""
         if task.phase is Phase.FINISH:
             return self._propose_last(task, agent_state)
@@ -97,9 +96,9 @@ class Sites(Algorithm[State]):
             )
         if agent_state.next_trial >= task.end:
             return None
-        return Query(np.asarray(task.arrays["point"], dtype=np.float64), artifact=task.arrays.get("model"))
+        return Trials(np.asarray(task.arrays["point"], dtype=np.float64), artifact=task.arrays.get("model"))
 
-    def _propose_last(self, task: Task, agent_state: AgentState) -> Query | None:
+    def _propose_last(self, task: Task, agent_state: AgentState) -> Trials | None:
         """Return a query that judges a model of the end; None if the site has judged it.
 
         The manifest (digests of all models) of the first such task fixes the models that this site judges in
@@ -121,9 +120,9 @@ class Sites(Algorithm[State]):
             raise WireError("model: expected one that this site has made, got another one")
         if _place(agent_state, task.trial) is not None:
             return None
-        return Query(np.full((1, agent_state.space.dimension), 0.5), artifact=model)
+        return Trials(np.full((1, agent_state.space.dimension), 0.5), artifact=model)
 
-    def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> AgentState:
+    def learn(self, task: Task, agent_state: AgentState, outcome: Trials, rng: Rng) -> AgentState:
         """Store the answer, and at the openbox the model."""
         rows = outcome.measures.get("num_rows", np.zeros(len(outcome.values))).astype(np.int64)
         spent = {"epsilon": outcome.measures["epsilon"]} if "epsilon" in outcome.measures else {}

@@ -35,9 +35,9 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
-    Query,
     Scalar,
     Task,
+    Trials,
     floats,
     natural_key,
 )
@@ -408,7 +408,7 @@ class Transfer(MessageOptions[TransferState]):
             incumbents = incumbents[chosen] if len(incumbents) else incumbents
         return Members(features, means, inverses, incumbents)
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query]:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Trials]:
         draws = rng()
         if agent_state.next_trial < self.num_initial or not agent_state.history.num_succeeded:
             return uniform_point(agent_state, draws)

@@ -16,7 +16,7 @@ from fbo_flower import algorithms
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.co_kg.state import CoKGState
 from fbo_flower.algorithms.messages import Replies
-from fbo_flower.algorithms.records import AgentState, Outcome, Phase, Query, Task
+from fbo_flower.algorithms.records import AgentState, Phase, Task, Trials
 from fbo_flower.clients import Evaluator, ObjectiveEvaluator, TaskContext, TuningAgent, agent_app
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
@@ -102,9 +102,9 @@ class Cornered(TuningAgent):
 class CorneredEvaluator(ObjectiveEvaluator):
     """Evaluates the warm-up in a corner of the square."""
 
-    def __call__(self, query: Query, first_trial: int) -> Outcome:
+    def __call__(self, query: Trials, first_trial: int) -> Trials:
         if first_trial < NUM_INITIAL:
-            query = Query(CORNER * query.points)
+            query = Trials(CORNER * query.points)
         return super().__call__(query, first_trial)
 
 

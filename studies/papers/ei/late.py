@@ -14,7 +14,7 @@ import numpy as np
 
 from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.messages import Replies
-from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Query, Report
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Trials
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.clients import ObjectiveContext
@@ -44,7 +44,7 @@ def joined_late(
     made = make_algorithm(algorithm, options)
     names = [str(agent) for agent in range(problem.num_agents)]
     first, late = names[:-num_joiners], names[-num_joiners:]
-    agents = {name: AgentState(problem.space, History.empty(problem.space.dimension)) for name in names}
+    agents = {name: AgentState(problem.space, Trials.empty(problem.space.dimension)) for name in names}
     state: Any = made.init(Federation(problem.space, tuple(names)), generator(seed, "server", "init"))
     number = 0
     with single_thread():
@@ -78,7 +78,7 @@ def _round(
     return algorithm.tell(state, Phase.TRAIN, Replies(reports)), after
 
 
-def _evaluate(problem: Problem, agent: int, seed: int, query: Query, trial: int) -> Outcome:
+def _evaluate(problem: Problem, agent: int, seed: int, query: Trials, trial: int) -> Trials:
     points = problem.space.snap(query.points)
     values = [
         problem(
@@ -87,7 +87,7 @@ def _evaluate(problem: Problem, agent: int, seed: int, query: Query, trial: int)
         )
         for i, point in enumerate(points)
     ]
-    return Outcome(points, np.array(values), np.arange(trial, trial + len(points)))
+    return Trials(points, np.array(values), np.arange(trial, trial + len(points)))
 
 
 def _scores(problem: Problem, agent_state: AgentState, agent: int, budget: int) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 
 from fbo_flower.algorithms.fts.fts import FTS, Adviser
 from fbo_flower.algorithms.fts.fts import State as FTSState
-from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Task, floats
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Task, Trials, floats
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
@@ -143,7 +143,7 @@ def preferences(
     task = Task(Phase.TRAIN, 1, 0, 0, arrays, {"message": True})
     messages = {}
     for name, (points, values) in observations(study, problem).items():
-        agent_state = AgentState(space, History.prior(points, np.asarray(values)))
+        agent_state = AgentState(space, Trials.prior(points, np.asarray(values)))
         sent = alone(algorithm.summarise(task, agent_state, partial(generator, seed, "message", name)))
         messages[name] = floats(sent.arrays["weights"])
     known = FTSState(space, features=state.features, messages=messages)

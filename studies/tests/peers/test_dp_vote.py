@@ -11,7 +11,7 @@ from peer_runs import finish, study_of
 from scipy.optimize import brentq
 from scipy.stats import kstest, norm
 
-from fbo_flower.algorithms.records import AgentState, History, Payload, Phase, Task
+from fbo_flower.algorithms.records import AgentState, Payload, Phase, Task, Trials
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.secure import keys
 from studies.peers.dp_vote import DPVote, first_places, listed_points, votes
@@ -29,7 +29,7 @@ class TestContract(AlgorithmContract):
 def history(values, places=None):
     points = listed_points(SQUARE, 8, 0)
     trials = np.arange(len(values)) if places is None else np.array(places)
-    return History(points[trials % 8], np.array(values, dtype=float), trials)
+    return Trials(points[trials % 8], np.array(values, dtype=float), trials)
 
 
 def test_an_agent_votes_for_its_best_configurations():
@@ -46,7 +46,7 @@ def test_a_configuration_that_stands_twice_has_the_mean_of_its_values_and_one_pl
     places = first_places(points)
     values = np.arange(8.0)
     means = {p: values[places == p].mean() for p in set(places.tolist())}
-    found = votes(History(points, values, np.arange(8)), points, 1)
+    found = votes(Trials(points, values, np.arange(8)), points, 1)
     assert found.nonzero()[0].tolist() == [max(means, key=means.get)]
     assert len(means) <= 4
 
@@ -80,7 +80,7 @@ def part_of_noise(algorithm, group, seed):
     """The votes of an agent without a success after `protect`: its noise alone."""
     arrays = {"secure.members": np.zeros((group - 1, 4), dtype=np.uint8)} if group > 1 else {}
     task = Task(Phase.TRAIN, 1, 0, 0, arrays, {"seed": 1, "vote": True})
-    state = AgentState(SQUARE, History.empty(2))
+    state = AgentState(SQUARE, Trials.empty(2))
     uniform = uniform_from(np.random.default_rng(seed))
     payload = Payload({"votes": np.zeros(algorithm.num_configs)})
     return algorithm.protect(task, state, payload, uniform).arrays["votes"]

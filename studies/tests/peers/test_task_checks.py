@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from contract import SQUARE
 
-from fbo_flower.algorithms.records import AgentState, History, Phase, Task
+from fbo_flower.algorithms.records import AgentState, Phase, Task, Trials
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.errors import ConfigError, WireError
@@ -34,7 +34,7 @@ def test_a_task_that_cannot_be_answered_is_refused_before_anything_is_evaluated(
         raise AssertionError("it was evaluated")
 
     task = Task(Phase.TRAIN, 1, 0, 2, arrays, values)
-    state = AgentState(SQUARE, History.empty(2))
+    state = AgentState(SQUARE, Trials.empty(2))
     with pytest.raises(WireError):
         alone(run_task(algorithm, task, state, evaluate, lambda *keys: np.random.default_rng(0)))
 
@@ -42,7 +42,7 @@ def test_a_task_that_cannot_be_answered_is_refused_before_anything_is_evaluated(
 def test_a_list_is_not_evaluated_beyond_its_end():
     algorithm = DPVote(num_configs=4, num_votes=1)
     task = Task(Phase.TRAIN, 1, 0, 5, {}, {"seed": 1})
-    state = AgentState(SQUARE, History.empty(2))
+    state = AgentState(SQUARE, Trials.empty(2))
     with pytest.raises(WireError, match="at most 4"):
         alone(run_task(algorithm, task, state, lambda q, n: None, lambda *keys: np.random.default_rng(0)))
 

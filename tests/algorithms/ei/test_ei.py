@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fbo_flower.algorithms import ExpectedImprovement, RandomSearch, make_algorithm
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.ei import local
-from fbo_flower.algorithms.records import AgentState, History
+from fbo_flower.algorithms.records import AgentState, Trials
 from fbo_flower.cli.main import app
 from fbo_flower.clients.own_answer import own_answer
 from fbo_flower.numerics.surrogates import fitting, gp
@@ -220,7 +220,7 @@ def numbers(best):
 def test_the_agents_own_answer_has_both():
     points = np.random.default_rng(1).random((40, 2))
     values = np.array([noisy(SQUARE.decode(p), 1) for p in points])
-    state = AgentState(SQUARE, History(points, values, np.arange(40)))
+    state = AgentState(SQUARE, Trials(points, values, np.arange(40)))
     algorithm = make_algorithm("ei", {})
     answer = own_answer("1", "s", algorithm, state)
     assert np.isnan(answer.mean)

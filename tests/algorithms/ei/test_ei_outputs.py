@@ -7,9 +7,9 @@ import pytest
 from contract import SQUARE
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.algorithms import ExpectedImprovement, Outcome, Task, make_algorithm
+from fbo_flower.algorithms import ExpectedImprovement, Task, make_algorithm
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.records import AgentState, History, Phase
+from fbo_flower.algorithms.records import AgentState, Phase, Trials
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.clients.own_answer import own_answer
@@ -46,7 +46,7 @@ def outputs_at(points, noise=0.0):
 
 
 def agent(points, outputs, aims=AIMS):
-    history = History(points, outputs[:, 0], np.arange(len(points)), outputs=outputs)
+    history = Trials(points, outputs[:, 0], np.arange(len(points)), outputs=outputs)
     return AgentState(SQUARE, history, aims=aims)
 
 
@@ -62,7 +62,7 @@ def proposed(state, number=1, at_once=1, algorithm=None):
         asked.append(query.points)
         found = outputs_at(query.points)
         trials = np.arange(trial, trial + len(found))
-        return Outcome(query.points, found[:, 0], trials, outputs=found)
+        return Trials(query.points, found[:, 0], trials, outputs=found)
 
     task = Task(Phase.TRAIN, 2, state.next_trial, number)
     algorithm = algorithm or ExpectedImprovement(trials_per_round=number)

@@ -10,7 +10,7 @@ from scipy.stats import ttest_rel
 from fbo_flower.algorithms import ExpectedImprovement, FedEI, make_algorithm
 from fbo_flower.algorithms.ei.pool import MOST_ROWS, Part, check_task
 from fbo_flower.algorithms.messages import Replies, summands_of
-from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Report, Task
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.errors import ConfigError, WireError
@@ -217,7 +217,7 @@ def test_an_agent_with_fixed_parameters_uses_the_pool_and_writes_no_rows():
     run = begin(num_agents=4).steps(3)
     held = HeldSpace(CUBE, {"x0": 0.25})
     agent = run.agents["3"]
-    agent.space, agent.agent_state = held, AgentState(held, History.empty(4))
+    agent.space, agent.agent_state = held, AgentState(held, Trials.empty(4))
     agent.log = agent.agent_state.history
     before = run.state.num_read
     run.state = replace(run.state, progress=type(run.state.progress)({}))  # as an agent that comes anew
@@ -330,8 +330,8 @@ def test_a_task_that_does_not_fit_is_refused_before_anything_is_evaluated(arrays
     with pytest.raises(WireError):
         check_task(task)
     with pytest.raises(WireError):
-        FedEI().accept(task, AgentState(SQUARE, History.empty(2)))
-    agent_state = AgentState(SQUARE, History.empty(2))
+        FedEI().accept(task, AgentState(SQUARE, Trials.empty(2)))
+    agent_state = AgentState(SQUARE, Trials.empty(2))
     with pytest.raises(WireError):
         next(FedEI().session(task, agent_state, lambda *_: np.random.default_rng(0)))
 
@@ -359,13 +359,13 @@ def test_what_one_agent_alone_is_told_changes_the_content_that_all_members_sign(
 )
 def test_a_table_holds_rows_of_trials_that_its_task_asked_for(done, trial, num_trials, rows):
     rng = np.random.default_rng(4)
-    history = History(rng.random((done, 2)), rng.standard_normal(done), np.arange(done))
+    history = Trials(rng.random((done, 2)), rng.standard_normal(done), np.arange(done))
     task = Task(Phase.TRAIN, 3, trial, num_trials, ROWS, {"slots": 64})
     algorithm = FedEI(secure_sums=0, trials_per_round=2, **SMALL)
     before = algorithm.accept(task, AgentState(SQUARE, history))
 
     def evaluate(query, first):
-        return Outcome(query.points, np.zeros(1), np.array([first]))
+        return Trials(query.points, np.zeros(1), np.array([first]))
 
     def draws(*_):
         return np.random.default_rng(5)

@@ -8,7 +8,7 @@ from contract import SQUARE
 
 from fbo_flower.algorithms import FedEI, make_algorithm
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Task
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Task, Trials
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.errors import ConfigError, WireError
@@ -27,7 +27,7 @@ def outputs_at(points, moved=0.0):
 
 
 def agent_of(points, outputs, aims=AIMS):
-    history = History(points, outputs[:, 0], np.arange(len(points)), outputs=outputs)
+    history = Trials(points, outputs[:, 0], np.arange(len(points)), outputs=outputs)
     return AgentState(SQUARE, history, aims=aims)
 
 
@@ -35,7 +35,7 @@ def answered(task, state, algorithm=ALGORITHM):
     def evaluate(query, trial):
         found = outputs_at(query.points)
         trials = np.arange(trial, trial + len(found))
-        return Outcome(query.points, found[:, 0], trials, outputs=found)
+        return Trials(query.points, found[:, 0], trials, outputs=found)
 
     def draws(purpose, *keys):
         return generator(7, purpose, *keys)
@@ -138,7 +138,7 @@ def test_secure_sums_give_the_same_trials_bit_for_bit(limits):
 
 
 def test_a_late_agent_knows_of_its_limit_before_its_first_trial():
-    state = AgentState(SQUARE, History.empty(2), aims=AIMS)
+    state = AgentState(SQUARE, Trials.empty(2), aims=AIMS)
     after, report = answered(pool_of(SCORES, 0), state)
     assert after.history.outputs is not None
     assert after.history.outputs.shape == (1, 2)
@@ -147,7 +147,7 @@ def test_a_late_agent_knows_of_its_limit_before_its_first_trial():
 
 
 def test_an_agent_without_the_shared_outputs_refuses_the_task():
-    state = AgentState(SQUARE, History.empty(2), aims=Aims.of(False, {"gain": "max"}, {"heat": 0.9}))
+    state = AgentState(SQUARE, Trials.empty(2), aims=Aims.of(False, {"gain": "max"}, {"heat": 0.9}))
     with pytest.raises(WireError, match="shared_outputs: expected some of gain, heat, got gain, cost"):
         answered(Task(Phase.TRAIN, 1, 0, 2), state)
     with pytest.raises(ConfigError, match="shared_outputs: expected some of gain, which all agents share"):

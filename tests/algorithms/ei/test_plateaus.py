@@ -6,7 +6,7 @@ import pytest
 from fbo_flower import Categorical, Float, Int, SearchSpace
 from fbo_flower.algorithms import ExpectedImprovement, FedEI
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.records import AgentState, History, Phase, Task
+from fbo_flower.algorithms.records import AgentState, Phase, Task, Trials
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.search import farthest
 from fbo_flower.numerics.surrogates.transforms import all_equal
@@ -30,7 +30,7 @@ def agent(space, values, aims=NUMBER):
     points = space.snap(np.random.default_rng(1).random((len(values), space.dimension)))
     outputs = values if values.ndim == 2 else None
     first = values if outputs is None else values[:, 0]
-    history = History(points, first, np.arange(len(values)), outputs=outputs)
+    history = Trials(points, first, np.arange(len(values)), outputs=outputs)
     return AgentState(space, history, aims=aims)
 
 

@@ -13,7 +13,7 @@ from fbo_flower.algorithms import FTS
 from fbo_flower.algorithms.fts.fts import Adviser
 from fbo_flower.algorithms.fts.fts import State as FTSState
 from fbo_flower.algorithms.fts.mixture import Messages, drawing, mean_message, trend_of
-from fbo_flower.algorithms.records import AgentState, History, Phase
+from fbo_flower.algorithms.records import AgentState, Phase, Trials
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.senders import GAPS, RoundsPresent
 from fbo_flower.numerics.seeding import generator
@@ -190,7 +190,7 @@ def test_notebook_keeps_messages_and_the_task_comes_first():
         "phases": messages.features.phases,
         "messages": messages.weights,
     }
-    empty = AgentState(SQUARE, History.empty(2))
+    empty = AgentState(SQUARE, Trials.empty(2))
     assert Messages.of({}, empty.arrays) is None
     assert same(Messages.of({}, empty.write(**arrays).arrays).weights, messages.weights)
     newer = {**arrays, "messages": messages.weights[:1]}

@@ -11,7 +11,7 @@ from scipy import stats
 from fbo_flower.algorithms import DPFTS, ThompsonSampling
 from fbo_flower.algorithms.fts.releases import largest_norm
 from fbo_flower.algorithms.messages import Replies
-from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.discrete_noise import noise_variance, uniform_from
 from fbo_flower.numerics.privacy import sampled_epsilon
@@ -115,7 +115,7 @@ def test_following_the_sums_means_going_where_the_sum_of_the_region_is_largest()
     features = rff.draw_features(12, 0.5, 2, np.random.default_rng(2))
     weights = np.random.default_rng(3).standard_normal((2, 12))
     arrays = {"frequencies": features.frequencies, "phases": features.phases, "weights": weights}
-    agent_state = AgentState(SQUARE, History(np.array([[0.5, 0.5]] * 3), np.ones(3), np.arange(3)))
+    agent_state = AgentState(SQUARE, Trials(np.array([[0.5, 0.5]] * 3), np.ones(3), np.arange(3)))
     point = step(
         algorithm.propose, Task(Phase.TRAIN, 2, 3, 1, arrays), agent_state, generator(0, "propose")
     ).points
@@ -147,7 +147,7 @@ def test_messages_are_short_before_they_leave_used_once_and_never_sent_on(messag
 
 def test_the_mean_is_that_of_many_draws():
     points = np.random.default_rng(0).random((6, 2))
-    agent_state = AgentState(SQUARE, History(points, points.sum(axis=1), np.arange(6)))
+    agent_state = AgentState(SQUARE, Trials(points, points.sum(axis=1), np.arange(6)))
     features = rff.draw_features(12, 0.5, 2, np.random.default_rng(1))
     arrays = {"frequencies": features.frequencies, "phases": features.phases}
     task = Task(Phase.TRAIN, 2, 6, 0, arrays, {"message": True})
@@ -159,7 +159,7 @@ def test_the_mean_is_that_of_many_draws():
 
 def test_local_noise_is_twice_the_clip_and_hides_that_nothing_succeeded():
     algorithm = DPFTS(**SMALL, noise="local", noise_multiplier=1.5, clip=2.0)
-    nothing = AgentState(SQUARE, History.empty(2))
+    nothing = AgentState(SQUARE, Trials.empty(2))
     task = Task(Phase.TRAIN, 2, 0, 0, {}, {"message": True})
     clear = step(algorithm.summarise, task, nothing, generator(0))
     draws = [

@@ -6,16 +6,7 @@ from scipy import stats
 from fbo_flower.algorithms import FTS, ThompsonSampling
 from fbo_flower.algorithms.fts.fts import LENGTHSCALE_GRID, Adviser, Message
 from fbo_flower.algorithms.messages import Replies
-from fbo_flower.algorithms.records import (
-    AgentState,
-    Federation,
-    History,
-    Outcome,
-    Payload,
-    Phase,
-    Report,
-    Task,
-)
+from fbo_flower.algorithms.records import AgentState, Federation, Payload, Phase, Report, Task, Trials
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.seeding import generator
@@ -89,7 +80,7 @@ def test_messages_are_drawn_anew_as_often_as_the_options_say_and_once_each_is_us
 
 def test_others_answer_once_and_evaluate_nothing():
     algorithm = FTS(targets=("1",), schedule=0.0, **SMALL)
-    prior = {"2": History.prior(np.random.default_rng(0).random((5, 2)), np.arange(5.0))}
+    prior = {"2": Trials.prior(np.random.default_rng(0).random((5, 2)), np.arange(5.0))}
     run = Run.begin(algorithm, num_agents=4, prior=prior).steps(5)
     counts = {name: agent.num_evaluations for name, agent in run.agents.items()}
     assert counts == {"0": 0, "1": 7, "2": 0, "3": 0}
@@ -147,7 +138,7 @@ def observed(n=15, seed=0):
     draws = np.random.default_rng(seed)
     points = draws.random((n, 2))
     values = np.sin(4 * points[:, 0]) + points[:, 1] ** 2
-    return AgentState(SQUARE, History(points, values, np.arange(n, dtype=np.int64)))
+    return AgentState(SQUARE, Trials(points, values, np.arange(n, dtype=np.int64)))
 
 
 def with_features(arrays, m=12, seed=1):
@@ -169,8 +160,8 @@ def test_message_is_a_draw_of_the_weights_given_the_agents_standardised_values()
 def test_foreign_iteration_maximises_the_message():
     algorithm, seed = FTS(), 0
     features, arrays = with_features({"weights": np.random.default_rng(seed).standard_normal(100)}, 100, seed)
-    agent_state = AgentState(SQUARE, History.empty(2)).learn(
-        Outcome(np.array([[0.01, 0.5]] * 3), np.zeros(3), np.arange(3))
+    agent_state = AgentState(SQUARE, Trials.empty(2)).learn(
+        Trials(np.array([[0.01, 0.5]] * 3), np.zeros(3), np.arange(3))
     )
     query = step(algorithm.propose, Task(Phase.TRAIN, 2, 3, 1, arrays), agent_state, generator(seed))
     grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 201)] * 2), axis=-1).reshape(-1, 2)
@@ -193,7 +184,7 @@ def test_advised_point_is_taken_unless_the_agent_has_been_there():
 
 def test_an_agent_without_a_success_and_one_that_is_not_asked_tell_nothing():
     _, arrays = with_features({})
-    nothing = AgentState(SQUARE, History(np.eye(2), np.full(2, np.nan), np.arange(2)))
+    nothing = AgentState(SQUARE, Trials(np.eye(2), np.full(2, np.nan), np.arange(2)))
     for agent_state, values in ((nothing, {"message": True}), (observed(), {})):
         task = Task(Phase.TRAIN, 1, 0, 2, arrays, values)
         assert step(FTS().summarise, task, agent_state, generator(0)) == Payload()

@@ -11,7 +11,7 @@ from fbo_flower.algorithms import PFPNE, Fed1UCB, FedPNE, LocalPNE
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.pne.gp import GPPNE, Observations
 from fbo_flower.algorithms.pne.racing import RacingPNE, _packed, unpacked
-from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Report, Task
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.aggregation import shared_mean
@@ -147,10 +147,10 @@ def test_an_agent_whose_objective_fails_at_first_makes_the_design_longer():
 
 
 def test_failed_pulls_are_missing_once_a_point_has_a_success():
-    seen = Observations.read(AgentState(SQUARE, History.empty(2)))
+    seen = Observations.read(AgentState(SQUARE, Trials.empty(2)))
     points = np.array([[0.1, 0.1], [0.2, 0.2], [0.1, 0.1]])
     whole = [np.array(a, dtype=np.int64) for a in ([0, 1, 2], [0, 1, 1], [1, 1, 1])]
-    outcome = Outcome(points, np.array([np.nan, 3.0, 5.0]), whole[0], {}, whole[1], whole[2], np.zeros(3))
+    outcome = Trials(points, np.array([np.nan, 3.0, 5.0]), whole[0], {}, whole[2], whole[1], np.zeros(3))
     seen = seen.add(outcome)
     _, y, counts = seen.modelled(np.array([0.0, 1.0]))
     assert y.tolist() == [5.0, 3.0]
@@ -169,7 +169,7 @@ def test_after_many_points_the_best_are_repeated(monkeypatch):
 def test_a_place_outside_the_federation_is_refused():
     task = Task(Phase.TRAIN, 1, 0, 2, {}, {"exchange": 0, "agents": 2, "design_seed": 1, "place": 2})
     with pytest.raises(WireError, match="place"):
-        next(GPPNE().session(task, AgentState(SQUARE, History.empty(2)), lambda purpose, *keys: None))
+        next(GPPNE().session(task, AgentState(SQUARE, Trials.empty(2)), lambda purpose, *keys: None))
 
 
 # -- racing ------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def test_the_tree_grows_again_from_its_cells_and_means():
 
 
 def test_stage_two_without_what_stage_one_found_is_refused():
-    agent_state = AgentState(SQUARE, History.empty(2))
+    agent_state = AgentState(SQUARE, Trials.empty(2))
     with pytest.raises(WireError, match="shared"):
         next(RacingPNE(budget=100).session(Task(Phase.TRAIN, 1, 0, 5), agent_state, lambda *keys: None))
 

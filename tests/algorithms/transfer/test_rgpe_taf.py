@@ -6,7 +6,7 @@ from contract import SQUARE, Run, same, step
 from scipy.stats import norm
 
 from fbo_flower.algorithms import RGPE, TAF
-from fbo_flower.algorithms.records import AgentState, History, Phase, Task
+from fbo_flower.algorithms.records import AgentState, Phase, Task, Trials
 from fbo_flower.algorithms.transfer.base import Members, Outgoing, WeightPosterior
 from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
 from fbo_flower.numerics.surrogates import gp, rff
@@ -50,7 +50,7 @@ def test_a_lost_exchange_is_repeated_with_the_same_posteriors():
 
 
 def test_others_answer_once_and_over_what_the_target_has_seen_no_value_travels():
-    prior = {"2": History.prior(np.random.default_rng(0).random((5, 2)), np.arange(5.0))}
+    prior = {"2": Trials.prior(np.random.default_rng(0).random((5, 2)), np.arange(5.0))}
     algorithm = TAF(targets=("1",), improvement_over="seen", **SMALL)
     run = Run.begin(algorithm, num_agents=4, prior=prior).steps(4)
     assert {n: a.num_evaluations for n, a in run.agents.items()} == {"0": 0, "1": 6, "2": 0, "3": 0}
@@ -75,7 +75,7 @@ def posteriors_of(count, incumbents=1):
 
 def stored(target, arrays, before=None):
     """The target's state after a task with these arrays."""
-    return target.absorbed(Task(Phase.TRAIN, 1, 0, 1, arrays), before or AgentState(SQUARE, History.empty(2)))
+    return target.absorbed(Task(Phase.TRAIN, 1, 0, 1, arrays), before or AgentState(SQUARE, Trials.empty(2)))
 
 
 @pytest.mark.parametrize("algorithm", [RGPE, TAF])
@@ -129,7 +129,7 @@ def test_message_is_the_posterior_of_the_paper():
     values = np.sin(5 * points.sum(axis=1))
     arrays = {"frequencies": features.frequencies, "phases": features.phases}
     task = Task(Phase.TRAIN, 1, 0, 0, arrays, {"message": True})
-    agent_state = algorithm.absorbed(task, AgentState(SQUARE, History.prior(points, values)))
+    agent_state = algorithm.absorbed(task, AgentState(SQUARE, Trials.prior(points, values)))
     sent = step(algorithm.summarise, task, agent_state, np.random.default_rng(0)).arrays
     phi, y = features(points), standardise(values)
     inverse = np.linalg.inv(phi.T @ phi + 0.01 * np.eye(12))
