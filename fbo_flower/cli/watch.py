@@ -229,35 +229,21 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
-class WatchedJournal:
-    """A server's journal and the state that its events lead to."""
+def status_of(path: Path, state: RunState) -> tuple[str, bool]:
+    """Return whether the server's process runs, in a sentence, and whether the run goes on."""
+    from fbo_flower.clients.asking import is_alive  # it imports Flower
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._reader, self.state = path, StudyJournalReader(path), RunState()
-
-    def look(self) -> None:
-        """Read what was committed since the last look."""
-        if not self.state.ended:
-            self.state.apply(self._reader.settings(), self._reader.new_events())
-
-    def lines(self, now: datetime) -> Iterator[str]:
-        """Yield lines that show the run, with a sentence on whether the server's process runs."""
-        from fbo_flower.clients.asking import is_alive  # it imports Flower
-
-        process, goes_on, now_seconds = writer(self._path), True, time.time()
-        files = [file for file in (self._path, Path(f"{self._path}-wal")) if file.exists()]
-        last = max((file.stat().st_mtime for file in files), default=now_seconds)
-        written = f"last write {duration(max(now_seconds - last, 0.0))} ago"
-        if self.state.ended:
-            status = "ended"
-        elif process is None:
-            status = written
-        elif is_alive(process, unknown=True):
-            status = f"running (process {process}), {written}"
-        else:
-            status = f"not running: process {process} has ended without finishing; resume it to go on"
-            goes_on = False
-        return self.state.lines(status, now, goes_on)
+    process, now = writer(path), time.time()
+    files = [file for file in (path, Path(f"{path}-wal")) if file.exists()]
+    last = max((file.stat().st_mtime for file in files), default=now)
+    written = f"last write {duration(max(now - last, 0.0))} ago"
+    if state.ended:
+        return "ended", True
+    if process is None:
+        return written, True
+    if is_alive(process, unknown=True):
+        return f"running (process {process}), {written}", True
+    return f"not running: process {process} has ended without finishing; resume it to go on", False
 
 
 class WatchedRun:
@@ -268,7 +254,8 @@ class WatchedRun:
 
     def __init__(self, path: Path) -> None:
         self.path = path = path_of(path)
-        self._journals: dict[Path, WatchedJournal] = {}
+        self._readers: dict[Path, StudyJournalReader] = {}
+        self._states: dict[Path, RunState] = {}  # to which the events of each journal lead
         if path.is_dir():
             if not find_journals(path) and not holds_study(path) and not (path / PLAN).exists():
                 raise ConfigError(
@@ -285,29 +272,30 @@ class WatchedRun:
     def look(self) -> None:
         """Read what is new."""
         for path in find_journals(self.path) if self.path.is_dir() else [self.path]:
-            if path not in self._journals:
-                self._journals[path] = WatchedJournal(path)
-        for journal in self._journals.values():
-            journal.look()
+            if path not in self._readers:
+                self._readers[path], self._states[path] = StudyJournalReader(path), RunState()
+        for path, state in self._states.items():
+            if not state.ended:
+                state.apply(self._readers[path].settings(), self._readers[path].new_events())
 
     def lines(self, now: datetime) -> Iterator[str]:
         """Yield the lines that show the run: several for an algorithm that runs, one if it has ended."""
-        journals = list(self._journals.values())
-        if not journals and not holds_study(self.path):
+        states = list(self._states.values())
+        if not states and not holds_study(self.path):
             yield f"{self.path}: no algorithm has begun yet"
-        elif not journals:
+        elif not states:
             study = Study.load(self.path)
             for algorithm in study.algorithms:
                 status = str(study.run(algorithm).get("status") or "ended")
                 yield from state_of_study(study, algorithm).lines(status, now)
         labels = self._planned()
-        if journals and len(labels) > 1:
-            ended = sum(journal.state.ended for journal in journals)
+        if states and len(labels) > 1:
+            ended = sum(state.ended for state in states)
             yield printable(f"{ended} of {len(labels)} algorithms ended: {', '.join(labels)}")
-        for journal in journals:
-            state = journal.state
-            if not state.ended or journal is journals[-1]:
-                yield from journal.lines(now)
+        for path, state in self._states.items():
+            if not state.ended or state is states[-1]:
+                status, goes_on = status_of(path, state)
+                yield from state.lines(status, now, goes_on)
             else:
                 best = "not disclosed" if state.best is None else f"best {state.best:.6g}"
                 yield printable(f"{state.label}: ended after {len(state.seconds)} rounds, {best}")
@@ -315,14 +303,14 @@ class WatchedRun:
     @property
     def may_change(self) -> bool:
         """Whether it makes sense to look again."""
-        if not self._journals:
+        if not self._states:
             return not holds_study(self.path)
-        states = [journal.state for journal in self._journals.values()]
-        return not all(state.ended for state in states) or len(states) < len(self._planned())
+        all_ended = all(state.ended for state in self._states.values())
+        return not all_ended or len(self._states) < len(self._planned())
 
     def progress(self) -> tuple[object, ...]:
         """Return what changes when a round or a run has ended, or agents went silent."""
-        states = [journal.state for journal in self._journals.values()]
+        states = self._states.values()
         return tuple((s.label, len(s.seconds), s.ended, len(s.silent)) for s in states)
 
     def _planned(self) -> list[str]:

@@ -404,7 +404,7 @@ def test_a_bar_fits_80_columns_and_shows_the_replies_of_a_long_round_until_it_en
         display.announce("pf-pne")
         display.advance(RoundProgress(3, 0.5, 0.25, 2, 0, 0, 0, 1.0, num_trials=9, trials=1))
         progress = ReplyProgress(200)
-        progress._said -= REPORT_SECONDS  # as if time had passed
+        progress._logged -= REPORT_SECONDS  # as if time had passed
         progress.add(40)
     assert "1/9 best 0.5000 mean 0.2500; 40 of 200 replies" in stream.getvalue()
     assert "so far" not in stream.getvalue()
