@@ -65,13 +65,13 @@ class Recorder(InProcessGrid):
         super().__init__(*arguments, **options)
         self.steps: dict[int, list[bytes]] = {node: [] for node in list(self.contexts)[:4]}
 
-    def _answer(self, waiting: Sequence[tuple[str, Message]], progress: ReplyProgress) -> None:
+    def _reply(self, waiting: Sequence[tuple[str, Message]], progress: ReplyProgress) -> None:
         for _, message in waiting:
             node = message.metadata.dst_node_id
             if message.metadata.message_type.startswith("train") and node in self.steps:
                 kept = pickle.dumps((message, self.contexts[node]))
                 self.steps[node] = [*self.steps[node], kept][-NUM_STEPS:]
-        super()._answer(waiting, progress)
+        super()._reply(waiting, progress)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,14 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.problems import FORMAT, Problem, TableData, read_table
-from fbo_flower.simulation.problems.table import MAX_DIMENSION, DelaunayInterpolant
+from fbo_flower.simulation.problems import (
+    FORMAT,
+    MAX_DIMENSION,
+    DelaunayInterpolant,
+    Problem,
+    TableData,
+    read_table,
+)
 from fbo_flower.storage import atomic_file, path_of
 from studies.jobs import Arrays, OnJob, has, job, load, open_directory, run_jobs, save
 

@@ -18,7 +18,6 @@ from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.federated import Bounds, Judge, client_metrics, is_number
-from fbo_flower.federated.replies import Metric
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.space import Config
 
@@ -113,7 +112,7 @@ class PerClient(Strategy):
             if place is not None:
                 answers[place] = reply
         what = f"[round {server_round}] {type(self).__name__}"
-        return self._judge.checked(Metric(self.loss), sent, answers, self.weighted_by_key, what).used
+        return self._judge.checked(self.loss, sent, answers, self.weighted_by_key, what).used
 
     def _learn(self, server_round: int, used: Sequence[Message]) -> None:
         if not self.learns or not used:

@@ -24,7 +24,9 @@ from fbo_flower.simulation.problems.learners import Learner, make_learner, prepa
 from fbo_flower.simulation.problems.sites import NUM_FOLDS, BreastCancerSites, FiveSites, SitesProblem, bag
 from fbo_flower.simulation.problems.table import (
     FORMAT,
+    MAX_DIMENSION,
     PREFIX,
+    DelaunayInterpolant,
     TableData,
     TableProblem,
     read_table,
@@ -35,11 +37,13 @@ from fbo_flower.space.checks import check_integer
 __all__ = [
     "F1",
     "FORMAT",
+    "MAX_DIMENSION",
     "NUM_FOLDS",
     "PREFIX",
     "PROBLEMS",
     "BreastCancerSites",
     "Config",
+    "DelaunayInterpolant",
     "DigitsSVM",
     "DigitsTrees",
     "DoubleSine",
