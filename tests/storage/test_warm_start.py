@@ -16,6 +16,7 @@ from fbo_flower.simulation import Keep, Start, simulate
 from fbo_flower.simulation.grids import FIRST_NODE, Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage.warm_start import FOLDER, WarmStart
+from fbo_flower.strategies.start_and_end import study_of_journal
 from fbo_flower.study import Study
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
@@ -176,6 +177,8 @@ def test_a_resumed_study_must_start_from_the_same_messages(kept, tmp_path):
     whole = run(seed=1, warm_start=directory, keep=begin, num_rounds=2)
     again = run(seed=1, warm_start=directory, keep=resume, num_rounds=2)
     assert again.trials["value"].tolist() == whole.trials["value"].tolist()
+    found = study_of_journal(tmp_path / "journals" / "study.db")
+    assert found.trials["value"].tolist() == whole.trials["value"].tolist(), "the journal holds the messages"
     with pytest.raises(JournalError, match="warm_start"):
         run(seed=1, warm_start=tmp_path / "other", keep=resume, num_rounds=2)
 
