@@ -299,7 +299,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
         return np.full(len(points) if outputs is None else (len(points), outputs.shape[1]), np.nan)
         yield from ()  # never reached: it makes this function a generator
 
-    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | Steps[Best | None] | None:
         """Return the configuration that the agent should use, None before the first success.
 
         It is the best trial. An algorithm whose model finds noise takes the evaluated point with the best

@@ -387,7 +387,7 @@ class TuningAgent(NumPyClient):
         result = yield from run_task(
             algorithm, task, accepted, evaluate, context.draws, evaluate.arrays, noise, at_once, guard
         )
-        reply = self._reply(replace(request, task=task), result, context)
+        reply = yield from self._reply(replace(request, task=task), result, context)
         ended = algorithm.has_ended(result.agent_state)
         if task.num_trials and (ended or self._operator.is_spent(memory)):
             reply.config["spent"] = True
@@ -426,7 +426,7 @@ class TuningAgent(NumPyClient):
             self._objective, self._own_space, context, cache, self._parallel, self._initial, agent_state.aims
         )
 
-    def _reply(self, request: Request, result: TaskResult, context: TaskContext) -> wire.Packed:
+    def _reply(self, request: Request, result: TaskResult, context: TaskContext) -> Steps[wire.Packed]:
         """Return the message that leaves this agent, and log the names of its contents."""
         operator, algorithm, task = self._operator, request.algorithm, request.task
         report = guards.consented(algorithm, result.report, operator.disclose)
@@ -437,7 +437,7 @@ class TuningAgent(NumPyClient):
             large = error.reason in {"bounds", "not-finite"}
             hint = "; let the objective return smaller values" if large else ""
             raise HookError(f"{algorithm.name}: summarise: {error}{hint}") from error
-        disclosure = guards.disclosure_of(operator.disclose, algorithm, task, result)
+        disclosure = yield from guards.disclosure_of(operator.disclose, algorithm, task, result)
         if operator.disclose_curves and request.others is not None and task.num_trials:
             disclosure = replace(disclosure, curves=context.book.summary())
         reply = wire.encode_report(report, task, request.envelope, disclosure)

@@ -18,6 +18,7 @@ from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.messages import SUM, Schema, arrays_of, schema_of, without_sum
 from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Report, Task
 from fbo_flower.algorithms.registry import find
+from fbo_flower.algorithms.requests import Steps, stepping
 from fbo_flower.algorithms.run_task import TaskResult
 from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.operator import BudgetSpentError
@@ -212,14 +213,15 @@ def consented(algorithm: Algorithm[Any], report: Report, disclose: str) -> Repor
 
 def disclosure_of(
     disclose: str, algorithm: Algorithm[Any], task: Task, result: TaskResult
-) -> wire.Disclosure:
+) -> Steps[wire.Disclosure]:
     """Return what leaves the agent besides its report, as the operator's setting `disclose` allows."""
-    if disclose == "none":
+    within_sum = algorithm.secure_sums and task.phase in (Phase.EVALUATE, Phase.REVEAL)  # nothing is new
+    if disclose == "none" or within_sum:
         return wire.Disclosure()
     outcome = result.outcome
-    best = algorithm.best(result.agent_state)
+    best = yield from stepping(algorithm.best(result.agent_state))
     value = math.nan if best is None else best.value
-    if task.phase in (Phase.EVALUATE, Phase.REVEAL):  # Flower returns no arrays in these half-rounds
+    if task.phase is Phase.EVALUATE:  # Flower returns no arrays in this half-round
         return wire.Disclosure(incumbent=value)
     named = best is not None and (best.is_noisy or algorithm.finishes)  # else it is the best of the trials
     point = best.point if best is not None and named else None

@@ -1,8 +1,8 @@
 """Keys, sealed boxes and masks for secure sums, and the cards, the threshold and the statement of members.
 
-Flower's `encrypt` and `decrypt` are used unchanged. Shares are made in `rounds.py`, keys are agreed on
-X25519, and masks come from ChaCha20: `docs/adr/` says why Flower's own are not used. Agents keep their keys
-for a whole study, so what follows from keys alone is kept in memory.
+Shares are made in `rounds.py`, keys are agreed on X25519, boxes are sealed with ChaCha20-Poly1305, and masks
+come from ChaCha20: `docs/adr/` says why Flower's own are not used. Agents keep their keys for a whole study,
+so what follows from keys alone is kept in memory; two agents of one process agree once.
 
 Every agent has a key pair for key agreement and an identity key pair, which signs. Its card holds both public
 keys, the agreement key signed. Before members reveal anything, they sign a statement about which members have
@@ -18,22 +18,24 @@ from __future__ import annotations
 import functools
 import hashlib
 import hmac
-from base64 import urlsafe_b64encode
+import secrets
 from collections.abc import Collection, Sequence
 
 import numpy as np
-from cryptography.exceptions import InvalidSignature
-from cryptography.fernet import InvalidToken
+from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt, encrypt
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from fbo_flower.errors import WireError
 from fbo_flower.secure.fixed_point import Words
 
 PRIVATE_BYTES = PUBLIC_BYTES = SEED_BYTES = 32
 _KEPT, _KEPT_PAIRS = 4096, 2**15  # results in memory, those of pairs of agents apart
+_SHORT = 1024  # numbers in a mask that is kept
+_NONCE_BYTES, _TAG_BYTES = 12, 16
+SEAL_BYTES = _NONCE_BYTES + _TAG_BYTES  # by which a sealed content is longer
 IDENTITY_BYTES, SIGNATURE_BYTES = 32, 64  # Ed25519: a private or public key, and a signature
 
 
@@ -86,15 +88,21 @@ def is_signed(public: bytes, content: bytes, signature: bytes) -> bool:
     return True
 
 
-@functools.lru_cache(maxsize=_KEPT_PAIRS)
+_AGREED: dict[bytes, bytes] = {}  # both public keys, the smaller one first -> what their owners share
+
+
 def agree(private: bytes, public: bytes) -> bytes:
     """Return the key that two agents share (both compute the same); WireError if `public` is not a key."""
+    both = b"".join(sorted((public_key(private), public)))
+    if both in _AGREED:
+        return _AGREED[both]
     try:
         secret = _private_key(private).exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:  # another length, or a point of small order
         raise WireError("keys: expected points of the curve", "content") from error
-    both = b"".join(sorted((public_key(private), public)))
-    return hashlib.sha256(b"fbo-flower agreement\0" + secret + both).digest()
+    if len(_AGREED) >= _KEPT_PAIRS:
+        _AGREED.clear()
+    return _AGREED.setdefault(both, hashlib.sha256(b"fbo-flower agreement\0" + secret + both).digest())
 
 
 _private_key = functools.lru_cache(maxsize=_KEPT)(X25519PrivateKey.from_private_bytes)
@@ -111,6 +119,13 @@ def expand(seed: bytes, size: int) -> Words:
     return np.frombuffer(stream, dtype="<u8").reshape(size, 2).astype(np.uint64, copy=False)
 
 
+def pair_mask(shared: bytes, label: bytes, size: int) -> Words:
+    """Return the mask `(size, 2)` of two agents that share a key, in the sum with this label."""
+    seed = derive(shared, b"mask", label)
+    return (_kept_mask if size <= _SHORT else expand)(seed, size)
+
+
+_kept_mask = functools.lru_cache(maxsize=1024)(expand)  # both members need it, often in one process
 _zeros = functools.lru_cache(maxsize=4)(bytes)
 
 
@@ -121,14 +136,15 @@ def commit(seed: bytes) -> bytes:
 
 def seal(key: bytes, content: bytes) -> bytes:
     """Return the content encrypted and authenticated with a derived key."""
-    return encrypt(urlsafe_b64encode(key), content)
+    nonce = secrets.token_bytes(_NONCE_BYTES)  # an agent that is killed may seal another share for this sum
+    return nonce + ChaCha20Poly1305(key).encrypt(nonce, content, None)
 
 
 def unseal(key: bytes, box: bytes) -> bytes:
     """Return the content of a sealed box; WireError if it was not sealed with this key."""
     try:
-        return decrypt(urlsafe_b64encode(key), box)
-    except InvalidToken as error:
+        return ChaCha20Poly1305(key).decrypt(box[:_NONCE_BYTES], box[_NONCE_BYTES:], None)
+    except (InvalidTag, ValueError) as error:  # another box, or one that is too short
         raise WireError("boxes: expected a share that a neighbour sealed", "content") from error
 
 

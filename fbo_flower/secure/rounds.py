@@ -23,7 +23,6 @@ from fbo_flower.secure.fixed_point import Words
 
 Bytes = npt.NDArray[np.uint8]
 _TRIES = 200  # combinations of shares to try if some shares are wrong
-BOX_BYTES = 140  # size of a sealed share
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def mask(words: Words, private: bytes, others: Sequence[bytes], label: bytes, ne
     boxes = []
     for other, share in zip(others, shares, strict=True):
         shared = keys.agree(private, other)
-        pair = keys.expand(keys.derive(shared, b"mask", label), len(words))
+        pair = keys.pair_mask(shared, label, len(words))
         (added if public < other else subtracted).append(pair)
         boxes.append(keys.seal(keys.derive(shared, b"box", label), share))
     total = fixed_point.total(added, subtracted, size=len(words))
@@ -148,6 +147,7 @@ PRIME = 2**256 + 297
 SECRET_BYTES = 32
 _INDEX, _VALUE = 4, 33  # bytes
 SHARE_BYTES = _INDEX + _VALUE
+BOX_BYTES = SHARE_BYTES + keys.SEAL_BYTES  # size of a sealed share
 
 
 def split(secret: bytes, threshold: int, number: int) -> list[bytes]:

@@ -45,7 +45,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session
+from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform, add_noise, grid_step, to_steps
 from fbo_flower.numerics.optim.sobol import sobol
@@ -366,7 +366,7 @@ class DPVote(Algorithm[VoteState]):
         """Return the noise multiplier of an agent's own noise in the largest group, where it is least."""
         return self.own_noise(keys.largest_group(self.secure_sums) if self.secure_sums else 1)
 
-    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | Steps[Best | None] | None:
         """Return the winner, once the agent knows it and if its evaluation there succeeded."""
         history = agent_state.history
         if "winner" in agent_state.arrays:

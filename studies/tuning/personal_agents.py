@@ -31,7 +31,7 @@ from fbo_flower.algorithms.records import (
     Trials,
     natural_key,
 )
-from fbo_flower.algorithms.requests import alone
+from fbo_flower.algorithms.requests import alone, stepping
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
@@ -125,7 +125,7 @@ class PersonalAgents:
         for client in clients:
             agent = self._agents[client]
             if agent.point is None:  # its algorithm has nothing for it to try: it repeats its best point
-                best = self._algorithm.best(agent.state, own=False)
+                best = alone(stepping(self._algorithm.best(agent.state, own=False)))
                 draw = rng("nothing", client, number).random(self._space.dimension)
                 found[client] = draw if best is None else best.point
             else:

@@ -603,7 +603,7 @@ class AlgorithmContract:
         run = Run.begin(algorithm, objective=objective).steps(self.num_rounds)
         counts = {name: len(history) for name, history in run.histories().items()}
         assert counts["0"] == counts["2"], f"trials: {counts}; 0 and 2 have no success and must be alike"
-        best = algorithm.best(run.agents["0"].agent_state)
+        best = alone(stepping(algorithm.best(run.agents["0"].agent_state)))
         assert best is None, f"an agent without any success recommends {best}; expected None"
         everybody = Run.begin(algorithm, objective=lambda c, x: None).steps(self.num_rounds)
         longest = max(map(len, everybody.histories().values()))
@@ -619,12 +619,12 @@ class AlgorithmContract:
 
     def test_recommendation_is_the_best_point_of_the_history(self, run: Run | None = None):
         algorithm = self.make()
-        best = algorithm.best(AgentState(SQUARE, Trials.empty(2)))
+        best = alone(stepping(algorithm.best(AgentState(SQUARE, Trials.empty(2)))))
         assert best is None, f"an agent without trials recommends {best}; expected None"
         for agent in (run or self.played()).agents.values():
             history = agent.agent_state.history
             if len(history):
-                best = algorithm.best(agent.agent_state)
+                best = alone(stepping(algorithm.best(agent.agent_state)))
                 assert best is not None
                 rows = (best.point == history.points).all(axis=1)
                 assert best.value in history.values[rows], f"{best.value} was not measured at {best.point}"

@@ -37,7 +37,7 @@ from fbo_flower.algorithms.options import check_choice
 from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Array, Best, Task, Trials, floats
-from fbo_flower.algorithms.requests import Condition, Draws, Fit, Session, Steps
+from fbo_flower.algorithms.requests import Condition, Draws, Fit, Session, Steps, stepping
 from fbo_flower.algorithms.run_task import believed
 from fbo_flower.algorithms.search import farthest, searching
 from fbo_flower.numerics import finite
@@ -308,13 +308,13 @@ class LocalEI(EIOptions[State]):
         means = model.improvement.mean(features)
         return believed(means, model.values, agent_state.history.observed()[1])
 
-    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Steps[Best | None]:
         """Return the evaluated point with the best posterior mean of the agent's model, if it finds noise.
 
         Noise must be evident in the last step's fit, and in one of all values, without the others' trend.
         With limits, the trial and the means of all its outputs must hold them.
         """
-        found = super().best(agent_state, own=own)
+        found = yield from stepping(super().best(agent_state, own=own))
         history, stored = agent_state.history, agent_state.arrays.get("hyperparameters")
         usable = np.isfinite(agent_state.usable_values(own=own))
         if stored is None or math.exp(floats(stored)[..., -1].max()) < EVIDENT_NOISE or not usable.any():
@@ -325,8 +325,9 @@ class LocalEI(EIOptions[State]):
         else:
             x, ys, least, _ = self.outputs(agent_state)
             values = history.observed_outputs()[1][:, 0]
-        requests = [fit_of(agent_state, x, y, output=output) for output, y in enumerate(ys)]
-        fits = [request.compute([request])[0] for request in requests]
+        fits = []
+        for output, y in enumerate(ys):
+            fits.append((yield fit_of(agent_state, x, y, output=output)))
         if max(f.noise_variance for f in fits) < EVIDENT_NOISE or len(agent_state.aims.objectives) > 1:
             return found
         means = np.array([gp.posterior(x, y, f).mean(x) for y, f in zip(ys, fits, strict=True)])
