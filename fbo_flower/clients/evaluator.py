@@ -151,7 +151,7 @@ class ObjectiveEvaluator:
         points = self.space.snap(self._points(query, first_trial))
         trials = first_trial + np.cumsum(query.spans) - query.spans
         asked = Trials(points, np.full(len(points), np.nan), trials, pulls=query.pulls)
-        rows = [asked.rows(slice(row, row + 1)) for row in range(len(points))]
+        rows = [asked.rows(slice(i, i + 1)) for i in range(len(points))] if len(points) > 1 else [asked]
         # the last value of a stopped trial has no other output beside it
         prunes = query.pulls is None and self.cache is None and not self.aims.has_outputs
         # without workers each waits for the one before

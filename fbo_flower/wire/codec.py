@@ -302,9 +302,10 @@ def _disclosed_trials(
     if not needed <= set(rows):
         raise _refusal(f"points: expected {', '.join(sorted(needed))} together, got {', '.join(rows)}")
     trials = Trials(**rows)
-    if {len(array) for array in rows.values()} != {len(trials)} or trials.num_trials != task.num_trials:
+    spans, missing = trials.spans, np.isnan(trials.values)
+    if {len(array) for array in rows.values()} != {len(spans)} or spans.sum() != task.num_trials:
         raise _refusal(f"points: expected rows of {task.num_trials} trials, got {len(trials.values)} rows")
-    first, missing = task.trial + np.cumsum(trials.spans) - trials.spans, np.isnan(trials.values)
+    first = task.trial + np.cumsum(spans) - spans
     plain = config.get("disclosed.failures") == "{}"
     failures = {} if plain else json_object(config, "disclosed.failures")
     failed = {str(trial) for trial in first[missing]}

@@ -1,4 +1,4 @@
-"""Count what one steady trial runs: files, functions and calls of the package, and how deep they are nested.
+"""Count what one steady trial runs: files, functions and calls of the package, their depth, and its types.
 
     python -m studies.benchmarks.trial_path random fts
 
@@ -26,11 +26,15 @@ class Path:
 
     def __init__(self) -> None:
         self.calls: Counter[tuple[str, str, int]] = Counter()
+        self.types: set[type] = set()  # of which an object was made; named tuples are not seen
         self.depth = self.deepest = 0
         self.on = False
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code
+        if self.on and code.co_name == "__init__" and event == "call":
+            kind = type(frame.f_locals.get("self"))
+            self.types |= {kind} if kind.__module__.startswith("fbo_flower") else set()
         if "/fbo_flower/" not in code.co_filename:
             return
         if event == "call":
@@ -42,10 +46,11 @@ class Path:
             self.depth -= 1
 
     def per_trial(self) -> Mapping[str, float]:
-        """Return the numbers of files, functions, calls per trial, and the depth."""
+        """Return the numbers of files, functions, calls per trial, the depth, and the number of types."""
         files = {file for file, _, _ in self.calls}
         calls = sum(self.calls.values()) / (AGENTS * (LAST - STEADY))
-        return {"files": len(files), "functions": len(self.calls), "calls": calls, "depth": self.deepest}
+        counts = {"files": len(files), "functions": len(self.calls), "calls": calls, "depth": self.deepest}
+        return counts | {"types": len(self.types)}
 
 
 def hill(config: Mapping[str, Any], centre: int) -> float:
@@ -71,7 +76,7 @@ def trace(name: str) -> Path:
 
 def main() -> None:
     """Print a table, and with --all every function with its calls per trial."""
-    print(head(["algorithm", "files", "functions", "calls", "depth"]))
+    print(head(["algorithm", "files", "functions", "calls", "depth", "types"]))
     for name in [word for word in sys.argv[1:] if word != "--all"] or ["random", "fts"]:
         path = trace(name)
         say(name, *(f"{number:.0f}" for number in path.per_trial().values()))
