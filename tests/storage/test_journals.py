@@ -92,8 +92,7 @@ def test_cheap_evaluations_are_committed_by_time_and_slow_ones_one_by_one(tmp_pa
     ):
 
         def committed(trial, seconds=0.0):
-            measures = {"seconds": seconds} if seconds else {}
-            journal.append("s", "t", evaluation(trial, measures=measures))
+            journal.append("s", "t", evaluation(trial, times=np.array([[5.0, 5.0 + seconds]])))
             return int(reader.execute("SELECT COUNT(*) FROM evaluations").fetchone()[0])
 
         assert {committed(trial) for trial in range(100)} == {0}
