@@ -41,7 +41,7 @@ from fbo_flower.federated import (
     tune_federation,
 )
 from fbo_flower.federated.proposals import Proposals, ranking
-from fbo_flower.federated.records import Trial
+from fbo_flower.federated.records import FederatedTrial
 from fbo_flower.federated.schedules import ASHA
 from fbo_flower.federated.step import Failure, Step, TrialRun
 from fbo_flower.numerics.threads import single_thread
@@ -231,7 +231,7 @@ def tuned(
 ) -> Found:
     """Return the incumbents of `tune_federation`, and the model of the last one."""
     budget = budget_of(on, seed)
-    trace: list[tuple[int, tuple[Trial, ...]]] = []
+    trace: list[tuple[int, tuple[FederatedTrial, ...]]] = []
 
     def note(progress: TunerProgress) -> None:
         if any(t.rounds and not t.failure for t in progress.trials):
