@@ -14,7 +14,6 @@ surface.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 
 import numpy as np
@@ -23,9 +22,9 @@ from fbo_flower import Float, SearchSpace
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
-from studies.benchmarks.bench import say
+from studies.benchmarks.bench import options, say
 from studies.report import shown
-from studies.runs import run
+from studies.runs import evaluations, run
 
 NAMES, BUDGET, CHECKPOINTS, NUM_INITIAL = ("x", "y", "z"), 10, (4, 6, 8, 10), 3
 SPACE = SearchSpace({name: Float(0.0, 1.0) for name in NAMES})
@@ -68,28 +67,22 @@ def found(algorithm: str, hills: list[Hill], seed: int) -> tuple[Array, Array]:
     )
     values, points = [], []
     for agent in range(len(hills)):
-        mine = study.trials.where(agent=str(agent))
-        order = np.argsort(mine["trial"], kind="stable")[:BUDGET]
-        values.append(np.asarray(mine["value"], dtype=np.float64)[order])
-        points.append([[mine["config"][row][name] for name in NAMES] for row in order])
+        configs, found_values = evaluations(study, agent, BUDGET)
+        values.append(found_values)
+        points.append([[config[name] for name in NAMES] for config in configs])
     return np.array(values), np.array(points)
 
 
 def main() -> None:
     """Print a line for each place, kind and algorithm."""
-    parser = argparse.ArgumentParser(description="Measure tuning on plateaus.")
-    parser.add_argument("--agents", type=int, default=48)
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--kinds", default="exact,steps,rounded")
-    parser.add_argument("--places", default=",".join(PLACES))
-    parser.add_argument("--algorithms", default="ei,ts")
-    asked = parser.parse_args()
-    for kind in asked.kinds.split(","):
-        for place in asked.places.split(","):
+    chosen = {"kinds": ["exact", "steps", "rounded"], "places": list(PLACES), "algorithms": ["ei", "ts"]}
+    asked = options(__doc__, agents=48, seeds=2, **chosen)
+    for kind in asked.kinds:
+        for place in asked.places:
             each: dict[str, list[tuple[Array, Array]]] = {}
             for seed in range(asked.seeds):
                 hills = [Hill(seed, agent, place, kind) for agent in range(asked.agents)]
-                for name in ("random", *asked.algorithms.split(",")):
+                for name in ("random", *asked.algorithms):
                     each.setdefault(name, []).append(found(name, hills, seed))
             values = {name: np.concatenate([v for v, _ in parts]) for name, parts in each.items()}
             flat = np.ptp(values["random"][:, :NUM_INITIAL], axis=1) < 10 * ROUNDING

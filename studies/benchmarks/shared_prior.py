@@ -1,8 +1,7 @@
-"""Print the tables of docs/papers/co_kg.md: noise after the warm-up, error rates of "auto", and `rank_cut`.
+"""Print the tables of docs/papers/co_kg.md: noise after the warm-up, error rates of "auto".
 
 OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.shared_prior noise       # estimated noise, 12 federations
 OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.shared_prior agreement   # how often agents are pooled
-OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.shared_prior rank-cut    # error of the pooled posterior
 """
 
 from __future__ import annotations
@@ -113,31 +112,7 @@ def agreement(num_federations: int) -> None:
             say(truth, observations, *(f"{share:.3f}" for share in (*pooled, *apart)))
 
 
-def rank_cut() -> None:
-    """Print the largest error of the pooled mean on a 20 x 20 mesh against the exact process."""
-    points = mesh(20, 2, 2**28)
-    print(head(["rank_cut", "pivots", "numbers", "noise .2", ".02", "1e-4"]))
-    for cut in (1e-4, 1e-5, 1e-6, 1e-8, 1e-10):
-        cells = []
-        for variance in (0.2, 0.02, 1e-4):
-            h = gp.Hyperparameters("rbf", np.full(2, 0.2), 1.0, variance)
-            at = points[pivots.choose_pivots(points, h, cut).index]
-            errors = []
-            for seed in range(2):
-                rng = np.random.default_rng(seed)
-                between = sobol(20, 2, rng)
-                x = np.concatenate([between, points[rng.integers(len(points), size=76)]])
-                prior = pivots.prior_covariance(x, x, h) + 1e-9 * np.eye(96)
-                y = np.linalg.cholesky(prior) @ rng.standard_normal(96)
-                y += np.sqrt(variance) * rng.standard_normal(96)
-                mean, _ = pivots.pool([pivots.observe(x[i::4], y[i::4], at, h) for i in range(4)])
-                basis = pivots.pivot_factor(at, h).solve_lower(pivots.prior_covariance(at, points, h)).T
-                errors.append(np.abs(basis @ mean - gp.posterior(x, y, h).predict(points)[0]).max())
-            cells.append(f"{max(errors):.0e}")
-        say(f"{cut:.0e}", len(at), len(at) * (len(at) + 3) // 2, *cells)
-
-
 if __name__ == "__main__":
-    tables = {"noise": partial(noise, 12), "agreement": partial(agreement, 200), "rank-cut": rank_cut}
+    tables = {"noise": partial(noise, 12), "agreement": partial(agreement, 200)}
     with single_thread():
         tables[sys.argv[1]]()

@@ -24,9 +24,7 @@ MEASURED = {
     "fbo_flower.federated.records", "fbo_flower.federated.replies", "fbo_flower.federated.schedules",
     "fbo_flower.federated.step",
     "fbo_flower.simulation.engines", "fbo_flower.simulation.agents",
-    "fbo_flower.simulation.ray_grid", "fbo_flower.storage.agent_journal",
-    "fbo_flower.strategies.exchange", "fbo_flower.study.schema", "fbo_flower.study.study",
-    "fbo_flower.study.trial", "fbo_flower.wire.flower_records",
+    "fbo_flower.simulation.ray_grid", "fbo_flower.strategies.exchange",
 }  # fmt: skip
 FILES = [path for path in sorted(STUDIES.rglob("*.py")) if "tests" not in path.relative_to(STUDIES).parts]
 
