@@ -322,6 +322,15 @@ def test_no_class_repeats_what_it_inherits():
     assert found == []
 
 
+def test_a_name_of_a_class_has_one_meaning():
+    found: dict[str, list[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(path.relative_to(PACKAGE).as_posix())
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}
+
+
 def test_no_two_test_files_have_one_name():
     names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
     assert sorted(names) == sorted(set(names)), "pytest leaves the second one out"

@@ -184,7 +184,7 @@ class RoundsPresent:
         return frozenset(a for a, (_, last, _) in self.rounds.items() if self.now - last > longest)
 
 
-class Pool:
+class SenderPool:
     """The senders of the messages that a server holds, of which it draws one for another agent.
 
     Attributes

@@ -69,7 +69,7 @@ Prior = Mapping[str, tuple[Array, Array | Mapping[str, Array]]]
 
 
 @dataclass(frozen=True)
-class Request:
+class VerifiedTask:
     """A verified task.
 
     Parameters
@@ -324,7 +324,7 @@ class TuningAgent(NumPyClient):
         """Whether the steps of this agent may wait for those of others: it holds no file open meanwhile."""
         return journal_path(self._context, self._agent, self._journals) is None
 
-    def _verify(self, message: wire.Packed) -> Request:
+    def _verify(self, message: wire.Packed) -> VerifiedTask:
         """Return the task in a message and its algorithm, if the task is valid and for this agent."""
         envelope = wire.decode_envelope(message.config)
         if envelope.agent != self._agent:
@@ -334,9 +334,9 @@ class TuningAgent(NumPyClient):
         algorithm, schema = guards.algorithm_of(envelope.algorithm, envelope.options, self._space)
         arrays, others = split_pooled(message.arrays)
         task = wire.decode_task(message._replace(arrays=arrays), schema)
-        return Request(envelope, algorithm, task, task_key(task), others)
+        return VerifiedTask(envelope, algorithm, task, task_key(task), others)
 
-    def _run_new_task(self, memory: Memory, request: Request) -> Steps[wire.Packed]:
+    def _run_new_task(self, memory: Memory, request: VerifiedTask) -> Steps[wire.Packed]:
         """Check and run a task, store its report and the agent's new state, and return the report."""
         algorithm, task, study = request.algorithm, request.task, request.envelope.study
         known = memory.study(study)
@@ -399,7 +399,7 @@ class TuningAgent(NumPyClient):
         memory.finish(study, self._report_key(request), task.round, state, report, sent, (work, key))
         return reply
 
-    def _report_key(self, request: Request) -> str:
+    def _report_key(self, request: VerifiedTask) -> str:
         if request.algorithm.message_noise():
             return request.key  # another answer would have other noise
         # the operator may have changed `disclose` since the task was answered
@@ -426,7 +426,7 @@ class TuningAgent(NumPyClient):
             self._objective, self._own_space, context, cache, self._parallel, self._initial, agent_state.aims
         )
 
-    def _reply(self, request: Request, result: TaskResult, context: TaskContext) -> Steps[wire.Packed]:
+    def _reply(self, request: VerifiedTask, result: TaskResult, context: TaskContext) -> Steps[wire.Packed]:
         """Return the message that leaves this agent, and log the names of its contents."""
         operator, algorithm, task = self._operator, request.algorithm, request.task
         report = guards.consented(algorithm, result.report, operator.disclose)

@@ -37,10 +37,10 @@ import numpy as np
 from numpy.random import Generator
 
 from fbo_flower.algorithms.fts.releases import (
-    Advice,
     Collection,
     DPFTSState,
-    Message,
+    Release,
+    ReleaseMessage,
     largest_norm,
     regions_of,
 )
@@ -121,8 +121,8 @@ class DPFTS(LocalSurrogate[DPFTSState]):
     """
 
     name: ClassVar[str] = "dp-fts"
-    task_content: ClassVar[type[Content]] = Advice
-    report_content: ClassVar[type[Content]] = Message
+    task_content: ClassVar[type[Content]] = Release
+    report_content: ClassVar[type[Content]] = ReleaseMessage
     barrier: ClassVar[str] = "its accountant needs one random sample of all agents per release"
     needs_all_parameters: ClassVar[str] = ""
 

@@ -338,7 +338,7 @@ class Adviser:
         if options.advice == "portfolio" and len(names) > MAX_POOL:
             chosen = np.sort(rng.choice(len(names), MAX_POOL, replace=False))
             names = [names[i] for i in chosen]
-        self.pool = senders.Pool(names, state.attendance.have_left())
+        self.pool = senders.SenderPool(names, state.attendance.have_left())
         self.senders, self.rows = self.pool.senders, self.pool.rows
         omegas = [state.messages[sender] for sender in self.senders]
         self.weights = np.array(omegas).reshape(len(self.senders), options.num_features)

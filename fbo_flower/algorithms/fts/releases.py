@@ -39,7 +39,7 @@ _SUMS = summable(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Advice(Content):
+class Release(Content):
     """A task: the shared features, the last release for some of its steps, and what the server asks for."""
 
     frequencies: Annotated[Array | None, real("num_features", "D")] = None
@@ -52,7 +52,7 @@ class Advice(Content):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Message(Content):
+class ReleaseMessage(Content):
     """A report: the agent's clipped message; in a secure sum it travels times its shares."""
 
     weights: Annotated[Array | None, real("num_features", in_clear=True, with_trials=True)] = None
