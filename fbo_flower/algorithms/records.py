@@ -254,10 +254,15 @@ class Trials:
         return Trials(**columns, failures=failures)
 
     def rows(self, chosen: IntArray | BoolArray | slice) -> Trials:
-        """Return some rows, without measures, artifact and curve."""
+        """Return some rows, without measures, artifact and curve.
+
+        If none of them was stopped, the columns about that are left out.
+        """
         columns, failures = self._columns(), self.failures
         for name, column in columns.items():
             columns[name] = column[chosen]
+        if "stopped" in columns and (columns["stopped"] < 0).all():
+            columns |= {"stopped": None, "predicted": None}
         if failures:
             ids = set(columns["trials"].tolist())
             failures = {trial: reason for trial, reason in failures.items() if trial in ids}
