@@ -139,11 +139,11 @@ IN_ROWS: tuple[Damage, ...] = (
     rename_a_column,
     drop_an_index,
     delete_a_row,
-    in_a_cell("write_invalid_utf8", None, TEXT="CAST(X'FFFE80C3' AS TEXT)"),
-    in_a_cell("write_half_json", None, TEXT="'{\"names\": ['"),
+    in_a_cell("write_invalid_utf8", None, TEXT="CAST(X'FFFE80C3' AS TEXT)", BLOB="X'FFFE80C3'"),
+    in_a_cell("write_half_json", None, TEXT="'{\"names\": ['", BLOB="CAST('{' AS BLOB)"),
     in_a_cell("write_nested_json", "meta", value=f"'{'[' * 100_000}'"),
     in_a_cell("write_a_list", "meta", value="'[1, 2]'"),
-    in_a_cell("write_a_huge_integer", None, INTEGER=f"{2**63 - 1}", TEXT=f"'{'9' * 5000}'"),
+    in_a_cell("write_a_huge_integer", None, INTEGER=f"{2**63 - 1}", TEXT=f"'{'9' * 5000}'", BLOB="X'FF'"),
     in_a_cell("write_other_bytes", None, BLOB="X'050000007B7D'", TEXT="'changed'"),  # '' may be what it was
     swap_two_rows,
 )

@@ -50,6 +50,10 @@ def tune(**changes):
     return simulate(**grouped(**{"objective": gain, **settings, **changes}), **aims)
 
 
+def fit_without_parameters(learner):
+    make_learner(learner).make_model({}).fit(np.arange(4.0)[:, None], np.array([0, 1, 0, 1]))
+
+
 def making(name, /, **options):
     return partial(make_problem, name, None, 0, options)
 
@@ -170,7 +174,7 @@ CALLS = [
     )),
     ("learner: expected one of elastic-net, svm, forest, got 'knn'", partial(make_learner, "knn")),
     ("max_trees: expected more than 100, got 100", partial(make_learner, "forest", max_trees=100)),
-    *(("expected a number in the configuration, got None", partial(make_learner(name).make_model, {}))
+    *(("expected a number in the configuration, got None", partial(fit_without_parameters, name))
       for name in LEARNERS),
     ("expected two classes, got 1", partial(logistic_regression, np.zeros((3, 1)), [1, 1, 1], 0.1, 0.5, 1.0)),
     # -- partitions

@@ -9,22 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fbo_flower.algorithms import (
     Algorithm,
-    ArraySpec,
+    Content,
     Payload,
     Phase,
     Progress,
-    Schema,
-    Task,
     Trials,
     check_integer,
     check_number,
+    real,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbour(Content):  # a task: the best point of another agent
+    neighbour: Annotated[np.ndarray | None, real("D", low=0.0, high=1.0)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Incumbent(Content):  # a report: the agent's best point
+    incumbent: Annotated[np.ndarray | None, real("D", low=0.0, high=1.0)] = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,9 @@ class Gossip(Algorithm[GossipState]):
     """
 
     name: ClassVar[str] = "gossip"
+    task_content: ClassVar[type[Content]] = Neighbour
+    report_content: ClassVar[type[Content]] = Incumbent
+
     num_initial: int = 3
     epsilon: float = 0.2
     step: float = 0.1
@@ -67,16 +79,16 @@ class Gossip(Algorithm[GossipState]):
         tasks = {}
         for agent in present:
             others = [other for other in state.incumbents if other != agent]
-            arrays = {"neighbour": state.incumbents[others[rng.integers(len(others))]]} if others else {}
+            point = state.incumbents[others[rng.integers(len(others))]] if others else None
             trial = state.progress.of(agent)
             count = self.num_initial if trial == 0 else 1
-            tasks[agent] = Task(phase, server_round, trial, count, arrays)
+            tasks[agent] = Neighbour(neighbour=point).task(phase, server_round, trial, count)
         return state, tasks
 
-    def tell(self, state, phase, reports):
-        sent = {a: r.arrays["incumbent"] for a, r in reports.items() if "incumbent" in r.arrays}
+    def tell(self, state, phase, replies):
+        sent = {a: r.arrays["incumbent"] for a, r in replies.items() if "incumbent" in r.arrays}
         known = {**state.incumbents, **sent}
-        return GossipState(state.progress.advance(reports), {agent: known[agent] for agent in sorted(known)})
+        return GossipState(state.progress.advance(replies), {agent: known[agent] for agent in sorted(known)})
 
     # -- an agent ------------------------------------------------------------------------------
 
@@ -92,12 +104,4 @@ class Gossip(Algorithm[GossipState]):
 
     def summarise(self, task, agent_state, rng):
         best = self.best(agent_state, own=False)
-        return Payload() if best is None else Payload({"incumbent": best.point})
-
-    # -- what may cross the wire ---------------------------------------------------------------
-
-    def task_schema(self, space):
-        return Schema({"neighbour": ArraySpec((space.dimension,), low=0, high=1)})
-
-    def report_schema(self, space):
-        return Schema({"incumbent": ArraySpec((space.dimension,), low=0, high=1)})
+        return Payload() if best is None else Incumbent(incumbent=best.point).payload
