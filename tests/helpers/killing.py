@@ -203,7 +203,7 @@ def _noting(evaluations):
     original = agent_journal.AgentJournal.append
 
     def append(self, study, task, evaluation):
-        _append(evaluations, f"{self.path.name}:{evaluation.trial}:{task[:8]}")
+        _append(evaluations, f"{self.path.name}:{evaluation.trials[0]}:{task[:8]}")
         original(self, study, task, evaluation)
 
     agent_journal.AgentJournal.append = append
