@@ -115,6 +115,7 @@ class StudyRun:
     unanswered : agent and phase -> the last task that was not answered with a valid report
     open_round : number of the open round; 0: no round is open
     open_phase : of the open half-round, in which agents wait for each other; None: none is open
+    idle_end : number of the final exchange for which there was no task; 0: there was none
     num_closed : number of half-rounds of the open round, or else of final exchanges, that had their end
     seconds_before : duration of the rounds before the run was resumed
     now : when a clocked run did its last step
@@ -151,6 +152,7 @@ class StudyRun:
     open_round: int = 0
     open_phase: Phase | None = None
     num_closed: int = 0
+    idle_end: int = 0
     seconds_before: float = 0.0
     now: float = 0.0
     before: list[SentAt] = field(default_factory=list)
@@ -260,7 +262,7 @@ class StudyRun:
 
     def _half_round(self, phase: Phase, server_round: int) -> Exchanges[bool]:
         """Yield the exchange of a half-round, if it has tasks; return whether it has."""
-        if self.open_phase is None:
+        if self.open_phase is None and not (phase is Phase.FINISH and self.idle_end == server_round):
             self.ask(phase, server_round, self.choose_agents(phase, server_round))
         if self.open_phase is None:
             return False
@@ -648,7 +650,9 @@ class StudyRun:
         self.had_tasks = self.had_tasks or bool(tasks)
         if not goes_on and tasks:
             self.open_phase = phase
-        elif not goes_on and phase is not Phase.FINISH:
+        elif phase is Phase.FINISH:
+            self.idle_end = server_round
+        elif not goes_on:
             self.num_closed += 1
         return tasks
 
