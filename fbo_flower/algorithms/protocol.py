@@ -3,8 +3,7 @@
 An algorithm object holds its options and nothing else. Its methods take a state and return a new one, so
 replay, resume and equality between engines need no code in an algorithm. A round has two half-rounds, TRAIN
 and EVALUATE. The server calls `init` once, then `ask` and `tell` in every half-round. An agent runs one
-`session` per task, evaluates the points that the session yields, then calls `summarise` to get the content of
-its report. Only `run_task` in `run_task.py` drives a session.
+`session` per task, which has points evaluated, then calls `summarise` to get the content of its report.
 
 What only some algorithms have (warm starts, privacy accounting, trained models, results of the server)
 are methods with a default, so nobody asks an algorithm what it is.
@@ -42,7 +41,7 @@ from fbo_flower.algorithms.records import (
     Task,
     Trials,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps, stepping
+from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.space.space import SearchSpace
@@ -210,11 +209,11 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """Return the agent's state before a task's session; WireError if it must not run."""
         return agent_state
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials | Steps[Trials | None] | None:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials | None:
         """Return the points to evaluate next, or None when the task is done before its last trial.
 
-        This method, `learn` and `summarise` may be generators: they then yield requests for computations
-        (`requests.py`), which are made at once for all agents that advance together.
+        What this method, `learn` and `summarise` ask of `requests.compute` is computed at once for all agents
+        that work together.
 
         Parameters
         ----------
@@ -223,36 +222,35 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """
         raise NotImplementedError(f"{type(self).__name__} needs a method `propose` or `session`")
 
-    def learn(
-        self, task: Task, agent_state: AgentState, outcome: Trials, rng: Rng
-    ) -> AgentState | Steps[AgentState]:
+    def learn(self, task: Task, agent_state: AgentState, outcome: Trials, rng: Rng) -> AgentState:
         """Return the agent's state with the outcome of a proposed batch stored."""
         return agent_state.learn(outcome)
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Do the agent's work on one task: propose, evaluate, learn, until its trials are done.
 
-        An algorithm that decides otherwise writes a generator of its own. It yields `Trials` for every batch
-        to evaluate, is sent the same rows with values, and returns the agent's state after the task.
+        An algorithm that decides otherwise has a session of its own. A session depends on its arguments
+        alone: it may be given up at an evaluation, and done again.
 
         Parameters
         ----------
+        evaluate : has a batch of points evaluated, and returns the same rows with values
         draws : `draws(purpose, *keys)` returns a random generator that depends only on these arguments, the
             agent, the study and the phase
         """
         while (trial := agent_state.next_trial) < task.end or self.roles:
-            query = yield from stepping(self.propose(task, agent_state, partial(draws, "propose", trial)))
+            query = self.propose(task, agent_state, partial(draws, "propose", trial))
             if query is None:
                 check_begun(self, task, trial)
                 break
-            outcome: Trials = yield query
+            outcome = evaluate(query)
             rng = partial(draws, "learn", trial)
-            agent_state = yield from stepping(self.learn(task, agent_state, outcome, rng))
+            agent_state = self.learn(task, agent_state, outcome, rng)
             if not self.roles:
                 check_learnt(self, agent_state, trial)
         return agent_state
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload | Steps[Payload]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         """Return the arrays and values that the agent sends in its report; nothing else leaves it.
 
         In the EVALUATE half-round Flower carries only scalars, so `arrays` must be empty there.
@@ -290,16 +288,15 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """
         return ""
 
-    def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
+    def expected_values(self, task: Task, agent_state: AgentState, points: Array) -> Array:
         """Return the values `(q,)` that the objective is expected to have at points `(q, D)`.
 
         NaN: the agent's model expects nothing yet. Of an agent with outputs, these are expected, `(q, O)`.
         """
         outputs = agent_state.history.outputs
         return np.full(len(points) if outputs is None else (len(points), outputs.shape[1]), np.nan)
-        yield from ()  # never reached: it makes this function a generator
 
-    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | Steps[Best | None] | None:
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
         """Return the configuration that the agent should use, None before the first success.
 
         It is the best trial. An algorithm whose model finds noise takes the evaluated point with the best

@@ -18,7 +18,6 @@ from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.messages import SUM, Schema, arrays_of, schema_of, without_sum
 from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Report, Task
 from fbo_flower.algorithms.registry import find
-from fbo_flower.algorithms.requests import Steps, stepping
 from fbo_flower.algorithms.run_task import TaskResult
 from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.operator import BudgetSpentError
@@ -213,13 +212,13 @@ def consented(algorithm: Algorithm[Any], report: Report, disclose: str) -> Repor
 
 def disclosure_of(
     disclose: str, algorithm: Algorithm[Any], task: Task, result: TaskResult
-) -> Steps[wire.Disclosure]:
+) -> wire.Disclosure:
     """Return what leaves the agent besides its report, as the operator's setting `disclose` allows."""
     within_sum = algorithm.secure_sums and task.phase in (Phase.EVALUATE, Phase.REVEAL)  # nothing is new
     if disclose == "none" or within_sum:
         return wire.Disclosure()
     outcome = result.outcome
-    best = yield from stepping(algorithm.best(result.agent_state))
+    best = algorithm.best(result.agent_state)
     value = math.nan if best is None else best.value
     if task.phase is Phase.EVALUATE:  # Flower returns no arrays in this half-round
         return wire.Disclosure(incumbent=value)

@@ -45,7 +45,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps
+from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform, add_noise, grid_step, to_steps
 from fbo_flower.numerics.optim.sobol import sobol
@@ -330,10 +330,10 @@ class DPVote(Algorithm[VoteState]):
         points = listed_points(agent_state.space, self.num_configs, _seed(task))
         return Trials(points[agent_state.next_trial : task.end])
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Evaluate the next configurations of the list; at the end of the study, store the winner."""
         _seed(task)  # refuse a task that cannot be answered before anything is evaluated
-        agent_state = yield from super().session(task, agent_state, draws)
+        agent_state = super().session(task, agent_state, draws, evaluate)
         if task.phase is not Phase.FINISH or "winner" not in task.values:
             return agent_state
         winner = int(task.values["winner"])
@@ -366,7 +366,7 @@ class DPVote(Algorithm[VoteState]):
         """Return the noise multiplier of an agent's own noise in the largest group, where it is least."""
         return self.own_noise(keys.largest_group(self.secure_sums) if self.secure_sums else 1)
 
-    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | Steps[Best | None] | None:
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
         """Return the winner, once the agent knows it and if its evaluation there succeeded."""
         history = agent_state.history
         if "winner" in agent_state.arrays:

@@ -31,7 +31,6 @@ from fbo_flower.algorithms.records import (
     Trials,
     natural_key,
 )
-from fbo_flower.algorithms.requests import alone, stepping
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
@@ -125,7 +124,7 @@ class PersonalAgents:
         for client in clients:
             agent = self._agents[client]
             if agent.point is None:  # its algorithm has nothing for it to try: it repeats its best point
-                best = alone(stepping(self._algorithm.best(agent.state, own=False)))
+                best = self._algorithm.best(agent.state, own=False)
                 draw = rng("nothing", client, number).random(self._space.dimension)
                 found[client] = draw if best is None else best.point
             else:
@@ -156,7 +155,7 @@ class PersonalAgents:
             evaluate = partial(self._evaluate, agent)
             draws = partial(self._draws, client)
             try:
-                result = alone(run_task(self._algorithm, agent.task, agent.state, evaluate, draws))
+                result = run_task(self._algorithm, agent.task, agent.state, evaluate, draws)
             except _Pending as pending:
                 agent.trial, agent.point = pending.trial, pending.point
                 continue

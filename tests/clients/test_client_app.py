@@ -16,7 +16,6 @@ from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.records import AgentState, Phase, Report, Task, Trials
-from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import TaskResult
 from fbo_flower.cli.main import run
 from fbo_flower.clients import TuningAgent, client_app, data_file, guards
@@ -141,9 +140,7 @@ def test_every_disclosed_trial_has_its_times_and_a_resumed_study_keeps_them(tmp_
 def test_a_clock_that_is_wrong_by_centuries_says_nothing(started):
     outcome = Trials(np.zeros((1, 2)), np.ones(1), np.zeros(1, np.int64), times=np.full((1, 2), started))
     result = TaskResult(AgentState(SPACE, outcome), Report(0, 1), outcome)
-    found = alone(
-        guards.disclosure_of("trials", make_algorithm("random", {}), Task(Phase.TRAIN, 1, 0, 1), result)
-    )
+    found = guards.disclosure_of("trials", make_algorithm("random", {}), Task(Phase.TRAIN, 1, 0, 1), result)
     assert found.trials is not None
     assert found.trials.times is None
 

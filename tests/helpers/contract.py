@@ -22,7 +22,6 @@ from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials, natural_key
-from fbo_flower.algorithms.requests import alone, stepping
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.algorithms.server import Server
 from fbo_flower.clients import client_app
@@ -103,7 +102,7 @@ class Agent:
             return self.sent[task_key(task)]
         state = self.agent_state if guard is None else guard.admit(task, self.agent_state)
         accepted = algorithm.accept(task, state)
-        result = alone(run_task(algorithm, task, accepted, evaluate, draws, guard=guard))
+        result = run_task(algorithm, task, accepted, evaluate, draws, guard=guard)
         self.agent_state = result.agent_state
         if guard is not None:
             self.sent = {**self.sent, task_key(task): result.report}
@@ -164,9 +163,9 @@ class Exchange:
 
 
 def step(method: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a method of an algorithm that may be a generator; the last argument is its random generator."""
+    """Call a method of an algorithm; the last argument is its random generator."""
     *others, rng = arguments
-    return alone(stepping(method(*others, lambda: rng)))
+    return method(*others, lambda: rng)
 
 
 @dataclass
@@ -603,7 +602,7 @@ class AlgorithmContract:
         run = Run.begin(algorithm, objective=objective).steps(self.num_rounds)
         counts = {name: len(history) for name, history in run.histories().items()}
         assert counts["0"] == counts["2"], f"trials: {counts}; 0 and 2 have no success and must be alike"
-        best = alone(stepping(algorithm.best(run.agents["0"].agent_state)))
+        best = algorithm.best(run.agents["0"].agent_state)
         assert best is None, f"an agent without any success recommends {best}; expected None"
         everybody = Run.begin(algorithm, objective=lambda c, x: None).steps(self.num_rounds)
         longest = max(map(len, everybody.histories().values()))
@@ -619,12 +618,12 @@ class AlgorithmContract:
 
     def test_recommendation_is_the_best_point_of_the_history(self, run: Run | None = None):
         algorithm = self.make()
-        best = alone(stepping(algorithm.best(AgentState(SQUARE, Trials.empty(2)))))
+        best = algorithm.best(AgentState(SQUARE, Trials.empty(2)))
         assert best is None, f"an agent without trials recommends {best}; expected None"
         for agent in (run or self.played()).agents.values():
             history = agent.agent_state.history
             if len(history):
-                best = alone(stepping(algorithm.best(agent.agent_state)))
+                best = algorithm.best(agent.agent_state)
                 assert best is not None
                 rows = (best.point == history.points).all(axis=1)
                 assert best.value in history.values[rows], f"{best.value} was not measured at {best.point}"

@@ -42,7 +42,7 @@ from fbo_flower.algorithms.records import (
     Task,
     Trials,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session
+from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.bandits import elimination, ucb
 from fbo_flower.space.space import SearchSpace
@@ -162,7 +162,7 @@ class Fed1UCB(BatchedBandit[Fed1State]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Pull the arms of a phase, arm by arm, in a random order; the next task goes on with the rest.
 
         If the budget ends within a phase, agents with different orders have together pulled more arms.
@@ -185,7 +185,7 @@ class Fed1UCB(BatchedBandit[Fed1State]):
             rows = active[taken > 0]
             if len(rows) == 0:
                 break
-            outcome = yield Trials(agent_state.space.snap(points[rows]), pulls=taken[taken > 0])
+            outcome = evaluate(Trials(agent_state.space.snap(points[rows]), pulls=taken[taken > 0]))
             done[rows] += outcome.spans
             pulls, agent_state = with_outcome(pulls, rows, outcome), agent_state.passed_to(outcome.next_trial)
         return agent_state.write(**pulls.arrays("arms."), **{"phase.done": done})

@@ -47,7 +47,7 @@ from fbo_flower.algorithms.records import (
     Trials,
     floats,
 )
-from fbo_flower.algorithms.requests import Rng, Steps
+from fbo_flower.algorithms.requests import Rng
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
 from fbo_flower.numerics.acquisition.joint_design import own_gain
@@ -289,7 +289,7 @@ class CoKG(CoKGOptions):
             arrays |= posterior(self, agent_state, setting, draws).arrays
         return Payload(arrays)
 
-    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | Steps[Best | None] | None:
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
         """Return the evaluated point with the best posterior mean; before the warm-up the best trial.
 
         The server recommends the maximiser on the whole point set, which nobody may have evaluated.

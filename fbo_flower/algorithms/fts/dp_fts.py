@@ -61,7 +61,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Rng, Steps
+from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.senders import (
     check_features,
     check_lengthscale,
@@ -367,7 +367,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Trials]:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials:
         trial = agent_state.next_trial
         axes = agent_state.space.whole.continuous
         boxes = Boxes.halve(regions_of(self, agent_state.space), len(axes))
@@ -376,11 +376,11 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             points[:, axes] = boxes.stretch(points[:, axes], int(task.values.get("region", 0)) % len(boxes))
             return Trials(points)
         if "weights" not in task.arrays or not has_step(task, trial, self.trials_per_round):
-            return (yield from self.thompson_steps(agent_state, rng()))
+            return self.thompson_point(agent_state, rng())
         features = rff.shared_features(task.arrays)
         assert features is not None
         sums = BoxwiseLinearFunction(features, floats(task.arrays["weights"]), boxes, axes)
-        return (yield from self.maximising(sums, agent_state, rng()))
+        return self.maximise(sums, agent_state, rng())
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         if not task.values.get("message"):

@@ -47,7 +47,7 @@ from fbo_flower.algorithms.records import (
     Trials,
     floats,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session
+from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
 from fbo_flower.numerics.aggregation import shared_mean
@@ -325,7 +325,7 @@ class GPPNE(BatchedBandit[GPState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Evaluate the first points, or one point after another that have the largest upper bound."""
         seen, dim = Observations.read(agent_state), agent_state.space.dimension
         if "others_response" in task.arrays:
@@ -346,7 +346,9 @@ class GPPNE(BatchedBandit[GPState]):
                         f"{place}, {agents}"
                     )
                 points = shared_mean.design(dim, agents, place, trial, left, seed)
-            outcome = yield Trials(agent_state.space.snap(points), pulls=np.ones(len(points), dtype=np.int64))
+            outcome = evaluate(
+                Trials(agent_state.space.snap(points), pulls=np.ones(len(points), dtype=np.int64))
+            )
             seen = seen.add(outcome)
             agent_state = agent_state.passed_to(outcome.next_trial)
         return agent_state.write(**seen.arrays())

@@ -53,7 +53,7 @@ from fbo_flower.algorithms.records import (
     Trials,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session
+from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import elimination, partition
 from fbo_flower.numerics.bandits.pulls import CellPulls, Survivors
@@ -391,7 +391,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
 
     # -- an agent ------------------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Store the survivors in the task; pull cells of one depth after another until its trials end."""
         content, space, trial = CellTask.of(task), agent_state.space, agent_state.next_trial
         search, arity = CellSearch.read(agent_state), self.branching(space.dimension)
@@ -410,7 +410,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
             if len(index) == 0:
                 break
             centres = partition.centre(depth, index, space.dimension, arity)
-            outcome = yield Trials(space.snap(centres), pulls=taken)
+            outcome = evaluate(Trials(space.snap(centres), pulls=taken))
             own = search.pulls.of(partition.number(depth, index, arity))
             own = with_outcome(own, np.arange(len(index)), outcome)
             search = replace(search, pulls=search.pulls.updated(own))
