@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 
 from fbo_flower.algorithms.definition import check_begun, check_definition, check_learnt
-from fbo_flower.algorithms.messages import Content, Replies, Schema, schema_of, summable_of, summands_of
+from fbo_flower.algorithms.messages import Content, Replies, summable_of
 from fbo_flower.algorithms.options import (
     Configurable,
     answers_in_part,
@@ -44,7 +44,6 @@ from fbo_flower.algorithms.records import (
 from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.discrete_noise import Uniform
-from fbo_flower.space.space import SearchSpace
 
 State = TypeVar("State")
 Kind = TypeVar("Kind", bound="Algorithm[Any]")
@@ -61,9 +60,8 @@ class Algorithm(Configurable, ABC, Generic[State]):
     name : the algorithm's name as users type it
     task_content, report_content : what its tasks and its reports may hold, see `messages`
     phases : the half-rounds in which it sends tasks to agents
-    finishes : whether it ends by itself, once its budget is spent
-    budget_option : name of the option that is this budget, the evaluations of each agent; "": it has none
-    max_final_exchanges : largest number of exchanges in the phase FINISH, which ends early without tasks
+    budget_option : name of the option that is its budget, the evaluations of each agent, after which it ends
+        by itself; "": it has none
     roles : the roles of sites that train and judge models instead of evaluating an objective; (): agents have
         no roles
     barrier : why the answers of a round are needed together, as a clause after "because"; "": they are not,
@@ -75,9 +73,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
     task_content: ClassVar[type[Content]] = Content
     report_content: ClassVar[type[Content]] = Content
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN,)
-    finishes: ClassVar[bool] = False
     budget_option: ClassVar[str] = ""
-    max_final_exchanges: ClassVar[int] = 1
     roles: ClassVar[tuple[str, ...]] = ()
     barrier: ClassVar[str] = "its rounds need the answers of all agents together"
     needs_all_parameters: ClassVar[str] = "all agents evaluate points that are chosen for them together"
@@ -134,8 +130,10 @@ class Algorithm(Configurable, ABC, Generic[State]):
 
         Parameters
         ----------
-        state : the server's state; left unchanged
-        present : agents that can be reached, in natural order; may be fewer or more than at registration
+        state : the server's state; left unchanged. Without a barrier, its field `under_way`, if it has one,
+            holds the tasks of agents that have not answered yet
+        present : agents that can be reached, in natural order; may be fewer or more than at registration.
+            In the phase FINISH they are asked until there are no tasks
 
         Returns
         -------
@@ -150,10 +148,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """Return whether the study is over: the algorithm will send no more tasks."""
         return False
 
-    def with_under_way(self, state: State, tasks: Mapping[str, Task]) -> State:
-        """Return the state for the next `ask`, with the tasks of agents that have not answered yet."""
-        return state
-
     def results(self, state: State) -> ServerResults | None:
         """Return the server's results besides the trials that agents disclose; None if there are none yet."""
         return None
@@ -161,10 +155,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def progress_lines(self, state: State, before: State) -> list[str]:
         """Return the log lines for what changed from state `before` to `state` in a half-round."""
         return []
-
-    def description(self, state: State) -> dict[str, object]:
-        """Return JSON values for the entry `found` of the run's settings."""
-        return {}
 
     def export_messages(self, state: State) -> dict[str, AnyArray]:
         """Return the messages from which another study can start; empty if there are none."""
@@ -189,19 +179,15 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """Return the results of all private draws of the next `ask`, which gets the same arguments.
 
         These are noise and samples for differential privacy, which nobody may be able to repeat. The server
-        calls this once before `ask`, records the results in the journal, and gives them to `with_draws`. A
-        replayed journal gives the recorded results again, so a study can be resumed bit for
-        bit although no seed is kept. Only results are recorded, e.g. a sum with noise, never the noise.
+        calls this once before `ask`, records the results in the journal, and writes them into the field
+        `drawn` of the state. A replayed journal gives the recorded results again, so a study can be resumed
+        bit for bit although no seed is kept. Only results are recorded, e.g. a sum with noise, never noise.
 
         Parameters
         ----------
         uniform : source of all draws: `uniform(n)` returns a uniform integer in `[0, n)`
         """
         return {}
-
-    def with_draws(self, state: State, draws: Mapping[str, AnyArray]) -> State:
-        """Return the state with the results of `secret_draws`, for the next `ask`."""
-        return state
 
     # -- the agent's half ----------------------------------------------------------------------
 
@@ -271,23 +257,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """Return the noise multiplier of an agent's own noise on a message; 0 if agents add none."""
         return 0.0
 
-    def uses_observations(self, task: Task, space: SearchSpace) -> bool:
-        """Return whether the report of a task may depend on the agent's observations."""
-        schema = self.report_schema(space)
-        return bool(schema.arrays or schema.values or summands_of(self, space, task))
-
-    def evaluation_task(self, task: Task) -> Task:
-        """Return the part of a task that its evaluations depend on; the rest may change when sent again."""
-        return task
-
-    def report_kind(self, task: Task) -> str | None:
-        """Return the kind of report that a task without trials asks for; an agent sends each kind once.
-
-        None: the report holds nothing about observations, and the agent may send it any number of times. An
-        algorithm with several final exchanges names each of them.
-        """
-        return ""
-
     def expected_values(self, task: Task, agent_state: AgentState, points: Array) -> Array:
         """Return the values `(q,)` that the objective is expected to have at points `(q, D)`.
 
@@ -312,16 +281,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
             return None
         row = int(np.nanargmax(values))
         return Best(agent_state.history.points[row], float(values[row]))
-
-    def has_ended(self, agent_state: AgentState) -> bool:
-        """Return whether the agent has ended its own search and makes no more trials of this study."""
-        return False
-
-    # -- what may cross the wire ---------------------------------------------------------------
-
-    def report_schema(self, space: SearchSpace) -> Schema:
-        """Return the arrays and values that a report may hold; those that a secure sum carries are not."""
-        return schema_of(self.report_content, self, space)
 
     def check_report(self, task: Task, report: Report) -> None:
         """Raise WireError if a report that fits the schema does not answer the task."""

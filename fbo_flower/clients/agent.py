@@ -22,6 +22,7 @@ from flwr.common.logger import FLOWER_LOGGER, log
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
+from fbo_flower.algorithms.messages import report_schema
 from fbo_flower.algorithms.options import answers_in_part
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Scalar, Task, Trials
 from fbo_flower.algorithms.registry import APP, SIMULATION, check_aims, register
@@ -384,8 +385,7 @@ class TuningAgent(NumPyClient):
             algorithm, task, accepted, evaluate, context.draws, evaluate.arrays, noise, at_once, guard
         )
         reply = self._reply(replace(request, task=task), result, context)
-        ended = algorithm.has_ended(result.agent_state)
-        if task.num_trials and (ended or self._operator.is_spent(memory)):
+        if task.num_trials and (result.agent_state.has_ended or self._operator.is_spent(memory)):
             reply.config["spent"] = True
         sent: list[ledger.LedgerEntry] = []
         if memory.keeps_ledger:
@@ -428,7 +428,7 @@ class TuningAgent(NumPyClient):
         report = guards.consented(algorithm, result.report, operator.disclose)
         try:
             own = {n: array for n, array in report.arrays.items() if not n.startswith("secure.")}
-            wire.checked_arrays(own, algorithm.report_schema(self._space).arrays)
+            wire.checked_arrays(own, report_schema(algorithm, self._space).arrays)
         except WireError as error:
             large = error.reason in {"bounds", "not-finite"}
             hint = "; let the objective return smaller values" if large else ""

@@ -48,6 +48,7 @@ from fbo_flower.algorithms.records import (
     Federation,
     Payload,
     Phase,
+    ServerResults,
     Task,
     Trials,
     floats,
@@ -292,7 +293,7 @@ class FLoRA(LocalEI[FloraState]):
     name: ClassVar[str] = "flora"
     task_content: ClassVar[type[Content]] = Work
     report_content: ClassVar[type[Content]] = Sums
-    finishes: ClassVar[bool] = True
+    budget_option: ClassVar[str] = "budget"
 
     budget: int = 25
     combine: str = "single"
@@ -409,9 +410,11 @@ class FLoRA(LocalEI[FloraState]):
         known = {*state.agents, *state.progress.next_trial}
         return bool(state.judged) and all(a in state.judged or missed.get(a, 0) >= MAX_MISSED for a in known)
 
-    def description(self, state: FloraState) -> dict[str, object]:
-        """Return the shared configuration; empty before it is decided."""
-        return {} if state.shared is None else {"shared": state.space.decode(state.shared)}
+    def results(self, state: FloraState) -> ServerResults | None:
+        """Return the shared configuration; None before it is decided."""
+        if state.shared is None:
+            return None
+        return ServerResults(found={"shared": state.space.decode(state.shared)})
 
     def progress_lines(self, state: FloraState, before: FloraState) -> list[str]:
         """Return a log line when the shared configuration is decided."""

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms.bandits.base import Bandit
+from fbo_flower.algorithms.co_kg.co_kg import CoKG
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
@@ -82,7 +84,7 @@ class PersonalAgents:
     """
 
     def __init__(self, algorithm: Algorithm[Any], space: SearchSpace, seed: int) -> None:
-        together = type(algorithm).with_under_way is not Algorithm.with_under_way
+        together = isinstance(algorithm, CoKG | Bandit)
         if algorithm.barrier or together or algorithm.phases != (Phase.TRAIN,):
             why = algorithm.barrier or (
                 "it models one objective of all agents" if together else "it has further half-rounds"

@@ -23,7 +23,7 @@ from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials, natural_key
 from fbo_flower.algorithms.run_task import run_task
-from fbo_flower.algorithms.server import Server
+from fbo_flower.algorithms.server import Server, informed
 from fbo_flower.clients import client_app
 from fbo_flower.clients.guards import sum_guard, task_schema
 from fbo_flower.clients.objective import ObjectiveContext, evaluate
@@ -230,7 +230,7 @@ class Run:
                 cards = {name: agent.card("study") for name, agent in self.agents.items()}
                 self.server.register_cards("study", cards)
             drawn = self.algorithm.secret_draws(self.state, phase, self.server_round, names, uniform)
-            self.server.state = self.algorithm.with_draws(self.state, drawn)
+            self.server.state = informed(self.state, drawn=drawn)
             tasks = self.server.ask(phase, self.server_round, names, rng)
             assert set(tasks) <= set(names), "a task for an agent that is not there"
             reports: dict[str, Report] = {}
@@ -430,7 +430,7 @@ class AlgorithmContract:
         for name, history in run.histories().items():
             mine = study.trials.where(agent=name)
             assert mine["pulls"].sum() == len(history)
-            if algorithm.finishes:  # a bandit's row is the mean over a cell's pulls of one round
+            if algorithm.budget_option:  # a bandit's row is the mean over a cell's pulls of one round
                 total = float(np.dot(mine["pulls"], mine["value"]))
                 assert total == pytest.approx(history.values.sum(), rel=1e-12)
                 assert {json.dumps(c) for c in mine["config"]} == {
@@ -466,7 +466,7 @@ class AlgorithmContract:
         names = list(run.agents)
         uniform = uniform_from(generator(3, "secret"))
         draws = algorithm.secret_draws(run.state, Phase.TRAIN, 9, names, uniform)
-        state = algorithm.with_draws(run.state, draws)
+        state = informed(run.state, drawn=draws)
         one, two = (algorithm.ask(state, Phase.TRAIN, 9, names, generator(3, "ask")) for _ in range(2))
         assert_same(one, two, "(state, tasks)", "`ask` must depend on its arguments alone.")
 

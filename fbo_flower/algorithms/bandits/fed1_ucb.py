@@ -71,6 +71,7 @@ class Fed1State(BanditState):
     counts: Mapping[str, IntArray] = field(default_factory=dict)
     # agent -> pulls that it has still to make in this phase
     owed: Mapping[str, int] = field(default_factory=dict)
+    announced: bool = False  # whether agents were told the best arm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,8 @@ class Fed1UCB(BatchedBandit[Fed1State]):
         self, state: Fed1State, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[Fed1State, dict[str, Task]]:
         if phase is Phase.FINISH:
-            return state, self._announce_best_arm(state, server_round, present)
+            tasks = {} if state.announced else self._announce_best_arm(state, server_round, present)
+            return replace(state, announced=True), tasks
         return super().ask(state, phase, server_round, present, rng)
 
     def next_pulls(self, state: Fed1State, agent: str, left: int) -> tuple[Content | None, int]:

@@ -104,10 +104,6 @@ class CoKG(CoKGOptions):
         versions = {**state.versions, **dict.fromkeys(tasks, version)}
         return replace(state, round=server_round, versions=versions), tasks
 
-    def with_under_way(self, state: CoKGState, tasks: Mapping[str, Task]) -> CoKGState:
-        points = tuple(floats(t.arrays["point"]) for _, t in sorted(tasks.items()) if "point" in t.arrays)
-        return replace(state, under_way=points)
-
     def tell(self, state: CoKGState, phase: Phase, replies: Replies) -> CoKGState:
         if phase is Phase.FINISH:
             received = {agent: Found.of(report) for agent, report in replies.items()}
@@ -209,22 +205,19 @@ class CoKG(CoKGOptions):
             last = state.recommended[-1]
             maximisers = dict.fromkeys(maximisers, (last.point, last.value))
         found = {a: Best(x, math.nan, self.in_units(state.setting, m)) for a, (x, m) in maximisers.items()}
-        return ServerResults(recommendations=found)
+        return ServerResults(recommendations=found, found=self._found(state, state.setting))
 
     def in_units(self, setting: SharedPrior, value: float) -> float:
         """Return a posterior mean in units of the objective; with a transform, the posterior median."""
         transformed = float(difference(setting.shift, -setting.scale * value))
         return expanded(transformed, self.transform, self.transform_scale)
 
-    def description(self, state: CoKGState) -> dict[str, object]:
-        """Return the shared prior and the recommendations; empty before the first warm-up report.
+    def _found(self, state: CoKGState, setting: SharedPrior) -> dict[str, object]:
+        """Return the shared prior and the recommendations.
 
         `recommended` has a row per round: the point that the server would have returned after it
         [Zhan2025, Alg. 1, line 11].
         """
-        setting = state.setting
-        if setting is None:
-            return {}
         found: dict[str, object] = {
             "lengthscales": setting.hyperparameters.lengthscales.tolist(),
             "outputscale": setting.hyperparameters.outputscale,

@@ -36,7 +36,7 @@ import numpy as np
 from fbo_flower.algorithms.options import check_choice
 from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AgentState, Array, Best, Task, Trials, floats
+from fbo_flower.algorithms.records import ENDED, AgentState, Array, Best, Task, Trials, floats
 from fbo_flower.algorithms.requests import Condition, Draws, Evaluation, Fit, compute
 from fbo_flower.algorithms.run_task import as_measured
 from fbo_flower.algorithms.search import farthest, search
@@ -62,7 +62,7 @@ PRIORS = fitting.Priors(lengthscale_stddev=0.85, noise_centre=1e-4)  # measured,
 # LogNormal(-4, 1), and the mean .037 of Optuna's Gamma(1.1, 30). Both use one prior for all objectives.
 NOISY_PRIORS = fitting.Priors(lengthscale_stddev=0.85, noise_centre=3e-2, noise_stddev=1.5)
 EVIDENT_NOISE = 1e-2  # noise variance from which on the largest value is not taken for the best
-NO_GAIN, ENDED = "no gain", "search.ended"  # a value of `stop_when`, and a name in an agent's state
+NO_GAIN = "no gain"  # a value of `stop_when`
 LEAST_TRIALS, NUM_SAMPLED = 10, 2048  # before a search may end; points at which the bound is computed
 LEAST_NOISE = 0.01  # that counts for a search's end, in standard deviations of its values
 _KEPT: dict[int, tuple[weakref.ref[Array], dict[Hashable, Any]]] = {}
@@ -166,9 +166,6 @@ class LocalEI(EIOptions[State]):
             ends = self.has_no_gain(task, agent_state, rng)
             agent_state = agent_state.write(**{ENDED: np.array([ends])})
         return agent_state
-
-    def has_ended(self, agent_state: AgentState) -> bool:
-        return bool(self.stop_when) and bool(np.any(agent_state.arrays.get(ENDED, False)))
 
     def has_no_gain(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> bool:
         """Return whether the bound on what is left to gain is below the noise."""

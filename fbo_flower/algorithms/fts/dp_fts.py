@@ -214,9 +214,6 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         coins = [uniform(rate.denominator) < rate.numerator for _ in registered]
         return {**draws, "sampled": np.flatnonzero(coins)}
 
-    def with_draws(self, state: DPFTSState, draws: Mapping[str, AnyArray]) -> DPFTSState:
-        return replace(state, drawn=draws)
-
     def ask(
         self, state: DPFTSState, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[DPFTSState, dict[str, Task]]:
@@ -224,7 +221,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             return state, {}
         if state.drawn is None:
             raise ConfigError(
-                "dp-fts: expected the results of secret_draws, got none; call with_draws before ask"
+                "dp-fts: expected the results of secret_draws, got none; write them into state.drawn"
             )
         seed = int(rng.integers(2**63))
         state = state.released().with_agents(present, regions_of(self, state.space))
@@ -411,9 +408,6 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             return Payload({"weights": weights})
         sums = np.outer(floats(task.arrays["shares"]), weights)
         return Payload({"sums": to_steps(sums, step) * step if self.noise == "central" else sums})
-
-    def uses_observations(self, task: Task, space: SearchSpace) -> bool:
-        return bool(task.values.get("message"))
 
     def message_noise(self) -> float:
         return self.noise_multiplier if self.noise == "local" else 0.0

@@ -65,6 +65,10 @@ class Advice(Content):
     lengthscales: Annotated[Array | None, real(len(LENGTHSCALE_GRID), low=1e-6, high=1e6)] = None
     message: bool = False
 
+    @classmethod
+    def report_kind(cls, task: Task) -> str | None:
+        return "lengthscales" if "lengthscales" in task.arrays else "weights"
+
     def features(self) -> rff.RandomFeatures:
         """Return the shared features."""
         found = rff.shared_features(self.arrays)
@@ -301,9 +305,6 @@ class FTS(senders.MessageOptions[State]):
         features = Advice.of(task).features()
         omega = compute(DrawWeights(features, x, y, self.message_noise_variance, rng()))  # Eqs. 2-3
         return Message(weights=omega).payload
-
-    def report_kind(self, task: Task) -> str | None:
-        return "lengthscales" if "lengthscales" in task.arrays else "weights"
 
     def _mixture(
         self, messages: mixture.Messages, agent_state: AgentState, rng: np.random.Generator

@@ -93,6 +93,12 @@ class Setting(Content):
     others_precision: Annotated[Array | None, real(_triangle)] = None
     others_response: Annotated[Array | None, real(_weights)] = None
 
+    @classmethod
+    def report_kind(cls, task: Task) -> str | None:
+        if "scale" not in task.arrays:
+            return "moments"
+        return "evidence" if "setting" in task.arrays else "likelihoods"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evidences(Evaluations):
@@ -373,11 +379,6 @@ class GPPNE(BatchedBandit[GPState]):
             response=np.array([e.response for e in found[:SHARING]]),
             misfit=np.array([e.misfit for e in found]),
         ).payload
-
-    def report_kind(self, task: Task) -> str | None:
-        if "scale" not in task.arrays:
-            return "moments"
-        return "evidence" if "setting" in task.arrays else "likelihoods"
 
     @once_per_state
     def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:

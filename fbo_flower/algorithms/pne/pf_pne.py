@@ -78,6 +78,10 @@ class CellTask(Content):
     shared_mean: Annotated[Array | None, real(None, most=ALL_DEPTHS)] = None
     shared_radius: Annotated[Array | None, real(None, most=ALL_DEPTHS)] = None
 
+    @classmethod
+    def report_kind(cls, task: Task) -> str | None:
+        return f"depth {cls.of(task).depth}" if "cells" in task.arrays else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Means(Evaluations):
@@ -455,9 +459,6 @@ class PhasedPNE(XArmedBandit[PNEState]):
             present = (counts > 0).astype(np.float64)
             found = replace(found, present=present, inverse=present / np.maximum(counts, 1))
         return found.payload
-
-    def report_kind(self, task: Task) -> str | None:
-        return f"depth {CellTask.of(task).depth}" if "cells" in task.arrays else None
 
     @once_per_state
     def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:

@@ -244,10 +244,6 @@ class RacingPNE(BatchedBandit[RacingState]):
             federation.agents, Gathering(options, self.budget), depth, index, pulls_requested=pulls_requested
         )
 
-    def with_under_way(self, state: RacingState, tasks: Mapping[str, Task]) -> RacingState:
-        at_work = tuple(sorted(tasks, key=natural_key))
-        return replace(state, under_way=at_work, attendance=state.attendance.give_up(at_work))
-
     def tell(self, state: RacingState, phase: Phase, reports: Replies) -> RacingState:
         # a silent agent may have answered an earlier task, without the result of stage 1
         received = () if state.shared is None else state.attendance.responsive(reports)

@@ -9,7 +9,7 @@ from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import ExpectedImprovement, FedEI, make_algorithm
 from fbo_flower.algorithms.ei.pool import MOST_ROWS, Part, check_task
-from fbo_flower.algorithms.messages import Replies, summands_of
+from fbo_flower.algorithms.messages import Replies, report_schema, summands_of, uses_observations
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.errors import ConfigError, WireError
@@ -251,12 +251,12 @@ def test_secure_sums_give_the_same_trials_bit_for_bit():
 
 
 def test_with_secure_sums_nothing_else_is_in_a_report():
-    assert set(FedEI(secure_sums=0).report_schema(SQUARE).arrays) == {"level", "rows", "slots"}
-    assert not FedEI().report_schema(SQUARE).arrays
+    assert set(report_schema(FedEI(secure_sums=0), SQUARE).arrays) == {"level", "rows", "slots"}
+    assert not report_schema(FedEI(), SQUARE).arrays
     task = Task(Phase.TRAIN, 1, 0, 2, {}, {"slots": 64})
     shapes = {name: s.shape for name, s in summands_of(FedEI(), SQUARE, task).items()}
     assert shapes == {"level": (trend.NUM_SUMS,), "table": (64, 3)}
-    assert FedEI().uses_observations(task, SQUARE)
+    assert uses_observations(FedEI(), SQUARE, task)
 
 
 @pytest.fixture
