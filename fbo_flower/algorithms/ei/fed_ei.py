@@ -438,11 +438,14 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         if len(others) < 2:
             return None
         kept = kept_with(every)  # agents in one process share the arrays of their tasks
-        key = "rows", agent_state.space.whole.digest, place, scales.tobytes(), others.tobytes()
+        key = "rows", agent_state.space.whole.digest, place, scales.tobytes()
         if key not in kept:
-            x = agent_state.space.whole.features(every[others, :dimension])
-            kept[key] = trend.SharedRows(x, every[others, dimension + place], scales)
-        found: trend.SharedRows = kept[key]
+            x = agent_state.space.whole.features(every[:, :dimension])
+            kept[key] = trend.SharedRows(x, every[:, dimension + place], scales)
+        own = *key, others.tobytes()
+        if own not in kept:
+            kept[own] = kept[key].others(others)
+        found: trend.SharedRows = kept[own]
         return found
 
     def _shared(self, agent_state: AgentState) -> list[int]:
