@@ -29,7 +29,6 @@ class Random(FedEI):
 
     def step(self, task, agent_state, rng):
         return Trials(rng.random((1, 2))), None
-        yield
 
     def tell(self, state, phase, replies):
         OPENED.extend((tuple(agents), sums["table"].copy()) for agents, sums in replies.groups)
