@@ -156,32 +156,30 @@ def own_regret(problem: XArmed, noise: Array) -> float:
 
 
 def session_microseconds(problem: XArmed, budget: int) -> float:
-    """Return the CPU time per pull of HCT's session, which is sent one value at a time."""
+    """Return the CPU time per pull of HCT's session, which is given one value at a time."""
     algorithm, space = HCT(budget=budget), problem.space
     agent_state = AgentState(space, Trials.empty(space.dimension))
     noise = np.random.default_rng(SEED).uniform(-0.1, 0.1, budget)
     known: dict[bytes, float] = {}
-    elapsed, ones, zeros = 0.0, np.ones(1, dtype=np.int64), np.zeros(1)
+    elapsed, first, ones, zeros = 0.0, 0, np.ones(1, dtype=np.int64), np.zeros(1)
+
+    def evaluate(query: Trials) -> Trials:
+        nonlocal begin, elapsed, first
+        key = query.points.tobytes()
+        if key not in known:
+            elapsed += time.process_time() - begin
+            known[key] = float(problem.values(query.points, 0)[0])
+            begin = time.process_time()
+        trial = np.array([first])
+        first += 1
+        return Trials(query.points, known[key] + noise[trial], trial, {}, ones, ones, zeros)
+
+    begin = 0.0
     while agent_state.next_trial < budget:
         first = agent_state.next_trial
         task = Task(Phase.TRAIN, 1, first, min(algorithm.max_evaluations_per_round, budget - first))
         begin = time.process_time()
-        session = algorithm.session(task, agent_state, partial(generator, SEED))
-        query = next(session)
-        while True:
-            key = query.points.tobytes()
-            if key not in known:
-                elapsed += time.process_time() - begin
-                known[key] = float(problem.values(query.points, 0)[0])
-                begin = time.process_time()
-            trial = np.array([first])
-            outcome = Trials(query.points, known[key] + noise[trial], trial, {}, ones, ones, zeros)
-            first += 1
-            try:
-                query = session.send(outcome)
-            except StopIteration as stop:
-                agent_state = stop.value
-                break
+        agent_state = algorithm.session(task, agent_state, partial(generator, SEED), evaluate)
         elapsed += time.process_time() - begin
     return 1e6 * elapsed / budget
 

@@ -9,7 +9,7 @@ from federation import SPACE, agents, hill
 
 from fbo_flower.algorithms import ALGORITHMS, make_algorithm
 from fbo_flower.algorithms.algorithm_record import UNKNOWN
-from fbo_flower.algorithms.messages import arrays_of
+from fbo_flower.algorithms.messages import arrays_of, report_schema
 from fbo_flower.algorithms.records import Federation
 from fbo_flower.algorithms.registry import BUILT_IN, COMMON, inference, meaning, meanings
 from fbo_flower.cli import main as cli
@@ -80,7 +80,7 @@ def test_every_name_that_may_leave_is_explained_and_nothing_that_cannot():
         allowed: set[str] = set()
         for options in ({}, *OTHER_OPTIONS.get(name, [])):
             algorithm = ALGORITHMS[name].from_options(options)
-            schema = algorithm.report_schema(SPACE)
+            schema = report_schema(algorithm, SPACE)
             allowed |= {*schema.arrays, *schema.values}
             if algorithm.secure_sums:  # what leaves under masks
                 sent = arrays_of(algorithm.report_content)
