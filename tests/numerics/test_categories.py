@@ -18,6 +18,7 @@ WIDE = gp.Hyperparameters("matern52", np.repeat(SCALES, [1, CHOICES, 1]), 1.3, 0
 def points(count, seed):
     found = np.random.default_rng(seed).random((count, 3))
     found[:, 1] = FIRST_CATEGORY + np.floor(CHOICES * found[:, 1])
+    found[0, 1] = FIRST_CATEGORY  # the smallest one
     return found
 
 
@@ -28,10 +29,6 @@ def one_hot(x):
 
 X, Z, Y = points(12, 0), points(9, 1), np.sin(np.arange(12.0))
 PATH = sample_paths(X[None], Y[None], [H], 8, [np.random.default_rng(2)])[0]
-
-
-def improvement(x, h):
-    return guided.GuidedImprovement(gp.posterior(x, Y, h), 0.4)
 
 
 def shared(x, h):
@@ -56,7 +53,7 @@ CASES = {
     "log EI of a batch of losses": lambda x, z, h: slopes(
         expected_improvement.LogImprovement(gp.posterior(x, Y, h), 0.4), z
     ),
-    "log EI": lambda x, z, h: slopes(improvement(x, h), z),
+    "log EI": lambda x, z, h: slopes(guided.GuidedImprovement(gp.posterior(x, Y, h), 0.4), z),
     "log EI over a trend": lambda x, z, h: slopes(shared(x, h), z),
     "distance": lambda x, z, h: keeps_distance(z[None], x[None], 0.5),
 }

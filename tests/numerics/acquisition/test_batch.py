@@ -123,16 +123,6 @@ def test_smallest_sets_and_federations_work(kind, num_points, num_agents):
         assert best.value == pytest.approx(value.max(), rel=1e-9, abs=1e-15)
 
 
-@KINDS
-@pytest.mark.parametrize("noise_variance", [0.0, 0.1])
-def test_certain_points_are_no_trouble(kind, noise_variance):
-    rng, factor = np.random.default_rng(0), np.diag([0.0, 1.0, 0.0, 0.5])
-    acquisition = central(kind, np.array([1.0, 0.9, 0.0, 1.0]), factor, noise_variance, 3, rng)
-    best = batch.maximise_batch(acquisition, np.zeros((3, 4)), 0.0, 2, rng)
-    assert np.isfinite(best.value)
-    assert {1, 3} <= set(best.index.tolist())
-
-
 def test_factors_of_many_matrices_reproduce_them_even_if_they_are_singular():
     roots = np.random.default_rng(0).standard_normal((50, 4, 4))
     roots[:20, 2] = roots[:20, 0]  # a duplicated point
@@ -142,27 +132,6 @@ def test_factors_of_many_matrices_reproduce_them_even_if_they_are_singular():
     lower = batch.stacked_cholesky(matrices)
     np.testing.assert_allclose(lower @ lower.transpose(0, 2, 1), matrices, atol=1e-6)
     assert not np.triu(lower, 1).any()
-
-
-class FavouredPair:
-    """A central value that wants both of two points, whoever takes which."""
-
-    num_points, num_agents = 40, 2
-
-    def guess(self, design, agent):
-        return self.values(design, agent, np.arange(40))
-
-    def values(self, design, agent, candidates):
-        batches = batch.replaced(design, agent, candidates)
-        return 5.0 * np.array([len({3, 30} & set(row)) for row in batches.tolist()])
-
-
-def test_agents_that_prefer_each_others_points_exchange_them():
-    local = np.zeros((2, 40))
-    local[0, 3], local[1, 3] = 0.1, 1.0  # the first agent comes first and takes what the second wants more
-    best = batch.maximise_batch(FavouredPair(), local, 1.0, 1, np.random.default_rng(0))
-    assert best.index.tolist() == [30, 3]
-    assert best.value == pytest.approx(11.0)
 
 
 # -- points under way, against brute-force conditioning ----------------------------------------------
@@ -239,14 +208,6 @@ def test_hopeless_gains_keep_their_order():
     gains = kg.knowledge_gradient_from_factor(mean, np.diag([0.0, 1.0, 1.0, 1.0]), 0.0)
     assert gains[1] > gains[2] > gains[3] > 0
     assert gains[1] < 1e-80
-
-
-@pytest.mark.parametrize(("unit", "origin"), [(0.01, 0.0), (100.0, -10.0), (1.0, 1e9)])
-def test_gains_scale_with_the_unit_and_ignore_the_origin(unit, origin):
-    mean, factor, noise_variance = random_belief(3, 8)
-    gains = kg.knowledge_gradient_from_factor(mean, factor, noise_variance)
-    other = kg.knowledge_gradient_from_factor(unit * mean + origin, unit * factor, unit**2 * noise_variance)
-    np.testing.assert_allclose(other, unit * gains, rtol=1e-6, atol=1e-10 * unit + 1e-15 * abs(origin))
 
 
 # -- of a batch --------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from scipy.stats import norm
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement, Goal, in_units
 from fbo_flower.numerics.acquisition.hypervolume import free_boxes, log_improvement, reference_point
 from fbo_flower.numerics.optim.functions import shape_of, stack_of
-from fbo_flower.numerics.optim.maximise import maximise
 
 NONE = -np.inf  # no limit
 RNG = np.random.default_rng(0)
@@ -183,15 +182,6 @@ def test_functions_in_a_stack_have_bit_for_bit_the_values_that_they_have_alone()
     np.testing.assert_array_equal(gradients, [slopes for _, slopes in alone])
     for found in (values, stack.values(z), stack.scores(z)):
         np.testing.assert_array_equal(found, [value for value, _ in alone])
-
-
-def test_the_maximum_lies_where_the_limit_is_likely_to_hold():
-    waves = tuple(Wave(sign * np.array([1.0, 0.0]), np.full(2, 0.5), 0.1) for sign in (1.0, -1.0))
-    own = np.array([[0.2, 0.4], [-0.2, -0.4]])
-    for least, low, high in ((NONE, 0.95, 1.0), (-np.sin(0.6), 0.5, 0.65)):  # the limit is at .6
-        function = FeasibleImprovement(waves, Goal.of(own, [0], np.array([NONE, least])))
-        (found,) = maximise([function], np.random.default_rng(3).random((1, 64, 2)), np.arange(2))
-        assert low <= found.x[0] <= high
 
 
 def test_a_candidate_is_liked_by_its_mean_if_it_likely_holds_every_limit():

@@ -74,13 +74,6 @@ def test_values_means_and_gradients_are_those_of_the_joint_gaussian_of_rows_and_
         np.testing.assert_allclose(function.mean(x), trend, rtol=1e-9, atol=1e-9)
 
 
-def test_rows_that_share_nothing_change_nothing():
-    for share, changes in ((0.0, False), (0.6, True)):
-        process = guided(4, share=share).process
-        other = GuidedImprovement(process, BEST, Shared(rows_of(5), share, 0.3))
-        assert (np.abs(guided(4, share=share)(Z) - other(Z)).max() > 0.01) == changes
-
-
 @pytest.mark.parametrize("n", [0, 1, 9])
 def test_alone_it_is_log_expected_improvement(n):
     function, posterior = alone(1, n), gp.posterior(*observations(1, n), H)

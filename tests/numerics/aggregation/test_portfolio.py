@@ -30,11 +30,6 @@ def matrix(seed, size=40, num=5):
     return standardise_columns(np.random.default_rng(seed).standard_normal((size, num)))
 
 
-def gain(z, chosen):
-    """Mean over messages of the best value among the chosen points."""
-    return z[list(chosen)].max(axis=0).mean()
-
-
 def test_columns_get_mean_0_and_stddev_1_and_constants_become_0():
     values = np.random.default_rng(0).uniform(-10, 10, (7, 3))
     values[:, 1] = 0.1
@@ -49,7 +44,7 @@ def test_greedy_choice_is_the_one_of_brute_force(num):
     z = matrix(num, num=num)
     taken = []
     for _ in range(4 if num > 1 else 1):
-        totals = [gain(z, [*taken, s]) for s in range(len(z))]
+        totals = [z[[*taken, s]].max(axis=0).mean() for s in range(len(z))]
         assert totals[next_point(z, z[taken])] == pytest.approx(max(totals))
         taken.append(int(np.argmax(totals)))
 

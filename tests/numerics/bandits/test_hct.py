@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fbo_flower.numerics.bandits import hct, partition
-from fbo_flower.numerics.bandits.pulls import CellPulls, Pulls, Survivors, joint_deviations
+from fbo_flower.numerics.bandits.pulls import CellPulls, Survivors, joint_deviations
 
 
 class PlainHCT:
@@ -205,14 +205,6 @@ def test_pulls_of_cells_add_up_as_in_a_dict(seed):
         assert found.in_vain[row] == (0 if values else fails)
         assert found.means(-7.0)[row] == pytest.approx(np.mean(values) if values else -7.0)
         assert found.within[row] == pytest.approx(len(values) * np.var(values) if values else 0.0)
-
-
-def test_the_table_before_is_left_as_it_was():
-    table = Pulls.read({}, "", 3)
-    more = table.add([1], 2, 6.0, 2.0, 1)
-    assert not table.count.any()
-    assert more.joined(table).count.tolist() == [0, 2, 0, 0, 0, 0]
-    assert more.means().tolist() == [0.0, 3.0, 0.0]
 
 
 def survivors(depths, indices, arity=2):

@@ -145,20 +145,6 @@ def test_the_shared_polish_is_as_good_as_a_separate_l_bfgs_b_from_every_start():
     assert difference.mean() > -1e-3
 
 
-def test_a_narrow_curved_ridge_is_climbed_to_its_end():
-    class Ridge:
-        def __call__(self, z):
-            return self.value_and_gradient(z)[0]
-
-        def value_and_gradient(self, z):  # Rosenbrock's function upside down, maximal 0 at (.75, .75^2)
-            a, b = 0.75 - z[:, 0], z[:, 1] - z[:, 0] ** 2
-            gradient = np.stack([2 * a + 400 * b * z[:, 0], -200 * b], axis=1)
-            return -(a**2) - 100 * b**2, gradient
-
-    found = maximum(Ridge(), sobol(16, 2, rng(0)), COLUMNS, max_iterations=200)
-    np.testing.assert_allclose(found.x, [0.75, 0.5625], atol=1e-3)
-
-
 @pytest.mark.parametrize(
     ("seed", "min_distance"), [(0, 0.01), (1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4), (5, 2.0)]
 )
