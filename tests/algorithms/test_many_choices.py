@@ -27,7 +27,7 @@ def test_thousands_of_choices_cost_no_more_than_a_few(name):
     tracemalloc.start()
     try:
         study = simulate(
-            score, PAIR, **grouped(agents=[0] * 4, algorithm=name, num_rounds=5, seed=0, engine="inline")
+            score, PAIR, **grouped(agents=[0] * 3, algorithm=name, num_rounds=5, seed=0, engine="inline")
         )
         peak = tracemalloc.get_traced_memory()[1]
     finally:

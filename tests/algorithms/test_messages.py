@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import pytest
-from contract import MIXED, SQUARE, Run, same
-from scipy import stats
+from contract import SQUARE
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.algorithms import FTS, FedPNE, RandomSearch, ThompsonSampling
+from fbo_flower.algorithms import FTS, FedPNE
 from fbo_flower.algorithms.bandits.base import once_per_state
 from fbo_flower.algorithms.fts.fts import Advice, Message
 from fbo_flower.algorithms.messages import (
@@ -156,37 +155,6 @@ def test_failed_trials_count_as_the_worst_seen():
     assert values.tolist() == [2.0, 1.0, 1.0]
     assert len(points) == 3
     assert [len(part) for part in Trials(np.eye(2), np.full(2, np.nan), np.arange(2)).observed()] == [0, 0]
-
-
-def test_select_returns_the_trials_asked_for():
-    history = Trials.prior(np.eye(2), np.array([5.0, 6.0])).concat(
-        Trials(np.eye(2), np.array([np.nan, 8.0]), np.array([0, 1]), {0: "no"})
-    )
-    assert history.next_trial == 2
-    done = history.select(0, 1)
-    assert done.trials.tolist() == [0]
-    assert done.failures == {0: "no"}
-    assert Trials.prior(np.eye(2), np.ones(2)).next_trial == 0
-
-
-# -- initial designs -----------------------------------------------------------------------------------
-
-
-def test_random_points_are_uniform_and_differ_between_agents():
-    histories = Run.begin(RandomSearch(num_initial=200), num_agents=2).step().histories()
-    for history in histories.values():
-        for axis in history.points.T:
-            assert stats.kstest(axis, "uniform").pvalue > 1e-3
-    assert not same(histories["0"].points, histories["1"].points)
-    run = Run.begin(RandomSearch(num_initial=300), space=MIXED, num_agents=1).step()
-    kernels = [MIXED.decode(p)["kernel"] for p in run.histories()["0"].points]
-    assert stats.chisquare(np.unique(kernels, return_counts=True)[1]).pvalue > 1e-3
-
-
-@pytest.mark.parametrize("other", [ThompsonSampling(), FTS(), FTS(advice="portfolio", schedule=0.0)])
-def test_all_algorithms_with_one_seed_start_from_the_same_points(other):
-    expected = Run.begin(RandomSearch()).step().histories()
-    assert same(Run.begin(other).step().histories(), expected)
 
 
 # -- outcomes of one task become one outcome with a row per point --------------------------------------

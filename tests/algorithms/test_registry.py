@@ -132,17 +132,6 @@ def test_reading_all_records_imports_no_algorithm() -> None:
     assert not loaded & {"scipy", "sklearn", "flwr", "matplotlib"}
 
 
-def test_a_name_that_is_built_in_costs_no_look_at_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(group: str) -> None:
-        raise AssertionError("entry points were read")
-
-    monkeypatch.setattr("importlib.metadata.entry_points", never)
-    registry._entries.cache_clear()
-    assert find("fts").name == "fts"
-    assert "fts" in ALGORITHMS
-    assert "fts" in STRATEGIES
-
-
 @pytest.mark.parametrize(
     ("changes", "match"),
     [

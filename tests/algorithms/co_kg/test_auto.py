@@ -7,7 +7,7 @@ from contract import SQUARE, Run, same
 
 from fbo_flower.algorithms import CoKG
 from fbo_flower.algorithms.co_kg.central import AGAINST, ENOUGH, central_product, disagree, frame, pools
-from fbo_flower.algorithms.co_kg.state import CoKGState, SharedPrior
+from fbo_flower.algorithms.co_kg.state import CoKGState
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.server import informed
@@ -93,17 +93,6 @@ def test_added_points_are_among_the_pivots_and_the_product_stays_the_pooled_post
         setting.hyperparameters.outputscale
     )
     assert deviation.max() < 0.02  # the warm-up lies between the points of the set
-
-
-def test_only_auto_adds_points_by_default():
-    made = CoKG(), CoKG(central="auto"), CoKG(central="auto", num_refined=0), CoKG(num_refined=7)
-    assert [algorithm.refinement for algorithm in made] == [0, 32, 0, 7]
-
-
-def test_a_task_is_complete_for_an_agent_that_lost_its_memory():
-    run = Run.begin(CoKG(**SMALL, refine_every=2), num_agents=3, objective=hills(False)).steps(7)
-    setting = SharedPrior.read(run.exchanges[-1].task.arrays, "rbf")
-    np.testing.assert_array_equal(setting.pivots, run.state.setting.pivots)
 
 
 BOARD = SearchSpace({"a": Int(0, 4), "b": Int(0, 4)})  # 25 configurations, all of them in the point set
@@ -204,19 +193,6 @@ def test_if_nobody_is_at_work_the_tasks_are_those_of_a_round():
         usual.state = usual.algorithm.tell(usual.state, Phase.TRAIN, Replies(reports))
 
 
-def test_the_shared_prior_comes_from_the_warm_ups_of_a_whole_round():
-    federation = Unwaited()
-    federation.ask(1, ["0", "1", "2"])
-    federation.answer("0")
-    task = federation.ask(1, ["0"])["0"]
-    assert (task.num_trials, set(task.arrays)) == (1, set()), "one more point of its own"
-    federation.answer("0", "1")
-    federation.ask(2, ["0", "1"])
-    assert federation.state.setting.version == 1
-    assert set(federation.state.warm_ups) == {"0", "1"}
-    assert federation.state.warm_ups["0"].moments[0] == 6
-
-
 def test_an_answer_under_an_earlier_prior_is_not_read_as_one_under_the_present():
     federation = Unwaited(central="product", refit=3).warmed_up(5)
     federation.ask(6, ["0", "1", "2"])
@@ -245,17 +221,6 @@ def test_a_point_under_way_that_left_the_point_set_still_counts():
     assert not (grid.points == gone).all(axis=1).any()
     point = federation.ask(5, ["2"])["2"].arrays["point"]
     assert (point == grid.points).all(axis=1).any() or (point == gone).all()
-
-
-def test_a_round_has_one_row_however_often_agents_answer():
-    federation = Unwaited(central="auto").warmed_up(3)
-    for agent in ("0", "1", "2"):
-        federation.ask(4, [agent])
-        federation.answer(agent)
-    state = federation.state
-    assert [best.round for best in state.recommended] == [2, 3, 4]
-    assert [number for number, _ in state.evidence] == [2, 3, 4]
-    assert [number for number, _ in state.agreement] == [2, 4]
 
 
 def test_agents_that_work_when_the_study_ends_get_what_the_server_knows():

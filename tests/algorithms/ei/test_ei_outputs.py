@@ -15,27 +15,7 @@ from fbo_flower.clients.own_answer import own_answer
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import simulate
 
-BRANIN = SearchSpace({"x": Float(-5, 10), "y": Float(0, 15)})
 AIMS = Aims.of(False, {"gain": "max"}, {"cost": 0.9})
-
-
-def branin(config, data):
-    """Branin's function in a disc [Gardner2014, as in BoTorch's ConstrainedBranin]; the best is .398."""
-    x, y = config["x"], config["y"]
-    bent = y - 5.1 / (4 * np.pi**2) * x**2 + 5 / np.pi * x - 6
-    loss = bent**2 + 10 * (1 - 1 / (8 * np.pi)) * np.cos(x) + 10
-    return {"loss": float(loss), "outside": (x - 2.5) ** 2 + (y - 7.5) ** 2 - 50}
-
-
-def test_it_finds_the_best_value_that_holds_the_limit_where_random_search_does_not():
-    goals: dict[str, Any] = {"objectives": {"loss": "min"}, "limits": {"outside": 0.0}}
-    for seed in range(2):
-        found = {
-            name: simulate(branin, BRANIN, 1, name, 18, seed=seed, engine="inline", **goals).best["0"]
-            for name in ("random", "ei")
-        }
-        assert found["ei"]["value"] < 0.8 < found["random"]["value"]
-        assert found["ei"]["outputs"]["outside"] <= 0
 
 
 def outputs_at(points, noise=0.0):

@@ -82,16 +82,6 @@ def test_the_model_of_each_output_has_its_own_column_of_the_rows():
     assert shares[0] > shares[1] + 0.2
 
 
-@pytest.mark.parametrize("bound", [0.3, 0.9])
-def test_the_first_advised_trial_is_a_good_row_that_holds_the_limit_of_this_agent(bound):
-    aims = Aims.of(False, {"gain": "max"}, {"cost": bound})
-    state, _ = answered(pool_of(SCORES), agent_of(START, outputs_at(START), aims))
-    gain, cost = outputs_at(OTHERS).T
-    (row,) = np.flatnonzero(np.abs(OTHERS - state.history.points[-1]).max(axis=1) < 1e-9)
-    assert -cost[row] <= bound
-    assert gain[row] > gain[-cost <= bound].max() - 0.15 > gain.mean() - 0.5
-
-
 def test_rows_hold_each_output_in_common_units_and_do_not_depend_on_the_limit():
     """Its units are those of its values: a bound beyond all of them changes no number that leaves."""
     outputs = outputs_at(START)
@@ -164,11 +154,6 @@ def test_an_earlier_study_with_other_outputs_is_refused():
     for messages in (short, turned):
         with pytest.raises(ConfigError, match=r"warm_start: expected rows \(m, 4\) and level \(10,\)"):
             ALGORITHM.warm_start(state, messages)
-
-
-def test_own_rows_are_known_again_in_all_columns():
-    state, _ = answered(pool_of(SCORES), agent_of(START, outputs_at(START)))
-    assert ALGORITHM._own_rows(state).shape[1] == 4
 
 
 # -- what an operator keeps ------------------------------------------------------------------------------

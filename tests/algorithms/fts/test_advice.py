@@ -13,7 +13,7 @@ from fbo_flower.algorithms import FTS
 from fbo_flower.algorithms.fts.fts import Adviser
 from fbo_flower.algorithms.fts.fts import State as FTSState
 from fbo_flower.algorithms.fts.mixture import Messages, draw_model, mean_message, trend_of
-from fbo_flower.algorithms.records import AgentState, Phase, Trials
+from fbo_flower.algorithms.records import Phase
 from fbo_flower.algorithms.senders import GAPS, RoundsPresent
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import fitting, gp, rff
@@ -182,20 +182,6 @@ def test_the_trend_and_the_values_that_it_leaves_are_the_observations():
         np.testing.assert_allclose(values + (0.0 if trend is None else trend(x)), y, atol=1e-12)
 
 
-def test_notebook_keeps_messages_and_the_task_comes_first():
-    _, _, messages = world(0)
-    arrays = {
-        "frequencies": messages.features.frequencies,
-        "phases": messages.features.phases,
-        "messages": messages.weights,
-    }
-    empty = AgentState(SQUARE, Trials.empty(2))
-    assert Messages.of({}, empty.arrays) is None
-    assert same(Messages.of({}, empty.write(**arrays).arrays).weights, messages.weights)
-    newer = {**arrays, "messages": messages.weights[:1]}
-    assert len(Messages.of(newer, empty.write(**arrays).arrays).weights) == 1
-
-
 def test_messages_are_sent_once_but_again_to_who_did_not_get_them():
     algorithm = FTS(advice="mixture", communication="once", num_candidates=64, num_path_features=32)
     run = Run.begin(algorithm, objective=hills(SQUARE)).step()
@@ -218,11 +204,3 @@ def test_no_more_messages_are_sent_than_asked_for():
     sent = [e.task.arrays["messages"] for e in run.exchanges[-6:]]
     assert [len(m) for m in sent] == [2] * 6
     assert len({m.tobytes() for m in sent}) > 1
-
-
-@pytest.mark.parametrize("advice", ["single", "portfolio", "mixture"])
-def test_the_only_agent_of_a_study_goes_on_with_its_own_surrogate(advice):
-    options = {"num_features": 16, "schedule": 0.3, "num_candidates": 32, "num_path_features": 16}
-    run = Run.begin(FTS(advice=advice, **options), num_agents=1, space=SQUARE).steps(6)
-    assert not any({"point", "weights", "messages"} & set(exchange.task.arrays) for exchange in run.exchanges)
-    assert len(run.histories()["0"].values) > 6

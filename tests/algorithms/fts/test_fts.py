@@ -4,11 +4,10 @@ from contract import SQUARE, Run, same, step
 from scipy import stats
 
 from fbo_flower.algorithms import FTS, ThompsonSampling
-from fbo_flower.algorithms.fts.fts import LENGTHSCALE_GRID, Adviser, Message
+from fbo_flower.algorithms.fts.fts import Adviser, Message
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import AgentState, Federation, Payload, Phase, Report, Task, Trials
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.numerics.surrogates.transforms import standardise
@@ -78,29 +77,6 @@ def test_messages_are_drawn_anew_as_often_as_the_options_say_and_once_each_is_us
         assert same(rows[np.lexsort(rows.T)], np.array(others)[np.lexsort(np.transpose(others))])
 
 
-def test_others_answer_once_and_evaluate_nothing():
-    algorithm = FTS(targets=("1",), schedule=0.0, **SMALL)
-    prior = {"2": Trials.prior(np.random.default_rng(0).random((5, 2)), np.arange(5.0))}
-    run = Run.begin(algorithm, num_agents=4, prior=prior).steps(5)
-    counts = {name: agent.num_evaluations for name, agent in run.agents.items()}
-    assert counts == {"0": 0, "1": 7, "2": 0, "3": 0}
-    assert [e.server_round for e in run.exchanges if e.agent in {"0", "2", "3"}] == [1, 1, 1]
-    assert set(run.state.messages) == {"2"}, (
-        "agents without observations have nothing to tell, targets keep it"
-    )
-
-
-def test_a_lost_exchange_is_repeated_with_the_same_advice():
-    for advice in ("single", "portfolio", "random"):
-        algorithm = FTS(advice=advice, schedule=0.0, **SMALL)
-        run = Run.begin(algorithm).step().step(lost=["1"]).step()
-        two, three = (e.task for e in run.exchanges if e.agent == "1" and e.server_round > 1)
-        assert two.trial == three.trial
-        key = "weights" if advice == "single" else "point"
-        assert same(two.arrays[key], three.arrays[key])
-    assert len(run.state.sent) == 3
-
-
 def test_an_absent_agent_does_not_shift_the_others_draws():
     algorithm = FTS(schedule=0.5, **SMALL)
     state = told(algorithm)
@@ -157,19 +133,6 @@ def test_message_is_a_draw_of_the_weights_given_the_agents_standardised_values()
     np.testing.assert_array_equal(sent, expected[0])
 
 
-def test_foreign_iteration_maximises_the_message():
-    algorithm, seed = FTS(), 0
-    features, arrays = with_features({"weights": np.random.default_rng(seed).standard_normal(100)}, 100, seed)
-    agent_state = AgentState(SQUARE, Trials.empty(2)).learn(
-        Trials(np.array([[0.01, 0.5]] * 3), np.zeros(3), np.arange(3))
-    )
-    query = step(algorithm.propose, Task(Phase.TRAIN, 2, 3, 1, arrays), agent_state, generator(seed))
-    grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 201)] * 2), axis=-1).reshape(-1, 2)
-    away = np.linalg.norm(grid - [0.01, 0.5], axis=1) >= 0.025
-    function = LinearFunction(features, arrays["weights"])
-    assert function(query.points)[0] >= function(grid[away]).max() - 1e-6
-
-
 def test_advised_point_is_taken_unless_the_agent_has_been_there():
     algorithm, agent_state = FTS(advice="portfolio", **SMALL), observed()
     free = np.array([0.123, 0.987])
@@ -223,39 +186,6 @@ def test_portfolio_is_the_greedy_one():
 # -- lengthscale -------------------------------------------------------------------------------
 
 
-def smooth(seed, lengthscale):
-    """A draw from a Gaussian process on the unit square, as a function of points `(n, 2)`."""
-    draws = generator(seed, "function")
-    features = rff.draw_features(300, lengthscale, 2, draws)
-    weights = draws.standard_normal(300)
-    return lambda x: np.sqrt(2.0 / 300) * features.cosines(np.atleast_2d(x)) @ weights
-
-
-def chosen_lengthscale(lengthscale):
-    """A run of two rounds on functions drawn with this lengthscale, and what it chose after the first."""
-    functions = [smooth(a, lengthscale) for a in range(12)]
-
-    def objective(c, x):
-        return float(functions[int(x.agent)](np.array([c["x"], c["y"]]))[0])
-
-    algorithm = FTS(lengthscale="federated", num_initial=30, message_noise_variance=1e-4)
-    run = Run.begin(algorithm, num_agents=12, objective=objective).step()
-    assert run.state.features is None
-    total = run.state.log_likelihoods
-    return run.step(), LENGTHSCALE_GRID[int(np.argmax(total))]
-
-
-@pytest.mark.parametrize("lengthscale", [0.1, 0.5])
-def test_federated_lengthscale_finds_the_one_that_functions_were_drawn_with(lengthscale):
-    # a smooth function varies little within the cube, and standardising it makes it look a step rougher
-    run, chosen = chosen_lengthscale(lengthscale)
-    steps = LENGTHSCALE_GRID.index(lengthscale) - LENGTHSCALE_GRID.index(chosen)
-    assert 0 <= steps <= (lengthscale > 0.2)
-    spread = run.state.features.frequencies.std() * chosen
-    assert 0.85 < spread < 1.15, "s_i ~ N(0, l^-2)"
-    assert {e.server_round for e in run.exchanges if "log_likelihoods" in e.report.arrays} == {1}
-
-
 def test_lengthscale_per_feature_is_used_per_feature():
     run = Run.begin(FTS(lengthscale=(0.1, 2.0), num_features=400))
     np.testing.assert_allclose(run.state.features.frequencies.std(axis=0), [10.0, 0.5], rtol=0.15)
@@ -283,18 +213,6 @@ def test_a_portfolio_looks_at_a_sample_of_very_many_messages(monkeypatch):
 
 
 ADVISED = {"initial_design": "advised", **SMALL}
-
-
-@pytest.mark.parametrize("advice", ["single", "portfolio", "mixture"])
-def test_a_late_joiner_gets_advice_for_each_trial_of_its_initial_design(advice):
-    algorithm = FTS(advice=advice, **ADVISED)
-    state = told(algorithm)
-    for trial in range(algorithm.num_initial):
-        state, tasks = algorithm.ask(state, Phase.TRAIN, 2 + trial, [*AGENTS, "late"], generator(trial))
-        task = tasks["late"]
-        assert (task.trial, task.num_trials) == (trial, 1)
-        assert {"weights", "point", "messages"} & task.arrays.keys(), "no coin is tossed"
-        state = algorithm.tell(state, Phase.TRAIN, Replies({"late": Report(trial, 1)}, Message))
 
 
 def test_an_agents_own_message_is_no_advice():

@@ -9,7 +9,7 @@ from contract import SQUARE, Run, same
 from fbo_flower import strategies
 from fbo_flower.algorithms import PFPNE, Fed1UCB, FedPNE, LocalPNE
 from fbo_flower.algorithms.messages import Replies
-from fbo_flower.algorithms.pne.gp import GPPNE, Observations
+from fbo_flower.algorithms.pne.gp import GPPNE
 from fbo_flower.algorithms.pne.racing import RacingPNE, _packed, unpacked
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
 from fbo_flower.clients import client_app
@@ -144,18 +144,6 @@ def test_an_agent_whose_objective_fails_at_first_makes_the_design_longer():
         assert len(log) == 20
         assert len(log.failures) == (7 if name == "0" else 0)
         assert np.nanmax(log.values) > 0.85
-
-
-def test_failed_pulls_are_missing_once_a_point_has_a_success():
-    seen = Observations.read(AgentState(SQUARE, Trials.empty(2)))
-    points = np.array([[0.1, 0.1], [0.2, 0.2], [0.1, 0.1]])
-    whole = [np.array(a, dtype=np.int64) for a in ([0, 1, 2], [0, 1, 1], [1, 1, 1])]
-    outcome = Trials(points, np.array([np.nan, 3.0, 5.0]), whole[0], {}, whole[2], whole[1], np.zeros(3))
-    seen = seen.add(outcome)
-    _, y, counts = seen.modelled(np.array([0.0, 1.0]))
-    assert y.tolist() == [5.0, 3.0]
-    assert counts.tolist() == [1.0, 1.0]
-    np.testing.assert_allclose(seen.moments(), [2, 4, 1])
 
 
 def test_after_many_points_the_best_are_repeated(monkeypatch):

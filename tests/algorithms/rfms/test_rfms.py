@@ -171,19 +171,6 @@ def test_what_is_shipped_minimises_its_criterion(method, alpha, ship, expected):
     assert shipped(state_of([(np.nan, {})]), ship, Method(method, alpha)) is None
 
 
-def test_methods_start_from_the_same_configurations_but_random_search_from_its_own():
-    federation = Federation(SQUARE, ("0", "1"), {"0": "openbox", "1": "curator"})
-    designs = {
-        m: RFMS(method=m, num_initial=5, num_trials=9).init(federation, generator(3, "init")).design
-        for m in ("lso", "fso", "fmo", "ehvi", "rand_mo")
-    }
-    for method in ("fso", "fmo", "ehvi"):
-        np.testing.assert_array_equal(designs[method], designs["lso"])
-    assert len(designs["lso"]) == 5
-    assert len(designs["rand_mo"]) == 9
-    assert not np.isin(designs["rand_mo"], designs["lso"]).any()
-
-
 @pytest.mark.parametrize(
     ("roles", "match"),
     [
@@ -371,13 +358,3 @@ def test_openbox_judges_and_saves_none_but_its_own_models():
     run = begin().steps(2)
     with pytest.raises(WireError, match="that this site has made"):
         step(run.algorithm.propose, last_task(MODELS, 0), run.agents["0"].agent_state, generator(0))
-
-
-@pytest.mark.parametrize("method", ["fmo", "ehvi"])
-def test_searches_end_lower_than_they_began(method):
-    def objective(config, context):
-        return -((config["x"] - 0.3) ** 2) - (config["y"] - 0.6) ** 2 - 0.1 * int(context.agent)
-
-    run = Run.begin(RFMS(method=method, num_initial=5, num_trials=18), objective=objective).steps(18)
-    best = run.state.losses()[:, 0]
-    assert best[5:].min() < 0.1 * best[:5].min() + 1e-3

@@ -2,7 +2,7 @@ import functools
 
 import numpy as np
 import pytest
-from contract import SQUARE, Run, same, step
+from contract import SQUARE, Run, step
 from scipy.stats import norm
 
 from fbo_flower.algorithms import RGPE, TAF
@@ -40,13 +40,6 @@ def test_posteriors_are_sent_once_and_kept_and_again_to_who_lost_them():
     assert [len(e.task.arrays.get("means", ())) for e in mine] == [0, 3, 0]
     assert len(agent.agent_state.arrays["means"]) == 3
     assert "frequencies" in mine[1].task.arrays
-
-
-def test_a_lost_exchange_is_repeated_with_the_same_posteriors():
-    run = Run.begin(RGPE(num_draws=5, **SMALL)).step().step(lost=["1"]).step()
-    two, three = (e.task for e in of_agent(run, "1")[1:])
-    assert two.trial == three.trial
-    assert same(two.arrays, three.arrays)
 
 
 def test_others_answer_once_and_over_what_the_target_has_seen_no_value_travels():
