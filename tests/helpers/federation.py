@@ -33,6 +33,26 @@ def agents(count=3, objective=hill, *, journals=None, grid=InProcessGrid, **give
     return grid(app, count, **of_grid)
 
 
+class Recording(InProcessGrid):
+    """Keeps the messages to agents and their replies, as they pass."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.sent, self.replies = [], []
+
+    def push_messages(self, messages):
+        self.sent += (messages := list(messages))
+        return super().push_messages(messages)
+
+    def pull_messages(self, message_ids):
+        self.replies += (found := list(super().pull_messages(message_ids)))
+        return found
+
+    @property
+    def contents(self):
+        return [message.content for message in (*self.sent, *self.replies) if not message.has_error()]
+
+
 @contextmanager
 def log_lines(level=logging.INFO):
     """Collect what Flower's logger says."""

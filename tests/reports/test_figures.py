@@ -10,7 +10,7 @@ import pytest
 from fbo_flower.cli.main import run
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.curves import best_by_time
-from fbo_flower.reports.figures import draw, figure, study_title, traffic_figure
+from fbo_flower.reports.figures import draw, figure, traffic_figure
 from fbo_flower.reports.importance import most_important, study_axes, study_importance
 from fbo_flower.reports.pictures import spread
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
@@ -53,19 +53,6 @@ def a_study(
     described = {"problem": "digits", "num_agents": num_agents, "num_initial": 3, "metric": "accuracy"} | run
     runs = [{"algorithm": algorithm, **described} for algorithm in algorithms]
     return made_study(runs, trials=trials, rounds=rounds, regret=regret if with_regret else [])
-
-
-def test_there_is_one_line_per_algorithm_and_it_is_the_mean_of_the_incumbents():
-    study = a_study()
-    ax = figure(study).axes[0]
-    names = ["ts", "fts", "rgpe"]
-    assert [line.get_label() for line in ax.lines] == names
-    assert ax.get_ylabel() == "Best accuracy so far"
-    assert {*names, "initial design"} <= {text.get_text() for text in ax.texts}
-    values = study.trials.where(algorithm="fts")["value"].reshape(4, 12)
-    means = np.maximum.accumulate(values, axis=1).mean(axis=0)
-    np.testing.assert_allclose(np.asarray(ax.lines[1].get_ydata()), means)
-    np.testing.assert_array_equal(ax.lines[1].get_xdata(), np.arange(1, 13))
 
 
 def test_each_algorithm_of_a_picture_has_a_colour_of_its_own_and_the_curves_are_whole():
@@ -155,26 +142,6 @@ def test_a_study_without_values_says_how_to_disclose_them_or_why_all_failed():
     assert "All 48 disclosed evaluations failed. Most common reason: out of memory" in text
 
 
-def test_the_title_counts_the_agents_with_a_value():
-    study = a_study(("ts", "fts"))
-    assert study_title(study) == "digits: accuracy, 4 agents, all with a value"
-    some = study.trials.take(study.trials["agent"] != "3")
-    assert study_title(changed(study, trials=some)).endswith("4 agents, 3 with a value")
-    assert study_title(a_study(("ts",), num_agents=1, metric=None)) == "digits, 1 agent"
-
-
-@pytest.mark.parametrize("number", [4, 30])
-def test_one_algorithm_has_a_line_per_agent_with_its_name_if_they_are_few(number):
-    ax = figure(a_study(("fts",), num_agents=number)).axes[0]
-    mean, *agents = ax.lines
-    assert (mean.get_label(), len(agents)) == ("fts", number)
-    x = np.arange(1.0, 13.0)
-    curves = [np.interp(x, np.asarray(line.get_xdata()), np.asarray(line.get_ydata())) for line in agents]
-    np.testing.assert_allclose(np.asarray(mean.get_ydata()), np.mean(curves, axis=0))
-    named = {text.get_text() for text in ax.texts} & {str(agent) for agent in range(number)}
-    assert len(named) == (4 if number == 4 else 0)
-
-
 SPACE = SearchSpace(
     {
         "rate": Float(1e-6, 1.0, log=True),
@@ -242,15 +209,6 @@ def test_at_most_six_parameters_are_drawn_those_that_explain_most():
     assert few.axes[1].get_title(loc="left") == "Value against the first 6 parameters of 9"
 
 
-def test_the_best_configurations_are_a_table():
-    study = tuned(("ts", "fts"), num_agents=7)
-    drawn = [text.get_text() for text in figure(study, wide=True).axes[-1].texts]
-    assert drawn[:3] == ["agent", "value", "algorithm"]
-    best = max(study.best.items(), key=lambda item: item[1]["value"])
-    assert drawn[9:12] == [best[0], f"{best[1]['value']:.6g}", best[1]["algorithm"]]
-    assert "2 more in best.json" in figure(study, wide=True).axes[-1].get_title(loc="left")
-
-
 def test_disclosed_incumbents_alone_show_where_the_best_configurations_are():
     study = tuned(("fts",), num_agents=9)
     recommended = changed(study, trials=[], recommendations=study.recommendations)
@@ -305,27 +263,6 @@ def test_labels_keep_order_and_distance_between_the_edges():
     np.testing.assert_allclose(spread(np.array([0.5, 0.5]), 0.1), [0.45, 0.55])
 
 
-def test_the_range_of_a_slice_is_that_of_the_data_and_whole_numbers_have_whole_marks():
-    space = SearchSpace({"depth": Int(1, 1000), "width": Int(1, 9, log=True), "rate": Float(0.0, 100.0)})
-    study = tuned(("ts", "fts"), space=space)
-    rows = [
-        {**row, "config": {"depth": 2 + k % 3, "width": 3 + k % 2, "rate": 40.0 + k / 100}}
-        for k, row in enumerate(study.trials)
-    ]
-    axes = {ax.get_xlabel(): ax for ax in figure(changed(study, trials=rows), wide=True).axes}
-    for name, low, high in (("depth", 2, 4), ("width", 3, 4), ("rate", 40.0, 40.95)):
-        left, right = axes[name].get_xlim()
-        assert low - 0.3 * (high - low) < left <= low < high <= right < high + 0.3 * (high - low)
-    for name in ("depth", "width"):
-        axis = axes[name].xaxis
-        places = [*axis.get_majorticklocs(), *axis.get_minorticklocs()]
-        labels = [*axis.get_major_formatter().format_ticks(axis.get_majorticklocs())]
-        labels += axis.get_minor_formatter().format_ticks(axis.get_minorticklocs())
-        shown = [float(x) for x, label in zip(places, labels, strict=True) if label]
-        assert 3.0 in shown
-        assert all(x == round(x) for x in shown)
-
-
 # Best values against time
 
 BEGIN = 1.75e9  # real clocks count from 1970
@@ -344,21 +281,6 @@ def timed(*algorithms, with_times=True, **run):
             key = {name: row[name] for name in ("algorithm", "agent", "trial")}
             times.append(key | {"started": started, "ended": clocks[owner]})
     return changed(study, trials=trials, times=times if with_times else [])
-
-
-@pytest.mark.parametrize("minimize", [False, True])
-def test_an_agents_value_is_the_best_of_its_trials_that_have_ended(minimize):
-    study = timed("ts", minimize=minimize)
-    _, grid, curves = best_by_time(study, "ts")
-    ended = {(row["agent"], row["trial"]): row["ended"] - BEGIN for row in study.times}
-    assert grid.tolist() == sorted(ended.values())
-    assert curves.shape == (3, 26)
-    for agent, curve in enumerate(curves):
-        own = [row for row in study.trials.where(agent=str(agent)) if not math.isnan(row["value"])]
-        for now, shown in zip(grid, curve, strict=True):
-            known = [row["value"] for row in own if ended.get((row["agent"], row["trial"]), math.inf) <= now]
-            best = (min if minimize else max)(known, default=NAN)
-            assert shown == pytest.approx(best, nan_ok=True)
 
 
 def test_only_target_agents_have_curves_but_time_counts_from_the_first_of_all():

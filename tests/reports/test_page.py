@@ -101,19 +101,6 @@ def test_each_agent_has_a_line_and_of_many_a_hidden_one_beside_the_bands():
     assert ["a line of an agent is drawn" in page.lower() for page in (few, many)] == [False, True]
 
 
-def test_few_agents_are_named_beside_their_lines_and_have_one_colour_in_all_pictures():
-    page = three_sites()[1]
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", page)
-    assert {"site 0", "site 1", "site 2", "fts"} <= set(texts)
-    swatches = re.findall(r"<i style=.background:(var\(--x\w+\)).></i> (site \d)</label>", page)
-    assert [name for _, name in swatches] == ["site 0", "site 1", "site 2"]
-    colours = [colour for colour, _ in swatches]
-    assert len(set(colours)) == 3
-    for agent, colour in enumerate(colours):
-        assert re.search(rf'<g data-a="{agent}" class="agent"><path [^>]*stroke: {re.escape(colour)}', page)
-    assert "site 0" not in re.findall(r"<text[^>]*>([^<]*)</text>", html_page(a_study(9, 3, name="site {}")))
-
-
 def test_every_dot_has_the_value_and_the_configuration_of_its_trial():
     study, page = three_sites()
     notes, slices = data_of(page)["notes"], page.partition('id="slices"')[2].partition("<section")[0]
@@ -178,17 +165,6 @@ def test_texts_of_agents_and_users_are_escaped_everywhere():
     for number in (1, 9):
         Checker(html_page(a_study(number, 2, space, name=f"%20 \x1b[31m\n\t\ud800\u202e&'{EVIL}{{}}")))
     assert "agents with most failures" in page
-
-
-@pytest.mark.parametrize("minimize", [False, True])
-def test_a_best_configuration_can_be_copied_as_it_is(minimize):
-    study, page = three_sites()
-    if minimize:
-        study = a_study(3, 3, minimize=True)
-        page = html_page(study)
-    codes = re.findall(r'class="copy"><code>(.*?)</code>', page)
-    best = sorted(study.best.values(), key=lambda found: found["value"], reverse=not minimize)
-    assert [json.loads(html.unescape(code)) for code in codes] == [found["config"] for found in best]
 
 
 def test_a_study_that_discloses_little_or_nothing_has_a_page_that_says_so():

@@ -1,12 +1,10 @@
 """Summaries: hand-worked means, standard errors, paired differences and evaluations to a target."""
 
-import io
 import math
 
 import numpy as np
 import pytest
 from made_study import made_study
-from rich.console import Console
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.finite import mean_and_stderr
@@ -15,7 +13,6 @@ from fbo_flower.reports.summary import (
     agent_curves,
     estimate,
     gain_line,
-    render_table,
     summarise,
     summary_cells,
     to_markdown,
@@ -180,27 +177,6 @@ def test_a_study_that_discloses_nothing_says_so_and_shows_what_the_server_knows(
     assert cells["disclosed"] == "none (default): 2, none (operator): 1"
     assert (cells["replies"], cells["lost replies"], cells["up per agent-round"]) == ("6", "2", "20 B")
     assert "nan" not in to_markdown([row])
-
-
-def test_the_table_says_how_many_agents_have_a_value():
-    (row,) = summarise(a_study({"fts": {"1": [1.0, 2.0], "2": [NAN, 3.0], "3": [NAN, NAN]}}))
-    assert row.num_with_value == 2
-    assert "| fts | 3 | 2 | 2 |" in to_markdown([row])
-    (row,) = summarise(a_study({"fts": {"1": [1.0], "2": [3.0], "3": [2.0]}}))
-    assert "agents with a value" not in to_markdown([row])
-    (row,) = summarise(a_study({"fts": {}}, num_rounds=0, status="interrupted"))
-    assert "| fts (interrupted) | 3 | 0 | - | - | - | - | 0.0 |" in to_markdown([row])
-
-
-def test_the_terminal_table_has_a_column_per_algorithm_within_80_characters():
-    study = a_study(TWO | {"[bold]x": TWO["fts"]})
-    console = Console(file=io.StringIO(), width=80)
-    console.print(render_table(summarise(study)))
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80
-    assert any(line.split() == ["ts", "fts", "[bold]x"] for line in lines)
-    assert any("gain on ts at end" in line and "+1.00 ± 0.58" in line for line in lines)
 
 
 def test_markdown_has_a_line_per_algorithm_and_escapes_bars():

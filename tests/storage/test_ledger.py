@@ -5,7 +5,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from federation import SPACE, agents, hill
+from federation import SPACE, Recording, agents, hill
 
 from fbo_flower.algorithms import ALGORITHMS, make_algorithm
 from fbo_flower.algorithms.algorithm_record import UNKNOWN
@@ -15,7 +15,6 @@ from fbo_flower.algorithms.registry import BUILT_IN, COMMON, inference, meaning,
 from fbo_flower.cli import main as cli
 from fbo_flower.cli.journals import describe
 from fbo_flower.simulation import Keep, simulate
-from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.storage.agent_journal import read_ledger
 from fbo_flower.storage.ledger import Ledger, LedgerEntry, entries
 from fbo_flower.strategies import FTS
@@ -28,22 +27,9 @@ OTHER_OPTIONS = {
 }
 
 
-class Tapped(InProcessGrid):
-    """Keeps every reply as it leaves the agents."""
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        self.replies = []
-
-    def pull_messages(self, message_ids):
-        replies = list(super().pull_messages(message_ids))
-        self.replies += replies
-        return replies
-
-
 @pytest.mark.parametrize("disclose", ["none", "incumbent", "trials"])
 def test_the_ledger_is_what_a_tap_on_the_line_hears(tmp_path, disclose):
-    grid = agents(2, hill, journals=tmp_path, grid=Tapped, disclose=disclose)
+    grid = agents(2, hill, journals=tmp_path, grid=Recording, disclose=disclose)
     small = {"num_features": 7, "num_candidates": 16, "num_path_features": 8}
     FTS(num_agents=2, seed=3, **small).start(grid, num_rounds=4)
     heard: dict[str, list[tuple[int, str, str, int]]] = {"0": [], "1": []}

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from federation import Recording
 from grouped import grouped
 
 from fbo_flower import strategies
@@ -13,7 +14,7 @@ from fbo_flower.cli import main as cli
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.simulation import Keep, Start, simulate
-from fbo_flower.simulation.grids import FIRST_NODE, Fault, InProcessGrid
+from fbo_flower.simulation.grids import FIRST_NODE, Fault
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage.warm_start import FOLDER, WarmStart
 from fbo_flower.strategies.start_and_end import study_of_journal
@@ -134,17 +135,10 @@ def test_fed_pne_goes_on_below_the_deepest_survivors(tmp_path):
 def test_an_agent_that_joins_late_is_told_what_the_server_holds_before_it_has_sent_anything():
     """Its first task after the initial design carries another agent's weights, as after a warm start."""
     app = client_app(lambda config, context: -((config["x"] - 0.3) ** 2), SPACE, seed=2, disclose="trials")
-    tasks = []
-
-    class Tapped(InProcessGrid):
-        def push_messages(self, messages):
-            messages = list(messages)
-            tasks.extend(m for m in messages if m.metadata.dst_node_id == FIRST_NODE + 2)
-            return super().push_messages(messages)
-
-    grid = Tapped(app, 3, faults={2: Fault("down", rounds=range(5))})
+    grid = Recording(app, 3, faults={2: Fault("down", rounds=range(5))})
     strategies.FTS(seed=1, num_agents=2, schedule=0.0, **SMALL).start(grid, num_rounds=7)
-    own = [m.content["config"] for m in tasks if "round" in m.content.get("config", {})]
+    told = [m.content for m in grid.sent if m.metadata.dst_node_id == FIRST_NODE + 2]
+    own = [content["config"] for content in told if "round" in content.get("config", {})]
     assert [config["trial"] for config in own] == [0, 3, 4]
     assert ["weights" in str(config["names"]).split(",") for config in own] == [False, True, True]
 

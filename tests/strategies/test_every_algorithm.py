@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from federation import log_lines
+from federation import Recording, log_lines
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import Strategy
 
@@ -78,29 +78,10 @@ def cases(names):
     return [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in names]
 
 
-class Recording(InProcessGrid):
-    """Keeps every content that passes, as bytes."""
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        self.passed: list[bytes] = []
-
-    def push_messages(self, messages):
-        messages = list(messages)
-        self.passed += [piece for message in messages for piece in pieces(message.content)]
-        return super().push_messages(messages)
-
-    def pull_messages(self, message_ids):
-        replies = super().pull_messages(message_ids)
-        for reply in replies:
-            assert not reply.has_error(), reply.error.reason
-            self.passed += pieces(reply.content)
-        return replies
-
-
-def pieces(content) -> list[bytes]:
+def pieces(contents) -> list[bytes]:
+    """Return every array, name and value of messages, as bytes."""
     found = []
-    for record in content.values():
+    for record in (record for content in contents for record in content.values()):
         if isinstance(record, ArrayRecord):
             found += [array.data for array in record.values()]
         elif isinstance(record, ConfigRecord):
@@ -152,9 +133,10 @@ def run(name: str, directory: Path, disclose: str = "none", start=None) -> Simpl
             study.save(server / "results")
         else:
             start(strategy, grid)
+    assert not any(reply.has_error() for reply in grid.replies)
     return SimpleNamespace(
         name=name, directory=directory, values=objective.values, answers=answers, log="\n".join(lines),
-        messages=b"|".join(grid.passed), study=strategy.study,
+        messages=b"|".join(pieces(grid.contents)), study=strategy.study,
     )  # fmt: skip
 
 

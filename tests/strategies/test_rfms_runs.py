@@ -7,6 +7,7 @@ import zipfile
 import crafted_models
 import numpy as np
 import pytest
+from federation import Recording
 from flwr.app import ArrayRecord, ConfigRecord
 from waiting import LATE
 
@@ -29,24 +30,6 @@ def problem(learner="elastic-net", **options):
     return make_problem(
         "breast-cancer-5sites", 5, 0, {"learner": learner, "split": "srs", **sites, **options}
     )
-
-
-class Recording(InProcessGrid):
-    """Keeps everything that passes."""
-
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        self.contents = []
-
-    def push_messages(self, messages):
-        messages = list(messages)
-        self.contents += [message.content for message in messages]
-        return super().push_messages(messages)
-
-    def pull_messages(self, message_ids):
-        replies = super().pull_messages(message_ids)
-        self.contents += [reply.content for reply in replies if not reply.has_error()]
-        return replies
 
 
 def run(made=None, faults=None, grid=InProcessGrid, options=None, node_configs=None, **settings):
