@@ -1,7 +1,6 @@
 """An agent: what it answers, what it discloses, what it refuses, and what it remembers."""
 
 import json
-import time
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -9,18 +8,16 @@ import numpy as np
 import pytest
 from agents import SPACE, Objective, node, packed, task
 from contract import same
-from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
+from flwr.app import ConfigRecord, Context, RecordDict
 
-import fbo_flower
 from fbo_flower import wire
 from fbo_flower.algorithms import FTS, RandomSearch
-from fbo_flower.algorithms.messages import Content, real, report_schema, summable
+from fbo_flower.algorithms.messages import Content, real, summable
 from fbo_flower.algorithms.records import Array, Phase
-from fbo_flower.clients import TuningAgent, client_app
+from fbo_flower.clients import TuningAgent
 from fbo_flower.errors import ConfigError, FBOError, JournalError, WireError
 from fbo_flower.numerics.surrogates import rff
-from fbo_flower.wire.flower_records import from_lists, from_records, to_lists, to_records
+from fbo_flower.wire.flower_records import to_lists
 
 CANARY = 0.7234567890123457  # a value that must not leave
 FEATURES = rff.draw_features(20, 0.5, 2, np.random.default_rng(0))
@@ -48,28 +45,6 @@ def simple(trial=0, num_trials=3, phase=Phase.TRAIN, **envelope):
 # -- what it answers ---------------------------------------------------------------------------
 
 
-def test_registration_says_who_and_what():
-    before = time.time()
-    answer = agent(context=node(role="lead", disclose="incumbent")).get_properties({})
-    assert len(answer.pop("incarnation")) == 16
-    assert {answer.pop(key) for key in ("version", "flwr", "python")} >= {fbo_flower.__version__}
-    assert before <= answer.pop("time") <= time.time()
-    assert answer == {
-        "journal": "none", "schema": wire.SCHEMA_VERSION, "agent": "3", "space": SPACE.to_json(),
-        "digest": SPACE.digest, "role": "lead", "disclose": "incumbent", "disclose_by": "operator",
-    }  # fmt: skip
-
-
-def test_report_answers_the_task():
-    arrays, num_examples, config = agent().fit(*to_lists(asked()))
-    assert num_examples == 3
-    envelope, sent = wire.Envelope("s", "3", SPACE.digest), task(values={"message": True})
-    schema = report_schema(MODEL, SPACE)
-    report, disclosure = wire.decode_report(from_lists(arrays, config), sent, envelope, schema, 2)
-    assert report.arrays["weights"].shape == (20,)
-    assert disclosure == wire.Disclosure()
-
-
 @pytest.mark.parametrize(("config", "name"), [({"partition-id": 3}, "3"), ({"agent": "pump-7"}, "pump-7")])
 def test_objective_is_told_where_it_is(config, name):
     seen = []
@@ -80,14 +55,6 @@ def test_objective_is_told_where_it_is(config, name):
     told, partition = seen[1][1], config.get("partition-id", -1)
     assert (told.agent, told.partition, told.trial, told.server_round) == (name, partition, 1, 1)
     assert told.node_config["data"] == "here.csv"
-
-
-def test_noise_of_a_trial_repeats_whenever_and_wherever_it_is_evaluated():
-    def values(seed):
-        noisy = canary(lambda config, context: float(context.rng.standard_normal()))
-        return agent(noisy, seed=seed, disclose="trials").answer(simple()).arrays["disclosed.values"].tolist()
-
-    assert values(4) == values(4) != values(5)
 
 
 def test_evaluate_returns_scalars_only():
@@ -148,13 +115,6 @@ def test_arrays_leave_only_with_consent_and_the_operator_overrides_the_app(app, 
 
     assert names(0) == expected
     assert names(3) == expected - NOTHING, "an agent outside of a secure sum sends no summand"
-
-
-@pytest.mark.parametrize("disclose", ["everything", "Trials", ""])
-def test_unknown_disclosure_is_a_config_error(disclose):
-    for given in ({"disclose": disclose}, {"context": node(disclose=disclose)}):
-        with pytest.raises(ConfigError, match="expected one of none, incumbent, trials"):
-            agent(**given)
 
 
 def test_reasons_of_failures_stay_at_home_unless_trials_are_disclosed():
@@ -292,24 +252,3 @@ def test_observations_from_before_make_the_first_message_and_are_not_disclosed()
     reply = agent(prior={"3": prior}, disclose="trials").answer(simple())
     assert reply.arrays["disclosed.points"].shape == (3, 2)
     assert reply.config["disclosed.incumbent"] == 3 * CANARY, "the best of this study"
-
-
-# -- under Flower ------------------------------------------------------------------------------
-
-
-def test_client_app_is_the_agent_and_refuses_what_the_agent_refuses():
-    def message(content, kind=MessageType.TRAIN):
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 0
-        return Message(to_records(content), 5, kind)
-
-    context = node()
-    app = client_app(canary(), SPACE, seed=4)
-    reply = from_records(app(message(asked()), context).content)
-    assert same(reply, from_lists(*to_lists(agent().answer(asked()))))
-    query = app(Message(RecordDict({"config": ConfigRecord()}), 7, MessageType.QUERY), context)
-    assert query.content["config"]["agent"] == "3"
-    evaluating = simple(0, 0, Phase.EVALUATE, study="s2")
-    answer = app(message(evaluating, MessageType.EVALUATE), context)
-    assert answer.content["config"]["phase"] == "evaluate"
-    with pytest.raises(WireError, match="agent"):
-        app(message(asked(agent="9")), node())

@@ -59,13 +59,21 @@ def test_a_storage_is_all_that_it_remembers(tmp_path):
     assert again.trials[-1].params != run(7, plain, seed=1).trials[-1].params
 
 
-def test_trials_at_once_are_different():
+def test_trials_at_once_are_different(monkeypatch):
+    believing, under_way = EISampler._believing, []
+
+    def noted(self, task, state, points):
+        under_way.append(len(points))
+        return believing(self, task, state, points)
+
+    monkeypatch.setattr(EISampler, "_believing", noted)
     sampler = EISampler(0, algorithm=QUICK)
     study = run(5, sampler=sampler)
     trials = [study.ask() for _ in range(4)]
     for trial in trials:
         hill(trial)
     assert len({(round(t.params["x"], 3), round(math.log(t.params["y"]), 2)) for t in trials}) == 4
+    assert under_way == [1, 2, 3]
 
 
 def test_failed_and_pruned_trials_are_avoided():

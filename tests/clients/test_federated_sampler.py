@@ -127,15 +127,6 @@ def test_earlier_trials_enter_the_history_of_their_site_and_no_message(tmp_path)
         assert np.abs(shared - SPACE.encode(config)).max(axis=1).min() > 1e-6
 
 
-def test_trials_of_an_earlier_federated_study_are_known_in_the_next_one(tmp_path):
-    given = {"storage": f"sqlite:///{tmp_path / 'optuna.db'}", "study_name": "mine", "load_if_exists": True}
-    for _ in range(2):
-        with federation(tmp_path, ei(), 1):
-            study = script(tmp_path / "agent-0.db", 2, **given)
-    assert known(tmp_path) == [trial.params for trial in study.trials[:2]]
-    assert len(study.trials) == 4
-
-
 def test_failed_and_pruned_trials_are_told_as_failed(tmp_path):
     def fails(trial):
         value = objective(trial)
@@ -251,7 +242,7 @@ def test_a_trial_is_asked_in_one_process_and_told_in_another(tmp_path):
             other = optuna.load_study(study_name="mine", storage=given["storage"], sampler=sampler)
             other.tell(trial.number, value)  # without the sampler the agent learns it at the next `ask`
         with pytest.raises(NotInTimeError, match="has ended; for its next one start the script again"):
-            made(tmp_path / "agent-0.db", 60, **given).ask()
+            made(tmp_path / "agent-0.db", 10, **given).ask()
     study = optuna.load_study(study_name="mine", storage=given["storage"])
     assert list(found[0].study.trials["config"]) == [t.params for t in study.trials[:3]]
     assert found[0].study.trials["value"].tolist() == [t.value for t in study.trials[:3]]

@@ -10,11 +10,9 @@ from federation import agents
 from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import ExpectedImprovement, make_algorithm
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.registry import meaning
 from fbo_flower.cli.main import run
 from fbo_flower.clients import TuningAgent
 from fbo_flower.errors import ConfigError
-from fbo_flower.storage.agent_journal import read_ledger
 from fbo_flower.strategies import ExpectedImprovement as Strategy
 from fbo_flower.strategies import FedEI
 
@@ -150,11 +148,3 @@ def test_the_answer_and_the_command_show_the_numbers_of_the_best_and_the_front(t
 
     _, _, printed = answers("none", 2, limits={"latency_ms": -1.0})
     assert "no configuration holds the limits; the nearest has" in printed
-
-
-def test_the_ledger_says_what_outputs_and_flags_mean(tmp_path):
-    path = tmp_path / "agent.db"
-    agent(node(path)).answer(packed(ExpectedImprovement(), task()))
-    named = {row.name for row in read_ledger(path).rows}
-    assert {"disclosed.outputs", "disclosed.feasible"} <= named
-    assert not any("not described" in meaning("ei", name).text for name in named)

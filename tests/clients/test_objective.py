@@ -87,11 +87,6 @@ def test_anything_raised_is_an_objective_error(error):
         evaluate(raising(error), {}, CONTEXT)
 
 
-def test_an_interruption_is_no_failed_trial():
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(raising(KeyboardInterrupt), {}, CONTEXT)
-
-
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("resets", [False, True])
 def test_a_signal_that_ends_the_process_is_no_failed_trial(resets):
@@ -161,19 +156,6 @@ def test_a_value_of_the_wrong_type_is_seen_once_per_agent_whatever_the_algorithm
     with pytest.raises(ObjectiveError, match=r"expected one finite number, got .*; return a float"):
         tune(recorded(calls, value), **given)
     assert count(calls) == 3
-
-
-@pytest.mark.parametrize(("value", "kind"), [(None, "None"), (np.zeros(2), "an ndarray, array([0., 0.])")])
-def test_a_wrong_type_that_ends_the_study_is_said_once(value, kind, calls, caplog):
-    logging.getLogger("flwr").propagate = True
-    with pytest.raises(ObjectiveError) as caught:
-        tune(recorded(calls, value))
-    assert f"expected one finite number, got {kind}; return a float" in str(caught.value)
-    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert told == []
-    tune(recorded(calls, value, only="1"))
-    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(told) == len(set(told)) > 0, "once in a round, of the agent that is left out"
 
 
 def test_in_worker_processes_those_under_way_are_the_last(calls):

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from agents import SPACE, node, packed, task
-from contract import same
 from typer.testing import CliRunner
 
 from fbo_flower.algorithms import ALGORITHMS
@@ -254,13 +253,6 @@ def test_a_loss_stops_where_its_negative_stops():
         np.testing.assert_array_equal(*(told(reply, name) for reply in replies))
 
 
-def test_later_tasks_know_the_curves_of_earlier_ones():
-    one = agent()
-    parts = [answer(one, 0, 8), answer(one, 8, 22)]
-    stopped = np.concatenate([told(reply, "stopped") for reply in parts])
-    np.testing.assert_array_equal(stopped, told(answer(agent()), "stopped"))
-
-
 def test_workers_stop_trials_by_what_had_ended_before_their_batch(tmp_path):
     mine = agent(Curved(), tmp_path / "agent.db", num_parallel=2, pruning=Pruning(margin=None))
     reply = answer(mine, 0, 20)
@@ -318,32 +310,6 @@ def test_predictions_are_forecasts_from_the_trials_that_completed_before(tmp_pat
         assert value < predicted < finals.max()
 
 
-def test_models_learn_predicted_values_and_failures_the_worst_of_these():
-    values = np.array([0.5, 0.1, np.nan, 0.7])
-    stopped, predicted = np.array([-1, 0, -1, -1]), np.array([np.nan, 0.4, np.nan, np.nan])
-    history = Trials(
-        np.zeros((4, 1)), values, np.arange(4), {2: "died"}, stopped=stopped, predicted=predicted
-    )
-    np.testing.assert_array_equal(history.observed()[1], [0.5, 0.4, 0.4, 0.7])
-    np.testing.assert_array_equal(replace(history, predicted=None).observed()[1], [0.5, 0.1, 0.1, 0.7])
-    np.testing.assert_array_equal(history.values, values)
-
-
-@pytest.mark.parametrize(
-    ("values", "trials", "stopped", "own", "final"),
-    [
-        ([0.5, 0.9, 0.7, np.nan], [0, 1, 2, 3], 1, False, [0.5, np.nan, 0.7, np.nan]),
-        ([0.5, np.nan], [0, 1], 0, False, [0.5, np.nan]),  # none has completed
-        ([0.5, 0.25], [-1, 0], 0, True, [np.nan, 0.25]),
-    ],
-)
-def test_a_recommendation_is_a_completed_trial_if_there_is_one(values, trials, stopped, own, final):
-    points = np.zeros((len(values), 1))
-    steps = np.where(np.array(trials) == stopped, 3, -1)
-    history = Trials(points, np.array(values), np.array(trials), stopped=steps)
-    np.testing.assert_array_equal(history.final_values(own=own), final)
-
-
 def test_the_last_value_can_be_learnt_instead():
     tuned = agent(pruning=Pruning(learns="last"))
     answer(tuned, 0, NUM_TRIALS)
@@ -394,19 +360,3 @@ def test_a_stopped_trial_is_no_row_of_the_pool_of_fed_ei():
     rows = np.asarray(reply.arrays["rows"])
     np.testing.assert_allclose(rows[:, :-1], history.points[left], rtol=0, atol=1e-11)
     np.testing.assert_array_equal(np.argsort(rows[:, -1]), np.argsort(history.values[left]))
-
-
-def test_an_agent_that_died_predicts_the_same_and_goes_the_same_way(tmp_path):
-    whole = agent(Curved(), tmp_path / "whole.db")
-    reply = answer(whole, 0, NUM_TRIALS, "ei")
-    history = state_of(whole).history
-    first = np.flatnonzero(history.stopped >= 0)[0]
-    dies = next(t for t in range(NUM_TRIALS) if t > first + 3 and history.stopped[t] < 0)
-    with pytest.raises(KeyboardInterrupt):
-        answer(agent(Curved(die_at=dies), tmp_path / "agent.db"), 0, NUM_TRIALS, "ei")
-    resumed = agent(Curved(), tmp_path / "agent.db")
-    again = answer(resumed, 0, NUM_TRIALS, "ei")
-    for name in ("values", "stopped", "points"):
-        np.testing.assert_array_equal(told(again, name), told(reply, name))
-    states = [state_of(a) for a in (resumed, whole)]
-    assert same(*(replace(state, history=replace(state.history, times=None)) for state in states))

@@ -1,7 +1,6 @@
 """A site holds to its role, its budget and its noise, whatever the server asks."""
 
 import json
-import time
 
 import numpy as np
 import pytest
@@ -147,13 +146,6 @@ def test_disclosure_is_the_operators(disclose):
         assert ("disclosed.incumbent" in scalars) == (disclose != "none")
         if role == "openbox":
             assert ("disclosed.values" in scalars["names"]) == (disclose == "trials")
-
-
-def test_disclosed_trainings_have_times():
-    before = time.time()
-    arrays, scalars, _ = ask(agent("openbox", disclose="trials"), Phase.TRAIN)
-    ((started, ended),) = dict(zip(scalars["names"].split(","), arrays, strict=True))["disclosed.times"]
-    assert before <= started < ended
 
 
 @each_role
