@@ -258,7 +258,11 @@ def test_in_several_threads_every_message_meets_the_agent_of_its_own_settings():
 
     def serve(node):
         for number in range(40):
-            settings = {"partition-id": node, "num-partitions": 4, "disclose": ("trials", "none")[number % 3 > 0]}
+            settings = {
+                "partition-id": node,
+                "num-partitions": 4,
+                "disclose": ("trials", "none")[number % 3 > 0],
+            }
             context = Context(1, node, settings, RecordDict(), {})
             agent = app.agent(context)
             if (agent._operator.disclose, agent._context.state) != (settings["disclose"], context.state):
