@@ -174,7 +174,7 @@ class Optimizer:
             self.space.snap(point),
             np.array(told[:1]),
             np.array([trial]),
-            {trial: reason} if reason else {},
+            np.array([reason], dtype=object) if reason else None,
             outputs=np.array([told]) if self.aims.has_outputs else None,
         )
         self._asked = None

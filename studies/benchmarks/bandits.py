@@ -175,7 +175,7 @@ def session_microseconds(problem: XArmed, budget: int) -> float:
                 known[key] = float(problem.values(query.points, 0)[0])
                 begin = time.process_time()
             trial = np.array([first])
-            outcome = Trials(query.points, known[key] + noise[trial], trial, {}, ones, ones, zeros)
+            outcome = Trials(query.points, known[key] + noise[trial], trial, None, ones, ones, zeros)
             first += 1
             try:
                 query = session.send(outcome)
