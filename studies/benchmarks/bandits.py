@@ -172,7 +172,7 @@ def session_microseconds(problem: XArmed, budget: int) -> float:
             begin = time.process_time()
         trial = np.array([first])
         first += 1
-        return Trials(query.points, known[key] + noise[trial], trial, {}, ones, ones, zeros)
+        return Trials(query.points, known[key] + noise[trial], trial, None, ones, ones, zeros)
 
     begin = 0.0
     while agent_state.next_trial < budget:
