@@ -25,7 +25,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "space": ("errors numerics", "numpy ConfigSpace optuna"),
     "secure": ("errors space numerics algorithms", "numpy cryptography flwr"),
     "models": ("errors space", "numpy sklearn skops onnx onnxruntime xgboost lightgbm"),
-    "algorithms": ("errors space numerics", "numpy"),
+    "algorithms": ("errors space numerics", "numpy greenlet"),
     "wire": ("errors algorithms", "numpy flwr"),
     "storage": ("errors algorithms", "numpy"),
     "study": ("errors space numerics storage", "numpy optuna"),

@@ -38,7 +38,7 @@ from fbo_flower.algorithms.ei.pool import Part, Pool, bounds_of_rows
 from fbo_flower.algorithms.messages import SUM, Content, summands_of
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Phase, Report, Task
-from fbo_flower.algorithms.requests import Draws, Session
+from fbo_flower.algorithms.requests import Draws, Evaluation
 from fbo_flower.clients import ObjectiveContext, TuningAgent
 from fbo_flower.errors import FBOError
 from fbo_flower.numerics import slots
@@ -90,8 +90,8 @@ class Again(FedEI):
     name: ClassVar[str] = "fed-ei-again"
     report_content: ClassVar[type[Content]] = PartOfEach
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
-        agent_state = yield from super().session(task, agent_state, draws)
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
+        agent_state = super().session(task, agent_state, draws, evaluate)
         return agent_state.write(**{"rows.new": np.unique(self._own_rows(agent_state), axis=0)})
 
 

@@ -13,7 +13,7 @@ from flwr.app import RecordDict
 
 from fbo_flower import Float, SearchSpace, wire
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.messages import Replies
+from fbo_flower.algorithms.messages import Replies, report_schema
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Trials
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.memory import (
@@ -61,7 +61,7 @@ def play(name, answer):
         state, asked = algorithm.ask(state, Phase.TRAIN, server_round, ["3"], rng)
         task = asked["3"]
         reports.append(answer(packed(algorithm, task), task))
-        report, _ = wire.decode_report(reports[-1], task, envelope, algorithm.report_schema(SPACE), 2)
+        report, _ = wire.decode_report(reports[-1], task, envelope, report_schema(algorithm, SPACE), 2)
         state = algorithm.tell(state, Phase.TRAIN, Replies({"3": report}, algorithm.report_content))
     return reports
 
@@ -153,7 +153,8 @@ def a_state():
     points = np.asfortranarray(np.random.default_rng(0).random((5, 2)))
     values = np.array([1.0, np.nan, 3.0, -0.0, 5.0])
     stopped, predicted = np.array([-1, -1, 3, -1, -1]), np.where(np.arange(5) == 2, 0.1 + 0.2, np.nan)
-    history = Trials(points, values, np.arange(5), {1: "planted"}, stopped=stopped, predicted=predicted)
+    failures = np.array(["", "planted", "", "", ""], dtype=object)
+    history = Trials(points, values, np.arange(5), failures, stopped=stopped, predicted=predicted)
     return AgentState(SPACE, history, {"row": np.eye(3)[1], "number": np.array(2.0)}, passed=7)
 
 

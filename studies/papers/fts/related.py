@@ -18,7 +18,6 @@ import numpy as np
 from fbo_flower.algorithms.fts.fts import FTS, Adviser
 from fbo_flower.algorithms.fts.fts import State as FTSState
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Task, Trials, floats
-from fbo_flower.algorithms.requests import alone
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import Start, observations, prior_study
@@ -123,7 +122,7 @@ def preferences(
     messages = {}
     for name, (points, values) in observations(study, problem).items():
         agent_state = AgentState(space, Trials.prior(points, np.asarray(values)))
-        sent = alone(algorithm.summarise(task, agent_state, partial(generator, seed, "message", name)))
+        sent = algorithm.summarise(task, agent_state, partial(generator, seed, "message", name))
         messages[name] = floats(sent.arrays["weights"])
     known = FTSState(space, features=state.features, messages=messages)
     selector = Adviser(algorithm, known, generator(seed, "desk"))

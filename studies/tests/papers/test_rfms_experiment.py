@@ -52,9 +52,8 @@ def strategy(setting: ReplaySetting, monkeypatch, **options):
     def over_the_table(function, space, taken, num_candidates, min_distance, rng):
         free = [i for i, x in enumerate(points) if not (taken == x).all(axis=1).any()]
         return points[[free[int(np.argmax(function(space.features(points[free]))))]]]
-        yield  # steps that need no computation
 
-    monkeypatch.setattr(rfms_state, "maximising", over_the_table)
+    monkeypatch.setattr(rfms_state, "maximise", over_the_table)
     names = [str(k) for k in range(NUM_SITES)]
     roles = dict.fromkeys(names, "curator")
     roles |= {str(setting.openbox): "openbox", str(setting.lockbox): "lockbox"}

@@ -142,7 +142,7 @@ def test_an_agent_whose_objective_fails_at_first_makes_the_design_longer():
     run = Run.begin(GPPNE(budget=20), num_agents=2, objective=objective).steps(24)
     for name, log in run.histories().items():
         assert len(log) == 20
-        assert len(log.failures) == (7 if name == "0" else 0)
+        assert len(log.reasons) == (7 if name == "0" else 0)
         assert np.nanmax(log.values) > 0.85
 
 
@@ -150,7 +150,7 @@ def test_failed_pulls_are_missing_once_a_point_has_a_success():
     seen = Observations.read(AgentState(SQUARE, Trials.empty(2)))
     points = np.array([[0.1, 0.1], [0.2, 0.2], [0.1, 0.1]])
     whole = [np.array(a, dtype=np.int64) for a in ([0, 1, 2], [0, 1, 1], [1, 1, 1])]
-    outcome = Trials(points, np.array([np.nan, 3.0, 5.0]), whole[0], {}, whole[2], whole[1], np.zeros(3))
+    outcome = Trials(points, np.array([np.nan, 3.0, 5.0]), whole[0], None, whole[2], whole[1], np.zeros(3))
     seen = seen.add(outcome)
     _, y, counts = seen.modelled(np.array([0.0, 1.0]))
     assert y.tolist() == [5.0, 3.0]
@@ -169,7 +169,7 @@ def test_after_many_points_the_best_are_repeated(monkeypatch):
 def test_a_place_outside_the_federation_is_refused():
     task = Task(Phase.TRAIN, 1, 0, 2, {}, {"exchange": 0, "agents": 2, "design_seed": 1, "place": 2})
     with pytest.raises(WireError, match="place"):
-        next(GPPNE().session(task, AgentState(SQUARE, Trials.empty(2)), lambda purpose, *keys: None))
+        GPPNE().session(task, AgentState(SQUARE, Trials.empty(2)), lambda purpose, *keys: None, None)
 
 
 # -- racing ------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_the_tree_grows_again_from_its_cells_and_means():
 def test_stage_two_without_what_stage_one_found_is_refused():
     agent_state = AgentState(SQUARE, Trials.empty(2))
     with pytest.raises(WireError, match="shared"):
-        next(RacingPNE(budget=100).session(Task(Phase.TRAIN, 1, 0, 5), agent_state, lambda *keys: None))
+        RacingPNE(budget=100).session(Task(Phase.TRAIN, 1, 0, 5), agent_state, lambda *keys: None, None)
 
 
 # -- of all with cells or arms ----------------------------------------------------------------------
