@@ -208,7 +208,7 @@ def test_a_module_imports_only_what_its_room_may():
         ("fbo_flower.clients.agent", "import sklearn.svm"),
         ("fbo_flower.strategies.base", "from fbo_flower import clients"),
         ("fbo_flower.simulation.runner", "from fbo_flower.cli import main"),
-        ("fbo_flower.simulation.runner", "from studies.papers import EXPERIMENTS"),
+        ("fbo_flower.simulation.runner", "from studies.experiments import EXPERIMENTS"),
         ("fbo_flower.errors", "import numpy"),
         ("fbo_flower.space", "from fbo_flower import SearchSpace"),
     ],

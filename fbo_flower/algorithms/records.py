@@ -26,6 +26,7 @@ from fbo_flower.space.space import SearchSpace
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+TextArray = npt.NDArray[np.object_]
 AnyArray = npt.NDArray[np.generic]
 Scalar = bool | bytes | float | int | str  # the scalars that a Flower message can carry
 
@@ -135,7 +136,7 @@ class Report:
 
 
 # what stands in a column for rows about which a table says nothing; other columns are there for all rows
-_UNKNOWN = {"outputs": math.nan, "stopped": -1, "predicted": math.nan, "times": math.nan}
+_UNKNOWN = {"failures": "", "outputs": math.nan, "stopped": -1, "predicted": math.nan, "times": math.nan}
 _COLUMNS = ("points", "values", "trials", "pulls", "counts", "deviations", "feasible", *_UNKNOWN)
 _MEASURE = "measure "  # and its name: the beginning of the name of an array
 
@@ -154,7 +155,7 @@ class Trials:
     values : `(n,)`, larger is better: the mean over the row's successful evaluations, NaN where all of them
         failed. In a proposal it is empty
     trials : `(n,)`, id of the row's first trial; negative for observations from before this study
-    failures : id of a row's first trial -> reason, where an evaluation failed
+    failures : `(n,)`, why an evaluation of the row failed; "": none did. None: none of any row did
     pulls : `(n,)`, trials of the row, failed ones included; None: one in every row
     counts : `(n,)`, successful evaluations of the row; None: every row is one evaluation
     deviations : `(n,)`, sum of the squared deviations of the values from their mean; None without `pulls`
@@ -176,7 +177,7 @@ class Trials:
     points: Array
     values: Array = field(default_factory=partial(np.empty, 0))
     trials: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    failures: Mapping[int, str] = field(default_factory=dict)
+    failures: TextArray | None = None
     pulls: IntArray | None = None
     counts: IntArray | None = None
     deviations: Array | None = None
@@ -224,6 +225,14 @@ class Trials:
             return 0
         return max(0, int(self.trials[-1]) + (1 if self.pulls is None else int(self.pulls[-1])))
 
+    @property
+    def reasons(self) -> dict[int, str]:
+        """Id of the first trial of each row that has a failure -> why it failed."""
+        if self.failures is None:
+            return {}
+        rows = zip(self.trials.tolist(), self.failures.tolist(), strict=True)
+        return {trial: reason for trial, reason in rows if reason}
+
     def _columns(self) -> dict[str, Any]:
         """Return the columns that are there by name, in a new dict."""
         columns = {}
@@ -238,7 +247,7 @@ class Trials:
         Measures, artifacts and curves are not kept.
         """
         tables = (self, *others)
-        parts, columns, failures = [*map(Trials._columns, tables)], dict[str, Any](), dict[int, str]()
+        parts, columns = [*map(Trials._columns, tables)], dict[str, Any]()
         for name in dict.fromkeys(chain(*parts)):
             found = []
             for part in parts:
@@ -250,24 +259,21 @@ class Trials:
             if len(found) == len(parts):
                 columns[name] = np.concatenate(found)
                 columns[name].setflags(write=False)
-        for table in tables:
-            failures.update(table.failures)
-        return Trials(**columns, failures=failures)
+        return Trials(**columns)
 
     def rows(self, chosen: IntArray | BoolArray | slice) -> Trials:
         """Return some rows, without measures, artifact and curve.
 
-        If none of them was stopped, the columns about that are left out.
+        If none of them was stopped, or failed, the columns about that are left out.
         """
-        columns, failures = self._columns(), self.failures
+        columns = self._columns()
         for name, column in columns.items():
             columns[name] = column[chosen]
         if "stopped" in columns and (columns["stopped"] < 0).all():
             columns |= {"stopped": None, "predicted": None}
-        if failures:
-            ids = set(columns["trials"].tolist())
-            failures = {trial: reason for trial, reason in failures.items() if trial in ids}
-        return Trials(**columns, failures=failures)
+        if "failures" in columns and not columns["failures"].any():
+            columns["failures"] = None
+        return Trials(**columns)
 
     def select(self, first: int, stop: int) -> Trials:
         """Return the rows whose first trials are `first <= id < stop`, see `rows`."""
@@ -276,25 +282,25 @@ class Trials:
     def to_arrays(self, prefix: str = "") -> dict[str, AnyArray]:
         """Return the table as arrays whose names begin with `prefix`."""
         arrays = self._columns() | {f"{_MEASURE}{name}": column for name, column in self.measures.items()}
-        if self.failures:
-            arrays["failures"] = np.frombuffer(json.dumps(dict(self.failures)).encode(), dtype=np.uint8)
+        if self.failures is not None:
+            arrays["failures"] = np.frombuffer(json.dumps(self.reasons).encode(), dtype=np.uint8)
         arrays |= {"artifact": self.artifact, "curve": self.curve}
         return {prefix + name: array for name, array in arrays.items() if array is not None}
 
     @staticmethod
     def from_arrays(arrays: dict[str, AnyArray], prefix: str = "") -> Trials:
         """Undo `to_arrays`; its arrays are taken out of `arrays`."""
-        own, measures, failures = dict[str, Any](), dict[str, Any](), dict[int, str]()
+        own, measures = dict[str, Any](), dict[str, Any]()
         for name in list(arrays):
             if name.startswith(prefix + _MEASURE):
                 measures[name.removeprefix(prefix + _MEASURE)] = arrays.pop(name)
             elif name.startswith(prefix):
                 own[name.removeprefix(prefix)] = arrays.pop(name)
-        if "failures" in own:
-            found = json.loads(bytes(own.pop("failures")))
-            failures = {int(trial): reason for trial, reason in found.items()}
         columns = own.pop("points"), own.pop("values"), own.pop("trials")
-        return Trials(*columns, failures, measures=measures, **own)
+        if "failures" in own:
+            found = json.loads(bytes(own["failures"]))
+            own["failures"] = np.array([found.get(str(trial), "") for trial in columns[2]], dtype=object)
+        return Trials(*columns, measures=measures, **own)
 
     def merged(self) -> Trials:
         """Return the trials with a row per point, in the order of first evaluations, numbered anew.
@@ -312,10 +318,11 @@ class Trials:
         values, exponents = finite.scaled(np.nan_to_num(self.values))
         means = np.bincount(place, weights=values * weights) / np.where(counts > 0, counts, np.nan)
         trials = self.trials[0] + np.cumsum(pulls) - pulls
-        at = dict(zip(self.trials.tolist(), place.tolist(), strict=True))
-        reasons = sorted(self.failures.items(), reverse=True)  # the first reason of a row stays
-        failures = {int(trials[at[trial]]): reason for trial, reason in reasons}
-        times = None
+        failures = times = None
+        if self.failures is not None:
+            failed = np.flatnonzero(self.failures != "")[::-1]  # the first reason of a row stays
+            failures = np.full(len(seen), "", dtype=object)
+            failures[place[failed]] = self.failures[failed]
         if self.times is not None:
             times = np.tile([math.inf, -math.inf], (len(seen), 1))
             np.minimum.at(times[:, 0], place, self.times[:, 0])

@@ -193,7 +193,7 @@ class ObjectiveEvaluator:
 
         def end(i: int, row: Trials) -> None:
             done[i] = row
-            for trial, reason in row.failures.items():
+            for trial, reason in row.reasons.items():
                 text = self.tracebacks.pop(trial, "")
                 log(WARNING, "agent %s, trial %d failed: %s%s", context.agent, trial, reason, text)
 
@@ -269,9 +269,8 @@ class ObjectiveEvaluator:
             columns |= {"counts": np.array([len(observed)]), "deviations": np.array([square])}
         failed = next(filter(attrgetter("failure"), ended), None)
         if failed is not None:
-            trial = int(row.trials[0])
-            columns["failures"] = {trial: failed.failure}
-            self.tracebacks[trial] = new_traceback(self.context.memory, failed.error)
+            columns["failures"] = np.array([failed.failure], dtype=object)
+            self.tracebacks[int(row.trials[0])] = new_traceback(self.context.memory, failed.error)
         times = min(map(attrgetter("started"), ended)), max(map(attrgetter("stopped"), ended))
         return replace(row, values=np.array([value]), times=np.array([times]), **columns)
 

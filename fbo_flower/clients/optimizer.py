@@ -173,7 +173,7 @@ class Optimizer:
             self.space.snap(point),
             np.array(told[:1]),
             np.array([trial]),
-            {trial: reason} if reason else {},
+            np.array([reason], dtype=object) if reason else None,
             outputs=np.array([told]) if self.aims.has_outputs else None,
         )
         # a session does not know of what it has not asked for; draws are those of the trial

@@ -261,7 +261,7 @@ class CurveBook:
             value = forecast(*self._at(int(row.stopped[0])), float(row.values[0]))
             if self.pruning.learns == PREDICTED and math.isfinite(value):
                 return replace(row, predicted=np.array([value]))
-        elif row.curve is not None and not row.failures:
+        elif row.curve is not None and row.failures is None:
             self.num_curves += 1
             self._own = None
             for step, value in row.curve.T.tolist():

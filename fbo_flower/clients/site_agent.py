@@ -177,7 +177,7 @@ class SiteEvaluator:
             row = self._evaluate(asked)
             row = replace(row, times=np.array([[started, started + time.perf_counter() - before]]))
             self.context.append(row)
-        for trial, reason in row.failures.items():
+        for trial, reason in row.reasons.items():
             log(WARNING, "agent %s, trial %d failed: %s", self.context.agent, trial, reason)
         return row
 
@@ -198,7 +198,7 @@ class SiteEvaluator:
             split = {Phase.EVALUATE: "inbag", Phase.FINISH: "outbag"}[task.phase]
             loss, num_rows, spent = self._judge(model, split, context)
         except ObjectiveError as error:
-            return replace(asked, failures={trial: str(error)}, artifact=None)
+            return replace(asked, failures=np.array([str(error)], dtype=object), artifact=None)
         if task.phase is Phase.FINISH and self.role == OPENBOX and self.options.models:
             self._save(model, trial)
         measures = {"num_rows": np.array([float(num_rows)]), "epsilon": np.array([spent])}

@@ -273,7 +273,7 @@ def read_studies(path: Path) -> tuple[str, list[StoredStudy]]:
         num_failed: Counter[str] = Counter()
         for row in journal.select("evaluations", "ORDER BY id"):
             trials = _trials(row)
-            for reason in trials.failures.values():
+            for reason in trials.reasons.values():
                 failures.setdefault(row["study"], reason)
                 num_failed[row["study"]] += trials.num_trials - trials.num_succeeded
         return meta["agent"], [
@@ -310,7 +310,7 @@ def read_curves(path: Path) -> Iterator[StoredCurve]:
             yield StoredCurve(
                 meta["agent"], row["study"], int(made.trials[0]), tuple(map(int, steps)),
                 tuple(sign * value + 0.0 for value in values),
-                made.stopped is not None, "".join(made.failures.values()),
+                made.stopped is not None, "".join(made.reasons.values()),
             )  # fmt: skip
 
 

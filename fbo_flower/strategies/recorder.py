@@ -1,9 +1,8 @@
 """What happens in a running study: tasks that were sent, their replies, and the rows of the study's tables.
 
-`Recorder` collects traffic, replies and disclosed values, `TrialRows` the disclosed trials in columns of
-numbers. If the strategy pools learning
-curves, agents may also send medians of theirs (`CurvePool`). A replayed journal makes the same rows and the
-same pool from the stored replies.
+`Recorder` collects traffic, replies and disclosed trials. If the strategy pools learning curves, agents may
+also send medians of theirs (`CurvePool`). A replayed journal makes the same rows and the same pool from the
+stored replies.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ import hashlib
 import math
 import platform
 import time
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
+from itertools import chain
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from flwr.app import Message
@@ -37,6 +36,7 @@ from fbo_flower.algorithms.records import (
     Scalar,
     ServerResults,
     Task,
+    Trials,
 )
 from fbo_flower.errors import ObjectiveError, WireError, number_text, printable
 from fbo_flower.numerics import finite
@@ -63,6 +63,7 @@ from fbo_flower.wire.flower_records import count_bytes, from_records
 
 _LATE = ("bytes_down", "bytes_up", "floats_down", "floats_up", "failures", "refused")  # counted after rounds
 _COUNTS = ("tasks", "replies", "failed_trials", *_LATE)
+_ROWS = 500  # at least in a table of disclosed trials, because each takes a kilobyte besides
 _PACKAGES = ("fbo-flower", "flwr", "numpy", "scipy", "scikit-learn")
 
 
@@ -308,122 +309,22 @@ the reason is in the log of the agent', '')
     return f"; {num_failed} of {num_evaluations} evaluations failed, {why}"
 
 
-@dataclass
-class TrialRows:
-    """The disclosed trials of a running study.
+class DisclosedTrials(NamedTuple):
+    """Trials that agents disclosed, larger is better, with what the study knows of each row besides.
 
-    A row takes 44 bytes, and 8 more per parameter, so that the memory of a study hardly grows with its
-    rounds. Rows of Python objects take ten times as much. Configurations are decoded when they are needed.
+    A row takes less than a hundred bytes with two parameters, so that the memory of a study hardly grows with
+    its rounds. Rows of Python objects take ten times as much. Configurations are decoded when needed.
 
     Parameters
     ----------
-    label : name of the run in the tables
-    space : the search space
-    agents, rounds, trials, pulls, values : the columns of `study.schema.TRIALS`
-    points : `D` numbers per row
-    started, ended : the columns of `TIMES`; NaN if the agent did not disclose them
-    failures : row -> why its evaluation failed
-    stopped : row -> the last step of a trial that was stopped early
-    outputs : the outputs of each row as measured; empty if a trial has only its value
-    feasible : whether each row holds the limits of its agent; empty without limits
-    bests : row -> value of its agent's best after it, where that is not the best value so far
+    agents, rounds : of each row
+    bests : value of the agent's best after each row; NaN: it is the best value so far
     """
 
-    label: str
-    space: SearchSpace
-    agents: list[str] = field(default_factory=list)
-    rounds: array[int] = field(default_factory=lambda: array("i"))
-    trials: array[int] = field(default_factory=lambda: array("i"))
-    pulls: array[int] = field(default_factory=lambda: array("i"))
-    values: array[float] = field(default_factory=lambda: array("d"))
-    points: array[float] = field(default_factory=lambda: array("d"))
-    started: array[float] = field(default_factory=lambda: array("d"))
-    ended: array[float] = field(default_factory=lambda: array("d"))
-    failures: dict[int, str] = field(default_factory=dict)
-    stopped: dict[int, float] = field(default_factory=dict)
-    outputs: list[dict[str, float]] = field(default_factory=list)
-    feasible: list[bool] = field(default_factory=list)
-    bests: dict[int, float] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.agents)
-
-    def append(self, agent: str, server_round: int, disclosed: Disclosure, aims: Aims = NUMBER) -> None:
-        """Append the trials that an agent disclosed, with values and outputs as measured under `aims`."""
-        outcome = disclosed.trials
-        assert outcome is not None
-        values = 0.0 - outcome.values if aims.minimize else outcome.values
-        count, trials = len(outcome), outcome.trials.tolist()
-        if outcome.outputs is not None:
-            self.outputs.extend(map(aims.measured, outcome.outputs))
-        if outcome.feasible is not None:
-            self.feasible.extend(outcome.feasible.tolist())
-        first = len(self.agents)
-        if outcome.failures:
-            failed = first + np.searchsorted(outcome.trials, list(outcome.failures))
-            self.failures |= zip(failed.tolist(), outcome.failures.values(), strict=True)
-        if outcome.stopped is not None:
-            early = np.flatnonzero(outcome.stopped >= 0).tolist()
-            self.stopped |= {first + row: float(outcome.stopped[row]) for row in early}
-        self.agents.extend([agent] * count)
-        self.rounds.extend([server_round] * count)
-        self.trials.extend(trials)
-        self.pulls.extend(outcome.spans.tolist())
-        self.values.extend(values.tolist())
-        self.points.extend(outcome.points.ravel().tolist())
-        started, ended = np.full((2, count), math.nan) if outcome.times is None else outcome.times.T
-        self.started.extend(started.tolist())
-        self.ended.extend(ended.tolist())
-
-    @property
-    def num_feasible(self) -> int:
-        """Number of trials that succeeded and hold their agent's limits."""
-        return sum(self.feasible) if self.feasible else sum(map(bool, self.outputs))
-
-    def since(self, first: int) -> Iterator[Trial]:
-        """Return the trials from row `first` on."""
-        times = zip(self.started[first:], self.ended[first:], strict=True)
-        return map(Trial.of_row, self.table(first), times)
-
-    def table(self, first: int = 0) -> Table:
-        """Return the table of trials from row `first` on, with the columns of `OPTIONAL` that it needs."""
-        rows = range(first, len(self))
-        columns: dict[str, Any] = {
-            "algorithm": [self.label] * len(rows),
-            "agent": self.agents[first:],
-            "round": np.array(self.rounds[first:]),
-            "trial": np.array(self.trials[first:]),
-            "pulls": np.array(self.pulls[first:]),
-            "config": [self._config(row) for row in rows],
-            "value": np.array(self.values[first:]),
-            "failure": [self.failures.get(row, "") for row in rows],
-            "regret": np.full(len(rows), math.nan),
-        }
-        if self.stopped:
-            columns["stopped_at"] = [self.stopped.get(row, math.nan) for row in rows]
-        if self.bests:
-            columns["best"] = [self.bests.get(row, math.nan) for row in rows]
-        if self.outputs:
-            columns["outputs"] = self.outputs[first:]
-        if self.feasible:
-            columns["feasible"] = self.feasible[first:]
-        return Table(columns, trial_columns(columns))
-
-    def times(self) -> Table:
-        """Return the table of the times that were disclosed."""
-        columns: dict[str, Any] = {
-            "algorithm": [self.label] * len(self),
-            "agent": self.agents,
-            "trial": np.array(self.trials),
-            "started": np.array(self.started),
-            "ended": np.array(self.ended),
-        }
-        known = ~np.isnan(columns["started"])
-        return Table(columns, TIMES).take(known)
-
-    def _config(self, row: int) -> dict[str, Any]:
-        dimension = self.space.dimension
-        return self.space.decode(np.array(self.points[row * dimension : (row + 1) * dimension]))
+    trials: Trials
+    agents: list[str]
+    rounds: list[int]
+    bests: list[float]
 
 
 @dataclass
@@ -451,12 +352,10 @@ class Recorder:
     failed: Counter[str] = field(default_factory=Counter)  # agent -> its failed evaluations
     totals: Counter[str] = field(default_factory=Counter)  # counts of the whole run
     reason: str = ""  # why the first evaluation failed; "" if none did or no agent disclosed it
+    trials: list[DisclosedTrials] = field(default_factory=list)
     _before: Counter[str] | None = None  # totals when the open round began
     _reasons: Counter[str] = field(default_factory=Counter)
     _reason: str = ""  # of the open round
-
-    def __post_init__(self) -> None:
-        self.trials = TrialRows(self.label, self.space)
 
     def open_round(self) -> None:
         """Set the counts of a new round to 0."""
@@ -496,8 +395,8 @@ class Recorder:
         self.failed[agent] += report.num_failed
         floats = count_floats(report.arrays)
         self.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
-        failures = {} if disclosure.trials is None else disclosure.trials.failures
-        reason = printable(failures[min(failures)])[:MAX_REASON] if failures else ""
+        failures = [] if disclosure.trials is None else [*disclosure.trials.reasons.values()]
+        reason = printable(failures[0])[:MAX_REASON] if failures else ""
         self.count_evaluations(report.num_trials, reason)
         if isinstance(num_evaluations := report.values.get(NUM_EVALUATIONS), int):
             self.evaluations[agent] = num_evaluations
@@ -515,12 +414,12 @@ class Recorder:
         elif disclosure.trials is not None:  # the best trial is the best again
             self.recommended.pop(agent, None)
         if disclosure.trials is not None:
-            first = len(self.trials)
-            self.trials.append(agent, server_round, disclosure, self.aims)
-            if before is not None:  # until the task has ended
-                self.trials.bests |= dict.fromkeys(range(first, len(self.trials) - 1), before["value"])
-            if disclosure.recommendation is not None and len(self.trials) > first:
-                self.trials.bests[len(self.trials) - 1] = value
+            number = len(disclosure.trials)
+            bests = [math.nan if before is None else before["value"]] * number
+            if number:
+                bests[-1] = math.nan if disclosure.recommendation is None else value
+            rows = [agent] * number, [server_round] * number, bests
+            self.trials.append(DisclosedTrials(disclosure.trials, *rows))
 
     def note_reply(
         self, agent: str, server_round: int, trial: int, windows_old: int, answers_old: int, used: bool
@@ -551,6 +450,8 @@ class Recorder:
         seconds : duration of the round, if an earlier process ran it; None: measure it
         """
         seconds = self.clock() - self.round_started if seconds is None else seconds
+        small = next((k for k, t in enumerate(self.trials) if len(t.agents) < _ROWS), len(self.trials))
+        self.trials[small:] = [self._joined(self.trials[small:])]
         before, self._before = self._before or Counter(), None
         counts = {name: self.totals[name] - before[name] for name in (*_COUNTS, "evaluations")}
         top, mean = self.best_and_mean()
@@ -560,7 +461,12 @@ class Recorder:
         }
         row |= {name: counts[name] for name in _COUNTS}
         self.rounds.append({**row, "best": top, "reasons": tally(self._reasons)})
-        feasible = self.trials.num_feasible if len(self.aims.objectives) > 1 else None
+        feasible = None
+        if len(self.aims.objectives) > 1:
+            held = [
+                t.values if t.feasible is None else np.where(t.feasible, 0.0, np.nan) for t, *_ in self.trials
+            ]
+            feasible = sum(int(np.count_nonzero(np.isfinite(values))) for values in held)
         return RoundProgress(
             server_round, top, mean, seconds=seconds, reason=self._reason, disclosed=self.disclosed,
             feasible=feasible, limited=bool(self.aims.limits), **shown,
@@ -606,23 +512,78 @@ class Recorder:
             "versions": _versions(),
             "runs": [dict(run) | ({"privacy": dict(results.privacy)} if results.privacy else {})],
         }
+        rows = self._joined(self.trials)
+        trials = self._trials_table(rows)
         return Study(
             settings,
-            self.trials.table(),
+            trials,
             Table.from_rows(self.rounds, ROUNDS),
-            recommendations=self._recommendations(),
+            recommendations=self._recommendations(trials),
             models=self._rows(results.models, MODELS),
             judgements=self._rows(results.judgements, JUDGEMENTS),
-            times=self.trials.times(),
+            times=self._times(rows),
             replies=Table.from_rows(self.replies, REPLIES),
         )
 
-    def _recommendations(self) -> Any:  # as `Study` takes it
+    def _joined(self, parts: Sequence[DisclosedTrials], first: int = 0) -> DisclosedTrials:
+        """Return the rows of all parts, from row `first` on."""
+        none = DisclosedTrials(Trials.empty(self.space.dimension), [], [], [])
+        tables, agents, rounds, bests = zip(*parts or [none], strict=True)
+        if any(table.pulls is not None for table in tables):  # others leave out that it is one in each row
+            tables = tuple(replace(table, pulls=table.spans) for table in tables)
+        trials = tables[0].concat(*tables[1:]).rows(slice(first, None))
+        columns = ([*chain(*column)][first:] for column in (agents, rounds, bests))
+        return DisclosedTrials(trials, *columns)
+
+    def trials_since(self, first: int) -> Iterator[Trial]:
+        """Return the disclosed trials from row `first` on, as callbacks get them."""
+        ends = np.cumsum([0, *(len(part.agents) for part in self.trials)])
+        at = int(np.searchsorted(ends, first, side="right")) - 1
+        rows = self._joined(self.trials[at:], first - int(ends[at]))
+        return map(Trial.of_row, self._trials_table(rows), _times_of(rows.trials).tolist())
+
+    def _trials_table(self, rows: DisclosedTrials) -> Table:
+        """Return the table of trials, with the columns of `OPTIONAL` that it needs."""
+        trials = rows.trials
+        columns: dict[str, Any] = {
+            "algorithm": [self.label] * len(trials),
+            "agent": rows.agents,
+            "round": np.array(rows.rounds, dtype=np.int64),
+            "trial": trials.trials,
+            "pulls": trials.spans,
+            "config": [*map(self.space.decode, trials.points)],
+            "value": 0.0 - trials.values if self.aims.minimize else trials.values,
+            "failure": [""] * len(trials) if trials.failures is None else trials.failures,
+            "regret": np.full(len(trials), math.nan),
+        }
+        if trials.stopped is not None:
+            columns["stopped_at"] = np.where(trials.stopped >= 0, trials.stopped, math.nan)
+        if any(map(math.isfinite, rows.bests)):
+            columns["best"] = rows.bests
+        if trials.outputs is not None:
+            columns["outputs"] = [*map(self.aims.measured, trials.outputs)]
+        if trials.feasible is not None:
+            columns["feasible"] = trials.feasible
+        return Table(columns, trial_columns(columns))
+
+    def _times(self, rows: DisclosedTrials) -> Table:
+        """Return the table of the times that were disclosed."""
+        started, ended = _times_of(rows.trials).T
+        columns: dict[str, Any] = {
+            "algorithm": [self.label] * len(started),
+            "agent": rows.agents,
+            "trial": rows.trials.trials,
+            "started": started,
+            "ended": ended,
+        }
+        return Table(columns, TIMES).take(~np.isnan(started))
+
+    def _recommendations(self, trials: Table) -> Any:  # as `Study` takes it
         """Return the recommendations, and the best trials of the agents without one; None: only those."""
         if not self.recommended:
             return None
         found = Table.from_rows(list(self.recommended.values()), RECOMMENDATIONS)
-        best = best_rows(self.trials.table(), {self.label} if self.aims.minimize else ())
+        best = best_rows(trials, {self.label} if self.aims.minimize else ())
         others = np.array([agent not in self.recommended for agent in best["agent"].tolist()], dtype=bool)
         return Table.concatenate([found, best.take(others)])
 
@@ -641,6 +602,11 @@ class Recorder:
             "mean": mean,
             "config": self.space.decode(point),
         }
+
+
+def _times_of(trials: Trials) -> Array:
+    """Return start and end of each row `(n, 2)`; NaN where they are not known."""
+    return np.full((len(trials), 2), math.nan) if trials.times is None else trials.times
 
 
 def _versions() -> dict[str, str]:

@@ -256,7 +256,7 @@ class Notifier:
         """Tell the trials and rounds that are new since the last call."""
         if not self._told:
             return
-        trials = list(self.recorder.trials.since(self._num_trials))
+        trials = list(self.recorder.trials_since(self._num_trials))
         self._num_trials += len(trials)
         for row in self.recorder.rounds[self._num_rounds :]:
             self._num_rounds += 1

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -229,7 +229,7 @@ def encode_disclosure(disclosure: Disclosure) -> tuple[dict[str, AnyArray], dict
     scalars: dict[str, Scalar] = {}
     if disclosure.trials is not None:
         arrays |= {name: getattr(disclosure.trials, name) for name in _COLUMNS}
-        scalars["disclosed.failures"] = json.dumps(dict(disclosure.trials.failures), separators=(",", ":"))
+        scalars["disclosed.failures"] = json.dumps(disclosure.trials.reasons, separators=(",", ":"))
     arrays |= {"recommendation": disclosure.recommendation, "curves": disclosure.curves}
     for name, number in (("incumbent", disclosure.incumbent), ("expected", disclosure.expected)):
         if number is not None:
@@ -250,10 +250,12 @@ def decode_disclosure(
     """
     rows = {name: named[f"disclosed.{name}"] for name in _COLUMNS if f"disclosed.{name}" in named}
     trials = _disclosed_trials(rows, config, task, aims) if rows else None
-    if trials is not None and trials.pulls is None and len(trials.failures) != num_failed:
-        raise WireError(
-            f"num-failed: expected {len(trials.failures)} as disclosed, got {num_failed}", "num-failed"
-        )
+    if (
+        trials is not None
+        and trials.pulls is None
+        and (failed := np.isnan(trials.values).sum()) != num_failed
+    ):
+        raise WireError(f"num-failed: expected {failed} as disclosed, got {num_failed}", "num-failed")
     incumbent = config.get("disclosed.incumbent")
     if incumbent is not None and (not isinstance(incumbent, float) or np.isinf(incumbent)):
         raise _refusal(f"incumbent: expected a number, got {show(incumbent)}")
@@ -301,24 +303,23 @@ def _disclosed_trials(
     needed |= {"feasible"} if aims.limits else set()
     if not needed <= set(rows):
         raise _refusal(f"points: expected {', '.join(sorted(needed))} together, got {', '.join(rows)}")
-    trials = Trials(**rows)
-    spans, missing = trials.spans, np.isnan(trials.values)
+    values, missing = rows["values"], np.isnan(rows["values"])
+    spans = rows.get("pulls", np.ones(len(values), dtype=np.int64))
     if {len(array) for array in rows.values()} != {len(spans)} or spans.sum() != task.num_trials:
-        raise _refusal(f"points: expected rows of {task.num_trials} trials, got {len(trials.values)} rows")
+        raise _refusal(f"points: expected rows of {task.num_trials} trials, got {len(values)} rows")
     first = task.trial + np.cumsum(spans) - spans
     plain = config.get("disclosed.failures") == "{}"
     failures = {} if plain else json_object(config, "disclosed.failures")
     failed = {str(trial) for trial in first[missing]}
     # a row of several trials has a value and a reason when some of them failed
-    known = failed if trials.pulls is None or not failures else {str(trial) for trial in first}
-    if np.isinf(trials.values).any() or not failed <= set(failures) <= known:
+    known = {str(trial) for trial in first} if "pulls" in rows and failures else failed
+    if np.isinf(values).any() or not failed <= set(failures) <= known:
         raise _refusal("values: expected finite numbers, and NaN with a reason where a trial failed")
     if not all(isinstance(reason, str) and len(reason) <= 1000 for reason in failures.values()):
         raise _refusal("failures: expected texts of at most 1000 characters")
-    reasons = {int(trial): cast(str, reason) for trial, reason in failures.items()}
-    outputs, times = trials.outputs, trials.times
+    outputs = rows.get("outputs")
     if outputs is not None and not (
-        np.array_equal(outputs[:, 0], trials.values, equal_nan=True)
+        np.array_equal(outputs[:, 0], values, equal_nan=True)
         and np.isfinite(outputs[~missing]).all()
         and np.isnan(outputs[missing]).all()
     ):
@@ -326,14 +327,16 @@ def _disclosed_trials(
             "outputs: expected finite numbers, the first of which is the trial's value, and NaN where a "
             "trial failed"
         )
+    steps, times, holds = (rows.get(name) for name in ("stopped", "times", "feasible"))
     for name, wrong, expected in (
-        ("stopped", trials.stopped is not None and trials.stopped[missing] >= 0, "-1 where a trial failed"),
+        ("stopped", steps is not None and steps[missing] >= 0, "-1 where a trial failed"),
         ("times", times is not None and times[:, 1] < times[:, 0], "no end before its start"),
-        ("feasible", trials.feasible is not None and trials.feasible[missing], "0 where a trial failed"),
+        ("feasible", holds is not None and holds[missing], "0 where a trial failed"),
     ):
         if np.any(wrong):
             raise _refusal(f"{name}: expected {expected}")
-    return replace(trials, trials=first, failures=reasons)
+    reasons = np.array([failures.get(str(trial), "") for trial in first], dtype=object) if failures else None
+    return Trials(**rows, trials=first, failures=reasons)
 
 
 # -- summaries of learning curves -------------------------------------------------------------------

@@ -18,8 +18,7 @@ from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # it 
 
 from fbo_flower import Float, SearchSpace
 from studies.benchmarks.bench import say
-from studies.report import head
-from studies.runs import run
+from studies.experiment import head, run
 
 AGENTS, STEADY, LAST = 20, 10, 14
 

@@ -182,5 +182,5 @@ class PersonalAgents:
                 raise _Pending(first + number, point)
         trials = np.arange(first, first + len(points), dtype=np.int64)
         values = np.array([agent.values[int(trial)] for trial in trials])
-        failures = {int(t): "no answer" for t in trials[np.isnan(values)]}
+        failures = np.where(np.isnan(values), "no answer", "").astype(object)
         return Trials(points, values, trials, failures)

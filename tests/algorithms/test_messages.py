@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -150,7 +150,9 @@ def test_agents_are_sorted_as_people_count():
 
 
 def test_failed_trials_count_as_the_worst_seen():
-    history = Trials(np.eye(3), np.array([2.0, np.nan, 1.0]), np.arange(3), {1: "no"})
+    history = Trials(
+        np.eye(3), np.array([2.0, np.nan, 1.0]), np.arange(3), np.array(["", "no", ""], dtype=object)
+    )
     points, values = history.observed()
     assert values.tolist() == [2.0, 1.0, 1.0]
     assert len(points) == 3
@@ -163,20 +165,29 @@ def test_failed_trials_count_as_the_worst_seen():
 def outcome(points, values, first, counts, spans, failures=None):
     spans = np.array(spans)
     trials = first + np.cumsum(spans) - spans
-    return Trials(np.array(points), np.array(values), trials, failures or {}, spans, np.array(counts))
+    return Trials(np.array(points), np.array(values), trials, failures, spans, np.array(counts))
+
+
+AFTER = np.array([[3.0, 4.0], [7.0, 9.0]])
 
 
 def test_evaluations_of_one_point_become_one_row_in_the_order_of_first_evaluations():
     nan = float("nan")
-    first = outcome([[0.5, 0.5], [0.0, 1.0]], [2.0, nan], 10, [2, 0], [3, 1], {10: "once", 13: "dark"})
-    more = outcome([[-0.0, 1.0], [0.5, 0.5]], [4.0, 5.0], 14, [1, 1], [2, 1], {14: "late"})
+    first = outcome(
+        [[0.5, 0.5], [0.0, 1.0]], [2.0, nan], 10, [2, 0], [3, 1], np.array(["once", "dark"], dtype=object)
+    )
+    more = outcome(
+        [[-0.0, 1.0], [0.5, 0.5]], [4.0, 5.0], 14, [1, 1], [2, 1], np.array(["late", ""], dtype=object)
+    )
+    first, more = replace(first, times=np.array([[5.0, 6.0], [1.0, 2.0]])), replace(more, times=AFTER)
     found = first.concat(more).merged()
+    np.testing.assert_array_equal(found.times, [[5.0, 9.0], [1.0, 4.0]])
     np.testing.assert_array_equal(found.points, [[0.5, 0.5], [0.0, 1.0]])
     np.testing.assert_allclose(found.values, [3.0, 4.0])
     assert found.counts.tolist() == [3, 1]
     assert found.pulls.tolist() == [4, 3]
     assert found.trials.tolist() == [10, 14]
-    assert found.failures == {10: "once", 14: "dark"}
+    assert found.reasons == {10: "once", 14: "dark"}
 
 
 def test_many_outcomes_are_joined_as_with_sorted_points():

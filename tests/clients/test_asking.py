@@ -153,8 +153,8 @@ def test_a_failure_that_is_told_is_a_failed_trial_and_a_loss_is_told_as_it_is(tm
     answer(tmp_path / "a.db", aims=Aims.of(minimize=True))
     (found,) = evaluations(tmp_path / "a.db")
     assert found.values[0] == -0.5 if failure is None else math.isnan(found.values[0])
-    assert (failure is None) == (not found.failures)
-    assert failure is None or "told as failed" in found.failures[0] or "got nan" in found.failures[0]
+    assert (failure is None) == (not found.reasons)
+    assert failure is None or "told as failed" in found.reasons[0] or "got nan" in found.reasons[0]
 
 
 def test_what_another_living_process_evaluates_is_not_handed_out_twice(tmp_path):

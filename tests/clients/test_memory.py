@@ -153,7 +153,8 @@ def a_state():
     points = np.asfortranarray(np.random.default_rng(0).random((5, 2)))
     values = np.array([1.0, np.nan, 3.0, -0.0, 5.0])
     stopped, predicted = np.array([-1, -1, 3, -1, -1]), np.where(np.arange(5) == 2, 0.1 + 0.2, np.nan)
-    history = Trials(points, values, np.arange(5), {1: "planted"}, stopped=stopped, predicted=predicted)
+    failures = np.array(["", "planted", "", "", ""], dtype=object)
+    history = Trials(points, values, np.arange(5), failures, stopped=stopped, predicted=predicted)
     return AgentState(SPACE, history, {"row": np.eye(3)[1], "number": np.array(2.0)}, passed=7)
 
 

@@ -114,11 +114,11 @@ class Agent:
         points = self.space.snap(query.points)
         spans = query.spans
         trials = first + np.cumsum(spans) - spans
-        rows, failures = [], {}
+        rows, texts = [], []
         for point, start, span in zip(points, trials.tolist(), spans.tolist(), strict=True):
             made = [self.trial(point, trial, task) for trial in range(start, start + span)]
             reasons, seen = [r for _, r in made if r], [value for value, reason in made if not reason]
-            failures |= {start: reasons[0]} if reasons else {}
+            texts.append(reasons[0] if reasons else "")
             mean, square = float("nan"), 0.0
             if seen:
                 with np.errstate(over="ignore"):
@@ -126,9 +126,10 @@ class Agent:
                     square = np.sum(np.square(seen - mean))
             rows.append((mean, len(seen), square))
         values, counts, squares = map(np.array, zip(*rows, strict=True))
+        failures = np.array(texts, dtype=object) if any(texts) else None
         if self.is_site:
             model = np.frombuffer(points.tobytes(), dtype=np.uint8)
-            model = None if query.artifact is not None or failures else model
+            model = None if query.artifact is not None or any(texts) else model
             measures = {"num_rows": np.full(len(points), 10.0 + int(self.name))}
             return Trials(points, values, trials, failures, measures=measures, artifact=model)
         if query.pulls is None:
@@ -146,7 +147,7 @@ class Agent:
             reason = str(error)
         if task.num_trials:
             row = np.array([point]), np.array([value]), np.array([trial])
-            self.log = self.log.concat(Trials(*row, {trial: reason} if reason else {}))
+            self.log = self.log.concat(Trials(*row, np.array([reason], dtype=object)))
         return value, reason
 
 
@@ -290,7 +291,8 @@ def differences(a: object, b: object, where: str = "") -> Iterator[str]:
     """Yield where two values differ, to the last bit, whatever they are made of; keys have no order."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = np.asarray(a), np.asarray(b)
-        if a.dtype != b.dtype or a.shape != b.shape or a.tobytes() != b.tobytes():
+        bits = [x.tolist() if x.dtype.hasobject else x.tobytes() for x in (a, b)]
+        if a.dtype != b.dtype or a.shape != b.shape or bits[0] != bits[1]:
             one, two = (f"{x.dtype}{x.shape} {x.ravel()[:4]}..." for x in (a, b))
             yield f"{where}: {one} is not {two}"
     elif type(a) is not type(b) and not (hasattr(a, "keys") and hasattr(b, "keys")):
@@ -589,9 +591,9 @@ class AlgorithmContract:
             failed = (history.trials + int(name)) % 3 == 1
             np.testing.assert_array_equal(np.isnan(history.values), failed)
             expected = set(history.trials[failed].tolist())
-            assert set(history.failures) == expected, f"agent {name}: failures are not those of {expected}"
+            assert set(history.reasons) == expected, f"agent {name}: failures are not those of {expected}"
         assert sum(e.report.num_failed for e in run.exchanges) == sum(
-            len(h.failures) for h in run.histories().values()
+            len(h.reasons) for h in run.histories().values()
         )
 
     def test_agents_without_a_single_success_go_on(self):

@@ -42,8 +42,8 @@ def evaluation(trial, value=0.5, *more, **rest):
 
 def test_evaluations_reports_and_memory_come_back_bit_for_bit_after_the_journal_was_closed(tmp_path):
     made = [
-        evaluation(3, 1 / 3, {3: "one of them: é"}, *map(np.array, ([3], [2], [0.1]))),
-        evaluation(6, math.nan, {6: "broke"}, measures={"num_rows": np.ones(1)}),
+        evaluation(3, 1 / 3, np.array(["one of them: é"], dtype=object), *map(np.array, ([3], [2], [0.1]))),
+        evaluation(6, math.nan, np.array(["broke"], dtype=object), measures={"num_rows": np.ones(1)}),
         evaluation(7, 5e-324, artifact=np.frombuffer(b"\x00model", np.uint8), curve=np.eye(2)),
     ]
     entropy = 2**127 + 1

@@ -140,7 +140,8 @@ def test_a_loss_is_recorded_with_the_sign_that_its_user_knows(aims, sign):
     recorder.open_round()
     points = np.array([[0.25, 0.5], [0.5, 0.25]])
     for agent, best, values in (("0", 2.0, [1.0, 2.0]), ("1", 0.0, [0.0, np.nan])):
-        trials = Trials(points, np.array(values), np.arange(2), {1: "planted"} if agent == "1" else {})
+        failures = np.array(["", "planted"], dtype=object)
+        trials = Trials(points, np.array(values), np.arange(2), failures if agent == "1" else None)
         recorder.disclose(agent, 1, Disclosure(trials, best))
     recorder.disclose("2", 1, Disclosure(None, 1.0, points[0], 0.5))
     recorder.disclose("3", 1, Disclosure(None, -1.0, points[1]))

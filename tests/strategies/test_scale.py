@@ -21,7 +21,7 @@ from fbo_flower.clients import client_app
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.strategies import STRATEGIES, RoundProgress
-from fbo_flower.strategies.recorder import Recorder, TrialRows
+from fbo_flower.strategies.recorder import Recorder
 from fbo_flower.wire.codec import Disclosure
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
@@ -128,23 +128,29 @@ def test_a_disclosed_trial_takes_less_than_a_hundred_bytes() -> None:
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        for first in range(0, 4_000, 2):
-            recorder.disclose("a", 1 + first, Disclosure(trials=_outcome(first, times=times)))
+        for first in range(0, 40_000, 2):
+            if first % 4_000 == 0:
+                recorder.open_round()
+            recorder.disclose("a", 1 + first // 4_000, Disclosure(trials=_outcome(first, times=times)))
+            if first % 4_000 == 3_998:
+                recorder.close_round(1 + first // 4_000)
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert grown / 4_000 < 100
+    assert grown / 40_000 < 100
 
 
 def test_tables_hold_configurations_failures_last_steps_and_disclosed_times() -> None:
-    rows = TrialRows("fts", ROWS)
-    rows.append("a", 1, _disclosed([1.0, math.nan], failures={1: "no memory"}))
-    rows.append("b", 2, _disclosed([3.0, 4.0], np.array([[5.0, 6.0], [6.0, 8.0]]), stopped=np.array([7, -1])))
-    table = rows.table()
+    recorder, failures = Recorder("fts", ROWS), np.array(["", "no memory"], dtype=object)
+    recorder.disclose("a", 1, _disclosed([1.0, math.nan], failures=failures))
+    times = np.array([[5.0, 6.0], [6.0, 8.0]])
+    recorder.disclose("b", 2, _disclosed([3.0, 4.0], times, stopped=np.array([7, -1])))
+    study = recorder.study({"algorithm": "fts"})
+    table = study.trials
     assert table["config"].tolist() == [{"x": 0.5, "k": 1}, {"x": 1.0, "k": 4}] * 2
     assert table["failure"].tolist() == ["", "no memory", "", ""]
     assert np.array_equal(table["stopped_at"], [math.nan, math.nan, 7.0, math.nan], equal_nan=True)
-    assert list(rows.times()) == [
+    assert list(study.times) == [
         {"algorithm": "fts", "agent": "b", "trial": 0, "started": 5.0, "ended": 6.0},
         {"algorithm": "fts", "agent": "b", "trial": 1, "started": 6.0, "ended": 8.0},
     ]

@@ -180,7 +180,7 @@ class Sites(Algorithm[State]):
         row = int(np.flatnonzero(history.trials == task.trial)[0])
         rows = agent_state.arrays["rows"]
         values = _reply_values(
-            -float(history.values[row]), int(rows[row]), history.failures.get(task.trial, "")
+            -float(history.values[row]), int(rows[row]), history.reasons.get(task.trial, "")
         )
         owed = [t for t in read_trials(task.values.get("owed", "")) if t != task.trial]
         late: dict[int, tuple[float, int]] = {}

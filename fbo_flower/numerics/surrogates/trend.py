@@ -93,12 +93,13 @@ class SharedRows:
         """Return `k_F(x, X_o) Q`, `(m, W)`."""
         return gp.kernel(KERNEL, x, self.x, self.lengthscales) @ self.spectrum[1]
 
-    def between(self, a: Array, b: Array, share: float) -> Array:
-        """Return `u A^-1 v^T (m, k)` for `a = u Q` and `b = v Q`.
+    def between(self, a: Array, b: Array, share: Array | float) -> Array:
+        """Return `u A^-1 v^T (..., m, k)` for `a = u Q`, `b = v Q` and shares `(...)`.
 
         With `B` the inverse for all rows, hidden ones `h` among them, `A^-1 = B_oo - B_oh B_hh^-1 B_ho`.
         """
         values, _, hidden = self.spectrum
+        share = np.asarray(share)[..., None, None]
         precision = 1.0 / (share * values + 1.0 - share + LEAST_NOISE)
         a = a * precision
         found = a @ b.T
@@ -111,14 +112,20 @@ class SharedRows:
         """Return the mean of the trend `(m,)`, given `cross (m, W)`."""
         return share * self.between(cross, self.projected, share)[:, 0]
 
-    def reduction(self, cross: Array, share: float) -> Array:
-        """Return `rho^2 k_F A^-1 k_F`, `(m, m)`: what the rows take off the trend's prior covariance."""
-        return share**2 * self.between(cross, cross, share)
+    def moments(self, cross: Array, share: Array | float) -> tuple[Array, Array]:
+        """Return the mean of the trend `(..., m)`, and `rho^2 k_F A^-1 k_F`, `(..., m, m)`.
+
+        The second is what the rows take off the trend's prior covariance.
+        """
+        found = self.between(cross, np.concatenate([cross, self.projected]), share)
+        share = np.asarray(share)[..., None]
+        return share * found[..., -1], share[..., None] ** 2 * found[..., :-1]
 
     def solve(self, share: float) -> tuple[Array, Array]:
         """Return `A^-1 z_o (M,)` and `A^-1 (M, M)`."""
         vectors = self.spectrum[1]
-        return self.between(vectors, self.projected, share)[:, 0], self.between(vectors, vectors, share)
+        found = self.between(vectors, np.concatenate([vectors, self.projected]), share)
+        return found[:, -1], found[:, :-1]
 
 
 def share_of(rows: SharedRows, x: Array, y: Array, tau: float, noise_variance: float) -> float:
@@ -135,8 +142,8 @@ def share_of(rows: SharedRows, x: Array, y: Array, tau: float, noise_variance: f
     if len(y):
         cross, own = rows.cross(x), gp.kernel(KERNEL, x, x, rows.lengthscales) + tau
         own.flat[:: len(y) + 1] += noise_variance
-        matrices = np.array([own - rows.reduction(cross, share) for share in SHARES])
-        rest = np.array([y - rows.mean(cross, share) for share in SHARES])
+        means, reductions = rows.moments(cross, SHARES)
+        matrices, rest = own - reductions, y - means
         try:
             lower = np.linalg.cholesky(matrices)
         except np.linalg.LinAlgError:

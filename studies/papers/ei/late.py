@@ -21,7 +21,7 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.problems import Problem
-from studies.runs import score
+from studies.experiment import score
 
 
 def joined_late(

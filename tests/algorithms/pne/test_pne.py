@@ -142,7 +142,7 @@ def test_an_agent_whose_objective_fails_at_first_makes_the_design_longer():
     run = Run.begin(GPPNE(budget=20), num_agents=2, objective=objective).steps(24)
     for name, log in run.histories().items():
         assert len(log) == 20
-        assert len(log.failures) == (7 if name == "0" else 0)
+        assert len(log.reasons) == (7 if name == "0" else 0)
         assert np.nanmax(log.values) > 0.85
 
 
