@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import numpy as np
 import pytest
-from contract import SQUARE
+from contract import MIXED, SQUARE, Run, same
+from scipy import stats
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.algorithms import FTS, FedPNE
+from fbo_flower.algorithms import FTS, FedPNE, RandomSearch
 from fbo_flower.algorithms.bandits.base import once_per_state
 from fbo_flower.algorithms.fts.fts import Advice, Message
 from fbo_flower.algorithms.messages import (
@@ -216,3 +217,14 @@ def test_a_result_is_computed_once_for_the_same_owner_and_state():
     owner = Owner()
     assert [owner.best(s) for s in (one, one, two, two, one)] == [1, 1, 2, 2, 3]
     assert Owner().best(one) == 4
+
+
+def test_random_points_are_uniform_and_differ_between_agents():
+    histories = Run.begin(RandomSearch(num_initial=200), num_agents=2).step().histories()
+    for history in histories.values():
+        for axis in history.points.T:
+            assert stats.kstest(axis, "uniform").pvalue > 1e-3
+    assert not same(histories["0"].points, histories["1"].points)
+    run = Run.begin(RandomSearch(num_initial=300), space=MIXED, num_agents=1).step()
+    kernels = [MIXED.decode(p)["kernel"] for p in run.histories()["0"].points]
+    assert stats.chisquare(np.unique(kernels, return_counts=True)[1]).pvalue > 1e-3

@@ -288,3 +288,37 @@ def test_an_interrupted_driver_lets_every_agent_clean_up(where: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         side_by_side(partial(work, agent) for agent in range(3))
     assert sorted(cleaned) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "count", "expected"),
+    [(1, 100, [64, 36]), (2**15, 9, [4, 4, 1]), (2**17, 3, [1, 1, 1]), (2**18, 2, [1, 1])],
+)
+def test_requests_that_are_stacked_hold_at_most_a_mebibyte(numbers: int, count: int, expected: list) -> None:
+    together: list[int] = []
+
+    class Sized(Request):
+        shape, size, held = (), numbers, 0
+
+        @staticmethod
+        def compute(requests):
+            together.append(len(requests))
+            return [len(requests)] * len(requests)
+
+    assert side_by_side(partial(compute, Sized()) for _ in range(count)) == [
+        n for n in expected for _ in range(n)
+    ]
+    assert together == expected
+
+
+@pytest.mark.parametrize("kind", [Fit, Condition, DrawPath, DrawWeights])
+def test_fewer_requests_are_stacked_when_histories_are_long(kind: type) -> None:
+    def request(n: int) -> Request:
+        x, y = data(0, n)
+        given = {
+            Fit: ("rbf", None), Condition: (HYPERPARAMETERS,), DrawWeights: (0.01, None),
+            DrawPath: (HYPERPARAMETERS, 40, 1.0, None),
+        }  # fmt: skip
+        return kind(*([FEATURES] if kind is DrawWeights else []), x, y, *given[kind])
+
+    assert [request(n).at_once for n in (12, 100, 400)] == [64, 2**17 // 100**2, 1]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract import SQUARE, Run, assert_same, hills
+from contract import SQUARE, Run, assert_same, hills, same
 
 from fbo_flower.algorithms import (
     DPFTS,
@@ -23,13 +23,15 @@ from fbo_flower.algorithms.ei.pool import Pool
 from fbo_flower.algorithms.fts.fts import Advice
 from fbo_flower.algorithms.messages import STEPS
 from fbo_flower.algorithms.records import AgentState, Phase, Task, Trials
-from fbo_flower.algorithms.run_task import TaskResult, run_task
+from fbo_flower.algorithms.requests import Fit
+from fbo_flower.algorithms.run_task import TaskResult, as_measured, run_task
 from fbo_flower.algorithms.senders import own_probability
 from fbo_flower.clients import client_app
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.privacy import Account
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp
+from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, transform
 from fbo_flower.numerics.surrogates.trend import level_sums
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
@@ -79,6 +81,16 @@ def test_three_trials_per_round_are_three_in_every_table(name, sizes):
     assert study.rounds["best"].tolist() == best
 
 
+def test_a_late_joiner_of_fed_ei_uses_the_others_rows_in_all_of_its_first_trials():
+    run = Run.begin(make_algorithm("fed-ei", {"trials_per_round": 4, **SMALL["fed-ei"]}), late=["2"])
+    run.steps(3, present=["0", "1"]).step()
+    first = next(e for e in run.exchanges if e.agent == "2")
+    assert first.task.num_trials == 4
+    assert "rows" in first.task.arrays
+    drawn = Run.begin(RandomSearch()).step().histories()["2"].points
+    assert not any(same(point, other) for point in first.history.points for other in drawn), "none is random"
+
+
 # -- the coin of every step ----------------------------------------------------------------------------
 
 
@@ -115,6 +127,14 @@ def test_advised_steps_maximise_their_own_message_and_the_others_are_thompson_sa
             again.answer(one, dataclasses.replace(task, trial=trial, num_trials=1, arrays=arrays))
         assert_same(agent.log, again.log, "history", "A step does what it would do in a task of its own.")
     assert min(compared.values()) > 1, "both kinds of steps"
+
+
+def test_an_advised_initial_design_goes_over_into_steps_with_coins():
+    algorithm = FTS(trials_per_round=4, initial_design="advised", schedule=1.0, **SMALL["fts"])
+    state = Run.begin(dataclasses.replace(algorithm, schedule=0.5), num_agents=4).steps(2).state
+    _, tasks = algorithm.ask(state, Phase.TRAIN, 3, ["9"], generator(0))
+    assert tasks["9"].num_trials == 4
+    assert tasks["9"].arrays[STEPS].tolist() == [0, 1, 2], "three without a coin, then p_t = 1"
 
 
 @pytest.mark.parametrize("noise", ["central", "local"])
@@ -270,6 +290,22 @@ def test_a_batch_of_fed_ei_begins_with_a_row_of_the_pool() -> None:
     assert hill(batches[0][:1]).min() > np.median(hill(rows)), "the model expects most of it"
 
 
+def test_without_fantasies_expected_improvement_proposes_one_place_twice() -> None:
+    """The control: a pending point that the model ignores attracts the next proposal."""
+    algorithm = make_algorithm("ei", {**CASES["ei"], "num_initial": 4, "min_distance": 0.0})
+    start = generator(0, "points").random((4, 2))
+    state = AgentState(SQUARE, Trials(start, hill(start), np.arange(4)))
+    seen = [Recorder(), Recorder()]
+    for trial, recorder in zip((4, 5), seen, strict=True):
+        run_task(algorithm, Task(Phase.TRAIN, 2, trial, 1), state, recorder, draws)
+    ignored = np.linalg.norm(seen[0].batches[0] - seen[1].batches[0])
+    both = Recorder()
+    run_task(algorithm, Task(Phase.TRAIN, 2, 4, 2), state, both, draws, at_once=2)
+    apart = np.linalg.norm(both.batches[0][0] - both.batches[0][1])
+    assert ignored < 0.02
+    assert apart > 0.05
+
+
 def test_a_failed_design_is_followed_by_random_points() -> None:
     algorithm = make_algorithm("ei", {**CASES["ei"], "num_initial": 2, "trials_per_round": 4})
     failed = Trials(np.full((2, 2), 0.5), np.full(2, np.nan), np.arange(2))
@@ -312,7 +348,31 @@ def kernel(a: np.ndarray, b: np.ndarray, theta: gp.Hyperparameters) -> np.ndarra
     return theta.outputscale * (1.0 + r + r**2 / 3.0) * np.exp(-r)
 
 
+@pytest.mark.parametrize("name", Y_TRANSFORMS)
+def test_an_observed_value_is_believed_as_it_is(name: str) -> None:
+    values = np.array([0.3, -2.0, 5.0, 1.0, 0.9])
+    transformed = transform(values, name)
+    found = as_measured(transformed, transformed, values)
+    for value, expected in zip(found, transformed, strict=True):
+        assert transformed[values == value] == expected  # one of those that the transform ties
+    inside = as_measured(np.array([-99.0, 99.0]), transformed, values)
+    assert inside.max() == 5.0
+    assert inside.min() >= -2.0
+
+
 def test_before_the_first_success_nothing_is_believed() -> None:
     state = AgentState(SQUARE, Trials.empty(2))
     task = Task(Phase.TRAIN, 1, 0, 2)
     assert np.isnan(ThompsonSampling().expected_values(task, state, np.zeros((2, 2)))).all()
+
+
+def test_hyperparameters_are_fitted_once_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted: list[int] = []
+    compute = Fit.compute
+    monkeypatch.setattr(
+        Fit,
+        "compute",
+        staticmethod(lambda requests: fitted.extend(len(r.y) for r in requests) or compute(requests)),
+    )
+    do("ei", 3, num_trials=6)
+    assert fitted == [4, 7], "of real observations only, once in each batch"

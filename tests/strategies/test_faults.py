@@ -302,3 +302,12 @@ def test_a_run_is_over_when_the_agents_that_answer_have_spent_their_budgets():
     assert not silent.ask("b").tell("b").is_over("ab", spent_by_a, 10), "the agent is back"
     everybody = Attendance(("a", "b"), {"a": MAX_MISSED, "b": MAX_MISSED}).tell("")
     assert not everybody.is_over("ab", Progress({"a": 9, "b": 4}), 10), "the network may be down"
+
+
+def test_in_async_mode_an_agent_that_returns_goes_on_where_it_was():
+    strategy = ThompsonSampling(num_agents=3, seed=1, round_timeout=5.0, **SMALL)
+    grid = agents(3, faults={2: Fault("down", [3, 4, 5])})
+    mine = strategy.start(grid, num_rounds=9, mode="async").study.trials.where(agent="2")
+    assert mine["trial"].tolist() == list(range(len(mine)))
+    assert max(mine["round"]) >= 8
+    assert not {4, 5} & set(mine["round"].tolist())

@@ -347,3 +347,11 @@ def test_a_simulation_with_too_few_nodes_ends_at_once_and_says_how_many_to_add(m
     assert str(caught.value) == (
         "agents: expected 5, the simulation has 2 nodes; add --federation-config num-supernodes=5"
     )
+
+
+def test_agents_are_bound_to_their_nodes():
+    registry = register(grid(3, node_configs={1: {"agent": "pump", "role": "lead"}}), 3)
+    assert registry.nodes == {"0": 1001, "2": 1003, "pump": 1002}
+    assert registry.roles() == {"pump": "lead"}
+    assert registry.space == SPACE
+    assert registry.present([1002, 1003]) == ["2", "pump"]

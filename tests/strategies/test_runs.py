@@ -297,3 +297,20 @@ def test_stop_from_another_thread_keeps_what_was_done_and_is_heard_once():
     assert strategy.study.rounds["round"].tolist() == [1, 2]
     strategy.start(agents(), num_rounds=1)
     assert status(strategy) == "finished"
+
+
+@pytest.mark.parametrize(("disclose", "known"), [("none", False), ("incumbent", True)])
+def test_nothing_is_written_down_that_was_not_disclosed(disclose, known):
+    study = search().start(agents(disclose=disclose), num_rounds=3).study
+    assert len(study.trials) == 0
+    assert np.isfinite(study.rounds["best"]).tolist() == [known] * 3
+    assert study.rounds["replies"].tolist() == [3, 3, 3]
+
+
+def test_the_seed_decides_and_a_strategy_can_be_started_again():
+    options = {"num_features": 24, "schedule": 0.3, **SMALL}
+    strategy = search(FTS, **options)
+    one, two = (strategy.start(agents(), num_rounds=3).study for _ in range(2))
+    assert one.trials == two.trials
+    assert one.settings["runs"][0]["study"] != two.settings["runs"][0]["study"]
+    assert search(FTS, seed=2, **options).start(agents(), num_rounds=3).study.trials != one.trials

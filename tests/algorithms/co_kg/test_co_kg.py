@@ -371,3 +371,14 @@ def test_secure_sums_find_the_units_of_small_and_large_values(factor):
     assert found[0] == 10.0
     assert found[1] == pytest.approx(-factor, rel=1e-9)
     assert found[2] == pytest.approx(factor * np.sqrt((4.0 + 0.25) / 2 + 4.0), rel=1e-9)
+
+
+def test_units_of_any_size_neither_overflow_nor_vanish():
+    for scale in (1e-300, 1e-200, 1.0, 1e200, 1e307):
+        y = scale * np.array([1.0, 2.0, 4.0])
+        shift, width = pooled_units([moments(y), moments(y)])
+        assert shift / scale == pytest.approx(7 / 3)
+        assert width / scale == pytest.approx(np.std([1.0, 2.0, 4.0]))
+    huge = np.finfo(np.float64).max
+    assert np.isfinite(pooled_units([np.array([2.0**40, s * huge, huge]) for s in (1.0, -1.0)])).all()
+    assert pooled_units([moments(np.full(4, 7.0))]) == (7.0, 1.0), "of equal values"

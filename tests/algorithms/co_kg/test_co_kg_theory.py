@@ -2,14 +2,20 @@
 
 import numpy as np
 import pytest
-from contract import SQUARE, Run, over_grid
+from contract import SQUARE, Run, over_grid, same
+from threadpoolctl import threadpool_limits
 
 from fbo_flower.algorithms import CoKG
-from fbo_flower.algorithms.co_kg.central import central_product, frame
+from fbo_flower.algorithms.co_kg.central import central_barycenter, central_product, frame
+from fbo_flower.algorithms.messages import Replies
+from fbo_flower.algorithms.records import Phase
+from fbo_flower.clients import client_app
 from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient_from_factor
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.simulation import make_problem, simulate
+from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Int, SearchSpace
+from fbo_flower.strategies import CoKG as Strategy
 
 BOARD = SearchSpace({"a": Int(0, 9), "b": Int(0, 9)})  # every configuration is in the point set
 
@@ -115,6 +121,17 @@ def test_without_collaboration_every_agent_follows_its_own_exact_knowledge_gradi
         assert not any({"mean", "covariance"} & set(e.report.arrays) for e in run.exchanges)
 
 
+def test_one_agent_is_its_own_barycenter():
+    algorithm = CoKG(**EXACT, tolerance=1e-8)
+    run = Run.begin(algorithm, space=BOARD, objective=bowl, num_agents=1).steps(4)
+    grid = frame(algorithm, BOARD, run.state.setting, None)
+    belief = run.state.posteriors["0"]
+    central = central_barycenter(algorithm, grid, [belief], np.ones(1), None)
+    covariance = grid.basis @ belief.covariance @ grid.basis.T
+    np.testing.assert_allclose(central.mean, grid.basis @ belief.mean, atol=1e-9)
+    np.testing.assert_allclose(central.factor @ central.factor.T, covariance, atol=1e-6)
+
+
 # -- what crosses the wire ---------------------------------------------------------------------
 
 
@@ -133,6 +150,27 @@ def test_a_report_is_mean_and_triangle_at_the_pivots_and_nothing_else(central):
     assert (headers < 4 * 1000).all()
 
 
+def indefinite(content):
+    """Turn the covariance of a report into one with a negative eigenvalue."""
+    arrays = content["arrays"]
+    if "covariance" in arrays:
+        values = arrays["covariance"].numpy().copy()
+        values[1] = 3.0 * np.sqrt(values[0] * values[2])  # correlation 3
+        arrays["covariance"] = type(arrays["covariance"])(values)
+    return content
+
+
+def test_a_report_that_is_no_posterior_costs_its_sender_only():
+    problem = make_problem("f1", 4, 0, {})
+    app = client_app(problem, problem.space, seed=0, disclose="trials")
+    faults = {1: Fault("malformed", rounds=[3], change=indefinite)}
+    server = Strategy(num_agents=4, seed=0, **FEW)
+    study = server.start(InProcessGrid(app, 4, faults=faults), num_rounds=5).study
+    assert study.rounds["refused"].tolist() == [0, 0, 1, 0, 0]
+    assert {a: len(study.trials.where(agent=a)) for a in "0123"} == {"0": 9, "1": 8, "2": 9, "3": 9}
+    assert server._run.server.state.known("drop").keys() == set("0123")
+
+
 # -- who is there ------------------------------------------------------------------------------
 
 
@@ -145,6 +183,40 @@ def test_an_agent_that_did_not_answer_counts_with_its_last_posterior_or_not_at_a
     assert {a for a, t in tasks.items() if "point" in t.arrays} == set(run.state.posteriors) - (
         {"1"} if stale == "drop" else set()
     )
+
+
+def test_a_late_joiner_warms_up_and_is_designed_for_two_rounds_later():
+    run = Run.begin(CoKG(**FEW), num_agents=3, late=["2"])
+    run.steps(3, present=["0", "1"]).step()
+    assert run.exchanges[-1].task.num_trials == 5
+    assert "covariance" in run.exchanges[-1].report.arrays  # it knows the setting from its first task on
+    run.step()
+    assert "point" in run.exchanges[-1].task.arrays
+
+
+# -- decisions do not depend on the machine's threads --------------------------------------------
+
+
+def test_runs_are_the_same_whatever_the_number_of_threads():
+    values = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            values.append(simulate("f1", None, 3, CoKG(num_draws=16), 4, engine="inline").trials["value"])
+    assert same(*values)
+
+
+def test_an_agent_with_more_threads_leads_to_the_same_central_model_and_design():
+    algorithm = CoKG(num_points=400, num_draws=16, num_starts=1)
+    run = Run.begin(algorithm, num_agents=2).steps(4)
+    asked = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            told = {e.agent: run.agents[e.agent].answer(algorithm, e.task) for e in run.exchanges[-2:]}
+        state = algorithm.tell(run.state, Phase.TRAIN, Replies(told))
+        asked.append(algorithm.ask(state, Phase.TRAIN, 5, ["0", "1"], np.random.default_rng(1)))
+    for agent in ("0", "1"):
+        np.testing.assert_array_equal(*(tasks[agent].arrays["point"] for _, tasks in asked))
+    np.testing.assert_allclose(asked[0][0].start, asked[1][0].start, atol=1e-6)
 
 
 # -- the user's view -----------------------------------------------------------------------------
@@ -178,3 +250,15 @@ def test_agents_with_other_objectives_are_told_apart():
     p_values = study.settings["runs"][0]["found"]["agreement"][-1]["p_values"]
     assert min(p_values, key=p_values.get) == "2"
     assert p_values["2"] < 1e-4
+
+
+def test_hyperparameters_are_estimated_again_on_schedule():
+    run = Run.begin(CoKG(**FEW, refit=2), num_agents=2)
+    versions, asked = [], []
+    for _ in range(8):
+        run.step()
+        versions.append(0 if run.state.setting is None else run.state.setting.version)
+        asked.append("fit" in run.exchanges[-1].task.values)
+    assert asked == [True, False, False, True, False, True, False, True]
+    assert versions == [0, 1, 1, 1, 2, 2, 3, 3]
+    assert all(belief.version == 3 for belief in run.state.posteriors.values())

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contract import SQUARE, Run, hills
+from contract import MIXED, SQUARE, Run, hills
 from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import ExpectedImprovement, FedEI, make_algorithm
@@ -75,6 +75,19 @@ def best(algorithm, objective, seed, trials, num_agents=5):
 # -- the schedule ----------------------------------------------------------------------------------------
 
 
+def test_two_random_trials_one_exchange_without_a_trial_then_an_advised_one():
+    run = begin(num_agents=3).steps(5)
+    for name, agent in run.agents.items():
+        mine = [e for e in run.exchanges if e.agent == name]
+        assert [e.task.num_trials for e in mine] == [2, 0, 1, 1, 1]
+        assert ["rows" in e.task.arrays for e in mine] == [False, False, True, True, True]
+        assert [e.task.values.get("slots", 0) > 0 for e in mine] == [False, True, False, True, True]
+        assert [sorted(e.report.arrays) for e in mine] == [["level"], ROW, [], ROW, ROW]
+        pool, point = mine[2].task.arrays["rows"][:, :-1], agent.log.points[2]  # of somebody else
+        assert np.abs(pool - point).max(axis=1).min() < 1e-9
+        assert np.abs(agent.log.points[:2] - point).max(axis=1).min() > 1e-3
+
+
 def test_one_agent_and_two_that_cannot_sum_do_what_they_do_alone():
     one = Run.begin(FedEI(secure_sums=0), num_agents=1).steps(6)
     two = Run.begin(ExpectedImprovement(num_initial=2), num_agents=1).steps(6)
@@ -127,6 +140,20 @@ def test_each_row_is_an_observation_of_one_agent_and_comes_once():
     assert (matches == 1).all()
     assert len(rows) + 2 * run.state.num_lost <= len(written)
     assert run.state.num_read + run.state.num_lost <= len(written)
+
+
+def test_the_trend_is_of_others_alone():
+    run = begin(num_agents=4, space=MIXED).steps(6)
+    _, tasks = run.algorithm.ask(run.state, Phase.TRAIN, 9, list(run.agents), np.random.default_rng(0))
+    for name, agent in run.agents.items():
+        rows = run.algorithm._others(tasks[name], agent.agent_state)
+        others = [a.agent_state.history.points for n, a in run.agents.items() if n != name]
+        theirs = MIXED.features(np.concatenate(others))
+        assert len(rows.z) < len(run.state.rows)
+        assert (np.abs(rows.x[:, None] - theirs[None]).max(axis=2).min(axis=1) < 1e-9).all()
+        mine = run.algorithm._own_rows(agent.agent_state)
+        both = np.column_stack([MIXED.features(mine[:, :-1]), mine[:, -1]])
+        assert np.abs(np.column_stack([rows.x, rows.z])[:, None] - both[None]).max(axis=2).min() > 1e-12
 
 
 def test_the_model_of_an_agent_is_gaussian_conditioning_on_rows_and_own_values():

@@ -208,3 +208,18 @@ def test_of_rows_with_several_values_the_best_in_any_of_them_stay():
     z = np.column_stack([np.arange(200.0), -np.arange(200.0)])
     kept = trend.most_useful(z, 8)
     assert kept.tolist() == [0, 1, 194, 195, 196, 197, 198, 199]
+
+
+@pytest.mark.parametrize(("common", "low", "high"), [(0.0, 0.0, 0.2), (0.9, 0.7, 1.0)])
+def test_own_values_tell_related_rows_from_unrelated_ones(common, low, high):
+    shares = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        x = rng.random((60, 2))
+        lower = np.linalg.cholesky(k(x, x) + 1e-9 * np.eye(60))
+        both, mine, theirs = (lower @ rng.standard_normal(60) for _ in range(3))
+        rows = SharedRows(x[:40], (np.sqrt(common) * both + np.sqrt(1 - common) * theirs)[:40], SCALES)
+        own = np.sqrt(common) * both + np.sqrt(1 - common) * mine
+        shares.append(trend.share_of(rows, x[40:], own[40:], 1.0, 1e-3))
+    assert low <= np.mean(shares) < high
+    assert trend.share_of(rows, x[:0], own[:0], 1.0, 1e-3) == pytest.approx(0.51)
