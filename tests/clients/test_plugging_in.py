@@ -33,7 +33,7 @@ def trials(app=None, **settings):
 
 
 def test_fedavg_trains_with_tuned_values_and_does_better(monkeypatch, capsys):
-    for module in ("clients.agent", "strategies.base"):  # the example draws its seeds; tests repeat
+    for module in ("clients.agent", "strategies.start_and_end"):  # the example draws its seeds; tests repeat
         monkeypatch.setattr(f"fbo_flower.{module}.fresh_entropy", lambda: 5)
     directory = ROOT / "examples" / "tune-then-train"
     monkeypatch.syspath_prepend(str(directory))
