@@ -15,7 +15,7 @@ import fbo_flower
 from fbo_flower.algorithms import check_integer
 from fbo_flower.cli.main import Debug, Quiet, app, in_order, parse_options
 from fbo_flower.storage import path_of, writable_directory
-from studies.report import mean_and_error
+from studies.experiment import mean_and_error
 
 Workers = Annotated[int | None, typer.Option(help="Number of worker processes; default: one per core.")]
 
@@ -47,8 +47,9 @@ def run_experiment(
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Run a small version; the list of experiments says how long it takes."),
+        typer.Option("--quick", help="Run a small version, in less than a minute."),
     ] = False,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds; default: the experiment's.")] = None,
     workers: Workers = None,
     debug: Debug = False,
     quiet: Quiet = False,
@@ -58,19 +59,18 @@ def run_experiment(
     If it is stopped, the same command continues it.
     """
     from fbo_flower.reports.pictures import require_matplotlib
-    from studies.papers import EXPERIMENTS, find
+    from studies.experiments import EXPERIMENTS, find
 
     if name is None:
-        return _list({
-            key: f"{listed.summary}\n    --quick takes about {listed.quick} on two cores"
-            for key, listed in EXPERIMENTS.items()
-        })  # fmt: skip
+        return _list({key: listed.summary for key, listed in EXPERIMENTS.items()})
     chosen, number, progress = find(name), _number_of(workers), JobProgress(quiet)
+    if seeds is not None:
+        check_integer("seeds", seeds, 1, 10_000)
     require_matplotlib()  # before hours of work, not after
     directory = path_of(out) if out else Path("runs") / "experiments" / (f"{name}-quick" if quick else name)
     said = f"{directory} holds the finished jobs; run the same command to continue"
     with in_order(lambda: said), progress.bars:
-        files = chosen.run(directory, quick, number, progress.show)
+        files = chosen.run(name, directory, quick, number, progress.show, seeds)
     for file in () if quiet else files:
         typer.echo(str(file))
     return None

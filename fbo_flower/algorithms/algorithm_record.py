@@ -74,7 +74,7 @@ class AlgorithmRecord:
     home : the algorithm's class as "package.module:Class"
     summary : one line for listings
     server_sends, agent_sends : the content of the messages, in words for `docs/algorithms.md`
-    meanings : name in a report -> its meaning; lists every name in the algorithm's `report_schema`
+    meanings : name in a report -> its meaning; lists every name in `messages.report_schema`
     inference : what an honest-but-curious server can infer from all reports of a run
     summed : names whose values a server with secure sums sees only as a sum over agents
     inference_with_sums : what such a server can infer beyond the sums; None: what `inference` says, for all

@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, get_type_hints
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
 import numpy as np
 
@@ -188,6 +189,28 @@ class Content:
 
     The class of a report with summable arrays says which tasks ask for them, and what is summed.
     """
+
+    # name of a scalar -> the option without which it is left out
+    conditions: ClassVar[Mapping[str, str]] = MappingProxyType({})
+
+    @classmethod
+    def for_evaluations(cls, task: Task) -> Task:
+        """Return the part of a task that its evaluations depend on; the rest may change when sent again."""
+        return task
+
+    @classmethod
+    def report_kind(cls, task: Task) -> str | None:
+        """Return the kind of report that a task without trials asks for; an agent sends each kind once.
+
+        None: the report holds nothing about observations, and the agent may send it any number of times. An
+        algorithm with several final exchanges names each of them.
+        """
+        return ""
+
+    @classmethod
+    def is_asked_by(cls, task: Task) -> bool:
+        """Return whether a task asks for a report with this content; by default each does."""
+        return True
 
     @classmethod
     def asks_for_sum(cls, task: Task) -> bool:
@@ -392,7 +415,21 @@ def schema_of(content: type[Content], algorithm: Algorithm[Any], space: SearchSp
         elif spec.per_step and at_once > 1:
             shape, most = (None, *shape), at_once
         arrays[name] = ArraySpec(shape, spec.dtype, low, high, most)
-    return Schema(arrays, _SCALARS[content])
+    missing = {name for name, option in content.conditions.items() if not getattr(algorithm, option)}
+    return Schema(arrays, {name: kind for name, kind in _SCALARS[content].items() if name not in missing})
+
+
+def report_schema(algorithm: Algorithm[Any], space: SearchSpace) -> Schema:
+    """Return the arrays and values that a report may hold; those that a secure sum carries are not."""
+    return schema_of(algorithm.report_content, algorithm, space)
+
+
+def uses_observations(algorithm: Algorithm[Any], space: SearchSpace, task: Task) -> bool:
+    """Return whether the report of a task may depend on the agent's observations."""
+    if not algorithm.report_content.is_asked_by(task):
+        return False
+    schema = report_schema(algorithm, space)
+    return bool(schema.arrays or schema.values or summands_of(algorithm, space, task))
 
 
 def _bound(spec: Spec, algorithm: Algorithm[Any], space: SearchSpace) -> float:

@@ -3,8 +3,7 @@
 An algorithm object holds its options and nothing else. Its methods take a state and return a new one, so
 replay, resume and equality between engines need no code in an algorithm. A round has two half-rounds, TRAIN
 and EVALUATE. The server calls `init` once, then `ask` and `tell` in every half-round. An agent runs one
-`session` per task, evaluates the points that the session yields, then calls `summarise` to get the content of
-its report. Only `run_task` in `run_task.py` drives a session.
+`session` per task, which has points evaluated, then calls `summarise` to get the content of its report.
 
 What only some algorithms have (warm starts, privacy accounting, trained models, results of the server)
 are methods with a default, so nobody asks an algorithm what it is.
@@ -22,7 +21,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 
 from fbo_flower.algorithms.definition import check_begun, check_definition, check_learnt
-from fbo_flower.algorithms.messages import Content, Replies, Schema, schema_of, summable_of, summands_of
+from fbo_flower.algorithms.messages import Content, Replies, summable_of
 from fbo_flower.algorithms.options import (
     Configurable,
     answers_in_part,
@@ -42,10 +41,9 @@ from fbo_flower.algorithms.records import (
     Task,
     Trials,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps, stepping
+from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.discrete_noise import Uniform
-from fbo_flower.space.space import SearchSpace
 
 State = TypeVar("State")
 Kind = TypeVar("Kind", bound="Algorithm[Any]")
@@ -62,9 +60,8 @@ class Algorithm(Configurable, ABC, Generic[State]):
     name : the algorithm's name as users type it
     task_content, report_content : what its tasks and its reports may hold, see `messages`
     phases : the half-rounds in which it sends tasks to agents
-    finishes : whether it ends by itself, once its budget is spent
-    budget_option : name of the option that is this budget, the evaluations of each agent; "": it has none
-    max_final_exchanges : largest number of exchanges in the phase FINISH, which ends early without tasks
+    budget_option : name of the option that is its budget, the evaluations of each agent, after which it ends
+        by itself; "": it has none
     roles : the roles of sites that train and judge models instead of evaluating an objective; (): agents have
         no roles
     barrier : why the answers of a round are needed together, as a clause after "because"; "": they are not,
@@ -76,9 +73,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
     task_content: ClassVar[type[Content]] = Content
     report_content: ClassVar[type[Content]] = Content
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN,)
-    finishes: ClassVar[bool] = False
     budget_option: ClassVar[str] = ""
-    max_final_exchanges: ClassVar[int] = 1
     roles: ClassVar[tuple[str, ...]] = ()
     barrier: ClassVar[str] = "its rounds need the answers of all agents together"
     needs_all_parameters: ClassVar[str] = "all agents evaluate points that are chosen for them together"
@@ -135,8 +130,10 @@ class Algorithm(Configurable, ABC, Generic[State]):
 
         Parameters
         ----------
-        state : the server's state; left unchanged
-        present : agents that can be reached, in natural order; may be fewer or more than at registration
+        state : the server's state; left unchanged. Without a barrier, its field `under_way`, if it has one,
+            holds the tasks of agents that have not answered yet
+        present : agents that can be reached, in natural order; may be fewer or more than at registration.
+            In the phase FINISH they are asked until there are no tasks
 
         Returns
         -------
@@ -151,10 +148,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """Return whether the study is over: the algorithm will send no more tasks."""
         return False
 
-    def with_under_way(self, state: State, tasks: Mapping[str, Task]) -> State:
-        """Return the state for the next `ask`, with the tasks of agents that have not answered yet."""
-        return state
-
     def results(self, state: State) -> ServerResults | None:
         """Return the server's results besides the trials that agents disclose; None if there are none yet."""
         return None
@@ -162,10 +155,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def progress_lines(self, state: State, before: State) -> list[str]:
         """Return the log lines for what changed from state `before` to `state` in a half-round."""
         return []
-
-    def description(self, state: State) -> dict[str, object]:
-        """Return JSON values for the entry `found` of the run's settings."""
-        return {}
 
     def export_messages(self, state: State) -> dict[str, AnyArray]:
         """Return the messages from which another study can start; empty if there are none."""
@@ -190,9 +179,9 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """Return the results of all private draws of the next `ask`, which gets the same arguments.
 
         These are noise and samples for differential privacy, which nobody may be able to repeat. The server
-        calls this once before `ask`, records the results in the journal, and gives them to `with_draws`. A
-        replayed journal gives the recorded results again, so a study can be resumed bit for
-        bit although no seed is kept. Only results are recorded, e.g. a sum with noise, never the noise.
+        calls this once before `ask`, records the results in the journal, and writes them into the field
+        `drawn` of the state. A replayed journal gives the recorded results again, so a study can be resumed
+        bit for bit although no seed is kept. Only results are recorded, e.g. a sum with noise, never noise.
 
         Parameters
         ----------
@@ -200,21 +189,17 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """
         return {}
 
-    def with_draws(self, state: State, draws: Mapping[str, AnyArray]) -> State:
-        """Return the state with the results of `secret_draws`, for the next `ask`."""
-        return state
-
     # -- the agent's half ----------------------------------------------------------------------
 
     def accept(self, task: Task, agent_state: AgentState) -> AgentState:
         """Return the agent's state before a task's session; WireError if it must not run."""
         return agent_state
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials | Steps[Trials | None] | None:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials | None:
         """Return the points to evaluate next, or None when the task is done before its last trial.
 
-        This method, `learn` and `summarise` may be generators: they then yield requests for computations
-        (`requests.py`), which are made at once for all agents that advance together.
+        What this method, `learn` and `summarise` ask of `requests.compute` is computed at once for all agents
+        that work together.
 
         Parameters
         ----------
@@ -223,36 +208,35 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """
         raise NotImplementedError(f"{type(self).__name__} needs a method `propose` or `session`")
 
-    def learn(
-        self, task: Task, agent_state: AgentState, outcome: Trials, rng: Rng
-    ) -> AgentState | Steps[AgentState]:
+    def learn(self, task: Task, agent_state: AgentState, outcome: Trials, rng: Rng) -> AgentState:
         """Return the agent's state with the outcome of a proposed batch stored."""
         return agent_state.learn(outcome)
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Do the agent's work on one task: propose, evaluate, learn, until its trials are done.
 
-        An algorithm that decides otherwise writes a generator of its own. It yields `Trials` for every batch
-        to evaluate, is sent the same rows with values, and returns the agent's state after the task.
+        An algorithm that decides otherwise has a session of its own. A session depends on its arguments
+        alone: it may be given up at an evaluation, and done again.
 
         Parameters
         ----------
+        evaluate : has a batch of points evaluated, and returns the same rows with values
         draws : `draws(purpose, *keys)` returns a random generator that depends only on these arguments, the
             agent, the study and the phase
         """
         while (trial := agent_state.next_trial) < task.end or self.roles:
-            query = yield from stepping(self.propose(task, agent_state, partial(draws, "propose", trial)))
+            query = self.propose(task, agent_state, partial(draws, "propose", trial))
             if query is None:
                 check_begun(self, task, trial)
                 break
-            outcome: Trials = yield query
+            outcome = evaluate(query)
             rng = partial(draws, "learn", trial)
-            agent_state = yield from stepping(self.learn(task, agent_state, outcome, rng))
+            agent_state = self.learn(task, agent_state, outcome, rng)
             if not self.roles:
                 check_learnt(self, agent_state, trial)
         return agent_state
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload | Steps[Payload]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         """Return the arrays and values that the agent sends in its report; nothing else leaves it.
 
         In the EVALUATE half-round Flower carries only scalars, so `arrays` must be empty there.
@@ -273,33 +257,15 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """Return the noise multiplier of an agent's own noise on a message; 0 if agents add none."""
         return 0.0
 
-    def uses_observations(self, task: Task, space: SearchSpace) -> bool:
-        """Return whether the report of a task may depend on the agent's observations."""
-        schema = self.report_schema(space)
-        return bool(schema.arrays or schema.values or summands_of(self, space, task))
-
-    def evaluation_task(self, task: Task) -> Task:
-        """Return the part of a task that its evaluations depend on; the rest may change when sent again."""
-        return task
-
-    def report_kind(self, task: Task) -> str | None:
-        """Return the kind of report that a task without trials asks for; an agent sends each kind once.
-
-        None: the report holds nothing about observations, and the agent may send it any number of times. An
-        algorithm with several final exchanges names each of them.
-        """
-        return ""
-
-    def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
+    def expected_values(self, task: Task, agent_state: AgentState, points: Array) -> Array:
         """Return the values `(q,)` that the objective is expected to have at points `(q, D)`.
 
         NaN: the agent's model expects nothing yet. Of an agent with outputs, these are expected, `(q, O)`.
         """
         outputs = agent_state.history.outputs
         return np.full(len(points) if outputs is None else (len(points), outputs.shape[1]), np.nan)
-        yield from ()  # never reached: it makes this function a generator
 
-    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | Steps[Best | None] | None:
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
         """Return the configuration that the agent should use, None before the first success.
 
         It is the best trial. An algorithm whose model finds noise takes the evaluated point with the best
@@ -315,16 +281,6 @@ class Algorithm(Configurable, ABC, Generic[State]):
             return None
         row = int(np.nanargmax(values))
         return Best(agent_state.history.points[row], float(values[row]))
-
-    def has_ended(self, agent_state: AgentState) -> bool:
-        """Return whether the agent has ended its own search and makes no more trials of this study."""
-        return False
-
-    # -- what may cross the wire ---------------------------------------------------------------
-
-    def report_schema(self, space: SearchSpace) -> Schema:
-        """Return the arrays and values that a report may hold; those that a secure sum carries are not."""
-        return schema_of(self.report_content, self, space)
 
     def check_report(self, task: Task, report: Report) -> None:
         """Raise WireError if a report that fits the schema does not answer the task."""

@@ -30,6 +30,7 @@ TextArray = npt.NDArray[np.object_]
 AnyArray = npt.NDArray[np.generic]
 Scalar = bool | bytes | float | int | str  # the scalars that a Flower message can carry
 
+ENDED = "search.ended"  # name of an array that is true once an agent has ended its own search
 NUM_EVALUATIONS = "evaluations"  # name of the number of evaluations made, without reused values
 
 
@@ -109,7 +110,7 @@ class Payload:
 
     Parameters
     ----------
-    arrays, values : by name; the algorithm's `report_schema` lists the allowed names
+    arrays, values : by name; `messages.report_schema` lists the allowed names
     """
 
     arrays: Mapping[str, AnyArray] = field(default_factory=dict)
@@ -398,6 +399,11 @@ class AgentState:
         """Id of the trial after the last one of this study."""
         return max(self.passed, self.history.next_trial)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the agent has ended its own search and makes no more trials of this study."""
+        return bool(np.any(self.arrays.get(ENDED, False)))
+
     def learn(self, outcome: Trials) -> AgentState:
         """Return this state with `outcome` appended to the history."""
         return AgentState(self.space, self.history.concat(outcome), self.arrays, self.passed, self.aims)
@@ -455,12 +461,14 @@ class ServerResults:
     recommendations : agent -> what it should use instead of its own best
     privacy : the privacy spent where noise is used: `epsilon`, `delta` and the counts that they follow from.
         The strategy adds `noise_from`: "seed", "system" or "agents"
+    found : JSON values for the entry `found` of the run's settings
     """
 
     models: Sequence[Mapping[str, object]] = ()
     judgements: Sequence[Mapping[str, object]] = ()
     recommendations: Mapping[str, Best] = field(default_factory=dict)
     privacy: Mapping[str, object] = field(default_factory=dict)
+    found: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def of_noise(

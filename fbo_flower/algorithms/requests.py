@@ -1,40 +1,50 @@
 """What an agent's step asks to have computed: fit a process, draw a function, maximise it, draw weights.
 
-A step of an algorithm is a generator (`Steps`). It reads from top to bottom like the paper, yields a request
-where it needs a computation, and is sent the result. `alone` drives the steps of one agent, `side_by_side`
-those of many: all advance to their next request, and requests of one kind and shape are computed at once.
-If that fails, they are computed one by one, so that only the agents at fault see the error. Both compute with
-the same functions, and a result does not depend on the others that are computed with it.
+A step of an algorithm reads from top to bottom like the paper. It calls `compute(request)` where it needs a
+computation, and gets the result. `side_by_side` has many agents work at once, each in a greenlet: all advance
+to their next request, and requests of one kind and shape are computed together. If that fails, they are
+computed one by one, so that only the agents at fault see the error. Alone or together, the same functions
+compute, and a result does not depend on the others that are computed with it. Without the library greenlet,
+agents work one after the other.
 
-An agent's whole work on one task is a `Session`: it yields `Trials` (points to evaluate) too, is sent the
-same rows with values, and returns the agent's state after the task. `run_task.py` drives sessions.
+What is not ours, such as an objective, never runs in an agent's greenlet: `outside` calls it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar
+
+try:
+    from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # it has no types
+except ImportError:  # it is in the extra `simulation`
+    greenlet = None
 
 import numpy as np
 import numpy.typing as npt
 
-from fbo_flower.algorithms.records import AgentState, Array, IntArray, Trials
+from fbo_flower.algorithms.records import Array, IntArray, Trials
 from fbo_flower.numerics.optim import functions
 from fbo_flower.numerics.optim.functions import Differentiable, shape_of, stack_of
-from fbo_flower.numerics.optim.maximise import maximise
+from fbo_flower.numerics.optim.maximise import Maximum, maximise
 from fbo_flower.numerics.surrogates import fitting, gp, rff
 
 LARGEST = 2**17  # numbers in an array of requests that are computed at once
 T = TypeVar("T")
 Rng = Callable[[], np.random.Generator]  # makes a step's random generator when it is needed
+# `draws(purpose, *keys)` returns a random generator: the same purpose and keys always give the same numbers
+Draws = Callable[..., np.random.Generator]
+Evaluation = Callable[[Trials], Trials]  # has points evaluated: the same rows with values
 
 
 @dataclass(frozen=True)
-class Request(ABC):
-    """A computation."""
+class Request(ABC, Generic[T]):
+    """A computation, whose result is a `T`."""
 
     most: ClassVar[int] = 64  # the largest number of requests that are computed at once
 
@@ -64,7 +74,41 @@ class Request(ABC):
         """Return the results of requests of one kind and shape."""
 
 
-Steps = Generator[Request, Any, T]
+Answer = Callable[[Request[Any]], Any]
+
+
+def _computed(request: Request[T]) -> T:
+    result: T = request.compute([request])[0]
+    return result
+
+
+_ANSWER: ContextVar[Answer] = ContextVar("answer", default=_computed)
+
+
+def compute(request: Request[T]) -> T:
+    """Return the result of a request, which may be computed together with those of other agents."""
+    result: T = _ANSWER.get()(request)
+    return result
+
+
+@contextmanager
+def answered_by(wrapper: Callable[[Answer, Request[Any]], Any]) -> Iterator[None]:
+    """Let `wrapper(compute, request)` answer the requests within this block."""
+    token = _ANSWER.set(partial(wrapper, _ANSWER.get()))
+    try:
+        yield
+    finally:
+        _ANSWER.reset(token)
+
+
+_DRIVER: ContextVar[Callable[[Any], Any] | None] = ContextVar("driver", default=None)
+
+
+def outside(function: Callable[[], T]) -> T:
+    """Call a function where a library may do as it likes with threads, recursion and the stack of C."""
+    driver = _DRIVER.get()
+    result: T = function() if driver is None else driver(function)
+    return result
 
 
 def _stacked(requests: Sequence[Any], name: str) -> Any:
@@ -74,8 +118,8 @@ def _stacked(requests: Sequence[Any], name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Fit(Request):
-    """Fit the hyperparameters of a Gaussian process; the result is `gp.Hyperparameters`."""
+class Fit(Request[gp.Hyperparameters]):
+    """Fit the hyperparameters of a Gaussian process."""
 
     x: Array  # `(n, F)`, features of the observations
     y: Array  # `(n,)`
@@ -113,8 +157,8 @@ class Fit(Request):
 
 
 @dataclass(frozen=True)
-class DrawPath(Request):
-    """Draw a function from the posterior of a Gaussian process; the result is a `functions.SamplePath`."""
+class DrawPath(Request[functions.SamplePath]):
+    """Draw a function from the posterior of a Gaussian process."""
 
     x: Array
     y: Array
@@ -140,8 +184,8 @@ class DrawPath(Request):
 
 
 @dataclass(frozen=True)
-class Condition(Request):
-    """Condition a Gaussian process on observations; the result is `gp.Posterior`."""
+class Condition(Request[gp.Posterior]):
+    """Condition a Gaussian process on observations."""
 
     x: Array
     y: Array
@@ -164,7 +208,7 @@ class Condition(Request):
 
 
 @dataclass(frozen=True)
-class Evaluate(Request):
+class Evaluate(Request[Array]):
     """Evaluate a function at points `(m, F)`; the result is `(m,)`."""
 
     function: Differentiable
@@ -182,8 +226,8 @@ class Evaluate(Request):
 
 
 @dataclass(frozen=True)
-class Maximise(Request):
-    """Maximise a function of the features; see `maximise`, whose `Maximum` is the result."""
+class Maximise(Request[Maximum]):
+    """Maximise a function of the features; see `maximise`."""
 
     function: Differentiable
     candidates: Array
@@ -211,7 +255,7 @@ class Maximise(Request):
 
 
 @dataclass(frozen=True)
-class DrawWeights(Request):
+class DrawWeights(Request[Array]):
     """Draw the weights of shared features, `(M,)`: an agent's message [Dai2020, Eqs. 2-3]."""
 
     features: rff.RandomFeatures
@@ -236,61 +280,6 @@ class DrawWeights(Request):
         return list(rff.sample_weights(features, x, y, requests[0].noise_variance, rngs))
 
 
-def stepping(result: T | Steps[T]) -> Steps[T]:
-    """Return the result of a method that may be a generator, as steps."""
-    return (yield from result) if isinstance(result, Generator) else result
-
-
-def relayed(
-    session: Generator[Any, Any, T],
-    answer: Callable[[Any], Generator[Any, Any, Any]],
-    first: object = None,
-    until: type[Any] | tuple[()] = (),
-) -> Generator[Any, Any, T]:
-    """Drive a session to its end: send it what `answer` makes of each thing that it asks for.
-
-    Parameters
-    ----------
-    answer : what it yields in turn is asked of the caller; the session sees its errors
-    first : what the session is sent first, if it has begun
-    until : what the session asks for that is returned instead, so that the session waits for it
-    """
-    go_on: Callable[[], Any] = partial(session.send, first)
-    while True:
-        try:
-            asked = go_on()
-        except StopIteration as stop:
-            value: T = stop.value
-            return value
-        if isinstance(asked, until):
-            return cast(T, asked)
-        try:
-            go_on = partial(session.send, (yield from answer(asked)))
-        except Exception as error:  # the computation failed; the session may know what that means
-            go_on = partial(session.throw, error)
-
-
-def alone(steps: Steps[T]) -> T:
-    """Drive the steps of one agent and return their result; the steps see the errors of their requests."""
-    go_on: Callable[[], Request] = partial(next, steps)
-    try:
-        while True:
-            request = go_on()
-            try:
-                go_on = partial(steps.send, request.compute([request])[0])
-            except Exception as error:
-                go_on = partial(steps.throw, error)
-    except StopIteration as stop:
-        value: T = stop.value
-        return value
-
-
-Session = Generator[Trials | Request, Any, AgentState]
-
-# `draws(purpose, *keys)` returns a random generator: the same purpose and keys always give the same numbers
-Draws = Callable[..., np.random.Generator]
-
-
 # -- many agents side by side -----------------------------------------------------------------------
 
 TOGETHER = 2**19  # numbers that the agents hold that advance together
@@ -298,60 +287,101 @@ TOGETHER = 2**19  # numbers that the agents hold that advance together
 
 @dataclass(frozen=True)
 class Failed:
-    """The result of steps that raised an exception, or of a request whose computation did."""
+    """The result of an agent that raised an exception, or of a request whose computation did."""
 
     error: Exception
 
 
 @dataclass
 class _Advance(Generic[T]):
-    """The steps of one agent, and the request that they wait for."""
+    """The work of one agent, and the request that it waits for."""
 
-    steps: Steps[T]
+    work: Callable[[], T]
+    workers: list[Any]  # greenlets that have no work
     on_end: Callable[[], object]
-    request: Request | None = None
+    request: Request[Any] | None = None
     result: T | Failed | None = None
+    worker: Any = None
 
-    def send(self, answer: Any) -> None:
-        """Advance to the next request, or to the result."""
-        self.request = None
+    def begin(self) -> None:
+        """Work up to the first request, or to the end."""
+        if greenlet is None:
+            self.finish()
+            self.on_end()
+        else:
+            self.worker = self.workers.pop() if self.workers else _new_worker()
+            self._go_on(self.worker.switch(self))
+
+    def finish(self) -> None:
+        """Do the work, and keep its result."""
         try:
-            if isinstance(answer, Failed):
-                self.request = self.steps.throw(answer.error)
-            else:
-                self.request = self.steps.send(answer)
-        except StopIteration as stop:
-            self.result = stop.value
+            self.result = self.work()
         except Exception as error:  # whatever the agent's objective or a computation raises
             self.result = Failed(error)
-        if self.request is None:
+
+    def send(self, answer: Any) -> None:
+        """Advance to the next request, or to the end."""
+        failed = isinstance(answer, Failed)
+        self._go_on(self.worker.throw(answer.error) if failed else self.worker.switch(answer))
+
+    def _go_on(self, asked: Any) -> None:
+        while callable(asked):
+            try:
+                answer = asked()
+            except Exception as error:
+                asked = self.worker.throw(error)
+            else:
+                asked = self.worker.switch(answer)
+        self.request = asked
+        if asked is None:
+            self.workers.append(self.worker)
             self.on_end()
 
 
+def _new_worker() -> Any:
+    """Return a greenlet that does the work of one agent after another, in a context of its own."""
+    driver: Callable[[Any], Any] = getcurrent().switch
+
+    def work(agent: _Advance[Any]) -> None:
+        _ANSWER.set(driver)
+        _DRIVER.set(driver)
+        while True:
+            agent.finish()
+            agent = driver(None)
+
+    worker = greenlet(work)
+    worker.gr_context = copy_context()
+    return worker
+
+
 def side_by_side(
-    all_steps: Iterable[Steps[T]], on_end: Callable[[], object] = lambda: None
+    all_work: Iterable[Callable[[], T]], on_end: Callable[[], object] = lambda: None
 ) -> list[T | Failed]:
-    """Drive the steps of many agents; return their results in order, `Failed` where they raised.
+    """Let many agents work at once; return their results in order, `Failed` where they raised.
 
     Parameters
     ----------
-    on_end : called whenever the steps of an agent have ended
+    on_end : called whenever an agent has ended
     """
     agents: list[_Advance[T]] = []
     part: list[_Advance[T]] = []  # an agent holds what it has computed until its whole part has ended
-    size = 0
-    for steps in all_steps:
-        agent = _Advance(steps, on_end)
-        agents.append(agent)
-        agent.send(None)
-        if agent.request is None:
-            continue
-        if part and size + agent.request.held > TOGETHER:
-            _finish(part)
-            part, size = [], 0
-        part.append(agent)
-        size += agent.request.held
-    _finish(part)
+    size, workers = 0, list[Any]()
+    try:
+        for work in all_work:
+            agent = _Advance(work, workers, on_end)
+            agents.append(agent)
+            agent.begin()
+            if agent.request is None:
+                continue
+            if part and size + agent.request.held > TOGETHER:
+                _finish(part)
+                part, size = [], 0
+            part.append(agent)
+            size += agent.request.held
+        _finish(part)
+    finally:  # after Ctrl-C agents wait, which close their memories as they are ended
+        for worker in {agent.worker for agent in agents if agent.worker is not None}:
+            worker.throw()
     return [agent.result for agent in agents]  # type: ignore[misc]  # None only if the result is None
 
 
@@ -364,7 +394,7 @@ def _finish(part: Sequence[_Advance[T]]) -> None:
                 agent.send(answer)
 
 
-def computed(requests: Sequence[Request]) -> Sequence[Any]:
+def computed(requests: Sequence[Request[Any]]) -> Sequence[Any]:
     """Return the results of requests of one kind and shape, `Failed` for those that cannot be computed."""
     try:
         return requests[0].compute(requests)

@@ -1,6 +1,4 @@
-"""Do one task at one agent: drive its session, have everything evaluated, and write the report.
-
-The work is steps, so that the computations of many agents can be stacked; `requests.alone` does those of one.
+"""Do one task at one agent: have everything evaluated that its session asks for, and write the report.
 
 **Several evaluations at once.** An agent then proposes a batch of points before any of their values is known.
 The points of a batch are chosen one after the other. A point that is being evaluated counts as observed at
@@ -11,7 +9,7 @@ proposes the next batch. So a batch depends on the seed and on earlier values, a
 evaluations end.
 
 Algorithms need not know of it: each proposal is the first one of a session that begins with the points chosen
-so far. An algorithm that models its observations says in `believing` what it expects at them.
+so far. An algorithm that models its observations says in `expected_values` what it expects at them.
 
 [Desautels2014] Desautels, Krause, Burdick: Parallelizing exploration-exploitation tradeoffs in Gaussian
 process bandit optimization, JMLR 15, 2014, Section 4.
@@ -21,7 +19,7 @@ Computational Intelligence in Expensive Optimization Problems, 2010, Section 3.2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -32,7 +30,7 @@ from fbo_flower.algorithms.definition import check_answer, check_query
 from fbo_flower.algorithms.options import TrialsPerRound
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Payload, Report, Task, Trials
-from fbo_flower.algorithms.requests import Draws, Fit, Request, Session, Steps, relayed, stepping
+from fbo_flower.algorithms.requests import Answer, Draws, Evaluation, Fit, Request, answered_by, outside
 from fbo_flower.numerics import finite
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.surrogates import gp
@@ -43,9 +41,6 @@ def seen_by(agent_state: AgentState) -> str:
     before = int(np.count_nonzero(agent_state.history.trials < 0))
     earlier = f" and {before} from before the study" if before else ""
     return f"{agent_state.next_trial} evaluations{earlier}"
-
-
-Evaluate = Callable[[Trials, int], Trials]  # a query and the id of its first trial -> its outcome
 
 
 class Guard(Protocol):
@@ -73,17 +68,17 @@ def run_task(
     algorithm: Algorithm[Any],
     task: Task,
     agent_state: AgentState,
-    evaluate: Evaluate,
+    evaluate: Callable[[Trials, int], Trials],
     draws: Draws,
     extra: Callable[[], Mapping[str, AnyArray]] = dict,
     uniform: Uniform | None = None,
     at_once: int = 1,
     guard: Guard | None = None,
-) -> Steps[TaskResult]:
-    """Run the session of a task, evaluate every query that it yields, and write the report.
+) -> TaskResult:
+    """Run the session of a task, evaluate every query of it, and write the report.
 
-    Agents, contract tests, experiments and all engines call this function; nothing else drives a session. It
-    has no side effects except those of `evaluate`, and yields the computations that the session asks for.
+    Agents, contract tests, experiments and all engines call this function. It has no side effects except
+    those of `evaluate`.
 
     Parameters
     ----------
@@ -93,7 +88,7 @@ def run_task(
     extra : called after the last evaluation; returns further arrays to store in the agent's state, such as
         an evaluation cache
     uniform : source of the noise that protects the report; None: derived from `draws`, which repeats it
-    at_once : trials that a query may hold, see `session_at_once`
+    at_once : trials that a query may hold, see `in_batches`
     guard : of the report; None: it leaves as the algorithm wrote it
     """
     if guard is not None and (payload := guard.answer(task, agent_state)) is not None:
@@ -103,22 +98,18 @@ def run_task(
         agent_state = agent_state.passed_to(task.trial)
     outcomes: list[Trials] = []
 
-    def answer(asked: Trials | Request) -> Steps[Any]:
-        if isinstance(asked, Request):
-            return (yield asked)
-        check_query(algorithm, asked, agent_state.space.dimension)
-        outcomes.append(evaluate(asked, outcomes[-1].next_trial if outcomes else agent_state.next_trial))
+    def outcome_of(query: Trials) -> Trials:
+        check_query(algorithm, query, agent_state.space.dimension)
+        first = outcomes[-1].next_trial if outcomes else agent_state.next_trial
+        outcomes.append(outside(partial(evaluate, query, first)))
         return outcomes[-1]
 
-    if at_once == 1:
-        session = algorithm.session(task, agent_state, draws)
-    else:
-        session = session_at_once(algorithm, task, agent_state, draws, at_once)
-    agent_state = yield from relayed(session, answer)
+    work = algorithm.session if at_once == 1 else partial(in_batches, algorithm, at_once=at_once)
+    agent_state = work(task, agent_state, draws, outcome_of)
     if isinstance(agent_state, AgentState) and (arrays := extra()):
         agent_state = agent_state.write(**arrays)
     rng = partial(draws, "summarise", task.trial, task.num_trials)
-    payload = yield from stepping(algorithm.summarise(task, agent_state, rng))
+    payload = algorithm.summarise(task, agent_state, rng)
     check_answer(algorithm, agent_state, payload)
     uniform = uniform or uniform_from(draws("noise", task.trial, task.num_trials))
     payload = algorithm.protect(task, agent_state, payload, uniform)
@@ -134,7 +125,7 @@ def run_task(
 Fits = dict[tuple[object, ...], gp.Hyperparameters]  # the fits of a batch, by what they are fits of
 
 
-def believed(means: Array, transformed: Array, values: Array) -> Array:
+def as_measured(means: Array, transformed: Array, values: Array) -> Array:
     """Return posterior means `(q,)` of transformed values on the objective's own scale.
 
     A transform is monotone, so it is inverted by linear interpolation between the observed values. That is
@@ -149,47 +140,61 @@ def believed(means: Array, transformed: Array, values: Array) -> Array:
     return finite.unscaled(np.interp(means, ordered, scaled), exponents)
 
 
-def session_at_once(
-    algorithm: Algorithm[Any], task: Task, agent_state: AgentState, draws: Draws, at_once: int
-) -> Session:
-    """Return the session of a task whose queries hold up to `at_once` trials each.
+def in_batches(
+    algorithm: Algorithm[Any],
+    task: Task,
+    agent_state: AgentState,
+    draws: Draws,
+    evaluate: Evaluation,
+    *,
+    at_once: int,
+) -> AgentState:
+    """Do the session of a task whose queries hold up to `at_once` trials each.
 
     Algorithms that choose their own batches, as bandits do, keep them.
     """
-    if at_once == 1 or task.num_trials <= 1 or not isinstance(algorithm, TrialsPerRound):
-        return (yield from algorithm.session(task, agent_state, draws))
+    if task.num_trials <= 1 or not isinstance(algorithm, TrialsPerRound):
+        return algorithm.session(task, agent_state, draws, evaluate)
     while True:
         begin = agent_state.next_trial
         stop = min(max(begin, task.trial) + at_once, task.end)
         # a batch is a task that ends earlier: its first trial stays, because sessions compare with it
         part = replace(task, num_trials=stop - task.trial)
-        agent_state = yield from _batch(algorithm, part, agent_state, draws)
+        agent_state = _batch(algorithm, part, agent_state, draws, evaluate)
         if agent_state.next_trial == begin or agent_state.next_trial >= task.end:
             return agent_state
 
 
-def _batch(algorithm: Algorithm[Any], task: Task, agent_state: AgentState, draws: Draws) -> Session:
+def _batch(
+    algorithm: Algorithm[Any], task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation
+) -> AgentState:
     """Propose all trials that a task has left, evaluate them at once, and learn."""
-    session, fits = algorithm.session(task, agent_state, draws), Fits()
-    asked = yield from to_query(session, fits)
-    if not isinstance(asked, Trials):
-        return asked
-    points, query, pending = [asked.points], asked, agent_state
-    while _is_point(query) and pending.next_trial + 1 < task.end:
-        pending = yield from _with_pending(algorithm, task, pending, query, fits)
-        ahead = algorithm.session(task, pending, draws)
-        following = yield from to_query(ahead, fits, held=True)
-        ahead.close()
-        if not isinstance(following, Trials) or not _is_point(following):
-            break
-        query = following
-        points.append(query.points)
-    outcome = yield replace(asked, points=np.concatenate(points))
-    return (yield from relayed(session, _asked, outcome))
+    fits, begins = Fits(), True
+
+    def evaluate_all(query: Trials) -> Trials:
+        nonlocal begins
+        points = [query.points]
+        if begins:
+            with answered_by(partial(_held, fits)):
+                points += _further(algorithm, task, agent_state, draws, query)
+        begins = False
+        return evaluate(replace(query, points=np.concatenate(points)))
+
+    with answered_by(partial(_noted, fits)):
+        return algorithm.session(task, agent_state, draws, evaluate_all)
 
 
-def _asked(request: Trials | Request) -> Generator[Trials | Request, Any, Any]:
-    return (yield request)
+def _further(
+    algorithm: Algorithm[Any], task: Task, agent_state: AgentState, draws: Draws, query: Trials | AgentState
+) -> list[Array]:
+    """Return the points of a batch that follow those of its first query."""
+    points: list[Array] = []
+    while isinstance(query, Trials) and _is_point(query) and agent_state.next_trial + 1 < task.end:
+        agent_state = _with_pending(algorithm, task, agent_state, query)
+        query = up_to_query(algorithm, task, agent_state, draws)
+        if isinstance(query, Trials) and _is_point(query):
+            points.append(query.points)
+    return points
 
 
 def _is_point(query: Trials) -> bool:
@@ -197,39 +202,52 @@ def _is_point(query: Trials) -> bool:
 
 
 def _with_pending(
-    algorithm: Algorithm[Any], task: Task, agent_state: AgentState, query: Trials, fits: Fits
-) -> Steps[AgentState]:
+    algorithm: Algorithm[Any], task: Task, agent_state: AgentState, query: Trials
+) -> AgentState:
     """Return the agent's state as if a point had been evaluated, with the value that its model expects."""
     points = agent_state.space.snap(query.points)
-    values = yield from relayed(
-        algorithm.believing(task, agent_state, points), partial(_answer, fits=fits, held=True)
-    )
+    values = algorithm.expected_values(task, agent_state, points)
     trials, outputs = np.array([agent_state.next_trial], dtype=np.int64), None
     if values.ndim == 2:
         values, outputs = values[:, 0], values
     return agent_state.learn(Trials(points, values, trials, outputs=outputs))
 
 
-def to_query(
-    session: Session, fits: Fits, *, held: bool = False, first: Trials | None = None
-) -> Steps[Trials | AgentState]:
-    """Drive a session to its next query, or to its end.
-
-    Parameters
-    ----------
-    first : what the session is sent first; None: it begins
-    held : whether hyperparameters that the batch has fitted are used again; otherwise they are noted
-    """
-    return (yield from relayed(session, partial(_answer, fits=fits, held=held), first, Trials))
+def _key(fit: Fit) -> tuple[object, ...]:
+    return fit.kernel, fit.priors, fit.x.shape[1], fit.output
 
 
-def _answer(request: Request, fits: Fits, held: bool) -> Steps[Any]:
-    """Compute a request, unless it is a fit that the batch has made and holds."""
-    if not isinstance(request, Fit):
-        return (yield request)
-    key = request.kernel, request.priors, request.x.shape[1], request.output
-    if held and key in fits:
-        return fits[key]
-    fitted = yield request
-    fits.setdefault(key, fitted)
-    return fitted
+def _noted(fits: Fits, compute: Answer, request: Request[Any]) -> Any:
+    """Compute a request, and note the first fit of each kind."""
+    answer = compute(request)
+    if isinstance(request, Fit):
+        fits.setdefault(_key(request), answer)
+    return answer
+
+
+def _held(fits: Fits, compute: Answer, request: Request[Any]) -> Any:
+    """Compute a request, unless it is a fit that the batch has made."""
+    found = fits.get(_key(request)) if isinstance(request, Fit) else None
+    return _noted(fits, compute, request) if found is None else found
+
+
+class _Query(BaseException):
+    """A session has asked for an evaluation that there is not yet."""
+
+
+def up_to_query(
+    algorithm: Algorithm[Any], task: Task, agent_state: AgentState, draws: Draws, *outcomes: Trials
+) -> Trials | AgentState:
+    """Do a session up to the first query whose outcome is not given; return this query, or the state."""
+    given = iter(outcomes)
+
+    def evaluate(query: Trials) -> Trials:
+        if (outcome := next(given, None)) is None:
+            raise _Query(query)
+        return outcome
+
+    try:
+        return algorithm.session(task, agent_state, draws, evaluate)
+    except _Query as asked:
+        query: Trials = asked.args[0]
+        return query

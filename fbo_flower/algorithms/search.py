@@ -1,7 +1,7 @@
 """Maximise a function of features over a search space with categories, integers and conditions.
 
 Candidates are scored, the best ones climb in the continuous coordinates, and then single discrete parameters
-of the winner change as long as that improves it. `maximising` takes Sobol points as candidates. `searching`,
+of the winner change as long as that improves it. `maximise` takes Sobol points as candidates. `search`,
 for acquisition functions whose maxima are narrow and near good points, takes points that are spread over the
 space (half of them with coordinates on the bounds, where good hyperparameters often are) and variations of a
 few centres, such as the incumbent. `farthest` is for an agent whose values tell nothing yet.
@@ -12,17 +12,17 @@ from __future__ import annotations
 import numpy as np
 
 from fbo_flower.algorithms.records import Array
-from fbo_flower.algorithms.requests import Evaluate, Maximise, Steps
+from fbo_flower.algorithms.requests import Evaluate, Maximise, compute
 from fbo_flower.numerics.optim.functions import Differentiable
-from fbo_flower.numerics.optim.maximise import Maximum, keeps_distance
+from fbo_flower.numerics.optim.maximise import keeps_distance
 from fbo_flower.numerics.optim.sobol import cube_points, sobol
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.space.parameters import Categorical, is_continuous
 from fbo_flower.space.space import SearchSpace
 
-MAX_MOVES = 50  # of integers, in `maximising`
-MAX_STEPS = 20  # of climbing in `searching`
-MAX_EXCHANGES = 4  # of one discrete parameter, in `searching`
+MAX_MOVES = 50  # of integers, in `maximise`
+MAX_STEPS = 20  # of climbing in `search`
+MAX_EXCHANGES = 4  # of one discrete parameter, in `search`
 MOST_CHOICES = 256  # of a category, from which on such an exchange tries only some
 FARTHEST = 8  # values by which such an exchange moves an integer
 NEAR, FAR = 0.02, 0.1  # standard deviations of variations, in the unit cube
@@ -31,7 +31,7 @@ NUM_UNIFORM = 512  # points of which `farthest` takes one
 LEAST_CHANGED = 0.2  # least probability that a variation changes a coordinate
 
 
-def maximising(
+def maximise(
     function: Differentiable,
     space: SearchSpace,
     seen: Array,
@@ -40,7 +40,7 @@ def maximising(
     rng: np.random.Generator,
     *,
     integer_moves: bool = False,
-) -> Steps[Array]:
+) -> Array:
     """Return the point that maximises a function of the features, at a distance from all points seen.
 
     Parameters
@@ -58,21 +58,21 @@ def maximising(
     """
     candidates = space.snap(sobol(num_candidates, space.dimension, rng))
     avoid = space.features(seen)
-    point, value, keeps_distance = yield from climbed(function, space, candidates, avoid, min_distance)
+    point, value, keeps_distance = climb(function, space, candidates, avoid, min_distance)
     if integer_moves:
         avoid = avoid if keeps_distance else avoid[:0]
         for _ in range(MAX_MOVES):
             near = neighbours(space, point)
             if not len(near):
                 break
-            moved, better, apart = yield from climbed(function, space, near, avoid, min_distance)
+            moved, better, apart = climb(function, space, near, avoid, min_distance)
             if not apart or better <= value:
                 break
             point, value = moved, better
     return point[None, :]
 
 
-def searching(
+def search(
     function: Differentiable,
     space: SearchSpace,
     seen: Array,
@@ -80,12 +80,12 @@ def searching(
     num_candidates: int,
     min_distance: float,
     rng: np.random.Generator,
-) -> Steps[Array]:
+) -> Array:
     """Return the best point found, at a distance from all points seen if any candidate is.
 
     Parameters
     ----------
-    function, seen, min_distance : as in `maximising`
+    function, seen, min_distance : as in `maximise`
     centres : `(k, D)`, points that are varied and added to the candidates; `k` may be 0
     num_candidates : number of points spread over the space
 
@@ -96,7 +96,7 @@ def searching(
     spread = cube_points(num_candidates, space.dimension, rng)
     candidates = space.snap(np.concatenate([spread, centres, variations(space, centres, rng)]))
     avoid = space.features(seen)
-    point, found, apart = yield from climbed(function, space, candidates, avoid, min_distance, MAX_STEPS)
+    point, found, apart = climb(function, space, candidates, avoid, min_distance, MAX_STEPS)
     value = found if apart else -np.inf
     exchanged, best = point, value
     tried = np.concatenate([seen, candidates])
@@ -105,14 +105,14 @@ def searching(
         if len(near) == 0:
             break
         features = space.features(near)
-        values = yield Evaluate(function, features)
+        values = compute(Evaluate(function, features))
         values = np.where(keeps_distance(features[None], avoid[None], min_distance)[0], values, -np.inf)
         if values.max() <= best:
             break
         exchanged, best = near[int(np.argmax(values))], float(values.max())
     if best > value:
         start = exchanged[None, :]
-        point, _, _ = yield from climbed(function, space, start, avoid, min_distance, MAX_STEPS)
+        point, _, _ = climb(function, space, start, avoid, min_distance, MAX_STEPS)
     return point[None, :]
 
 
@@ -136,14 +136,14 @@ def farthest(space: SearchSpace, seen: Array, rng: np.random.Generator) -> Array
     return points[[int(np.argmax(scores))]]
 
 
-def climbed(
+def climb(
     function: Differentiable,
     space: SearchSpace,
     candidates: Array,
     avoid: Array,
     min_distance: float,
     max_steps: int = Maximise.max_iterations,
-) -> Steps[tuple[Array, float, bool]]:
+) -> tuple[Array, float, bool]:
     """Return the best point `(D,)` that gradients find from snapped candidates `(S, D)`, and its value.
 
     Returns
@@ -154,9 +154,8 @@ def climbed(
     # Inactive parameters do not move: snapping would undo their moves and change the value.
     active = space.active(candidates)[:, axes]
     movable = None if active.all() else active
-    best: Maximum = yield Maximise(
-        function, space.features(candidates), axes, avoid, min_distance, movable, max_steps
-    )
+    features = space.features(candidates)
+    best = compute(Maximise(function, features, axes, avoid, min_distance, movable, max_steps))
     point = candidates[best.start].copy()
     point[axes] = best.x[axes]
     return space.snap(point[None, :])[0], best.value, best.avoided

@@ -6,14 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.messages import Replies, Schema
+from fbo_flower.algorithms.messages import Replies, Schema, report_schema
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import Federation, Phase, Report, ServerResults, Task
 from fbo_flower.errors import HookError, kind_of
+
+State = TypeVar("State")
+
+
+def informed(state: State, **known: Any) -> State:
+    """Return an algorithm's state with what only a strategy knows, in those fields that it has."""
+    own: dict[str, Any] = {name: value for name, value in known.items() if hasattr(state, name)}
+    return replace(state, **own) if own else state  # type: ignore[type-var]  # it has fields
 
 
 class Server:
@@ -89,7 +98,7 @@ class Server:
 
     def report_schema(self) -> Schema:
         """Return the arrays and values that a report may hold."""
-        return self.algorithm.report_schema(self.space)
+        return report_schema(self.algorithm, self.space)
 
     def check_report(self, task: Task, report: Report) -> None:
         """Raise WireError if a report that fits the schema does not answer the task."""

@@ -16,10 +16,10 @@ from fbo_flower.algorithms.options import TrialsPerRound, bounded, choice, flag,
 from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Array, Task, Trials, floats
-from fbo_flower.algorithms.requests import DrawPath, Fit, Rng, Steps
-from fbo_flower.algorithms.run_task import believed
-from fbo_flower.algorithms.search import maximising
-from fbo_flower.numerics.optim.functions import Differentiable
+from fbo_flower.algorithms.requests import DrawPath, Fit, Rng, compute
+from fbo_flower.algorithms.run_task import as_measured
+from fbo_flower.algorithms.search import maximise
+from fbo_flower.numerics.optim.functions import Differentiable, SamplePath
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, transform
 
@@ -53,7 +53,7 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
     num_candidates: int = integer(512, 2, 2**16)
     integer_moves: bool = flag(False)
 
-    def learn(self, task: Task, agent_state: AgentState, outcome: Trials, rng: Rng) -> Steps[AgentState]:
+    def learn(self, task: Task, agent_state: AgentState, outcome: Trials, rng: Rng) -> AgentState:
         """Append the outcome to the history; after the initial design refit the hyperparameters if due."""
         agent_state = agent_state.learn(outcome)
         count = agent_state.history.num_succeeded
@@ -64,7 +64,7 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
         # refit after every observation up to 10, then after every fifth more
         if fitted and count < fitted + max(1, fitted // 5):
             return agent_state
-        hyperparameters = yield self._fit(agent_state)
+        hyperparameters = self._fit(agent_state)
         return agent_state.write(
             hyperparameters=hyperparameters.to_array(), fitted_at=np.array([count], dtype=np.int64)
         )
@@ -74,30 +74,29 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
         points, values = agent_state.history.observed()
         return agent_state.space.features(points), transform(values, self.y_transform)
 
-    def _fitted(self, agent_state: AgentState) -> Steps[gp.Hyperparameters]:
+    def _fitted(self, agent_state: AgentState) -> gp.Hyperparameters:
         """Return the hyperparameters of the last fit; fit now if there was none (a history from before)."""
         stored = agent_state.arrays.get("hyperparameters")
         if stored is not None:
             return gp.Hyperparameters.from_array(self.kernel, floats(stored))
-        hyperparameters: gp.Hyperparameters = yield self._fit(agent_state)
-        return hyperparameters
+        return self._fit(agent_state)
 
-    def _fit(self, agent_state: AgentState) -> Fit:
+    def _fit(self, agent_state: AgentState) -> gp.Hyperparameters:
         x, y = self.observations(agent_state)
         stored = agent_state.arrays.get("hyperparameters")
         start = None if stored is None else gp.Hyperparameters.from_array(self.kernel, floats(stored))
-        return Fit(x, y, self.kernel, start)
+        return compute(Fit(x, y, self.kernel, start))
 
-    def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
+    def expected_values(self, task: Task, agent_state: AgentState, points: Array) -> Array:
         """Return the posterior mean of the agent's own model at points, see `run_task`."""
         if not agent_state.history.num_succeeded:
             return np.full(len(points), np.nan)
         x, y = self.observations(agent_state)
-        posterior = gp.posterior(x, y, (yield from self._fitted(agent_state)))
+        posterior = gp.posterior(x, y, self._fitted(agent_state))
         means, _ = posterior.predict(agent_state.space.features(points))
-        return believed(means, y, agent_state.history.observed()[1])
+        return as_measured(means, y, agent_state.history.observed()[1])
 
-    def thompson_steps(self, agent_state: AgentState, rng: np.random.Generator) -> Steps[Trials]:
+    def thompson_point(self, agent_state: AgentState, rng: np.random.Generator) -> Trials:
         """Return the maximiser of one posterior draw [Dai2020, Alg. 1, line 4].
 
         Before the first success return a uniform point.
@@ -105,15 +104,15 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
         x, y = self.observations(agent_state)
         if len(y) == 0:
             return uniform_point(agent_state, rng)
-        own = yield from self._fitted(agent_state)
-        path = yield self.drawing(x, y, own, rng)  # f_t
-        return (yield from self.maximising(path, agent_state, rng))  # x_t = argmax f_t
+        path = self.draw_path(x, y, self._fitted(agent_state), rng)  # f_t
+        return self.maximise(path, agent_state, rng)  # x_t = argmax f_t
 
-    def drawing(
+    def draw_path(
         self, x: Array, y: Array, hyperparameters: gp.Hyperparameters, rng: np.random.Generator
-    ) -> DrawPath:
-        """Return the draw of `f_t ~ GP(mu, beta_t^2 sigma^2)` [Dai2020, Alg. 1, line 4]."""
-        return DrawPath(x, y, hyperparameters, self.num_path_features, self.deviation_scale, rng)
+    ) -> SamplePath:
+        """Return a draw of `f_t ~ GP(mu, beta_t^2 sigma^2)` [Dai2020, Alg. 1, line 4]."""
+        features, scale = self.num_path_features, self.deviation_scale
+        return compute(DrawPath(x, y, hyperparameters, features, scale, rng))
 
     def distance(self, agent_state: AgentState) -> float:
         """Return the smallest distance between two evaluated points."""
@@ -121,11 +120,9 @@ class LocalSurrogate(TrialsPerRound, Algorithm[State]):
             return self.min_distance
         return 0.001 if agent_state.space.dimension == 1 else 0.025
 
-    def maximising(
-        self, function: Differentiable, agent_state: AgentState, rng: np.random.Generator
-    ) -> Steps[Trials]:
+    def maximise(self, function: Differentiable, agent_state: AgentState, rng: np.random.Generator) -> Trials:
         """Return the point that maximises a function of the features, away from all earlier points."""
-        point = yield from maximising(
+        point = maximise(
             function,
             agent_state.space,
             agent_state.history.points,
@@ -143,7 +140,7 @@ class ThompsonSampling(LocalSurrogate[Progress], Independent):
 
     name: ClassVar[str] = "ts"
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Trials]:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials:
         if agent_state.next_trial < self.num_initial:
             return uniform_point(agent_state, rng())
-        return (yield from self.thompson_steps(agent_state, rng()))
+        return self.thompson_point(agent_state, rng())

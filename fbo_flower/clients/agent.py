@@ -22,10 +22,10 @@ from flwr.common.logger import FLOWER_LOGGER, log
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
+from fbo_flower.algorithms.messages import report_schema
 from fbo_flower.algorithms.options import answers_in_part
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Scalar, Task, Trials
 from fbo_flower.algorithms.registry import APP, SIMULATION, check_aims, register
-from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, run_task, seen_by
 from fbo_flower.clients import guards
 from fbo_flower.clients.asking import Asked, note_end, with_known
@@ -293,13 +293,10 @@ class TuningAgent(NumPyClient):
             If the task is malformed or not for this agent. Nothing was evaluated.
         """
         with single_thread():
-            return alone(self.answering(message))
+            return self.answer_in_turn(message)
 
-    def answering(self, message: wire.Packed) -> Steps[wire.Packed]:
-        """Return `answer` as steps, so that agents of one process can compute together.
-
-        Drive them within `single_thread()`.
-        """
+    def answer_in_turn(self, message: wire.Packed) -> wire.Packed:
+        """Do what `answer` does, where agents work side by side within one block of `single_thread()`."""
         request = self._verify(message)
         with closing(self._open_memory()) as memory:
             stored = memory.report(request.envelope.study, self._report_key(request))
@@ -310,7 +307,7 @@ class TuningAgent(NumPyClient):
                 memory.enter_sent(ledger.entries(*reply, name, "the same answer", True, chosen_by))
                 return reply
             try:
-                return (yield from self._run_new_task(memory, request))
+                return self._run_new_task(memory, request)
             except BudgetSpentError:
                 return wire.decline(message)
             except WrongTypeError as error:
@@ -321,7 +318,7 @@ class TuningAgent(NumPyClient):
 
     @property
     def can_wait(self) -> bool:
-        """Whether the steps of this agent may wait for those of others: it holds no file open meanwhile."""
+        """Whether this agent may work together with others: it holds no file open meanwhile."""
         return journal_path(self._context, self._agent, self._journals) is None
 
     def _verify(self, message: wire.Packed) -> VerifiedTask:
@@ -336,7 +333,7 @@ class TuningAgent(NumPyClient):
         task = wire.decode_task(message._replace(arrays=arrays), schema)
         return VerifiedTask(envelope, algorithm, task, task_key(task), others)
 
-    def _run_new_task(self, memory: Memory, request: VerifiedTask) -> Steps[wire.Packed]:
+    def _run_new_task(self, memory: Memory, request: VerifiedTask) -> wire.Packed:
         """Check and run a task, store its report and the agent's new state, and return the report."""
         algorithm, task, study = request.algorithm, request.task, request.envelope.study
         known = memory.study(study)
@@ -384,12 +381,11 @@ class TuningAgent(NumPyClient):
         at_once = self._parallel.batch_size(context)
         evaluate = self._evaluator(context, algorithm, accepted)
         noise = context.private_integers("noise", task.trial, task.num_trials)
-        result = yield from run_task(
+        result = run_task(
             algorithm, task, accepted, evaluate, context.draws, evaluate.arrays, noise, at_once, guard
         )
-        reply = yield from self._reply(replace(request, task=task), result, context)
-        ended = algorithm.has_ended(result.agent_state)
-        if task.num_trials and (ended or self._operator.is_spent(memory)):
+        reply = self._reply(replace(request, task=task), result, context)
+        if task.num_trials and (result.agent_state.has_ended or self._operator.is_spent(memory)):
             reply.config["spent"] = True
         sent: list[ledger.LedgerEntry] = []
         if memory.keeps_ledger:
@@ -426,18 +422,18 @@ class TuningAgent(NumPyClient):
             self._objective, self._own_space, context, cache, self._parallel, self._initial, agent_state.aims
         )
 
-    def _reply(self, request: VerifiedTask, result: TaskResult, context: TaskContext) -> Steps[wire.Packed]:
+    def _reply(self, request: VerifiedTask, result: TaskResult, context: TaskContext) -> wire.Packed:
         """Return the message that leaves this agent, and log the names of its contents."""
         operator, algorithm, task = self._operator, request.algorithm, request.task
         report = guards.consented(algorithm, result.report, operator.disclose)
         try:
             own = {n: array for n, array in report.arrays.items() if not n.startswith("secure.")}
-            wire.checked_arrays(own, algorithm.report_schema(self._space).arrays)
+            wire.checked_arrays(own, report_schema(algorithm, self._space).arrays)
         except WireError as error:
             large = error.reason in {"bounds", "not-finite"}
             hint = "; let the objective return smaller values" if large else ""
             raise HookError(f"{algorithm.name}: summarise: {error}{hint}") from error
-        disclosure = yield from guards.disclosure_of(operator.disclose, algorithm, task, result)
+        disclosure = guards.disclosure_of(operator.disclose, algorithm, task, result)
         if operator.disclose_curves and request.others is not None and task.num_trials:
             disclosure = replace(disclosure, curves=context.book.summary())
         reply = wire.encode_report(report, task, request.envelope, disclosure)

@@ -8,6 +8,7 @@ ClientApp(client_fn=lambda context: TuningAgent(f, space, context).to_client(), 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
@@ -25,7 +26,7 @@ from flwr.compat.common import recorddict_compat as compat
 
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import Aims, Limit
-from fbo_flower.algorithms.requests import Failed, Steps, side_by_side
+from fbo_flower.algorithms.requests import Failed, side_by_side
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.evaluator import Parallel, points_of
 from fbo_flower.clients.objective import Objective, check_objective
@@ -189,7 +190,7 @@ class TuningApp(ClientApp):
         on_answer : called whenever an agent has done its task
         """
         replies: dict[int, Message | Exception] = {}
-        waiting: dict[int, Steps[Packed]] = {}
+        waiting: dict[int, Callable[[], Packed]] = {}
         seen: dict[int, Any] = {}  # arrays that several messages share
         with single_thread():
             for number, (message, context) in enumerate(batch):
@@ -197,7 +198,7 @@ class TuningApp(ClientApp):
                     together = message.metadata.message_type == TRAIN and not self._has_mods
                     agent = self.agent(context) if together else None
                     if agent is not None and agent.can_wait and type(agent).fit is TuningAgent.fit:
-                        waiting[number] = agent.answering(from_records(message.content, seen))
+                        waiting[number] = partial(agent.answer_in_turn, from_records(message.content, seen))
                     else:
                         replies[number] = self(message, context)
                         on_answer()

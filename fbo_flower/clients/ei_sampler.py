@@ -21,7 +21,6 @@ from fbo_flower.algorithms.aims import MOST_OBJECTIVES, NUMBER, Aims
 from fbo_flower.algorithms.ei.local import ExpectedImprovement
 from fbo_flower.algorithms.progress import uniform_point
 from fbo_flower.algorithms.records import AgentState, Array, Phase, Task, Trials
-from fbo_flower.algorithms.requests import alone
 from fbo_flower.errors import ConfigError, explains_names
 from fbo_flower.numerics.seeding import fresh_entropy, generator
 from fbo_flower.numerics.threads import single_thread
@@ -170,7 +169,7 @@ class EISampler(BaseSampler):
             with single_thread():
                 if points:
                     state = self._believing(task, state, space.whole.snap(np.array(points)))
-                query, _ = alone(self._algorithm.step(task, state, rng))
+                query, _ = self._algorithm.step(task, state, rng)
         return space.decode(space.snap(query.points)[0])
 
     def after_trial(
@@ -222,7 +221,7 @@ class EISampler(BaseSampler):
 
     def _believing(self, task: Task, state: AgentState, points: Array) -> AgentState:
         """Return a state in which points under way have the values that the model expects of them."""
-        means = alone(self._algorithm.believing(task, state, points))
+        means = self._algorithm.expected_values(task, state, points)
         outputs, trials = means.reshape(len(points), -1), len(state.history) + np.arange(len(points))
         known = None if state.history.outputs is None else outputs
         return state.learn(Trials(points, outputs[:, 0], trials, outputs=known))

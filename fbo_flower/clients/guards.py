@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.messages import SUM, Schema, arrays_of, schema_of, without_sum
+from fbo_flower.algorithms.messages import SUM, Schema, arrays_of, schema_of, uses_observations, without_sum
 from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Report, Task
 from fbo_flower.algorithms.registry import find
-from fbo_flower.algorithms.requests import Steps, stepping
 from fbo_flower.algorithms.run_task import TaskResult
 from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.operator import BudgetSpentError
@@ -104,14 +103,14 @@ def check_once(
             "start a new study for other options",
             "options",
         )
-    asked, name = algorithm.evaluation_task(without_sum(task)), ""
+    asked, name = algorithm.task_content.for_evaluations(without_sum(task)), ""
     key = key if asked is task else task_key(asked)
     if task.num_trials:
         name = f"{task.phase} trial {task.trial}"
     elif not algorithm.secure_sums or task.phase in {Phase.TRAIN, Phase.FINISH}:
         # named by the agent's own count: the server may put any trial and any phase in a task without trials.
         # Other exchanges within a secure sum have rules of their own
-        kind = algorithm.report_kind(task)
+        kind = algorithm.task_content.report_kind(task)
         name = "" if kind is None else f"report {kind} after {following}"
     before = memory.answered(study, name) if name else None
     if before is not None and before != key:
@@ -124,11 +123,11 @@ def check_once(
     late = task.num_trials > 0 and task.trial < following and before is None
     if late or (task.trial > following and not algorithm.roles):
         raise WireError(f"trial: expected {following}, the agent's next trial, got {task.trial}")
-    if task.num_trials and before is None and algorithm.has_ended(agent_state):
+    if task.num_trials and before is None and agent_state.has_ended:
         raise BudgetSpentError(f"num-trials: expected 0, because the search has ended, got {task.num_trials}")
     specs = arrays_of(algorithm.report_content).values()
     noisy = not task.num_trials and any(spec.with_trials for spec in specs)
-    if noisy and algorithm.uses_observations(task, agent_state.space):
+    if noisy and uses_observations(algorithm, agent_state.space, task):
         raise WireError(
             "num-trials: expected at least one trial for a report with noise, got 0", "num-trials"
         )
@@ -213,20 +212,21 @@ def consented(algorithm: Algorithm[Any], report: Report, disclose: str) -> Repor
 
 def disclosure_of(
     disclose: str, algorithm: Algorithm[Any], task: Task, result: TaskResult
-) -> Steps[wire.Disclosure]:
+) -> wire.Disclosure:
     """Return what leaves the agent besides its report, as the operator's setting `disclose` allows."""
     within_sum = algorithm.secure_sums and task.phase in (Phase.EVALUATE, Phase.REVEAL)  # nothing is new
     if disclose == "none" or within_sum:
         return wire.Disclosure()
     outcome = result.outcome
-    best = yield from stepping(algorithm.best(result.agent_state))
+    best = algorithm.best(result.agent_state)
     value = math.nan if best is None else best.value
     if task.phase is Phase.EVALUATE:  # Flower returns no arrays in this half-round
         return wire.Disclosure(incumbent=value)
-    named = best is not None and (best.is_noisy or algorithm.finishes)  # else it is the best of the trials
+    ends = bool(algorithm.budget_option)
+    named = best is not None and (best.is_noisy or ends)  # else it is the best of the trials
     point = best.point if best is not None and named else None
     if disclose != "trials" or not outcome.num_trials == task.num_trials > 0:
-        return wire.Disclosure(None, value, point if algorithm.finishes else None)
+        return wire.Disclosure(None, value, point if ends else None)
     mean = best.mean if best is not None and best.is_noisy else None
     aims = result.agent_state.aims
     times = outcome.times  # a clock may be wrong by centuries

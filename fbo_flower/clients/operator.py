@@ -25,7 +25,7 @@ from typing import Any
 from flwr.app import Context
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.messages import reports_trials
+from fbo_flower.algorithms.messages import reports_trials, uses_observations
 from fbo_flower.algorithms.options import Settings, bounded, choice, flag, integer
 from fbo_flower.algorithms.records import Task
 from fbo_flower.algorithms.registry import APP, DEFAULT, DISCLOSURES, OPERATOR, SIMULATION
@@ -333,7 +333,7 @@ class Operator(Settings):
         JournalError
             If the account cannot be read. It is not replaced by an empty one.
         """
-        if not self.max_epsilon or not algorithm.uses_observations(task, space):
+        if not self.max_epsilon or not uses_observations(algorithm, space, task):
             return
         note = memory.note(_PRIVACY)
         try:

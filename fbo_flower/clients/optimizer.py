@@ -14,8 +14,8 @@ from fbo_flower.algorithms.aims import NUMBER, Aims, Limit
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AgentState, Phase, Task, Trials
 from fbo_flower.algorithms.registry import check_aims, register
-from fbo_flower.algorithms.requests import Session, alone
-from fbo_flower.algorithms.run_task import to_query
+from fbo_flower.algorithms.requests import Answer, Request, answered_by
+from fbo_flower.algorithms.run_task import up_to_query
 from fbo_flower.clients.memory import agent_state_from_bytes, agent_state_to_bytes
 from fbo_flower.clients.objective import ContextOfTrial, evaluate
 from fbo_flower.clients.own_answer import OwnAnswer, algorithm_of, own_answer
@@ -128,8 +128,8 @@ class Optimizer:
         check_aims(algorithm, aims)
         self.space, self.algorithm, self.seed, self.aims = space, algorithm, seed, aims
         self._state = AgentState(space, Trials.empty(space.dimension), aims=aims)
-        self._session: Session | None = None  # of the task under way
-        self._asked: Trials | None = None  # what the session waits for
+        self._asked: Trials | None = None  # what is to be evaluated
+        self._answers: list[tuple[Any, Any]] = []  # of the computations that led to it, with their generators
 
     @property
     def best(self) -> OwnAnswer:
@@ -139,11 +139,10 @@ class Optimizer:
     def ask(self) -> Config:
         """Return the next configuration to evaluate: the same one until its value is told."""
         if self._asked is None:
-            trial = self._state.next_trial
-            task = Task(Phase.TRAIN, 0, trial, max(1, self.algorithm.num_initial - trial))
-            self._session = self.algorithm.session(task, self._state, self._draws)
-            self._asked = self._sent(None)
-        assert self._asked is not None, "the task has a trial left"
+            self._answers = []
+            asked = self._session()
+            assert isinstance(asked, Trials), "the task has a trial left"
+            self._asked = asked
         return self.space.decode(self.space.snap(self._asked.points)[0])
 
     def tell(
@@ -177,11 +176,10 @@ class Optimizer:
             np.array([reason], dtype=object) if reason else None,
             outputs=np.array([told]) if self.aims.has_outputs else None,
         )
-        self._asked = None
-        if was_asked:
-            self._asked = self._sent(outcome)
-        else:  # the session does not know of it; draws are those of the trial, so a new one takes over
-            self._state = self._state.learn(outcome)
+        # a session does not know of what it has not asked for; draws are those of the trial
+        found = self._session(outcome) if was_asked else None
+        self._asked, self._answers = None, []
+        self._state = found if isinstance(found, AgentState) else self._state.learn(outcome)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state into a file, which `load` and `fbo-flower best` read; an older state is replaced.
@@ -233,7 +231,7 @@ class Optimizer:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy needs: what `save` writes, without the computation under way."""
-        return {**self.__dict__, "_session": None, "_asked": self._asked is not None}
+        return {**self.__dict__, "_answers": [], "_asked": self._asked is not None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _asked=None)
@@ -243,16 +241,28 @@ class Optimizer:
     def _draws(self, purpose: str, *keys: int) -> np.random.Generator:
         return generator(self.seed, "agent", AGENT, purpose, str(Phase.TRAIN), *keys)
 
-    def _sent(self, outcome: Trials | None) -> Trials | None:
-        """Send the session an outcome; return its next query, None at its end, and keep the state."""
-        assert self._session is not None
-        with single_thread():
-            found = alone(to_query(self._session, {}, first=outcome))
-        if isinstance(found, Trials):  # within the initial design, whose points no model has chosen
-            self._state = self._state if outcome is None else self._state.learn(outcome)
+    def _session(self, *outcomes: Trials) -> Trials | AgentState:
+        """Return the query after some outcomes, or the state: within the initial design there is another.
+
+        What was computed up to the first query is not computed again.
+        """
+        trial = self._state.next_trial
+        task = Task(Phase.TRAIN, 0, trial, max(1, self.algorithm.num_initial - trial))
+        known = iter(list(self._answers))
+
+        def answer(compute: Answer, request: Request[Any]) -> Any:
+            rng = getattr(request, "rng", None)
+            found, after = next(known, (None, None))
+            if after is None:
+                found = compute(request)
+                after = () if rng is None else rng.bit_generator.state
+                self._answers.append((found, after))
+            elif rng is not None:
+                rng.bit_generator.state = after
             return found
-        self._state = found
-        return None
+
+        with single_thread(), answered_by(answer):
+            return up_to_query(self.algorithm, task, self._state, self._draws, *outcomes)
 
 
 def _stored(journal: AgentJournal) -> tuple[bytes, tuple[str, str, str, str]]:

@@ -21,7 +21,6 @@ from flwr.common.logger import log
 from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import AgentState
-from fbo_flower.algorithms.requests import alone, stepping
 from fbo_flower.clients.memory import Memory, agent_state_from_bytes
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
@@ -98,7 +97,7 @@ def own_answer(agent: str, study: str, algorithm: Algorithm[Any], agent_state: A
     def outputs_of(row: int) -> Mapping[str, float]:
         return {} if history.outputs is None else aims.measured(history.outputs[row])
 
-    best = alone(stepping(algorithm.best(agent_state)))
+    best = algorithm.best(agent_state)
     if best is not None:
         row = int(np.argmax((history.points == best.point).all(axis=1))) if len(history) else 0
         value, mean = (sign * number + 0.0 for number in (best.value, best.mean))

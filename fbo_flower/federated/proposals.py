@@ -48,8 +48,7 @@ import numpy as np
 from fbo_flower.algorithms.ei.local import KERNEL, PRIORS
 from fbo_flower.algorithms.options import Settings, choice, integer
 from fbo_flower.algorithms.records import Array
-from fbo_flower.algorithms.requests import alone
-from fbo_flower.algorithms.search import farthest, searching
+from fbo_flower.algorithms.search import farthest, search
 from fbo_flower.federated.records import FederatedTrial
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.seeding import generator
@@ -98,7 +97,7 @@ class Proposals(Settings):
             return np.asarray(farthest(self.space, own, rng)[0], dtype=np.float64)
         process = self.process(x, y, variances)
         incumbent = int(np.argmax(process.means))
-        steps = searching(
+        found: Array = search(
             GuidedImprovement(process, float(process.means[incumbent])),
             self.space,
             own,
@@ -106,8 +105,7 @@ class Proposals(Settings):
             NUM_CANDIDATES,
             MIN_DISTANCE,
             rng,
-        )
-        found: Array = alone(steps)[0]
+        )[0]
         return found
 
     def observations(

@@ -256,7 +256,7 @@ class TuningStrategy(Strategy):
         """
         num_rounds, num_trials = check_extent(num_rounds, num_trials)
         self.algorithm = with_budget(self._given, num_trials)
-        if num_rounds is None and not self.algorithm.finishes:
+        if num_rounds is None and not self.algorithm.budget_option:
             num_trials = num_trials or DEFAULT_TRIALS
         self._settings = replace(self._settings, mode=mode, max_staleness=max_staleness)
         self._settings.check_algorithm(self.algorithm)
@@ -282,7 +282,7 @@ class TuningStrategy(Strategy):
             try:
                 with single_thread():
                     run = self._begin(grid, opened, resume, messages, num_rounds)
-                    if not self.algorithm.finishes:
+                    if not self.algorithm.budget_option:
                         run.registry.num_trials = num_trials
                     self.summary()
                     run.notifier.round_ended()  # rounds that an earlier process ran

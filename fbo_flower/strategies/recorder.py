@@ -217,12 +217,13 @@ def answerable(algorithm: Algorithm[Any], earlier: Task, task: Task) -> Task:
     """
     if earlier is task or (earlier.trial, earlier.num_trials > 0) != (task.trial, task.num_trials > 0):
         return task
-    if not task.num_trials and algorithm.report_kind(task) != algorithm.report_kind(earlier):
+    content = algorithm.task_content
+    if not task.num_trials and content.report_kind(task) != content.report_kind(earlier):
         return task
     if task.phase not in {Phase.TRAIN, Phase.FINISH} and algorithm.secure_sums:
         return task  # an exchange within a secure sum
-    before = algorithm.evaluation_task(without_sum(earlier))
-    if task_key(before) == task_key(algorithm.evaluation_task(without_sum(task))):
+    before = content.for_evaluations(without_sum(earlier))
+    if task_key(before) == task_key(content.for_evaluations(without_sum(task))):
         return task
     return replace(before, round=task.round)
 

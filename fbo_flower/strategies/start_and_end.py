@@ -214,7 +214,7 @@ def study_settings(run: StudyRun, status: str, seconds: float = 0.0) -> dict[str
     fixed = {name: list(one.fixed) for name, one in registry.registrations.items() if one.fixed}
     targets = algorithm.targets
     disclosures = dict(sorted(registry.disclosures().items()))
-    found = algorithm.description(run.server.state)
+    found = (run.results() or ServerResults()).found
     return {
         "algorithm": algorithm.name,
         "label": settings.label,

@@ -38,7 +38,7 @@ from fbo_flower.algorithms.records import (
     Task,
     natural_key,
 )
-from fbo_flower.algorithms.server import Server
+from fbo_flower.algorithms.server import Server, informed
 from fbo_flower.errors import (
     ConfigError,
     HookError,
@@ -85,6 +85,7 @@ _MAX_REGISTRATION_SECONDS = 30.0  # for nodes that connect during the study
 _MAX_WAIT = 1.0  # seconds between two looks for agents that can work
 _MAX_STALLED = 10  # rounds without an evaluation, although some are left
 _MIN_FAILED = 3  # evaluations: if all of them failed, a study goes on no longer than this round
+_MAX_FINAL = 10_000  # final exchanges of an algorithm whose `ask` does not end them
 _LISTS = 16  # how often in a window all connected agents are listed
 
 
@@ -251,7 +252,7 @@ class StudyRun:
     def final_exchanges(self) -> Exchanges[None]:
         """Yield exchanges until the algorithm has no more tasks; each has a round number of its own."""
         server_round = len(self.recorder.rounds)
-        for number in range(self.num_closed + 1, self.algorithm.max_final_exchanges + 1):
+        for number in range(self.num_closed + 1, _MAX_FINAL + 1):
             if not (yield from self._half_round(Phase.FINISH, server_round + number)):
                 return
 
@@ -594,7 +595,7 @@ class StudyRun:
 
     def _apply_draws(self, draws: Mapping[str, AnyArray], seeded: bool) -> None:
         self.repeatable = self.repeatable or (seeded and bool(draws))
-        self.server.state = self.algorithm.with_draws(self.server.state, draws)
+        self.server.state = informed(self.server.state, drawn=draws)
 
     def _make_tasks(self, phase: Phase, server_round: int, present: Sequence[str]) -> Mapping[str, Task]:
         goes_on, self.present = self.asynchronous and phase is Phase.TRAIN, present
@@ -607,7 +608,7 @@ class StudyRun:
             )
         if self.asynchronous:
             under_way = {agent: sent.task for agent, sent in self.sent.items()}
-            self.server.state = self.algorithm.with_under_way(self.server.state, under_way)
+            self.server.state = informed(self.server.state, under_way=under_way)
         asked = self.server.ask(phase, server_round, present, rng).items()
         tasks = {agent: part for agent, task in asked if (part := self._within_budget(agent, task))}
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest

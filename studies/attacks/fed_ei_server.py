@@ -38,7 +38,7 @@ from fbo_flower.algorithms.ei.pool import Part, Pool, bounds_of_rows
 from fbo_flower.algorithms.messages import SUM, Content, summands_of
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Phase, Report, Task
-from fbo_flower.algorithms.requests import Draws, Session
+from fbo_flower.algorithms.requests import Draws, Evaluation
 from fbo_flower.clients import ObjectiveContext, TuningAgent
 from fbo_flower.errors import FBOError
 from fbo_flower.numerics import slots
@@ -90,8 +90,8 @@ class Again(FedEI):
     name: ClassVar[str] = "fed-ei-again"
     report_content: ClassVar[type[Content]] = PartOfEach
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
-        agent_state = yield from super().session(task, agent_state, draws)
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
+        agent_state = super().session(task, agent_state, draws, evaluate)
         return agent_state.write(**{"rows.new": np.unique(self._own_rows(agent_state), axis=0)})
 
 
@@ -426,13 +426,7 @@ def same_lie(problem: Problem, seed: int, honest: FedEI = HONEST) -> AttackResul
     sum of each of the first two with two others, who can.
     """
     server, rng = HostileServer(problem, seed, honest), np.random.default_rng(seed)
-    suspects, helpers = [str(i) for i in range(LEAST)], [str(i) for i in range(LEAST, problem.num_agents)]
-    opening = replace(SHARING, level=server.level())
-    first = server.add_up(server.tasks(opening, agents=suspects, num_trials=0))
-    assert first is not None
-    row = first.rows[rng.integers(len(first.rows))]
-    decoys = np.column_stack([rng.random((3, len(row) - 1)), np.full(3, -3.0)])
-    told = server.pool(np.vstack([np.append(row[:-1], 3.0), decoys]))
+    suspects, helpers, row, told = _made_up(server, rng)
     missing = np.full(LEAST, 0.5)  # copies that are missing in each suspect's sum; of the last one unknown
     for place, suspect in enumerate(suspects[:-1]):
         group = [suspect, *helpers[2 * place : 2 * place + 2]]
@@ -455,14 +449,9 @@ def invented(problem: Problem, seed: int) -> AttackResult:
     Its owner knows better. The pool is the same for all members and search trials follow it, so no rule of
     the sums prevents this; an agent learns that the pool lies with its first trial there.
     """
-    server, rng = HostileServer(problem, seed), np.random.default_rng(seed)
-    suspects, helpers = [str(i) for i in range(LEAST)], [str(i) for i in range(LEAST, problem.num_agents)]
-    opening = replace(SHARING, level=server.level())
-    first = server.add_up(server.tasks(opening, agents=suspects, num_trials=0))
-    assert first is not None
-    row = first.rows[rng.integers(len(first.rows))]
-    decoys = np.column_stack([rng.random((3, len(row) - 1)), np.full(3, -3.0)])
-    told, far = server.pool(np.vstack([np.append(row[:-1], 3.0), decoys])), np.zeros(LEAST)
+    server = HostileServer(problem, seed)
+    suspects, helpers, row, told = _made_up(server, np.random.default_rng(seed))
+    far = np.zeros(LEAST)
     for place, suspect in enumerate(suspects):
         group = [suspect, *(helpers[(2 * place + i) % len(helpers)] for i in range(LEAST - 1))]
         total = server.add_up(server.tasks(told, agents=group))
@@ -474,6 +463,17 @@ def invented(problem: Problem, seed: int) -> AttackResult:
         "fed-ei, all are told that one row is the best, and search near it: whose the row is",
         right / len(named), 1.0 / LEAST, "share of right owners", 1, "any member of its sum",
     )  # fmt: skip
+
+
+def _made_up(server: HostileServer, rng: np.random.Generator) -> tuple[list[str], list[str], Array, Pool]:
+    """Return three suspects, the other agents, a row of a suspect, and a pool in which it is the best."""
+    names = list(server.points)
+    opening = replace(SHARING, level=server.level())
+    first = server.add_up(server.tasks(opening, agents=names[:LEAST], num_trials=0))
+    assert first is not None
+    row = first.rows[rng.integers(len(first.rows))]
+    decoys = np.column_stack([rng.random((3, len(row) - 1)), np.full(3, -3.0)])
+    return names[:LEAST], names[LEAST:], row, server.pool(np.vstack([np.append(row[:-1], 3.0), decoys]))
 
 
 def late(problem: Problem, seed: int, honest: FedEI = HONEST) -> AttackResult:

@@ -22,7 +22,6 @@ import numpy as np
 from fbo_flower import strategies
 from fbo_flower.algorithms import DPFTS
 from fbo_flower.algorithms.records import AgentState, Array, Phase, Task, Trials, floats
-from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.clients import client_app
 from fbo_flower.numerics.discrete_noise import Uniform, add_noise, grid_step, uniform_from
@@ -130,7 +129,7 @@ def _answer(algorithm: DPFTS, task: Task, state: AgentState, entropy: int, unifo
     def draws(purpose: str, *keys: int) -> np.random.Generator:
         return generator(entropy, "agent", "0", purpose, str(task.phase), *keys)
 
-    result = alone(run_task(algorithm, task, state, _no_evaluation, draws, uniform=uniform))
+    result = run_task(algorithm, task, state, _no_evaluation, draws, uniform=uniform)
     return floats(result.report.arrays["weights"])
 
 

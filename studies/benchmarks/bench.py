@@ -1,19 +1,14 @@
-"""What the benchmarks share: their command line, CPU times, and rows of paired differences."""
+"""What the benchmarks share: their command line, and lines of tables."""
 
 from __future__ import annotations
 
 import argparse
 import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from fbo_flower.numerics.arrays import Array
-from studies.jobs import Job, open_directory, run_jobs
-from studies.report import mean_and_error, row
+from studies.experiment import row
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,35 +42,6 @@ def options(
     return parser.parse_args(arguments)
 
 
-def resumed(directory: Path, settings: Mapping[str, Any], jobs: Sequence[Job], workers: int = 1) -> Path:
-    """Run the jobs without a result, print how many are done, and return their directory."""
-    path = open_directory(directory, settings)
-    run_jobs(jobs, path, workers, lambda _, done, of: print(f"# {done} of {of} runs are there", flush=True))
-    return path
-
-
-def cpu_ms(work: Callable[[], Any], repeats: int, take: Callable[[Any], Any] = min) -> tuple[float, Any]:
-    """Return the CPU milliseconds of a call, the smallest or another of some, and its last result."""
-    times, result = [], None
-    for _ in range(repeats):
-        begin = time.process_time()
-        result = work()
-        times.append(1e3 * (time.process_time() - begin))
-    return float(take(times)), result
-
-
-def both(values: Array, digits: int = 3, sign: str = "+") -> list[str]:
-    """Return means over the first axis with their standard errors, a text for each column."""
-    pairs = zip(*map(np.atleast_1d, mean_and_error(values)), strict=True)
-    return [f"{mean:{sign}.{digits}f} ± {error:.{digits}f}" for mean, error in pairs]
-
-
 def say(*cells: object) -> None:
     """Print a line of a Markdown table at once."""
     print(row(cells), flush=True)
-
-
-def mesh(side: int) -> Array:
-    """Return the points `(side^2, 2)` of a mesh of the unit square."""
-    axis = np.linspace(0.0, 1.0, side)
-    return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from studies.benchmarks.bench import ROOT, options, say
-from studies.report import head
+from studies.experiment import head
 
 HERE = Path(__file__).resolve().parent
 CELLS: dict[str, dict[str, Any]] = {

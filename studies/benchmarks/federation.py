@@ -1,9 +1,6 @@
 """Tune federated training at equal client-rounds: `tune_federation`, and Optuna wrapped around whole runs by
 hand.
 
-    python -m studies.benchmarks.federation --federations digits-0.1 --seeds 8 --out runs/federation
-    python -m studies.benchmarks.federation --report runs/federation
-
 The federations and the MLP are in `federation_data.py`. FedAvgM trains for 9 rounds. Six hyperparameters are
 tuned: learning rate, momentum, local epochs and batch size of the clients, a proximal term, and the server's
 learning rate.
@@ -17,6 +14,7 @@ With FEDERATION_ROUNDS=45 in the environment every run is five times as long, an
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import time
@@ -48,7 +46,6 @@ from fbo_flower.federated.schedules import ASHA
 from fbo_flower.federated.step import Failure, Step, TrialRun
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation import InProcessGrid
-from studies.benchmarks.bench import options
 from studies.benchmarks.federation_data import (
     FEDERATIONS,
     Split,
@@ -59,8 +56,8 @@ from studies.benchmarks.federation_data import (
     train,
     unpack,
 )
-from studies.papers.optuna_peers import suggested
-from studies.report import shown, table
+from studies.experiment import Arrays, Experiment, Part
+from studies.papers.local_peers import suggested
 from studies.tuning import FedEx, FedPop, Personal
 
 ROUNDS, NUM_RUNS, POINTS = int(os.environ.get("FEDERATION_ROUNDS", "9")), 16, 12
@@ -331,27 +328,6 @@ METHODS: dict[str, Callable[[str, int], Found]] = {
 }
 
 
-def judged(on: str, seed: int, name: str) -> dict[str, Any]:
-    """Return the held-out accuracy of a method's incumbent at each point of the budget."""
-    start = time.process_time()
-    trace, model = METHODS[name](on, seed)
-    seconds = time.process_time() - start
-    of, budget = federation(on, seed), budget_of(on, seed)
-    known: dict[str, float] = {}
-    curve = []
-    for point in range(1, POINTS + 1):
-        so_far = [config for spent, config in trace if spent <= budget * point / POINTS]
-        if not so_far:
-            curve.append(of.worst)
-            continue
-        key = json.dumps(so_far[-1], sort_keys=True)
-        if key not in known:
-            known[key] = quality(on, seed, so_far[-1], MAKERS.get(name, build))
-        curve.append(known[key])
-    own = of.worst if model is None else scores(model, of.held)[0]
-    return {"curve": curve, "best": trace[-1][1], "own": own, "seconds": seconds}
-
-
 MAKERS: dict[str, Callable[..., Strategy]] = {
     "fedex": build_fedex,
     "halving-fedex": build_fedex,
@@ -360,50 +336,47 @@ MAKERS: dict[str, Callable[..., Strategy]] = {
 }
 
 
-# -- the report --------------------------------------------------------------------------------
+def parts(quick: bool, directory: Path) -> list[Part]:
+    """Return the comparison; quick: three methods on one split of digits, one seed."""
+    rows = (
+        ["optuna", "random", "asha-ei"]
+        if quick
+        else [name for name in METHODS if name != "optuna" or known()]
+    )
+    pairs = [("fedex", "asha-random"), ("halving-fedex", "halving-random"), ("fedpop", "asha-ei")]
+    labels, seeds = FEDERATIONS[1:2] if quick else FEDERATIONS, range(1 if quick else 8)
+    return [
+        Part(
+            "federated training", judged, labels, rows, seeds, {}, "optuna", pairs, at=(3, 4, 6, 12),
+            drawn="score", how="mean",
+        )
+    ]  # fmt: skip
 
 
-def report(directory: Path) -> str:
-    """Return the tables of all results in a directory."""
-    found: dict[str, dict[str, dict[int, dict[str, Any]]]] = {}
-    for path in sorted(directory.glob("*.json")):
-        row = json.loads(path.read_text(encoding="utf-8"))
-        by_method = found.setdefault(row["federation"], {})
-        by_method.setdefault(row["method"], {})[row["seed"]] = row
-    lines = []
-    columns = ["at 1/4", "at 1/3", "at 1/2", "at the end", "to Optuna's final level", "own model"]
-    for on, methods in sorted(found.items()):
-        known = methods.get("optuna", {}).values()
-        level = np.mean([row["curve"][-1] for row in known]) if known else None
-        rows = []
-        for name, by_seed in methods.items():
-            c = np.array([row["curve"] for row in by_seed.values()])
-            own = shown(np.array([row["own"] for row in by_seed.values()]), 3)
-            places = [] if level is None else np.flatnonzero(c.mean(axis=0) >= level - 1e-9).tolist()
-            reached = "" if level is None else f"{places[0] + 1}/{POINTS}" if places else "not reached"
-            rows.append([name, len(c), *(shown(c[:, p - 1], 3) for p in (3, 4, 6, 12)), reached, own])
-        lines += ["", on, "", table(["method", "seeds", *columns], rows)]
-    return "\n".join(lines)
+def known() -> bool:
+    """Return whether Optuna is installed."""
+    return importlib.util.find_spec("optuna") is not None
 
 
-def main() -> None:
-    given: dict[str, Any] = {"federations": list(FEDERATIONS), "methods": list(METHODS)}
-    arguments = options(__doc__, seeds=8, first=0, out=Path("runs/federation"), report=None, **given)
-    if arguments.report is not None:
-        print(report(arguments.report))
-        return
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    for seed in range(arguments.first, arguments.first + arguments.seeds):
-        for on in arguments.federations:
-            for name in arguments.methods:
-                path = arguments.out / f"{on}-{name}-{seed}.json"
-                if path.exists():
-                    continue
-                row = judged(on, seed, name)
-                row |= {"federation": on, "method": name, "seed": seed}
-                path.write_text(json.dumps(row), encoding="utf-8")
-                print(path.name, *(f"{v:.3f}" for v in row["curve"]), f"{row['seconds']:.1f} s", flush=True)
+EXPERIMENT = Experiment("`tune_federation` and Optuna on federated training, at equal client-rounds", parts)
 
 
-if __name__ == "__main__":
-    main()
+def judged(on: str, name: str, seed: int) -> Arrays:
+    """Return the held-out score of a method's incumbent at each twelfth of the budget."""
+    start = time.process_time()
+    trace, model = METHODS[name](on, seed)
+    seconds = time.process_time() - start
+    of, budget = federation(on, seed), budget_of(on, seed)
+    scored: dict[str, float] = {}
+    curve = []
+    for point in range(1, POINTS + 1):
+        so_far = [config for spent, config in trace if spent <= budget * point / POINTS]
+        if not so_far:
+            curve.append(of.worst)
+            continue
+        key = json.dumps(so_far[-1], sort_keys=True)
+        if key not in scored:
+            scored[key] = quality(on, seed, so_far[-1], MAKERS.get(name, build))
+        curve.append(scored[key])
+    own = of.worst if model is None else scores(model, of.held)[0]
+    return {"score": np.array([curve]), "own model": np.array(own), "CPU seconds": np.array(seconds)}

@@ -1,113 +1,98 @@
-"""What the options of FTS beyond its paper change: the table in `docs/papers/fts.md`.
-
-Run one part, or all of them (about ten minutes on one core)::
-
-    python -m studies.benchmarks.fts_options late-joiner lengthscale diverged integers
-"""
+"""What the options of FTS beyond its paper change: the table in `docs/papers/fts.md`."""
 
 from __future__ import annotations
 
-import logging
-import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
 
 from fbo_flower import Float, Int, SearchSpace
-from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.numerics.surrogates.transforms import standardise
 from fbo_flower.simulation import Fault, InProcessGrid, problem_app
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import FTS
-from fbo_flower.study import Study
-from studies.runs import run
+from studies.experiment import Arrays, Experiment, Part, evaluations, run
 
 CENTRES = (0.3, 0.4, 0.5)  # of the three agents' functions
+JOINED = {"digits-svm": 8, "gp-samples": 8, "landmine-svm": 29}  # problem -> number of agents
+SCALES = {"0.5": lambda dimension: 0.5, "dimension": lambda dimension: 0.35 * dimension**0.5}
+TRANSFORMS = ("standardise", "winsorise", "rank", "clip")
+SQUARE = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
+INTEGERS = SearchSpace({**{f"n{i}": Int(1, 64) for i in range(3)}, "x": Float(0, 1)})
 
 
-def best_so_far(study: Study, agent: str) -> Array:
-    """Return an agent's best value after each of its evaluations, `(n,)`."""
-    return np.fmax.accumulate(study.trials.where(agent=agent)["value"])
+def parts(quick: bool, directory: Path) -> list[Part]:
+    """Return the four parts; quick: one seed, no landmine."""
+
+    def seeds(most: int) -> range:
+        return range(1 if quick else most)
+
+    problems = [name for name in JOINED if not quick or name == "gp-samples"]
+    joined = [f"{advice}, {design}" for advice in ("single", "portfolio") for design in ("random", "advised")]
+    messages = [f"{dimension} features" for dimension in (2, 5, 10, 20)]
+    transforms = [f"{algorithm}, {name}" for algorithm in ("ts", "fts") for name in TRANSFORMS]
+    return [
+        Part("late joiner", joined_late, problems, joined, seeds(4), at=(1, 3, 8)),
+        Part("lengthscale", correlation, messages, list(SCALES), seeds(10)),
+        Part("diverged", diverged, ["smooth", "diverging"], transforms, seeds(6)),
+        Part("integers", integers, ["bowl"], ["integer_moves=False", "integer_moves=True"], seeds(6)),
+    ]
 
 
-def joined_late(problem: str, num_agents: int, seed: int, **options: Any) -> Array:
-    """Return the best values of an agent that joins after 8 rounds of the others."""
-    joiner, made = seed % num_agents, make_problem(problem, num_agents, seed, {})
-    strategy = FTS(num_agents=num_agents - 1, seed=seed, **options)
+EXPERIMENT = Experiment("What the options of FTS beyond its paper change", parts)
+
+
+def joined_late(problem: str, row: str, seed: int) -> Arrays:
+    """Return the best values `(1, 8)` of an agent that joins after 8 rounds of the others."""
+    count, (advice, design) = JOINED[problem], row.split(", ")
+    joiner, made = seed % count, make_problem(problem, count, seed, {})
+    strategy = FTS(num_agents=count - 1, seed=seed, advice=advice, initial_design=design)
     late = {joiner: Fault("down", rounds=range(9))}
-    grid = InProcessGrid(problem_app(made, strategy.algorithm, seed), num_agents, faults=late)
-    return best_so_far(strategy.start(grid, num_rounds=17).study, str(joiner))
+    grid = InProcessGrid(problem_app(made, strategy.algorithm, seed), count, faults=late)
+    values = strategy.start(grid, num_rounds=17).study.trials.where(agent=str(joiner))["value"]
+    return {"best": np.fmax.accumulate(values)[None, :8]}
 
 
-def late_joiner() -> None:
-    """Print the joiner's mean best value after 1, 3 and 8 evaluations, over 4 seeds."""
-    for problem, num_agents in (("digits-svm", 8), ("gp-samples", 8), ("landmine-svm", 29)):
-        for advice in ("single", "portfolio"):
-            for design in ("random", "advised"):
-                options = {"advice": advice, "initial_design": design}
-                runs = [joined_late(problem, num_agents, seed, **options)[:8] for seed in range(4)]
-                print(problem, advice, design, np.mean(runs, axis=0)[[0, 2, 7]].round(4), flush=True)
-
-
-def lengthscale() -> None:
-    """Print the rank correlation of a message with its agent's function, over 10 seeds."""
-    for dimension in (2, 5, 10, 20):
-        for name, scale in (("0.5", 0.5), ("dimension", 0.35 * dimension**0.5)):
-            found = [_correlation(dimension, scale, seed) for seed in range(10)]
-            print(f"{dimension} features, lengthscale {name}: {np.mean(found):.3f}", flush=True)
-
-
-def _correlation(dimension: int, scale: float, seed: int) -> float:
+def correlation(label: str, row: str, seed: int) -> Arrays:
+    """Return the rank correlation of a message with its agent's function."""
+    dimension = int(label.split(maxsplit=1)[0])
     rng = np.random.default_rng(seed)
     centre, x, test = rng.random(dimension), rng.random((30, dimension)), rng.random((1000, dimension))
     y = standardise(-((x - centre) ** 2).sum(axis=1))
-    features = rff.draw_features(100, scale, dimension, rng)
+    features = rff.draw_features(100, SCALES[row](dimension), dimension, rng)
     message = rff.sample_weights([features], x[None], y[None], 1e-2, [rng])[0]
-    return float(spearmanr(features(test) @ message, -((test - centre) ** 2).sum(axis=1)).statistic)
+    true = -((test - centre) ** 2).sum(axis=1)
+    return {"rank correlation": np.array(spearmanr(features(test) @ message, true).statistic)}
 
 
-def regret(objective: Any, space: SearchSpace, algorithm: str, num_rounds: int, **options: Any) -> float:
-    """Return the mean regret at the end over 6 seeds and 3 agents; the largest value is 0."""
-    finals = []
-    for seed in range(6):
-        study = run(objective, algorithm, options, num_rounds, seed, space=space, agents=CENTRES)
-        finals += [best_so_far(study, agent)[-1] for agent in ("0", "1", "2")]
-    return -float(np.mean(finals))
+def regret(
+    objective: Any, space: SearchSpace, algorithm: str, rounds: int, seed: int, **options: Any
+) -> Arrays:
+    """Return the regret of each agent at the end; the largest value is 0."""
+    study = run(objective, algorithm, options, rounds, seed, space=space, agents=CENTRES)
+    return {"regret": -np.array([np.fmax.reduce(evaluations(study, agent)[1]) for agent in range(3)])}
 
 
-def diverged() -> None:
-    """Print the regret of every transform, on a function of which a corner diverges and on one without."""
-    space = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
+def diverged(label: str, row: str, seed: int) -> Arrays:
+    """Return the regret with a transform, on a function of which a corner diverges or on one without."""
 
-    def smooth(config: dict[str, float], centre: float) -> float:
+    def objective(config: dict[str, float], centre: float) -> float:
+        if label == "diverging" and config["x"] + config["y"] > 1.5:
+            return -1e9
         return -((config["x"] - centre) ** 2) - (config["y"] - 0.6) ** 2
 
-    def diverging(config: dict[str, float], centre: float) -> float:
-        return -1e9 if config["x"] + config["y"] > 1.5 else smooth(config, centre)
-
-    for algorithm in ("ts", "fts"):
-        for name in ("standardise", "winsorise", "rank", "clip"):
-            found = [regret(f, space, algorithm, 20, y_transform=name) for f in (smooth, diverging)]
-            print(f"{algorithm}, {name}: smooth {found[0]:.6f}, diverging {found[1]:.6f}", flush=True)
+    algorithm, transform = row.split(", ")
+    return regret(objective, SQUARE, algorithm, 20, seed, y_transform=transform)
 
 
-def integers() -> None:
-    """Print the regret with and without moves of integers."""
-    space = SearchSpace({**{f"n{i}": Int(1, 64) for i in range(3)}, "x": Float(0, 1)})
+def integers(label: str, row: str, seed: int) -> Arrays:
+    """Return the regret with or without moves of integers."""
 
     def bowl(config: dict[str, float], centre: float) -> float:
         steps = sum((config[f"n{i}"] / 64 - centre - 0.1 * i) ** 2 for i in range(3))
         return -steps - (config["x"] - centre) ** 2
 
-    for moves in (False, True):
-        print(f"integer_moves={moves}: {regret(bowl, space, 'ts', 22, integer_moves=moves):.6f}", flush=True)
-
-
-PARTS = {"late-joiner": late_joiner, "lengthscale": lengthscale, "diverged": diverged, "integers": integers}
-
-if __name__ == "__main__":
-    logging.disable(logging.WARNING)
-    for part in sys.argv[1:] or PARTS:
-        PARTS[part]()
+    return regret(bowl, INTEGERS, "ts", 22, seed, integer_moves=row.endswith("True"))

@@ -1,16 +1,12 @@
 """Measure Co-KG on noisy functions, shared or differing, beside pooled qLogNEI of BoTorch.
 
-    OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.noisy_functions co-kg --seeds 12 --out noisy.jsonl
-    OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.noisy_functions qlognei --seeds 12 --out noisy.jsonl
-    OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.noisy_functions table --out noisy.jsonl
-
 Hartmann-3, Ackley-2 (on [-1, 2]^2) and Branin, scaled to [0, 1], with noise of s.d. .1: .16, .29
-and .35 of the function's variance. Four agents with 24 evaluations each, the first 5 of their own. With
-`--shift .3` every agent's function is moved by .3 in a direction of its own.
+and .35 of the function's variance. Four agents with 24 evaluations each, the first 5 of their own. In the
+second part every agent's function is moved by .3 in a direction of its own.
 
 Regret is the difference between the optimum and the returned point, without noise, as a share of the
 function's range. For shared functions the returned point is the server's; for differing ones each agent's own
-recommendation counts, and the regrets are averaged over agents. Finished runs in `--out` are not repeated.
+recommendation counts.
 
 `qlognei` sees all observations of all agents in one Gaussian process (BoTorch's default priors) and chooses
 four points per round by qLogNoisyExpectedImprovement; it returns the maximiser of the posterior mean.
@@ -19,8 +15,7 @@ It needs `pip install fbo-flower[bench]`.
 
 from __future__ import annotations
 
-import argparse
-import json
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -34,12 +29,9 @@ from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.problems import Config, Problem, number
-from studies.benchmarks.bench import say
+from studies.experiment import Arrays, Experiment, Part, run
 from studies.problems.functions import ackley, branin, hartmann
-from studies.report import head, shown
-from studies.runs import run
 
 NUM_AGENTS, NUM_INITIAL, NUM_TRIALS, NOISE = 4, 5, 24, 0.1
 WAYS: dict[str, dict[str, object]] = {
@@ -99,19 +91,37 @@ class Noisy(Problem):
         return self.true_value(config, context.partition) + NOISE * float(context.rng.standard_normal())
 
 
-def ours(problem: Noisy, options: dict[str, object]) -> dict[str, Any]:
-    """Run Co-KG; return the regret of its recommendation and the noise that it estimated."""
-    study = run(problem, "co-kg", options, NUM_TRIALS - NUM_INITIAL + 1, problem.seed)
+def parts(quick: bool, directory: Path) -> list[Part]:
+    """Return shared and moved functions; quick: Branin, 8 evaluations, 2 seeds."""
+    peer = [] if quick or importlib.util.find_spec("botorch") is None else ["qlognei"]
+    seeds, labels = range(2 if quick else 12), ["branin"] if quick else list(FUNCTIONS)
+    size, ways = {"num_trials": 8 if quick else NUM_TRIALS}, list(WAYS)
+    alone = "no collaboration"
+    return [
+        Part("shared", regret, labels, [*ways, *peer], seeds, {"shift": 0.0, **size}, (peer or [alone])[0]),
+        Part("moved by .3", regret, labels, ways, seeds, {"shift": 0.3, **size}, alone),
+    ]
+
+
+EXPERIMENT = Experiment("Co-KG on noisy functions beside pooled qLogNEI", parts)
+
+
+def regret(function: str, way: str, seed: int, shift: float, num_trials: int) -> Arrays:
+    """Return the regret of what is recommended and the noise variance that was estimated."""
+    problem = Noisy(NUM_AGENTS, seed, function=function, shift=shift)
+    if way == "qlognei":
+        return pooled(problem, num_trials)
+    study = run(problem, "co-kg", WAYS[way], num_trials - NUM_INITIAL + 1, seed)
     found = study.settings["runs"][0]["found"]
     told = study.recommendations
     assert told is not None
     own = [1.0 - problem.true_value(c, int(a)) for a, c in zip(told["agent"], told["config"], strict=True)]
-    returned = 1.0 - problem.true_value(found["recommended"][-1]["config"], 0)
-    noise = found["noise_variance"] * found["scale"] ** 2
-    return {"regret": float(np.mean(own)) if problem.shift else returned, "noise": noise}
+    returned = [1.0 - problem.true_value(found["recommended"][-1]["config"], 0)]
+    noise = np.array(found["noise_variance"] * found["scale"] ** 2)
+    return {"regret": np.array(own if shift else returned), "noise variance": noise}
 
 
-def pooled(problem: Noisy) -> dict[str, Any]:
+def pooled(problem: Noisy, num_trials: int) -> Arrays:
     """Run qLogNEI on the observations of all agents."""
     import torch
     from botorch import fit_gpytorch_mll
@@ -139,7 +149,7 @@ def pooled(problem: Noisy) -> dict[str, Any]:
     start = generator(problem.seed, "noisy", "start")
     x = np.concatenate([sobol(NUM_INITIAL, space.dimension, start) for _ in range(NUM_AGENTS)])
     y = values(x)
-    for _ in range(NUM_TRIALS - NUM_INITIAL):
+    for _ in range(num_trials - NUM_INITIAL):
         model = fitted(x, y)
         gain = qLogNoisyExpectedImprovement(model, torch.tensor(x), prune_baseline=True)
         batch, _ = optimize_acqf(
@@ -156,52 +166,5 @@ def pooled(problem: Noisy) -> dict[str, Any]:
     model = fitted(x, y)
     best, _ = optimize_acqf(PosteriorMean(model), cube, q=1, num_restarts=10, raw_samples=512)
     variance = float(model.likelihood.noise.detach()) * float(np.var(y, ddof=1))
-    return {"regret": 1.0 - problem.true_value(space.decode(best.detach().numpy()[0]), 0), "noise": variance}
-
-
-def table(rows: list[dict[str, Any]]) -> None:
-    """Print mean regrets, and differences to pooled qLogNEI or no collaboration on the same seeds."""
-    print(head(["function", "shift", "way", "seeds", "regret", "difference", "to", "noise variance"]))
-    done = {(r["function"], r["shift"], r["way"], r["seed"]): r for r in rows}
-    for function, shift, way in dict.fromkeys(key[:3] for key in done):
-        rival = "no collaboration" if shift else "qlognei"
-        mine = {key[3]: row for key, row in done.items() if key[:3] == (function, shift, way)}
-        others = {seed: done.get((function, shift, rival, seed)) for seed in mine}
-        beyond = np.array(
-            [r["regret"] - o["regret"] for r, o in zip(mine.values(), others.values(), strict=True) if o]
-        )
-        apart = shown(beyond, 3, "+") if len(beyond) > 1 and way != rival else "-"
-        regrets = shown(np.array([row["regret"] for row in mine.values()]), 3)
-        noise = np.exp(np.mean([np.log(row["noise"]) for row in mine.values()]))
-        say(function, shift, way, len(mine), regrets, apart, rival, f"{noise:.4f}")
-
-
-def main() -> None:
-    """Run what is missing, or print the table."""
-    parser = argparse.ArgumentParser(description="Measure Co-KG on noisy functions.")
-    parser.add_argument("way", choices=[*WAYS, "qlognei", "table"])
-    parser.add_argument("--seeds", type=int, default=12)
-    parser.add_argument("--shift", type=float, default=0.0)
-    parser.add_argument("--functions", default=",".join(FUNCTIONS))
-    parser.add_argument("--out", type=Path, default=Path("noisy.jsonl"))
-    asked = parser.parse_args()
-    lines = asked.out.read_text(encoding="utf-8").splitlines() if asked.out.exists() else []
-    rows = [json.loads(line) for line in lines]
-    if asked.way == "table":
-        return table(rows)
-    done = {(r["function"], r["shift"], r["way"], r["seed"]) for r in rows}
-    for seed in range(asked.seeds):
-        for function in asked.functions.split(","):
-            key = (function, asked.shift, asked.way, seed)
-            if key not in done:
-                problem = Noisy(NUM_AGENTS, seed, function=function, shift=asked.shift)
-                found = pooled(problem) if asked.way == "qlognei" else ours(problem, WAYS[asked.way])
-                named = dict(zip(("function", "shift", "way", "seed"), key, strict=True))
-                with asked.out.open("a", encoding="utf-8") as stream:
-                    stream.write(json.dumps({**named, **found}) + "\n")
-    return None
-
-
-if __name__ == "__main__":
-    with single_thread():
-        main()
+    returned = 1.0 - problem.true_value(space.decode(best.detach().numpy()[0]), 0)
+    return {"regret": np.array([returned]), "noise variance": np.array(variance)}

@@ -9,46 +9,38 @@ folder that is named last.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sys
 import textwrap
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from studies.report import table, write_csv
+from studies.experiment import table, write_csv
 
 BEGIN, END = "<!-- measured -->", "<!-- end -->"
 ENGINES = ("ray", "inline", "flower")
 PACKAGES = (
     "flwr", "ray", "numpy", "scipy", "scikit-learn", "PyXAB", "POT", "botorch", "torch", "optuna",
-    "scikit-optimize", "bayesian-optimization", "pytest-benchmark",
+    "scikit-optimize", "bayesian-optimization",
 )  # fmt: skip
-AXES: dict[object, tuple[str, ...]] = {  # sizes against which growth is fitted
-    "agent": ("history", "dimension", "grid points"),
-    "server": ("agents", "grid points"),
-    True: ("history",),
-}
 Row = Mapping[str, Any]
 
 
 def write_page(out: Path, page: Path, tables: Path) -> None:
     """Write the short tables into the page and the long ones into the folder `tables`."""
     cells = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((out / "cells").glob("*.json"))]
-    peers = _benchmarks(out / "peers.json")
-    steps = [row for path in sorted(out.glob("steps-*.json")) for row in _benchmarks(path)]
-    parts = [
-        machine(out, cells), rounds(cells, "idle"), rounds(cells, "fts"), peers_table(peers),
-    ]  # fmt: skip
+    path = out / "libraries.json"
+    libraries = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    parts = [machine(cells), rounds(cells, "idle"), rounds(cells, "fts"), libraries_table(libraries)]
     long = [
         ("whole-studies", *others(cells)),
         ("how-busy-the-workers-are-engine-ray", *utilisation(cells)),
-        ("growth", *growth(cells, steps)),
-        *steps_tables(steps),
     ]
     for name, header, rows in long:
         if rows:  # leave the file alone if nothing was measured
@@ -60,17 +52,14 @@ def write_page(out: Path, page: Path, tables: Path) -> None:
     page.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}", encoding="utf-8")
 
 
-def _benchmarks(path: Path) -> list[Row]:
-    return list(json.loads(path.read_text(encoding="utf-8"))["benchmarks"]) if path.exists() else []
-
-
-def machine(out: Path, cells: Iterable[Row]) -> str:
+def machine(cells: Iterable[Row]) -> str:
     """Return a description of the machine and the versions of the measurement."""
-    cpu = "unknown CPU"
-    if (out / "peers.json").exists():
-        found = json.loads((out / "peers.json").read_text(encoding="utf-8"))
-        cpu = f"{found['machine_info']['cpu']['count']} cores of {found['machine_info']['cpu']['brand_raw']}"
-        cpu += f", {found['datetime'][:10]}"
+    known = Path("/proc/cpuinfo")  # on Linux
+    lines = known.read_text(encoding="utf-8").splitlines() if known.exists() else []
+    brand = next(
+        (line.partition(": ")[2] for line in lines if line.startswith("model name")), "an unknown CPU"
+    )
+    cpu = f"{os.cpu_count()} cores of {brand}, {date.today()}"
     versions = []
     for package in PACKAGES:
         try:
@@ -161,86 +150,20 @@ def utilisation(cells: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
-def growth(cells: Sequence[Row], steps: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the table of fitted exponents `b` of time ~ size^b."""
-    rows = []
-    for what in ("idle", "fts"):
-        for engine in ENGINES:
-            points = [
-                (n, per_round(find(cells, what, engine, n)))
-                for n in sorted({c["agents"] for c in cells if c["what"] == what and c["agents"] >= 1000})
-            ]
-            known = [(n, s) for n, s in points if s is not None]
-            if len(known) > 1:
-                rows.append([f"{what}, {engine}: a round", "agents", _sizes(known), _exponent(known)])
-    for (algorithm, side), variants in sorted(_by_step(steps).items()):
-        for axis, known in variants.items():
-            if len(known) > 2 and axis in AXES[algorithm == "rfms" or side]:
-                rows.append([f"{algorithm}: {side} step", axis, _sizes(known), _exponent(known)])
-    return ["time of", "against", "sizes", "exponent"], rows
-
-
-def _by_step(steps: Sequence[Row]) -> dict[tuple[str, str], dict[str, list[tuple[int, float]]]]:
-    """Return (algorithm, side) -> axis -> sizes and seconds, the other two axes fixed."""
-    fixed = {"history": (2, 4), "dimension": (20, 4), "agents": (10, 2)}
-    found: dict[tuple[str, str], dict[str, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
-    for b in steps:
-        info, seconds = b["extra_info"], float(b["stats"]["mean"])
-        if "points" in info:
-            found[info["algorithm"], info["side"]]["grid points"].append((info["points"], seconds))
-            continue
-        for axis, others in fixed.items():
-            rest = tuple(info[name] for name in fixed if name != axis)
-            if axis == "history" if info["algorithm"] == "rfms" else rest == others:
-                found[info["algorithm"], info["side"]][axis].append((info[axis], seconds))
-    return {key: {axis: sorted(known) for axis, known in axes.items()} for key, axes in found.items()}
-
-
-def steps_tables(steps: Sequence[Row]) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Return name, header and rows of the tables of milliseconds per step."""
-    found = _by_step(steps)
-    tables = []
-    for side, axes in (("agent", ("history", "dimension")), ("server", ("history", "agents"))):
-        for axis in axes:
-            sizes = sorted({n for (_, s), v in found.items() if s == side for n, _ in v.get(axis, ())})
-            rows = []
-            for (algorithm, own), variants in sorted(found.items()):
-                known = dict(variants.get(axis, ()))
-                if own == side and known:
-                    rows.append([algorithm, *(_ms(known.get(n)) for n in sizes)])
-            tables.append((f"one-{side}-step-cpu-ms-against-{axis}", ["algorithm", *map(str, sizes)], rows))
-    return tables
-
-
-def peers_table(peers: Sequence[Row]) -> str:
-    """Return tables of the libraries' times and their ratios to ours."""
-    groups: dict[str, list[tuple[str, float]]] = defaultdict(list)
-    for b in peers:
-        groups[str(b["group"])].append((b["extra_info"]["who"], float(b["stats"]["mean"])))
-    rows = []
-    for group, times in groups.items():
-        own = min(seconds for who, seconds in times if who.startswith("fbo-flower"))
-        for number, (who, seconds) in enumerate(sorted(times, key=lambda row: row[1])):
-            rows.append(["" if number else group, who, _ms(seconds), f"{seconds / own:.1f}"])
-    header = ["work", "library", "CPU ms", "ratio to ours"]
-    return "### Beside other libraries\n\n" + table(header, rows) if rows else ""
+def libraries_table(rows: Sequence[Row]) -> str:
+    """Return a table of the libraries' times and their ratios to ours."""
+    cells = []
+    for group in dict.fromkeys(row["group"] for row in rows):
+        mine = sorted((row for row in rows if row["group"] == group), key=lambda row: row["ms"])
+        own = min(row["ms"] for row in mine if row["who"].startswith("fbo-flower"))
+        for number, row in enumerate(mine):
+            cells.append(["" if number else group, row["who"], f"{row['ms']:.3g}", f"{row['ms'] / own:.1f}"])
+    columns = ["work", "library", "CPU ms", "ratio to ours"]
+    return "### Beside other libraries\n\n" + table(columns, cells) if rows else ""
 
 
 def _ratio(value: float | None, to: float | None) -> str:
     return "-" if value is None or not to else f"{value / to:.2f}" if value < 10 * to else f"{value / to:.0f}"
-
-
-def _ms(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{1e3 * seconds:.3g}"
-
-
-def _sizes(known: Sequence[tuple[int, float]]) -> str:
-    return ", ".join(str(n) for n, _ in known)
-
-
-def _exponent(known: Sequence[tuple[int, float]]) -> str:
-    sizes, seconds = np.array(known).T
-    return f"{np.polyfit(np.log(sizes), np.log(seconds), 1)[0]:.2f}"
 
 
 if __name__ == "__main__":

@@ -5,20 +5,18 @@ final value of an agent is the last value of its recommended configuration, trai
 seed and judged on rows that tuning did not see. It is given twice: after equally many trials, and when the
 federation has spent equally many steps, where stopping early pays for more trials.
 
-`python -m studies.benchmarks.pruning` writes the tables of early stopping in
-docs/results/federation.md. The oracles
-know what a stopped trial would have reached. `told` tells it to the algorithm, so all that is left is the
-cost of stopping the wrong trials; `ignored` leaves stopped trials out of the model. The first of `--rules` is
-what the others are compared with; with `--late` two agents take part in half of the rounds.
+The oracles know what a stopped trial would have reached. `told` tells it to the algorithm, so all that is
+left is the cost of stopping the wrong trials; `ignored` leaves stopped trials out of the model.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -31,11 +29,11 @@ from fbo_flower.clients.pruning import CurveBook
 from fbo_flower.simulation import Agents, simulate
 from fbo_flower.study import Study, Table
 from fbo_flower.trackers import Callback, StudyInfo
-from studies.benchmarks.bench import options, say
+from studies.benchmarks import pruning_replay
 from studies.benchmarks.pruning_problems import NUM_AGENTS, PROBLEMS, TEST, VALIDATE
-from studies.report import head, shown
+from studies.experiment import Arrays, Experiment, Part
 
-NUM_LATE, NUM_TRIALS, MOST_ROUNDS = 2, 12, 24
+NUM_TRIALS, MOST_ROUNDS = 12, 24
 AS_BEFORE: dict[str, Any] = {"learns": "last", "margin": None}  # Optuna's rule, and what was learnt before
 RULES: dict[str, tuple[Pruning, str]] = {
     "no pruning": (Pruning("off"), ""),
@@ -162,23 +160,51 @@ class _Ended(Callback):
         self.made.append(result)
 
 
-def run(problem: str, rule: str, seed: int, late: bool, most: float) -> dict[str, float]:
-    """Return the numbers of one study.
+def parts(quick: bool, directory: Path) -> list[Part]:
+    """Return the rules on both problems, and the replays; quick: three rules, one seed, boosting."""
+    labels = ["boosting"] if quick else list(PROBLEMS)
+    rows = ["no pruning", "median, last value", "default"] if quick else list(RULES)
+    seeds, replayed = range(1 if quick else 16), {"num_studies": 1 if quick else 5}
+    return [
+        Part("early stopping", stopped, labels, rows, seeds, {"rules": rows}, rows[0], joint=True),
+        Part(
+            "replays",
+            pruning_replay.replayed,
+            labels,
+            list(pruning_replay.RULES),
+            range(1),
+            replayed,
+            joint=True,
+            fixed=True,
+        ),
+    ]
 
-    Parameters
-    ----------
-    late : whether two agents take part in half of the rounds only, so that others are ahead of them
-    most : steps that the federation may spend; at least 12 rounds are made
-    """
+
+EXPERIMENT = Experiment("What early stopping saves and costs", parts)
+
+
+def stopped(problem: str, seed: int, rules: Sequence[str]) -> Arrays:
+    """Run all rules; a rule gets the steps that the first one needs, and makes at least 12 rounds."""
+    found, most = Arrays(), np.inf
+    for rule in rules:
+        own = run(problem, rule, seed, most)
+        if rule == rules[0]:
+            most = own["steps"]
+        own["share of steps saved"] = 1.0 - own["steps"] / most
+        found |= {f"{rule}/{name}": np.array(value, dtype=np.float64) for name, value in own.items()}
+    return found
+
+
+def run(problem: str, rule: str, seed: int, most: float) -> dict[str, float]:
+    """Return the numbers of one study, which may spend `most` steps and makes at least 12 rounds."""
     pruning, known = RULES[rule]
     objective = Counted(problem, seed, whole=known == "told", most=most)
-    shares = [1.0] * (NUM_AGENTS - NUM_LATE) + [0.5] * NUM_LATE
     before, made = time.process_time(), list[Study]()
     with oracle(known, objective), suppress(SpentError):
         simulate(
             objective,
             PROBLEMS[problem].space,
-            Agents(NUM_AGENTS, pruning=pruning, participation=shares if late else None),
+            Agents(NUM_AGENTS, pruning=pruning),
             FedEI(num_candidates=128),
             NUM_TRIALS if np.isinf(most) else MOST_ROUNDS,
             seed=seed,
@@ -196,52 +222,10 @@ def run(problem: str, rule: str, seed: int, late: bool, most: float) -> dict[str
         "trials": int(first.sum()),
         "stopped": int(np.isfinite(stopped[first]).sum()),
         "steps": objective.spent[NUM_TRIALS - 1],
-        "tuned": tuned,
-        "final": final,
-        "trials within": int((trials["round"] <= within).sum()),
-        "tuned within": tuned_within,
-        "final within": final_within,
-        "seconds": time.process_time() - before,
+        "best value": tuned,
+        "final value": final,
+        "trials, equal steps": int((trials["round"] <= within).sum()),
+        "best value, equal steps": tuned_within,
+        "final value, equal steps": final_within,
+        "CPU seconds": time.process_time() - before,
     }
-
-
-def table(problem: str, seeds: range, rules: list[str], late: bool) -> None:
-    """Print the means over seeds, with differences from no pruning and their standard errors."""
-    rows: dict[str, list[dict[str, float]]] = {rule: [] for rule in rules}
-    for seed in seeds:
-        for rule in rules:
-            most = rows[rules[0]][-1]["steps"] if rule != rules[0] else np.inf
-            rows[rule].append(run(problem, rule, seed, late, most))
-            print(f"# {problem} late={late} seed {seed} {rule}: {rows[rule][-1]}", flush=True)
-    print(f"\n{PROBLEMS[problem].title}; late={late}\n")
-    columns = ["best value", "final value", "trials", "best value", "final value"]
-    print(head(["rule", "stopped", "steps saved", *columns]))
-    for rule, found in rows.items():
-        mean = {name: float(np.mean([row[name] for row in found])) for name in found[0]}
-        base = {name: np.array([row[name] for row in rows[rules[0]]]) for name in found[0]}
-
-        def gap(name: str, within: str = "", rule: str = rule, base: Any = base, found: Any = found) -> str:
-            if rule == rules[0]:
-                return f"{base[name].mean():.4f}"
-            return shown(np.array([row[name + within] for row in found]) - base[name], 4, "+")
-
-        stopped, saved = (
-            f"{mean['stopped']:.0f} of {mean['trials']:.0f}",
-            1 - mean["steps"] / base["steps"].mean(),
-        )
-        same = [gap("tuned"), gap("final")]
-        longer = [f"{mean['trials within']:.0f}", gap("tuned", " within"), gap("final", " within")]
-        say(rule, stopped, f"{saved:.0%}", *same, *longer)
-
-
-def main() -> None:
-    """Print the tables."""
-    chosen: dict[str, Any] = {"problems": list(PROBLEMS), "rules": list(RULES)}
-    given = options(__doc__, seeds=8, first_seed=0, late=False, **chosen)
-    seeds = range(given.first_seed, given.first_seed + given.seeds)
-    for name in given.problems:
-        table(name, seeds, given.rules, given.late)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,8 +4,6 @@ Records the curves of studies that stop nothing, on other seeds than `pruning.py
 with the trials in the order in which they were made: what share of the steps would it have saved, how many of
 the stopped trials would have become the agent's best or ended above the median of those completed before,
 and how far from their real ends are predictions? Algorithms do not react to the rule here.
-
-`python -m studies.benchmarks.pruning_replay` prints the replays in studies/results/federation.
 """
 
 from __future__ import annotations
@@ -16,15 +14,13 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.clients import Pruning
+from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.curves import forecast, limit_of
 from fbo_flower.simulation import Agents
-from studies.benchmarks.bench import options, say
 from studies.benchmarks.pruning_problems import NUM_AGENTS, NUM_STEPS, PROBLEMS, VALIDATE
-from studies.report import head
-from studies.runs import run
+from studies.experiment import Arrays, run
 
 FIRST_SEED, NUM_TRIALS, LEAST = 100, 14, 5
-Array = np.ndarray[Any, np.dtype[np.float64]]
 Limit = Callable[[Array, Array], float]  # values of completed trials at a step, and their final ones
 
 
@@ -99,25 +95,18 @@ def replay(agents: list[Array], first: int, limit: Limit) -> tuple[dict[str, flo
             errors["line"].append(line(values, finals, float(curve[step])) - end)
             errors["gain"].append(forecast(values, finals, float(curve[step])) - end)
     total = sum(curves.size for curves in agents)
-    shares = {"best": best / max(stopped, 1), "above": above / max(stopped, 1)}
-    return {"saved": saved / total, "stopped": stopped, **shares}, errors
+    shares = {"would be best": best / max(stopped, 1), "above the median": above / max(stopped, 1)}
+    return {"share of steps saved": saved / total, "stopped": float(stopped), **shares}, errors
 
 
-def main() -> None:
-    """Print a table for each problem."""
-    given = options(__doc__, seeds=5, problems=list(PROBLEMS))
-    for problem in given.problems:
-        seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
-        agents = [curves for seed in seeds for curves in recorded(problem, seed)]
-        print(f"\n{PROBLEMS[problem].title}; {sum(map(len, agents))} trials\n")
-        columns = ["stopped", "would be best", "above the median", "error of: last value"]
-        print(head(["rule", "steps saved", *columns, "mean end", "line", "gain"]))
-        for rule, (first, limit) in RULES.items():
-            found, errors = replay(agents, first, limit)
-            squares = [f"{np.sqrt(np.mean(np.square(e))):.3f}" for e in errors.values()]
-            shares = [f"{found[name]:.0%}" for name in ("best", "above")]
-            say(rule, f"{found['saved']:.0%}", f"{found['stopped']:.0f}", *shares, *squares)
-
-
-if __name__ == "__main__":
-    main()
+def replayed(problem: str, seed: int, num_studies: int) -> Arrays:
+    """Return the numbers of all rules on the recorded curves of some studies."""
+    found = Arrays()
+    studies = range(FIRST_SEED + seed, FIRST_SEED + seed + num_studies)
+    agents = [curves for study in studies for curves in recorded(problem, study)]
+    for rule, (first, limit) in RULES.items():
+        numbers, errors = replay(agents, first, limit)
+        found |= {f"{rule}/{name}": np.array(value) for name, value in numbers.items()}
+        for name, error in errors.items():
+            found[f"{rule}/error of: {name}"] = np.sqrt(np.mean(np.square(error)))
+    return found

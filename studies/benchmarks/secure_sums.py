@@ -1,6 +1,6 @@
 """Measure what secure sums cost an agent and the server, and whole studies with and without them.
 
-OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.secure_sums
+OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.secure_sums [--quick]
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from fbo_flower.secure import fixed_point, keys, rounds
 from fbo_flower.secure import member as secure_member
 from fbo_flower.secure.member import Member
 from fbo_flower.study import Study
-from studies.benchmarks.bench import say
-from studies.report import head
-from studies.runs import run, traffic
+from studies.benchmarks.bench import options, say
+from studies.experiment import head, run, traffic
 
 LEAST = 3
 STUDIES: list[tuple[str, str, int, int | None, Mapping[str, object]]] = [
@@ -92,16 +91,17 @@ def figures(study: Study) -> tuple[int, float, float, float, float]:
 
 
 def main() -> None:
-    """Print two tables."""
+    """Print two tables; quick: small groups and one study."""
+    quick = options(__doc__, quick=False).quick
     print(f"One group, sums of at least {LEAST}; a group has at most {keys.largest_group(LEAST)}.\n")
     print(head(["group", "numbers", "agent, ms", "server per agent, ms", "bytes up", "bytes down"]))
-    for num_agents, size in ((4, 100), (6, 100), (10, 100), (12, 100), (12, 10_000)):
+    for num_agents, size in ((4, 100), (6, 100), (10, 100), (12, 100), (12, 10_000))[: 2 if quick else 5]:
         agent, server, up, down = one_sum(num_agents, size)
         say(num_agents, size, f"{agent:.1f}", f"{server:.1f}", up, down)
     print("\nBytes are down and up, per agent and round.\n")
     columns = ["s per round", "with secure sums", "bytes", "with secure sums"]
     print(head(["study", "agents", "rounds", *columns]))
-    for algorithm, problem, agents, num_rounds, chosen in STUDIES:
+    for algorithm, problem, agents, num_rounds, chosen in STUDIES[: 1 if quick else 5]:
         plain, secure = (
             figures(run(problem, algorithm, {**chosen, **more}, num_rounds, agents=agents))
             for more in ({}, {"secure_sums": LEAST})

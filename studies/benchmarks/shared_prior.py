@@ -1,13 +1,8 @@
-"""Print the tables of docs/papers/co_kg.md: noise after the warm-up, error rates of "auto".
-
-OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.shared_prior noise       # estimated noise, 12 federations
-OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.shared_prior agreement   # how often agents are pooled
-"""
+"""Print the figures of docs/papers/co_kg.md: noise after the warm-up, error rates of "auto"."""
 
 from __future__ import annotations
 
-import sys
-from functools import partial
+from pathlib import Path
 
 import numpy as np
 from scipy.optimize import minimize
@@ -19,10 +14,8 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.sobol import mesh, sobol
 from fbo_flower.numerics.surrogates import fitting, gp, pivots
 from fbo_flower.numerics.surrogates import shared_hyperparameters as grid
-from fbo_flower.numerics.threads import single_thread
-from studies.benchmarks.bench import say
 from studies.benchmarks.noisy_functions import FUNCTIONS, NOISE, lowest
-from studies.report import head
+from studies.experiment import Arrays, Experiment, Part
 
 Data = list[tuple[Array, Array]]
 PRIOR = gp.Hyperparameters("rbf", np.full(2, 0.4), 1.0, 0.1)
@@ -37,32 +30,54 @@ def estimated(data: Data, dimension: int) -> tuple[float, float, float]:
     )
 
 
-def noise(num_federations: int) -> None:
-    """Print the median noise variance that four agents estimate from five values each."""
-    print(head(["function", "noise", "true share", "own estimates", "grid", "grid, one point repeated"]))
-    for name, deviation in (*((name, NOISE) for name in FUNCTIONS), ("branin", 0.0)):
-        function, dimension, highest = FUNCTIONS[name]
-        low = lowest(name)
-        dense = function(sobol(2**14, dimension, np.random.default_rng(0)))
-        variance = float(((dense - low) / (highest - low)).var())
-        found: dict[str, list[float]] = {"own": [], "grid": [], "repeated": []}
-        for seed in range(num_federations):
-            for repeated in (0, 1):
-                data: Data = []
-                shares = []
-                for agent in range(4):
-                    rng = np.random.default_rng([seed, agent])
-                    x = first_points(CoKG(num_repeated=repeated), 5, dimension, rng)
-                    y = (function(x) - low) / (highest - low) + deviation * rng.standard_normal(5)
-                    data.append((x, (y - y.mean()) / y.std()))
-                    shares.append(2.0 * np.log(y.std()) - np.log(variance))
-                total = estimated(data, dimension)[2] + float(np.mean(shares))
-                found["repeated" if repeated else "grid"].append(total)
-                if not repeated:
-                    own = [own_noise(x, y) + s for (x, y), s in zip(data, shares, strict=True)]
-                    found["own"].append(float(np.mean(own)))
-        medians = [f"{np.exp(np.median(values)):.4f}" for values in found.values()]
-        say(name, deviation, f"{deviation**2 / variance:.3f}", *medians)
+TRUTHS = {  # correlation of the agents' functions, and whether only the last one differs
+    "one objective": (1.0, False),
+    "correlation .8": (0.8, False),
+    "one agent differs": (0.0, True),
+    "all differ": (0.0, False),
+}
+NOISY = {**{name: (name, NOISE) for name in FUNCTIONS}, "branin without noise": ("branin", 0.0)}
+
+
+def parts(quick: bool, directory: Path) -> list[Part]:
+    """Return the noise after the warm-up and the error rates of "auto"; quick: few federations."""
+    problems = [f"{truth}; {count} values" for truth in TRUTHS for count in (5, 10, 20)]
+    seeds = range(2 if quick else 200)
+    return [
+        Part("noise", noise, list(NOISY), ["own", "grid", "repeated", "truth"], seeds[:12], joint=True),
+        Part("agreement", agreement, problems, ["known", "estimated"], seeds, joint=True),
+    ]
+
+
+EXPERIMENT = Experiment("Noise after the warm-up of Co-KG, and how often agents are pooled", parts)
+
+
+def noise(label: str, seed: int) -> Arrays:
+    """Return the shares of noise that four agents estimate from five values each.
+
+    "own" estimates, from all agents on a "grid", and the same with one point "repeated".
+    """
+    name, deviation = NOISY[label]
+    function, dimension, highest = FUNCTIONS[name]
+    low = lowest(name)
+    dense = function(sobol(2**14, dimension, np.random.default_rng(0)))
+    variance = float(((dense - low) / (highest - low)).var())
+    found: Arrays = {"truth/noise": np.array(deviation**2 / variance)}
+    for repeated in (0, 1):
+        data: Data = []
+        shares = []
+        for agent in range(4):
+            rng = np.random.default_rng([seed, agent])
+            x = first_points(CoKG(num_repeated=repeated), 5, dimension, rng)
+            y = (function(x) - low) / (highest - low) + deviation * rng.standard_normal(5)
+            data.append((x, (y - y.mean()) / y.std()))
+            shares.append(2.0 * np.log(y.std()) - np.log(variance))
+        total = estimated(data, dimension)[2] + float(np.mean(shares))
+        found["repeated/noise" if repeated else "grid/noise"] = np.exp(total)
+        if not repeated:
+            own = [own_noise(x, y) + s for (x, y), s in zip(data, shares, strict=True)]
+            found["own/noise"] = np.exp(np.mean(own))
+    return found
 
 
 def own_noise(x: Array, y: Array) -> float:
@@ -90,29 +105,16 @@ def observed(seed: int, correlation: float, odd: bool, observations: int) -> Dat
     return data
 
 
-def agreement(num_federations: int) -> None:
-    """Print how often agents are pooled or kept apart, with known and with estimated hyperparameters."""
-    columns = ["pooled: known", "estimated", "apart: known", "estimated"]
-    print(head(["truth", "values per agent", *columns]))
-    for truth, correlation, odd in (
-        ("one objective", 1.0, False), ("correlation .8", 0.8, False), ("one agent differs", 0.0, True),
-        ("all differ", 0.0, False),
-    ):  # fmt: skip
-        for observations in (5, 10, 20):
-            least = np.empty((2, num_federations))
-            for seed in range(num_federations):
-                data = observed(seed, correlation, odd, observations)
-                scale, outputscale, variance = np.exp(estimated(data, 2))
-                lengthscales = np.full(2, max(scale * grid.reference(2), 0.1))
-                found = gp.Hyperparameters("rbf", lengthscales, outputscale, variance)
-                for row, h in zip(least, (PRIOR, found), strict=True):
-                    at = POINTS[pivots.choose_pivots(POINTS, h, 1e-5).index]
-                    row[seed] = log_bayes_factors([pivots.observe(x, y, at, h) for x, y in data]).min()
-            pooled, apart = (least > ENOUGH).mean(axis=1), (least < AGAINST).mean(axis=1)
-            say(truth, observations, *(f"{share:.3f}" for share in (*pooled, *apart)))
-
-
-if __name__ == "__main__":
-    tables = {"noise": partial(noise, 12), "agreement": partial(agreement, 200)}
-    with single_thread():
-        tables[sys.argv[1]]()
+def agreement(label: str, seed: int) -> Arrays:
+    """Return whether agents are pooled or kept apart, with known and with estimated hyperparameters."""
+    truth, count = label.split("; ")
+    data = observed(seed, *TRUTHS[truth], int(count.split()[0]))
+    scale, outputscale, variance = np.exp(estimated(data, 2))
+    lengthscales = np.full(2, max(scale * grid.reference(2), 0.1))
+    guess = gp.Hyperparameters("rbf", lengthscales, outputscale, variance)
+    found = Arrays()
+    for row, h in (("known", PRIOR), ("estimated", guess)):
+        at = POINTS[pivots.choose_pivots(POINTS, h, 1e-5).index]
+        least = log_bayes_factors([pivots.observe(x, y, at, h) for x, y in data]).min()
+        found[f"{row}/pooled"], found[f"{row}/apart"] = np.array([least > ENOUGH, least < AGAINST], float)
+    return found

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from types import FrameType
 from typing import Any
+from weakref import WeakKeyDictionary
+
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # it has no types
 
 from fbo_flower import Float, SearchSpace
 from studies.benchmarks.bench import say
-from studies.report import head
-from studies.runs import run
+from studies.experiment import head, run
 
 AGENTS, STEADY, LAST = 20, 10, 14
 
@@ -27,7 +29,8 @@ class Path:
     def __init__(self) -> None:
         self.calls: Counter[tuple[str, str, int]] = Counter()
         self.types: set[type] = set()  # of which an object was made; named tuples are not seen
-        self.depth = self.deepest = 0
+        self.depth: MutableMapping[greenlet, int] = WeakKeyDictionary()  # agents have stacks of their own
+        self.deepest = 0
         self.on = False
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
@@ -37,13 +40,15 @@ class Path:
             self.types |= {kind} if kind.__module__.startswith("fbo_flower") else set()
         if "/fbo_flower/" not in code.co_filename:
             return
+        stack = getcurrent()
+        depth = self.depth.get(stack, self.depth.get(stack.parent or stack, 0))
         if event == "call":
-            self.depth += 1
+            self.depth[stack] = depth + 1
             if self.on:
                 self.calls[code.co_filename, code.co_qualname, code.co_firstlineno] += 1
-                self.deepest = max(self.deepest, self.depth)
+                self.deepest = max(self.deepest, depth + 1)
         elif event == "return":
-            self.depth -= 1
+            self.depth[stack] = depth - 1
 
     def per_trial(self) -> Mapping[str, float]:
         """Return the numbers of files, functions, calls per trial, the depth, and the number of types."""

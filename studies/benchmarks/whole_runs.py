@@ -3,11 +3,11 @@
     python -m studies.benchmarks.whole_runs [--quick] [--long] [--out runs/benchmarks] [--limit 150]
 
 Every measurement (a cell) runs in a new process (`round_cell.py`); its result is a JSON file in `OUT/cells`,
-and a cell with a result is not measured again. Then pytest-benchmark measures the functions (`test_steps.py`,
-`test_peers.py`), and `page.py` writes the results into `docs/results/benchmarks.md`. A cell that takes longer
-than the limit (seconds) is stopped and reported as such. `--quick` takes small numbers, about a minute, and
-writes no page; `--long` adds 20 rounds of 10000 agents, 25 minutes, and stops nothing; `--no-functions`
-measures whole runs alone.
+and a cell with a result is not measured again. Then `libraries.py` measures parts that other libraries have
+too, and `page.py` writes the results into `docs/results/benchmarks.md`. A cell that takes longer than the
+limit (seconds) is stopped and reported as such. `--quick` takes small numbers, about a minute, and writes no
+page; `--long` adds 20 rounds of 10000 agents, 25 minutes, and stops nothing; `--no-libraries` measures whole
+runs alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fbo_flower.algorithms import ALGORITHMS
 from studies.benchmarks.bench import ROOT, options
 
 HERE = Path(__file__).parent
@@ -103,33 +102,19 @@ def end(process: subprocess.Popen[str]) -> None:
         process.communicate()
 
 
-def functions(out: Path, quick: bool) -> None:
-    """Measure the peers, and the steps of each algorithm, unless a result exists."""
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}", "OPENBLAS_NUM_THREADS": "1"}
-    if quick:
-        environment["FBO_BENCH_QUICK"] = "1"
-    for name, selected in [("peers", ""), *((f"steps-{a}", a) for a in ALGORITHMS)]:
-        path = out / f"{name}.json"
-        if path.exists():
-            continue
-        command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
-        command += [str(HERE / f"test_{name.partition('-')[0]}.py"), "--benchmark-timer=time.process_time"]
-        command += ["--benchmark-columns=mean,rounds", "--benchmark-sort=name", f"--benchmark-json={path}"]
-        environment["FBO_BENCH_ALGORITHM"] = selected
-        subprocess.run(command, env=environment, cwd=ROOT, check=True)
-
-
 def main() -> None:
     """Make the missing measurements, then write the page."""
-    given = options(__doc__, quick=False, long=False, out=None, limit=150.0, no_functions=False)
+    given = options(__doc__, quick=False, long=False, out=None, limit=150.0, no_libraries=False)
     out = given.out or ROOT / "runs" / ("benchmarks-quick" if given.quick else "benchmarks")
     (out / "cells").mkdir(parents=True, exist_ok=True)
     for cell in cells(given.quick, given.long):
         path = out / "cells" / f"{name_of(cell)}.json"
         if not path.exists():
             measure(cell, path, None if given.long else given.limit)
-    if not given.no_functions:
-        functions(out, given.quick)
+    if not (given.no_libraries or (out / "libraries.json").exists()):
+        command = [sys.executable, "-m", "studies.benchmarks.libraries", "--out", str(out / "libraries.json")]
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        subprocess.run(command + ["--quick"] * given.quick, env=environment, cwd=ROOT, check=True)
     if not given.quick:
         from studies.benchmarks.page import write_page
 

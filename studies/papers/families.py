@@ -14,8 +14,7 @@ agent alone: TPE like any other algorithm, GPSampler, which is slow, for three a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,9 @@ import numpy as np
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.problems import PREFIX, Problem, make_problem
 from fbo_flower.study import Study
-from studies import runs
-from studies.jobs import Arrays, Directory, Job, OnJob, has, job, load, open_directory, run_jobs
-from studies.papers import families_report, optuna_peers
+from studies import experiment as runs
+from studies.experiment import Arrays, Experiment, OnJob, Part
+from studies.papers import local_peers
 from studies.papers.ei.problems import ShiftedFunction
 from studies.problems import tabulate  # the module, which also runs as jobs
 
@@ -86,104 +85,70 @@ def labels(problem: str) -> tuple[str, ...]:
     return BROAD if problem in RELATED or problem.endswith(", log") else tuple(ALGORITHMS)
 
 
-def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
-    """Run the jobs without a result, write `results.md` and pictures, and return these files.
-
-    The files are rewritten after every seed, so a stopped run leaves those of its finished seeds.
-
-    Parameters
-    ----------
-    quick : True: 2 seeds, three functions with 2 and 3 agents, 12 evaluations
-    """
-    budget, num_seeds = (12, 2) if quick else (BUDGET, 12)
-    path = open_directory(directory, {"experiment": "families", "budget": budget})
-    tables = {} if quick else make_tables(path, num_workers, on_job)
-    files: list[Path] = []
-    for seed in range(num_seeds):
-        work = jobs(problems(quick), tables, seed, budget)
-        run_jobs(work, path, num_workers, on_job, f"seed {seed}")
-        found = {problem: loaded(path, problem, seed + 1) for problem in problems(quick)}
-        files = families_report.report(path, found, budget)
-    return files
+def parts(quick: bool, directory: Path) -> list[Part]:
+    """Return the comparison; quick: three functions with 2 and 3 agents, 12 evaluations."""
+    chosen, peers = problems(quick), local_peers.SAMPLERS if local_peers.is_installed() else ()
+    rows = {name: [*labels(name), *peers, *(["rfms"] if name == "heart-4sites" else [])] for name in chosen}
+    common = {"agents": chosen, "budget": 12 if quick else BUDGET, "directory": str(directory)}
+    seeds = range(2 if quick else 12)
+    at = (3, 5, 10, 20, 50)
+    return [Part("families", run_one, list(chosen), rows, seeds, common, "ei", at=at, drawn="best")]
 
 
-def make_tables(directory: Path, num_workers: int, on_job: Callable[[str, int, int], None]) -> dict[str, str]:
-    """Tabulate the expensive problems once; return the problem that replaces each."""
-    found = {}
-    for label, (name, options) in TABULATED.items():
-        file = directory / f"{label.replace(', ', '-')}.npz"
-        if not file.exists():
-            shown = partial(_relabelled, on_job, f"table {label}")
+def prepare(directory: Path, parts: Sequence[Part], num_workers: int, on_job: OnJob | None) -> None:
+    """Tabulate the expensive problems once."""
+    for label in set(TABULATED).intersection(parts[0].problems):
+        if not (file := table_of(directory, label)).exists():
+            name, options = TABULATED[label]
             problem = make_problem(name, problems(False)[label], 0, options)
-            tabulate.tabulate(problem, file, NUM_POINTS, 50, num_workers, shown)
-        found[label] = f"{PREFIX}{file}"
-    return found
+            tabulate.tabulate(problem, file, NUM_POINTS, 50, num_workers, on_job)
 
 
-def _relabelled(on_job: Callable[[str, int, int], None], label: str, stage: str, done: int, of: int) -> None:
-    on_job(label, done, of)
+def table_of(directory: str | Path, label: str) -> Path:
+    """Return the file of the table of a problem."""
+    return Path(directory) / f"{label.replace(', ', '-')}.npz"
 
 
-def jobs(chosen: Mapping[str, int], tables: Mapping[str, str], seed: int, budget: int) -> list[Job]:
-    """Return the jobs of one seed."""
-    peers = optuna_peers.SAMPLERS if optuna_peers.is_installed() else ()
-    return [
-        job(run_one, name, label, seed, num_agents=count, budget=budget, table=tables.get(name, ""))
-        for name, count in chosen.items()
-        for label in (*labels(name), *peers, *(("rfms",) if name == "heart-4sites" else ()))
-    ]
+EXPERIMENT = Experiment("All algorithms on the same problems with the same budget", parts, prepare)
 
 
-def loaded(directory: Path, problem: str, num_seeds: int) -> dict[str, Arrays]:
-    """Return label -> arrays `(seeds, ...)`, for what has a result of every seed."""
-    found = {}
-    for label in (*labels(problem), *optuna_peers.SAMPLERS, "rfms"):
-        if all(has(directory, run_one, problem, label, seed) for seed in range(num_seeds)):
-            every = [load(directory, run_one, problem, label, seed) for seed in range(num_seeds)]
-            found[label] = {key: np.stack([arrays[key] for arrays in every]) for key in every[0]}
-    return found
+# -- runs --------------------------------------------------------------------------------------
 
 
-# -- jobs --------------------------------------------------------------------------------------
-
-
-def run_one(problem: str, label: str, seed: int, num_agents: int, budget: int, table: str = "") -> Arrays:
+def run_one(label: str, row: str, seed: int, agents: dict[str, int], budget: int, directory: str) -> Arrays:
     """Run one algorithm, let one of Optuna's samplers tune for each agent alone, or run RFMS.
-
-    Parameters
-    ----------
-    table : the tabulated problem that replaces this one; "": there is none
 
     Returns
     -------
-    best, values : `(agents, budget)`, best noiseless value so far, and noiseless value of every evaluation;
-        without the agents' own units on related functions, as observed where there is no noise
-    optimum : `(agents,)`, NaN where it is unknown
-    costs : floats down and up, bytes down and up, per agent; CPU seconds
+    best : `(agents, budget)`, best noiseless value so far; without the agents' own units on related
+        functions, as observed where there is no noise; of RFMS `(agents, 1)`
+    others : floats and bytes down and up per agent; CPU seconds
     """
-    if label == "rfms":
-        return run_rfms(problem, seed, budget, table)
-    if problem in RELATED:
-        made = RELATED[problem](num_agents, seed)
+    num_agents = agents[label]
+    table = f"{PREFIX}{table_of(directory, label)}" if label in TABULATED else ""
+    if row == "rfms":
+        return run_rfms(label, seed, budget, table)
+    if label in RELATED:
+        made = RELATED[label](num_agents, seed)
     else:
-        made = make_problem(table or problem, num_agents, seed, {})
+        made = make_problem(table or label, num_agents, seed, {})
     optimum = np.array([made.optimum(agent) for agent in range(num_agents)], dtype=np.float64)  # None: NaN
-    if label in optuna_peers.SAMPLERS:
-        if label == "gpsampler":
+    sent = np.zeros(len(COSTS))
+    if row in local_peers.SAMPLERS:
+        if row == "gpsampler":
             num_agents, budget = min(num_agents, GP_AGENTS), min(budget, GP_BUDGET)
         starts = runs.run(made, "ei", {"num_initial": NUM_INITIAL}, 1, seed)
         begin = time.process_time()
         values = np.array([
-            optuna_peers.scores(made, agent, runs.evaluations(starts, agent)[0], label, seed, budget)
+            local_peers.scores(made, agent, runs.evaluations(starts, agent)[0], row, seed, budget)
             for agent in range(num_agents)
         ])  # fmt: skip
         seconds = (time.process_time() - begin) * made.num_agents / num_agents
-        sent = np.zeros(len(COSTS))
     else:
-        algorithm, options = ALGORITHMS[label]
+        algorithm, options = ALGORITHMS[row]
         rounds: int | None = runs.rounds_of(algorithm, NUM_INITIAL, budget)
         if algorithm in BANDITS:
-            rounds, options = None, {**options, "budget": budget, "deterministic": table.startswith(PREFIX)}
+            rounds, options = None, {**options, "budget": budget, "deterministic": bool(table)}
         begin = time.process_time()
         study = runs.run(made, algorithm, options, rounds, seed)
         seconds = time.process_time() - begin
@@ -194,8 +159,12 @@ def run_one(problem: str, label: str, seed: int, num_agents: int, budget: int, t
             for agent, best in enumerate(optimum)
         ])  # fmt: skip
         sent = runs.traffic(study, COSTS)
-    best_so_far, costs = np.maximum.accumulate(values, axis=1), np.array([*sent, seconds])
-    return {"best": best_so_far, "values": values, "optimum": optimum, "costs": costs}
+    return {"best": np.maximum.accumulate(values, axis=1), **costs(sent, seconds)}
+
+
+def costs(sent: Array, seconds: float) -> Arrays:
+    """Return what was sent per agent, by name, and the CPU seconds."""
+    return {**dict(zip(COSTS, np.asarray(sent), strict=True)), "CPU seconds": np.array(seconds)}
 
 
 def noiseless(study: Study, agent: str, optimum: float, budget: int) -> Array:
@@ -231,8 +200,4 @@ def run_rfms(problem: str, seed: int, budget: int, table: str) -> Arrays:
         max(objective.true_value(config, agent) or 0.0 for config in shipped)
         for agent in range(objective.num_agents)
     ]
-    return {
-        "best": np.array(values)[:, None],
-        "shipped": np.array([float(len(shipped))]),
-        "costs": np.array([*runs.traffic(study, COSTS), seconds]),
-    }
+    return {"shipped": np.array(values), **costs(runs.traffic(study, COSTS), seconds)}

@@ -1,7 +1,7 @@
 """Measure how much worse honest agents do when others lie, for several algorithms.
 
-Of ten agents, 1, 2 or 4 send well-formed false reports (`experiments.liars`). Every run is paired with one in
-which the same agents tune alone with the same seed. Only honest agents count. The tables show regret with
+Of ten agents, 1, 2 or 4 send well-formed false reports (`papers.liars`). Every run is paired with one in
+which the same agents tune alone with the same seed. Only honest agents count. A difference is regret with
 collaboration minus regret alone: above 0 means that collaboration is worse.
 """
 
@@ -15,20 +15,15 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.algorithms.senders import own_probability
-from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation import InProcessGrid, annotate, problem_app
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import STRATEGIES
-from studies.jobs import Arrays, Directory, OnJob, job, load, open_directory, run_jobs
+from studies.experiment import Arrays, Experiment, Part
 from studies.papers.liars import LIES, Liars
-from studies.report import Estimate, clustered, table, write_results
 
-NUM_AGENTS = 10
+NUM_AGENTS, NUM_INITIAL = 10, 3
 NUM_LIARS = (1, 2, 4)
-FIRST_SEED = 300
-NUM_INITIAL = 3
 SCHEDULE = "1-1/sqrt(t)"
-CASES = [("none", 0), *((kind, number) for kind in LIES for number in NUM_LIARS)]
 _SMALL = {"num_candidates": 128, "num_path_features": 64, "num_initial": NUM_INITIAL}
 _FTS = {**_SMALL, "lengthscale": 0.03, "num_features": 100, "schedule": SCHEDULE}
 _CO_KG = {"num_points": 100}
@@ -40,7 +35,7 @@ class Family:
 
     Parameters
     ----------
-    column : column of the study's regret table that is compared at the end of a run
+    column : column of the study's regret table, of which the end of a run is compared
     num_rounds : number of rounds; None: until the budget is spent
     alone : algorithm and options with which agents tune alone
     variants : label -> algorithm and options
@@ -82,98 +77,49 @@ def families(quick: bool) -> dict[str, Family]:
     }
 
 
-def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
-    """Run the jobs without a result, write `results.md` and return its path.
-
-    Parameters
-    ----------
-    quick : True: 2 seeds of short runs; False: 5 seeds of longer runs
-    """
-    num_seeds = 2 if quick else 5
-    settings = {"experiment": "robustness", "quick": quick, "num_seeds": num_seeds}
-    path = open_directory(directory, settings)
-    work = [
-        job(run_variant, family, label, FIRST_SEED + seed, quick=quick)
-        for family, setting in families(quick).items()
-        for label in ("alone", *setting.variants)
-        for seed in range(num_seeds)
-    ]
-    run_jobs(work, path, num_workers, on_job, "variants")
-    return [report(path, quick, num_seeds)]
-
-
-def run_variant(family: str, label: str, seed: int, quick: bool) -> Arrays:
-    """Return every agent's regret after every evaluation, `(agents, evaluations)`, for each case."""
-    setting = families(quick)[family]
-    if label == "alone":
-        return {"none-0": regret_of(setting, *setting.alone, seed)}
-    algorithm, options = setting.variants[label]
-    return {
-        f"{kind}-{number}": regret_of(setting, algorithm, options, seed, kind, number)
-        for kind, number in CASES
+def parts(quick: bool, directory: Path) -> list[Part]:
+    """Return the comparison; quick: 2 seeds of short runs, and four liars that flip the sign."""
+    lies = [(kind, number) for kind in LIES for number in NUM_LIARS]
+    cases = [("none", 0), *([("flipped", 4)] if quick else lies)]
+    rows = {
+        name: [
+            "alone",
+            *(f"{label}; {kind}; {number}" for label in family.variants for kind, number in cases),
+        ]
+        for name, family in families(quick).items()
     }
+    seeds = range(300, 302 if quick else 305)
+    return [Part("liars", run_variant, list(rows), rows, seeds, {"quick": quick}, "alone")]
 
 
-def regret_of(
-    setting: Family, algorithm: str, options: dict[str, Any], seed: int, kind: str = "none", number: int = 0
-) -> Array:
-    """Return the regret `(agents, evaluations)` of one run; for bandits, only the last column."""
-    problem = make_problem(setting.problem, NUM_AGENTS, seed)
+EXPERIMENT = Experiment("Honest agents among liars: FTS, Co-KG and PF-PNE compared with tuning alone", parts)
+
+
+def run_variant(name: str, row: str, seed: int, quick: bool) -> Arrays:
+    """Run one variant with one kind of lie.
+
+    Returns
+    -------
+    regret : `(honest agents,)`, at the end of the run
+    regret, alone fewer : the same; of "alone", with as many evaluations fewer as FTS spends on messages
+    """
+    family = families(quick)[name]
+    label, kind, number = [*row.split("; "), "none", "0"][:3]
+    liars = int(number)
+    algorithm, options = family.alone if label == "alone" else family.variants[label]
+    problem = make_problem(family.problem, NUM_AGENTS, seed)
     strategy = STRATEGIES[algorithm](num_agents=NUM_AGENTS, seed=seed, **options)
-    faults = Liars(kind, NUM_AGENTS, number, seed).faults() if number else None
+    faults = Liars(kind, NUM_AGENTS, liars, seed).faults() if liars else None
     grid = InProcessGrid(problem_app(problem, strategy.algorithm, seed), NUM_AGENTS, faults=faults)
-    study = annotate(strategy.start(grid, num_rounds=setting.num_rounds).study, problem)
+    study = annotate(strategy.start(grid, num_rounds=family.num_rounds).study, problem)
     if study.rounds["refused"].any():  # the lies must pass all checks
         raise AssertionError(f"refused: {study.rounds['reasons'].tolist()}")
-    rows = [study.regret.where(agent=str(agent))[setting.column] for agent in range(NUM_AGENTS)]
-    if setting.num_rounds is None:
-        rows = [row[-1:] for row in rows]
-    return np.array(rows, dtype=np.float64)
+    curves = [study.regret.where(agent=str(a))[family.column] for a in range(NUM_AGENTS - liars)]
+    spent = spent_on_others((family.num_rounds or 0) - 1) if (name, label) == ("fts", "alone") else 0
+    ends = {"regret": -1, "regret, alone fewer": -1 - spent}
+    return {metric: np.array([curve[at] for curve in curves]) for metric, at in ends.items()}
 
 
 def spent_on_others(num_iterations: int) -> int:
     """Return the expected number of evaluations that an agent of FTS spends on messages, `sum 1 - p_t`."""
     return math.ceil(sum(1.0 - own_probability(SCHEDULE, t) for t in range(1, num_iterations + 1)))
-
-
-def behind(mine: Array, alone: Array, number: int) -> Estimate:
-    """Return the honest agents' regret minus their regret alone, with its standard error over seeds.
-
-    Parameters
-    ----------
-    mine, alone : `(seeds, agents)`
-    """
-    honest = slice(0, NUM_AGENTS - number)
-    return clustered((mine - alone)[:, honest].T)
-
-
-def report(directory: Path, quick: bool, num_seeds: int) -> Path:
-    """Write the tables from the finished jobs."""
-    text: list[str] = []
-    for family, setting in families(quick).items():
-        alone = _stacked(directory, family, "alone", num_seeds)["none-0"]  # (seeds, agents, evaluations)
-        told = {label: _stacked(directory, family, label, num_seeds) for label in setting.variants}
-        final = {label: {case: r[:, :, -1] for case, r in cases.items()} for label, cases in told.items()}
-        level = clustered(alone[:, :, -1].T)
-        text += [f"## {family}\n", f"Alone: {level.mean:.4f} ± {level.stderr:.4f} {setting.column} regret.\n"]
-        text.append(_table(final, alone[:, :, -1]))
-        if family == "fts":
-            spent = spent_on_others((setting.num_rounds or 0) - 1)
-            text += [f"Compared with tuning alone with {spent} evaluations fewer:\n"]
-            text.append(_table(final, alone[:, :, -1 - spent]))
-    return write_results(directory, text)
-
-
-def _table(final: dict[str, dict[str, Array]], alone: Array) -> str:
-    head = ["lie", "liars of 10", *final]
-    rows = []
-    for kind, number in CASES:
-        estimates = (behind(cases[f"{kind}-{number}"], alone, number) for cases in final.values())
-        cells = [f"{e}{' *' if e.mean > 2 * e.stderr else ''}" for e in estimates]
-        rows.append([kind, str(number), *cells])
-    return table(head, rows)
-
-
-def _stacked(directory: Path, family: str, label: str, num_seeds: int) -> Arrays:
-    found = [load(directory, run_variant, family, label, FIRST_SEED + seed) for seed in range(num_seeds)]
-    return {case: np.stack([result[case] for result in found]) for case in found[0]}

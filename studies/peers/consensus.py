@@ -50,7 +50,7 @@ from fbo_flower.algorithms.records import (
     Trials,
     floats,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps
+from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.space import Categorical, SearchSpace
 
 
@@ -208,7 +208,7 @@ class Consensus(LocalEI[ConsensusState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Evaluate the averaged design, or the agent's own; then propose the next one."""
         if agent_state.next_trial >= task.end:
             return agent_state
@@ -217,19 +217,19 @@ class Consensus(LocalEI[ConsensusState]):
             if "design" in task.arrays and trial == task.trial:
                 query = Trials(floats(task.arrays["design"])[None, :])
             else:
-                agent_state = yield from self._propose(task, agent_state, draws)
+                agent_state = self._propose(task, agent_state, draws)
                 own = proposal(agent_state)
                 query = uniform_point(agent_state, draws("propose", trial)) if own is None else Trials(own)
-            outcome = yield query
+            outcome = evaluate(query)
             agent_state = agent_state.learn(outcome)
-        return (yield from self._propose(task, agent_state, draws))
+        return self._propose(task, agent_state, draws)
 
-    def _propose(self, task: Task, agent_state: AgentState, draws: Draws) -> Steps[AgentState]:
+    def _propose(self, task: Task, agent_state: AgentState, draws: Draws) -> AgentState:
         """Return the state with a design for the next trial, unless that trial is a random one."""
         if proposal(agent_state) is not None or self.is_random(task, agent_state):
             return agent_state
         trial = agent_state.next_trial
-        query, fitted = yield from self.step(task, agent_state, draws("propose", trial))
+        query, fitted = self.step(task, agent_state, draws("propose", trial))
         assert fitted is not None
         number = np.array([trial], dtype=np.int64)
         return agent_state.write(design=query.points[0], design_trial=number, hyperparameters=fitted)

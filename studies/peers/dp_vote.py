@@ -45,7 +45,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps
+from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform, add_noise, grid_step, to_steps
 from fbo_flower.numerics.optim.sobol import sobol
@@ -107,6 +107,7 @@ class VoteState:
     tally : the sum of the votes `(P,)`, after the vote
     winner : place of the winner in the list; None: there is none yet
     closed : whether the vote failed, so that there will be no winner
+    announced : whether agents were told the winner
     """
 
     space: SearchSpace
@@ -121,6 +122,7 @@ class VoteState:
     tally: Array | None = None
     winner: int | None = None
     closed: bool = False
+    announced: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +146,10 @@ class Votes(Content):
     ] = None
 
     @classmethod
-    def asks_for_sum(cls, task: Task) -> bool:
+    def is_asked_by(cls, task: Task) -> bool:
         return Ballot.of(task).vote
+
+    asks_for_sum = is_asked_by
 
     @classmethod
     def sum_name(cls, task: Task, agent_state: AgentState) -> str:
@@ -176,7 +180,7 @@ class DPVote(Algorithm[VoteState]):
     name: ClassVar[str] = "dp-vote"
     task_content: ClassVar[type[Content]] = Ballot
     report_content: ClassVar[type[Content]] = Votes
-    finishes: ClassVar[bool] = True
+    budget_option: ClassVar[str] = "num_configs"
 
     num_configs: int = 20
     num_votes: int = 3
@@ -239,8 +243,8 @@ class DPVote(Algorithm[VoteState]):
     ) -> tuple[VoteState, dict[str, Task]]:
         values: dict[str, Scalar] = {"seed": state.seed}
         trials = {agent: state.progress.of(agent) for agent in present}
-        if phase is Phase.FINISH and state.winner is not None:
-            values["winner"] = state.winner
+        if phase is Phase.FINISH and state.winner is not None and not state.announced:
+            values["winner"], state = state.winner, replace(state, announced=True)
             return state, {a: Task(phase, server_round, t, 0, {}, values) for a, t in trials.items()}
         if phase is not Phase.TRAIN:
             return state, {}
@@ -300,9 +304,10 @@ class DPVote(Algorithm[VoteState]):
     def results(self, state: VoteState) -> ServerResults:
         count = int(bool(state.asked))
         noise = "distributed" if self.secure_sums else "local"
-        return ServerResults.of_noise(noise, self.epsilon(count), self.delta, {"messages": count})
+        noise_spent = ServerResults.of_noise(noise, self.epsilon(count), self.delta, {"messages": count})
+        return replace(noise_spent, found=self.found(state))
 
-    def description(self, state: VoteState) -> dict[str, object]:
+    def found(self, state: VoteState) -> dict[str, object]:
         """Return the winner and the sum of the votes, with their noise; empty before the vote."""
         if state.winner is None or state.tally is None:
             return {}
@@ -313,7 +318,7 @@ class DPVote(Algorithm[VoteState]):
         """Return a log line when there is a winner."""
         if state.winner is None or before.winner is not None:
             return []
-        return [f"one configuration for all agents: {self.description(state)['shared']}"]
+        return [f"one configuration for all agents: {self.found(state)['shared']}"]
 
     # -- secure sums ---------------------------------------------------------------------------
 
@@ -330,10 +335,10 @@ class DPVote(Algorithm[VoteState]):
         points = listed_points(agent_state.space, self.num_configs, _seed(task))
         return Trials(points[agent_state.next_trial : task.end])
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Evaluate the next configurations of the list; at the end of the study, store the winner."""
         _seed(task)  # refuse a task that cannot be answered before anything is evaluated
-        agent_state = yield from super().session(task, agent_state, draws)
+        agent_state = super().session(task, agent_state, draws, evaluate)
         if task.phase is not Phase.FINISH or "winner" not in task.values:
             return agent_state
         winner = int(task.values["winner"])
@@ -359,14 +364,11 @@ class DPVote(Algorithm[VoteState]):
         noisy = add_noise(to_steps(floats(payload.arrays["votes"]), step), stddev, step, uniform)
         return Votes(votes=noisy).payload
 
-    def uses_observations(self, task: Task, space: SearchSpace) -> bool:
-        return Ballot.of(task).vote
-
     def message_noise(self) -> float:
         """Return the noise multiplier of an agent's own noise in the largest group, where it is least."""
         return self.own_noise(keys.largest_group(self.secure_sums) if self.secure_sums else 1)
 
-    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | Steps[Best | None] | None:
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
         """Return the winner, once the agent knows it and if its evaluation there succeeded."""
         history = agent_state.history
         if "winner" in agent_state.arrays:

@@ -48,13 +48,14 @@ from fbo_flower.algorithms.records import (
     Federation,
     Payload,
     Phase,
+    ServerResults,
     Task,
     Trials,
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session, alone
-from fbo_flower.algorithms.search import searching
+from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
+from fbo_flower.algorithms.search import search
 from fbo_flower.algorithms.senders import drawn_features
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
@@ -292,7 +293,7 @@ class FLoRA(LocalEI[FloraState]):
     name: ClassVar[str] = "flora"
     task_content: ClassVar[type[Content]] = Work
     report_content: ClassVar[type[Content]] = Sums
-    finishes: ClassVar[bool] = True
+    budget_option: ClassVar[str] = "budget"
 
     budget: int = 25
     combine: str = "single"
@@ -399,7 +400,7 @@ class FLoRA(LocalEI[FloraState]):
             return replace(state, closed=bool(state.answered) and not self.secure_sums)
         surface = combined(self.combine, state.features, sums, self.ridge, self.caution)
         nothing = np.empty((0, state.space.dimension))
-        point = alone(searching(surface, state.space, nothing, nothing, NUM_CANDIDATES, 0.0, rng))
+        point = search(surface, state.space, nothing, nothing, NUM_CANDIDATES, 0.0, rng)
         return replace(state, shared=point[0])
 
     def finished(self, state: FloraState) -> bool:
@@ -409,9 +410,11 @@ class FLoRA(LocalEI[FloraState]):
         known = {*state.agents, *state.progress.next_trial}
         return bool(state.judged) and all(a in state.judged or missed.get(a, 0) >= MAX_MISSED for a in known)
 
-    def description(self, state: FloraState) -> dict[str, object]:
-        """Return the shared configuration; empty before it is decided."""
-        return {} if state.shared is None else {"shared": state.space.decode(state.shared)}
+    def results(self, state: FloraState) -> ServerResults | None:
+        """Return the shared configuration; None before it is decided."""
+        if state.shared is None:
+            return None
+        return ServerResults(found={"shared": state.space.decode(state.shared)})
 
     def progress_lines(self, state: FloraState, before: FloraState) -> list[str]:
         """Return a log line when the shared configuration is decided."""
@@ -423,14 +426,14 @@ class FLoRA(LocalEI[FloraState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Evaluate the shared configuration, or step as `ei` does."""
         if Work.of(task).share:
             _features(task)  # refuse a task that cannot be answered before anything is evaluated
         if "design" in task.arrays and agent_state.next_trial == task.trial < task.end:
-            outcome = yield Trials(floats(task.arrays["design"])[None, :])
+            outcome = evaluate(Trials(floats(task.arrays["design"])[None, :]))
             agent_state = agent_state.learn(outcome)
-        return (yield from super().session(task, agent_state, draws))
+        return super().session(task, agent_state, draws, evaluate)
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         if not Work.of(task).share or not agent_state.history.num_succeeded:

@@ -51,8 +51,8 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Condition, Draws, Fit, Rng, Session, Steps
-from fbo_flower.algorithms.search import searching
+from fbo_flower.algorithms.requests import Condition, Draws, Evaluation, Fit, Rng, compute
+from fbo_flower.algorithms.search import search
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.acquisition.expected_improvement import (
     LEAST_STDDEV,
@@ -252,29 +252,25 @@ class FMTBO(LocalEI[FMTBOState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Evaluate as `ei` does, then fit the local hyperparameters, for the report and the next step."""
         if int(task.values.get("seed", 0)) < 0:
             raise WireError(f"seed: expected a number from 0, got {task.values['seed']!r}")
         begun = agent_state.next_trial
-        agent_state = yield from super().session(task, agent_state, draws)
+        agent_state = super().session(task, agent_state, draws, evaluate)
         if agent_state.next_trial == begun or not agent_state.history.num_succeeded:
             return agent_state
-        fitted = yield self._fit(agent_state)
-        return agent_state.write(hyperparameters=fitted.to_array())
+        return agent_state.write(hyperparameters=self._fit(agent_state).to_array())
 
     def step(
         self, task: Task, agent_state: AgentState, rng: np.random.Generator
-    ) -> Steps[tuple[Trials, Array | None]]:
+    ) -> tuple[Trials, Array | None]:
         """Return the maximiser of the mixture's expected improvement; `session` keeps the fit."""
         space = agent_state.space
         x, y = self.observations(agent_state)
         stored = agent_state.arrays.get("hyperparameters")
-        local = (
-            (yield self._fit(agent_state))
-            if stored is None
-            else gp.Hyperparameters.from_array(KERNEL, floats(stored))
-        )
+        known = None if stored is None else gp.Hyperparameters.from_array(KERNEL, floats(stored))
+        local = known or self._fit(agent_state)
         if "theta" in task.arrays and self.global_weight:
             low, high = fitting.bounds(space.dimension).T
             theta = np.clip(floats(task.arrays["theta"]), low, high)
@@ -285,21 +281,19 @@ class FMTBO(LocalEI[FMTBOState]):
             incumbent = int(np.argmax(means))
             function: Differentiable = LogMixtureImprovement(posteriors, weights, float(means[incumbent]))
         else:
-            process: gp.Posterior = yield Condition(x, y, local)
+            process = compute(Condition(x, y, local))
             incumbent = int(np.argmax(process.means))
             function = GuidedImprovement(process, float(process.means[incumbent]))
         centre = agent_state.history.observed()[0][incumbent : incumbent + 1]
         seen = agent_state.history.points
-        point = yield from searching(
-            function, space, seen, centre, self.num_candidates, self.min_distance, rng
-        )
+        point = search(function, space, seen, centre, self.num_candidates, self.min_distance, rng)
         return Trials(point), None
 
-    def _fit(self, agent_state: AgentState) -> Fit:
+    def _fit(self, agent_state: AgentState) -> gp.Hyperparameters:
         x, y = self.observations(agent_state)
         stored = agent_state.arrays.get("hyperparameters")
         start = None if stored is None else gp.Hyperparameters.from_array(KERNEL, floats(stored))
-        return Fit(x, y, KERNEL, start, PRIORS)
+        return compute(Fit(x, y, KERNEL, start, PRIORS))
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         if "hyperparameters" not in agent_state.arrays or "seed" not in task.values or not task.num_trials:

@@ -31,7 +31,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Rng, Steps
+from fbo_flower.algorithms.requests import Rng
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.seeding import generator
 
@@ -129,7 +129,7 @@ class ShareBest(LocalEI[SharingState]):
 
     def step(
         self, task: Task, agent_state: AgentState, rng: np.random.Generator
-    ) -> Steps[tuple[Trials, Array | None]]:
+    ) -> tuple[Trials, Array | None]:
         """Return the point to repeat, unless the agent knows its value; else the step of `ei`."""
         point = Copied.of(task).point
         if point is not None and agent_state.next_trial == task.trial:
@@ -138,7 +138,7 @@ class ShareBest(LocalEI[SharingState]):
                 return Trials(snapped), None
         if not agent_state.history.num_succeeded:
             return Trials(rng.random((1, agent_state.space.dimension))), None
-        return (yield from super().step(task, agent_state, rng))
+        return super().step(task, agent_state, rng)
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         history, objectives = agent_state.history, len(agent_state.aims.objectives)

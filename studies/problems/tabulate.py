@@ -29,7 +29,7 @@ from fbo_flower.simulation.problems import (
     read_table,
 )
 from fbo_flower.storage import atomic_file, path_of
-from studies.jobs import Arrays, OnJob, has, job, load, open_directory, run_jobs, save
+from studies.experiment import Arrays, OnJob, has, job, load, open_directory, run_jobs, save
 
 NUM_STAGES = 6  # after the grid
 GRID_SHARE = 0.25

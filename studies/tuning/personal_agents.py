@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms.bandits.base import Bandit
+from fbo_flower.algorithms.co_kg.co_kg import CoKG
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
@@ -31,7 +33,6 @@ from fbo_flower.algorithms.records import (
     Trials,
     natural_key,
 )
-from fbo_flower.algorithms.requests import alone, stepping
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
@@ -83,7 +84,7 @@ class PersonalAgents:
     """
 
     def __init__(self, algorithm: Algorithm[Any], space: SearchSpace, seed: int) -> None:
-        together = type(algorithm).with_under_way is not Algorithm.with_under_way
+        together = isinstance(algorithm, CoKG | Bandit)
         if algorithm.barrier or together or algorithm.phases != (Phase.TRAIN,):
             why = algorithm.barrier or (
                 "it models one objective of all agents" if together else "it has further half-rounds"
@@ -125,7 +126,7 @@ class PersonalAgents:
         for client in clients:
             agent = self._agents[client]
             if agent.point is None:  # its algorithm has nothing for it to try: it repeats its best point
-                best = alone(stepping(self._algorithm.best(agent.state, own=False)))
+                best = self._algorithm.best(agent.state, own=False)
                 draw = rng("nothing", client, number).random(self._space.dimension)
                 found[client] = draw if best is None else best.point
             else:
@@ -156,7 +157,7 @@ class PersonalAgents:
             evaluate = partial(self._evaluate, agent)
             draws = partial(self._draws, client)
             try:
-                result = alone(run_task(self._algorithm, agent.task, agent.state, evaluate, draws))
+                result = run_task(self._algorithm, agent.task, agent.state, evaluate, draws)
             except _Pending as pending:
                 agent.trial, agent.point = pending.trial, pending.point
                 continue

@@ -49,7 +49,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         reporting(array(summable(None, bound=1.0))), "x: .*lengths are known"
     ),
     "misspelt hook": ({"sumarise": lambda self, t, a, r: None}, "sumarise: .*did you mean summarise?"),
-    "misspelt variable": ({"max_final_exchange": 3}, "did you mean max_final_exchanges?"),
+    "misspelt variable": ({"budget_options": 3}, "did you mean budget_option?"),
     "other arguments": (
         {"tell": lambda self, state, reports: state},
         r"tell: expected \(self, state, phase, replies\), got \(self, state, reports\)",

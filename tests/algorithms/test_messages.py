@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -200,6 +200,9 @@ def outcome(points, values, first, counts, spans, failures=None):
     return Trials(np.array(points), np.array(values), trials, failures, spans, np.array(counts))
 
 
+AFTER = np.array([[3.0, 4.0], [7.0, 9.0]])
+
+
 def test_evaluations_of_one_point_become_one_row_in_the_order_of_first_evaluations():
     nan = float("nan")
     first = outcome(
@@ -208,7 +211,9 @@ def test_evaluations_of_one_point_become_one_row_in_the_order_of_first_evaluatio
     more = outcome(
         [[-0.0, 1.0], [0.5, 0.5]], [4.0, 5.0], 14, [1, 1], [2, 1], np.array(["late", ""], dtype=object)
     )
+    first, more = replace(first, times=np.array([[5.0, 6.0], [1.0, 2.0]])), replace(more, times=AFTER)
     found = first.concat(more).merged()
+    np.testing.assert_array_equal(found.times, [[5.0, 9.0], [1.0, 4.0]])
     np.testing.assert_array_equal(found.points, [[0.5, 0.5], [0.0, 1.0]])
     np.testing.assert_allclose(found.values, [3.0, 4.0])
     assert found.counts.tolist() == [3, 1]

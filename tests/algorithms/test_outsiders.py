@@ -26,6 +26,7 @@ from fbo_flower.algorithms import (
     uniform_point,
 )
 from fbo_flower.algorithms.options import bounded, integer
+from fbo_flower.algorithms.records import ServerResults
 from fbo_flower.errors import ConfigError, HookError
 
 
@@ -37,6 +38,10 @@ class Densities(Content):
     other: Annotated[np.ndarray | None, real("D", "bins", low=0.0)] = None
     stage: int = 0  # of the final exchanges
     text: str = ""
+
+    @classmethod
+    def report_kind(cls, task):
+        return f"stage {cls.of(task).stage}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +69,6 @@ class FedTPE(TrialsPerRound, Algorithm[State]):
     name: ClassVar[str] = "fed-tpe"
     task_content: ClassVar[type[Content]] = Densities
     report_content: ClassVar[type[Content]] = Counts
-    max_final_exchanges: ClassVar[int] = 3
     barrier: ClassVar[str] = "the histograms are sums over all agents"
 
     def init(self, federation, rng):
@@ -73,6 +77,8 @@ class FedTPE(TrialsPerRound, Algorithm[State]):
     def ask(self, state, phase, server_round, present, rng):
         if phase is Phase.FINISH:
             stage = 1 + max(state.heard.values(), default=0)
+            if stage > 3:
+                return state, {}
             last = replace(state.densities, stage=stage, text=f"stage {stage}")
             return state, {agent: last.task(phase, server_round, 0, 0) for agent in present}
         if phase is not Phase.TRAIN:
@@ -92,11 +98,8 @@ class FedTPE(TrialsPerRound, Algorithm[State]):
         parts = {name: one / one.sum(axis=1, keepdims=True) for name, one in counts.items()}
         return replace(state, densities=Densities(**parts), num_sums=state.num_sums + 1)
 
-    def description(self, state):
-        return {"heard": dict(state.heard), "num_sums": state.num_sums}
-
-    def report_kind(self, task):
-        return f"stage {Densities.of(task).stage}"
+    def results(self, state):
+        return ServerResults(found={"heard": dict(state.heard), "num_sums": state.num_sums})
 
     def propose(self, task, agent_state, rng):
         told, draws = Densities.of(task), rng()

@@ -21,6 +21,7 @@ import fbo_flower.strategies
 from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS, AlgorithmRecord, Meaning, RandomSearch, make_algorithm, registry
 from fbo_flower.algorithms.built_in import RECORDS
+from fbo_flower.algorithms.messages import report_schema
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.registry import BUILT_IN, PluginWarning, find, lookup, records
 from fbo_flower.cli import main as cli
@@ -74,7 +75,7 @@ def test_a_record_tells_the_truth_about_its_algorithm_and_its_strategy(name: str
     assert kind.name == name
     assert kind.__name__ == record.class_name
     assert ALGORITHMS[name] is kind
-    schema = make_algorithm(name, {}).report_schema(SQUARE)
+    schema = report_schema(make_algorithm(name, {}), SQUARE)
     unexplained = {*schema.arrays, *schema.values} - set(record.meanings)
     assert not unexplained, f"{name}: explain {', '.join(sorted(unexplained))} in `meanings` of its record"
     for text in (record.summary, record.server_sends, record.agent_sends, record.inference):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from contextvars import ContextVar
+from functools import partial
 
+import greenlet
 import numpy as np
 import pytest
 
@@ -17,7 +20,8 @@ from fbo_flower.algorithms.requests import (
     Fit,
     Maximise,
     Request,
-    alone,
+    compute,
+    outside,
     side_by_side,
 )
 from fbo_flower.errors import NumericalError
@@ -85,7 +89,7 @@ def condition_over_a_trend(agent: int) -> Request:
 
 
 def guided(agent: int) -> GuidedImprovement:
-    found = alone(ask(condition_over_a_trend(agent)))
+    found = compute(condition_over_a_trend(agent))
     return GuidedImprovement(found, 0.5, shared(agent) if agent % 5 else None)
 
 
@@ -108,7 +112,7 @@ def draw_path(agent: int) -> Request:
 
 
 def maximise_path(agent: int) -> Request:
-    return maximise(alone(ask(draw_path(agent))), agent)
+    return maximise(compute(draw_path(agent)), agent)
 
 
 def maximise_message(agent: int) -> Request:
@@ -125,13 +129,10 @@ def draw_weights(agent: int) -> Request:
     return DrawWeights(FEATURES, *data(agent), 0.01, np.random.default_rng([4, agent]))
 
 
-def ask(request: Request):
-    result = yield request
-    return result
-
-
 def bits(result: object) -> bytes:
     """Return all numbers of a result as bytes."""
+    if isinstance(result, tuple):
+        return b"".join(map(bits, result))
     if dataclasses.is_dataclass(result):
         return b"".join(bits(getattr(result, field.name)) for field in dataclasses.fields(result))
     return result.encode() if isinstance(result, str) else np.asarray(result).tobytes()
@@ -146,21 +147,22 @@ MAKERS = [
 @pytest.mark.parametrize("make", MAKERS)
 def test_results_do_not_depend_on_how_many_are_computed_together(make, monkeypatch) -> None:
     count = 24
-    expected = [bits(alone(ask(make(agent)))) for agent in range(count)]
+    expected = [bits(compute(make(agent))) for agent in range(count)]
     for size in (5, 500):
         monkeypatch.setattr(Request, "most", size)
-        assert [bits(r) for r in side_by_side(ask(make(agent)) for agent in range(count))] == expected
+        work = [partial(compute, make(agent)) for agent in range(count)]
+        assert [bits(result) for result in side_by_side(work)] == expected
 
 
 def test_agents_may_ask_for_different_things_and_end_at_different_times() -> None:
     def several(agent: int):
         total = 0.0
         for number in range(agent):
-            found = yield (draw_path if number % 2 else fit)(agent)
+            found = compute((draw_path if number % 2 else fit)(agent))
             total += float(found.weights[0] if number % 2 else found.outputscale)
         return total
 
-    assert side_by_side(several(a) for a in range(6)) == [alone(several(a)) for a in range(6)]
+    assert side_by_side(partial(several, a) for a in range(6)) == [several(a) for a in range(6)]
 
 
 def test_hundreds_of_agents_with_long_histories_do_not_all_hold_their_matrices_at_once(monkeypatch) -> None:
@@ -170,13 +172,13 @@ def test_hundreds_of_agents_with_long_histories_do_not_all_hold_their_matrices_a
     def steps(agent: int):
         under_way.add(agent)
         most.append(len(under_way))
-        found = yield Fit(*data(agent), "rbf", None)
+        found = compute(Fit(*data(agent), "rbf", None))
         under_way.remove(agent)
         return found
 
-    results = side_by_side(steps(agent) for agent in range(8))
+    results = side_by_side(partial(steps, agent) for agent in range(8))
     assert max(most) == 4  # and that of the agent that waits for the next part
-    assert [bits(result) for result in results] == [bits(alone(steps(agent))) for agent in range(8)]
+    assert [bits(result) for result in results] == [bits(steps(agent)) for agent in range(8)]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,9 @@ def test_requests_that_are_stacked_hold_at_most_a_mebibyte(numbers: int, count: 
             together.append(len(requests))
             return [len(requests)] * len(requests)
 
-    assert side_by_side(ask(Sized()) for _ in range(count)) == [n for n in expected for _ in range(n)]
+    assert side_by_side(partial(compute, Sized()) for _ in range(count)) == [
+        n for n in expected for _ in range(n)
+    ]
     assert together == expected
 
 
@@ -216,22 +220,22 @@ def test_only_the_agent_at_fault_fails() -> None:
         request = maximise_message(agent)
         if agent == 3:
             request = dataclasses.replace(request, function=LinearFunction(FEATURES, np.full(30, np.nan)))
-        return (yield from ask(request))
+        return compute(request)
 
-    results = side_by_side(poisoned(agent) for agent in range(5))
+    results = side_by_side(partial(poisoned, agent) for agent in range(5))
     assert isinstance(results[3], Failed)
     assert isinstance(results[3].error, NumericalError)
-    assert [bits(results[a]) for a in (0, 1, 2, 4)] == [bits(alone(poisoned(a))) for a in (0, 1, 2, 4)]
+    assert [bits(results[a]) for a in (0, 1, 2, 4)] == [bits(poisoned(a)) for a in (0, 1, 2, 4)]
 
 
 def test_an_agent_that_raises_does_not_stop_the_others() -> None:
     def raising(agent: int):
-        yield fit(agent)
+        compute(fit(agent))
         if agent == 1:
             raise ValueError("planted")
         return agent
 
-    results = side_by_side(raising(agent) for agent in range(3))
+    results = side_by_side(partial(raising, agent) for agent in range(3))
     assert (results[0], results[2]) == (0, 2)
     assert isinstance(results[1], Failed)
     assert str(results[1].error) == "planted"
@@ -242,7 +246,7 @@ def test_steps_see_the_error_of_their_request_and_can_clean_up_or_answer_it() ->
 
     def steps(catches: bool):
         try:
-            yield Fit(np.full((4, 2), np.nan), np.zeros(4), "rbf", None)
+            compute(Fit(np.full((4, 2), np.nan), np.zeros(4), "rbf", None))
         except NumericalError:
             if not catches:
                 raise
@@ -250,9 +254,71 @@ def test_steps_see_the_error_of_their_request_and_can_clean_up_or_answer_it() ->
             cleaned.append(True)
         return "caught"
 
-    failed, caught = side_by_side([steps(False), steps(True)])
+    failed, caught = side_by_side([partial(steps, False), partial(steps, True)])
     assert isinstance(failed, Failed)
     with pytest.raises(NumericalError):
-        alone(steps(False))
-    assert caught == alone(steps(True)) == "caught"
+        steps(False)
+    assert caught == steps(True) == "caught"
     assert cleaned == [True] * 4
+
+
+def test_without_greenlet_agents_take_turns_with_the_same_results(monkeypatch) -> None:
+    together = [bits(result) for result in side_by_side(partial(several_fits, agent) for agent in range(5))]
+    monkeypatch.setattr(requests, "greenlet", None)
+    assert [bits(r) for r in side_by_side(partial(several_fits, agent) for agent in range(5))] == together
+    failed, found = side_by_side([partial(int, "no number"), partial(int, "3")])
+    assert isinstance(failed, Failed)
+    assert found == 3
+
+
+def several_fits(agent: int):
+    first = compute(fit(agent))
+    return first, compute(fit(agent + len(first.lengthscales)))
+
+
+def test_what_is_not_ours_runs_outside_an_agents_greenlet_and_its_own_computations_are_its_own() -> None:
+    known = ContextVar("known")
+    known.set("the caller's")
+    places, driver = [], greenlet.getcurrent()
+
+    def objective(agent: int):
+        assert greenlet.getcurrent() is driver
+        if agent == 1:
+            raise ValueError("planted")
+        return compute(fit(agent))  # as a user's loop with an Optimizer does
+
+    def work(agent: int):
+        places.append(greenlet.getcurrent())
+        assert known.get() == "the caller's"
+        compute(fit(0))
+        return outside(partial(objective, agent))
+
+    found = side_by_side(partial(work, agent) for agent in range(3))
+    assert driver not in places
+    assert [bits(found[agent]) for agent in (0, 2)] == [bits(compute(fit(agent))) for agent in (0, 2)]
+    assert str(found[1].error) == "planted"
+
+
+@pytest.mark.parametrize("where", ["computation", "objective", "agent"])
+def test_an_interrupted_driver_lets_every_agent_clean_up(where: str) -> None:
+    cleaned = []
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    class Interrupting(Request):
+        shape = ()
+        compute = staticmethod(interrupt)
+
+    last = {"computation": partial(compute, Interrupting()), "objective": partial(outside, interrupt)}
+
+    def work(agent: int):
+        try:
+            compute(fit(agent))
+            last.get(where, interrupt)()
+        finally:
+            cleaned.append(agent)
+
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side(partial(work, agent) for agent in range(3))
+    assert sorted(cleaned) == [0, 1, 2]

@@ -7,8 +7,7 @@ from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import RandomSearch, ThompsonSampling
 from fbo_flower.algorithms.records import AgentState, Trials
-from fbo_flower.algorithms.requests import alone
-from fbo_flower.algorithms.search import maximising, neighbours, searching, variations
+from fbo_flower.algorithms.search import maximise, neighbours, search, variations
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.surrogates.rff import draw_features
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
@@ -35,7 +34,7 @@ class Bowl:
 def best(function, space, moves, seen=None, seed=0, num_candidates=32, distance=0.0):
     seen = np.empty((0, space.dimension)) if seen is None else seen
     rng = np.random.default_rng(seed)
-    return alone(maximising(function, space, seen, num_candidates, distance, rng, integer_moves=moves))
+    return maximise(function, space, seen, num_candidates, distance, rng, integer_moves=moves)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -80,20 +79,20 @@ def test_a_space_of_floats_gives_the_same_trials():
 
 @pytest.mark.parametrize("centre", [(0.3, 0.7), (-0.2, 0.5), (1.4, 1.2)])
 def test_the_maximum_within_the_bounds_is_found(centre):
-    point = alone(searching(Bowl(centre), SQUARE, NO_CENTRES, NO_CENTRES, 64, 0.0, RNG))
+    point = search(Bowl(centre), SQUARE, NO_CENTRES, NO_CENTRES, 64, 0.0, RNG)
     np.testing.assert_allclose(point[0], np.clip(centre, 0, 1), atol=1e-4)
 
 
 def test_the_point_keeps_its_distance_from_points_seen():
     seen = np.array([[0.3, 0.7]])
-    point = alone(searching(Bowl((0.3, 0.7)), SQUARE, seen, seen, 64, 0.01, RNG))
+    point = search(Bowl((0.3, 0.7)), SQUARE, seen, seen, 64, 0.01, RNG)
     assert np.linalg.norm(point - seen) >= 0.01
 
 
 def test_discrete_parameters_change_one_at_a_time_until_nothing_improves():
     space = SearchSpace({"n": Int(1, 1000), "kind": Categorical(list("abcdefgh")), "x": Float(0, 1)})
     target = space.features(space.encode({"n": 777, "kind": "f", "x": 0.25})[None, :])[0]
-    point = alone(searching(Bowl(target), space, np.empty((0, 3)), np.empty((0, 3)), 4, 0.0, RNG))
+    point = search(Bowl(target), space, np.empty((0, 3)), np.empty((0, 3)), 4, 0.0, RNG)
     found = space.decode(point[0])
     assert found["kind"] == "f"
     assert abs(found["x"] - 0.25) < 1e-3
@@ -168,7 +167,7 @@ def test_an_inactive_parameter_does_not_move_the_maximiser():
     algorithm = ThompsonSampling()
     agent_state = AgentState(CONDITIONAL, Trials.empty(4))
     for seed in range(5):
-        (point,) = alone(algorithm.maximising(function, agent_state, np.random.default_rng(seed))).points
+        (point,) = algorithm.maximise(function, agent_state, np.random.default_rng(seed)).points
         np.testing.assert_array_equal(CONDITIONAL.snap(point[None])[0], point)
         grid = CONDITIONAL.snap(np.random.default_rng(9).random((2000, 4)))
         assert (

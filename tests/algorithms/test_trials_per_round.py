@@ -23,8 +23,8 @@ from fbo_flower.algorithms.ei.pool import Pool
 from fbo_flower.algorithms.fts.fts import Advice
 from fbo_flower.algorithms.messages import STEPS
 from fbo_flower.algorithms.records import AgentState, Phase, Task, Trials
-from fbo_flower.algorithms.requests import Fit, alone
-from fbo_flower.algorithms.run_task import TaskResult, believed, run_task
+from fbo_flower.algorithms.requests import Fit
+from fbo_flower.algorithms.run_task import TaskResult, as_measured, run_task
 from fbo_flower.algorithms.senders import own_probability
 from fbo_flower.clients import client_app
 from fbo_flower.errors import WireError
@@ -263,7 +263,7 @@ def do(name: str, at_once: int, num_trials: int = 7) -> tuple[TaskResult, list[n
     recorder = Recorder()
     content = pool() if "pool" in name else Pool()
     task = content.task(Phase.TRAIN, 2, 4, num_trials)
-    return alone(run_task(algorithm, task, state, recorder, draws, at_once=at_once)), recorder.batches
+    return run_task(algorithm, task, state, recorder, draws, at_once=at_once), recorder.batches
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -297,10 +297,10 @@ def test_without_fantasies_expected_improvement_proposes_one_place_twice() -> No
     state = AgentState(SQUARE, Trials(start, hill(start), np.arange(4)))
     seen = [Recorder(), Recorder()]
     for trial, recorder in zip((4, 5), seen, strict=True):
-        alone(run_task(algorithm, Task(Phase.TRAIN, 2, trial, 1), state, recorder, draws))
+        run_task(algorithm, Task(Phase.TRAIN, 2, trial, 1), state, recorder, draws)
     ignored = np.linalg.norm(seen[0].batches[0] - seen[1].batches[0])
     both = Recorder()
-    alone(run_task(algorithm, Task(Phase.TRAIN, 2, 4, 2), state, both, draws, at_once=2))
+    run_task(algorithm, Task(Phase.TRAIN, 2, 4, 2), state, both, draws, at_once=2)
     apart = np.linalg.norm(both.batches[0][0] - both.batches[0][1])
     assert ignored < 0.02
     assert apart > 0.05
@@ -310,7 +310,7 @@ def test_a_failed_design_is_followed_by_random_points() -> None:
     algorithm = make_algorithm("ei", {**CASES["ei"], "num_initial": 2, "trials_per_round": 4})
     failed = Trials(np.full((2, 2), 0.5), np.full(2, np.nan), np.arange(2))
     state, recorder = AgentState(SQUARE, failed), Recorder()
-    alone(run_task(algorithm, Task(Phase.TRAIN, 2, 2, 4), state, recorder, draws, at_once=4))
+    run_task(algorithm, Task(Phase.TRAIN, 2, 2, 4), state, recorder, draws, at_once=4)
     assert len(np.unique(recorder.batches[0], axis=0)) == 4
 
 
@@ -327,12 +327,12 @@ def test_the_believed_value_is_the_posterior_mean_by_the_textbook(name: str) -> 
     state = state.write(hyperparameters=theta.to_array())
     where = generator(2, "points").random((3, 2))
     if name == "ts":
-        found = alone(algorithm.believing(Task(Phase.TRAIN, 1, 6, 1), state, where))
+        found = algorithm.expected_values(Task(Phase.TRAIN, 1, 6, 1), state, where)
     else:  # it fits first
         x, y = algorithm.observations(state)
         request = fit_of(state, x, y)
         theta = request.compute([request])[0]
-        found = alone(algorithm.believing(Task(Phase.TRAIN, 1, 6, 1), state, where))
+        found = algorithm.expected_values(Task(Phase.TRAIN, 1, 6, 1), state, where)
     y = (values - values.mean()) / values.std()
     covariance = kernel(points, points, theta) + theta.noise_variance * np.eye(6)
     means = kernel(where, points, theta) @ np.linalg.solve(covariance, y)
@@ -352,10 +352,10 @@ def kernel(a: np.ndarray, b: np.ndarray, theta: gp.Hyperparameters) -> np.ndarra
 def test_an_observed_value_is_believed_as_it_is(name: str) -> None:
     values = np.array([0.3, -2.0, 5.0, 1.0, 0.9])
     transformed = transform(values, name)
-    found = believed(transformed, transformed, values)
+    found = as_measured(transformed, transformed, values)
     for value, expected in zip(found, transformed, strict=True):
         assert transformed[values == value] == expected  # one of those that the transform ties
-    inside = believed(np.array([-99.0, 99.0]), transformed, values)
+    inside = as_measured(np.array([-99.0, 99.0]), transformed, values)
     assert inside.max() == 5.0
     assert inside.min() >= -2.0
 
@@ -363,7 +363,7 @@ def test_an_observed_value_is_believed_as_it_is(name: str) -> None:
 def test_before_the_first_success_nothing_is_believed() -> None:
     state = AgentState(SQUARE, Trials.empty(2))
     task = Task(Phase.TRAIN, 1, 0, 2)
-    assert np.isnan(alone(ThompsonSampling().believing(task, state, np.zeros((2, 2))))).all()
+    assert np.isnan(ThompsonSampling().expected_values(task, state, np.zeros((2, 2)))).all()
 
 
 def test_hyperparameters_are_fitted_once_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """`fbo-flower simulate` and `report`: what they write and print, also when they are interrupted or fail."""
 
 import io
-import json
 import logging
 import os
 import re
@@ -12,7 +11,6 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
-import numpy as np
 import pytest
 import typer
 from flwr.common.logger import log
@@ -31,7 +29,6 @@ from fbo_flower.cli.report import print_table
 from fbo_flower.errors import NumericalError
 from fbo_flower.reports.summary import evaluations_of, summarise
 from fbo_flower.simulation import Agents, Async, Clock, runner, simulate
-from fbo_flower.simulation.problems import DigitsSVM
 from fbo_flower.strategies import RoundProgress
 from fbo_flower.strategies.exchange import REPORT_SECONDS, ReplyProgress
 from fbo_flower.study import Study
@@ -218,28 +215,6 @@ def test_what_ends_a_run_is_one_line_that_says_what_was_kept(error, status, said
     assert files(Path()) == ["x", "y"], "an empty directory from before stays"
 
 
-@pytest.mark.usefixtures("unpictured")
-def test_an_interruption_keeps_the_rounds_of_the_running_algorithm(monkeypatch, capsys):
-    def press_ctrl_c(self, progress):
-        rounds.append(progress.server_round)
-        if len(rounds) == 5:  # random 1, 2, 3; ts 1, 2
-            raise KeyboardInterrupt
-
-    rounds = []
-    monkeypatch.setattr(Display, "advance", press_ctrl_c)
-    words = ["--problem", "double-sine", "--algorithm", "random", "--compare", "ts", "--compare", "ei"]
-    assert run([*SMALL, *words, "--out", "x"]) == 130
-    out, err = capsys.readouterr()
-    assert "interrupted; x holds the results so far: random 3 rounds, ts 2 rounds" in err
-    assert out == ""
-    study = Study.load("x")
-    assert [run["status"] for run in study.settings["runs"]] == ["finished", "interrupted"]
-    whole = simulate("double-sine", agents=3, algorithm="ts", num_rounds=3, seed=5, engine="inline").trials
-    assert study.only("ts").trials == whole.take(whole["round"] <= 2)
-    assert run(["report", "x"]) == 0
-    assert "ts (interrupted)" in capsys.readouterr().out
-
-
 @pytest.mark.ray
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("engine", [pytest.param("flower", marks=pytest.mark.slow), "ray"])
@@ -283,33 +258,6 @@ def test_a_directory_with_a_study_is_refused_unless_it_is_to_be_overwritten(caps
     left = sorted([*TS_FILES, "notes.txt"])
     assert files(Path("x")) == left, "what was made from the old study went with it"
     assert len(Study.load("x").trials) == 9
-
-
-# evaluations that fail
-
-
-@pytest.mark.usefixtures("unpictured")
-@pytest.mark.parametrize("always", [False, True])
-def test_a_failing_evaluation_costs_its_trial_only_unless_all_fail(always, monkeypatch, capsys):
-    def fails(self, config, context):
-        if always or context.trial == 1:
-            raise RuntimeError("out of memory\nsecond line")
-        return float(context.rng.random())
-
-    monkeypatch.setattr(DigitsSVM, "__call__", fails)
-    assert run([*SMALL, "--algorithm", "ts", "--out", "x"]) == int(always)
-    out, err = capsys.readouterr()
-    trials = Study.load("x").trials
-    failed = trials["trial"][~np.isfinite(trials["value"])].tolist()
-    if always:
-        reason = "error: ts: all of 9 evaluations failed, the first with: RuntimeError: out of memory"
-        assert err.splitlines()[-1].startswith(reason)
-        assert "; x holds the results" in err
-        assert failed == [0, 1, 2] * 3
-        return
-    assert "warning: agent 0, trial 1 failed: RuntimeError: out of memory\\nsecond line" in err  # one line
-    assert "failed evaluations" in out
-    assert (len(trials), failed) == (15, [1, 1, 1])
 
 
 # report
@@ -419,23 +367,3 @@ def test_flowers_warnings_become_lines_and_its_handlers_come_back(capsys):
         log(logging.WARNING, "agent %s is [bold]odd[/bold]\nsecond line", 3)
     assert capsys.readouterr().err == "warning: agent 3 is [bold]odd[/bold]\n"
     assert (list(logger.handlers), logger.level) == before
-
-
-# best
-
-
-def test_the_best_configurations_of_a_study_are_printed_without_any_journal(place, capsys):
-    study = Study.load(place / "runs" / "latest").only("ts")
-    study.save("results")
-    assert run(["best", "results", "--json"]) == 0
-    entries = json.loads(capsys.readouterr().out)
-    assert {entry["agent"]: entry["config"] for entry in entries} == {
-        agent: found["config"] for agent, found in study.best.items()
-    }
-    assert {(entry["evaluations"], entry["failed"], entry["journal"]) for entry in entries} == {(4, 0, None)}
-    assert run(["best", "results"]) == 0
-    out = capsys.readouterr().out
-    assert (
-        f"Agent 0, study {study.settings['name']}, ts\n  best value: {study.best['0']['value']:.6g}\n" in out
-    )
-    assert out.count("  evaluations: 4\n") == 3

@@ -271,9 +271,3 @@ def test_a_device_learns_that_its_clock_is_off_before_it_connects(seconds, statu
         assert run(["doctor", "--superlink", f"127.0.0.1:{server.server_port}", "--insecure"]) == status
         thread.join()
     assert capsys.readouterr().out.startswith(said)
-
-
-def test_the_limits_of_the_clock_are_those_of_flower():
-    from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
-
-    assert (cli_doctor.MAX_AHEAD, cli_doctor.MAX_BEHIND) == (SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE)

@@ -70,22 +70,6 @@ def test_a_new_app_discloses_nothing_under_a_name_and_each_node_trains_its_own_m
         run_app(app)
 
 
-def test_a_new_app_shows_what_operators_disclose_and_resumes_what_was_cut_off(app, tmp_path, capsys):
-    def node(number):
-        return {"disclose": "trials"}
-
-    journal = str(tmp_path / "study.db")
-    run_app(app, node, journal=journal)
-    assert "agent 2: " in capsys.readouterr().out
-    trials = run_app(app, node, journal=journal, **{"num-rounds": 4}).trials
-    numbers = trials["trial"][trials["agent"] == "1"].tolist()
-    assert numbers == list(range(len(numbers)))
-    assert len(numbers) > 3
-    capsys.readouterr()
-    assert run(["ledger", str(tmp_path / "agent-1.db")]) == 0
-    assert "trials (chosen by: operator)" in capsys.readouterr().out
-
-
 def test_a_new_app_tunes_on_files_with_text_and_gaps_and_the_operators_comes_first(app, tmp_path):
     for number, length in enumerate((12, 60, 90)):
         rows = [f"{i % 7},{i % 2 or ''},{'east' if i % 3 else 'west'},{10 * (i % 7)}" for i in range(length)]

@@ -15,7 +15,7 @@ from flwr.supercore.task_identity import TaskIdentity
 import fbo_flower
 from fbo_flower import wire
 from fbo_flower.algorithms import FTS, RandomSearch
-from fbo_flower.algorithms.messages import Content, real, summable
+from fbo_flower.algorithms.messages import Content, real, report_schema, summable
 from fbo_flower.algorithms.records import Array, Phase
 from fbo_flower.clients import TuningAgent, client_app
 from fbo_flower.errors import ConfigError, FBOError, JournalError, WireError
@@ -64,7 +64,7 @@ def test_report_answers_the_task():
     arrays, num_examples, config = agent().fit(*to_lists(asked()))
     assert num_examples == 3
     envelope, sent = wire.Envelope("s", "3", SPACE.digest), task(values={"message": True})
-    schema = MODEL.report_schema(SPACE)
+    schema = report_schema(MODEL, SPACE)
     report, disclosure = wire.decode_report(from_lists(arrays, config), sent, envelope, schema, 2)
     assert report.arrays["weights"].shape == (20,)
     assert disclosure == wire.Disclosure()

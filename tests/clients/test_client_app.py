@@ -3,6 +3,7 @@
 import json
 import pickle
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -16,7 +17,6 @@ from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.records import AgentState, Phase, Report, Task, Trials
-from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import TaskResult
 from fbo_flower.cli.main import run
 from fbo_flower.clients import TuningAgent, client_app, data_file, guards
@@ -141,9 +141,7 @@ def test_every_disclosed_trial_has_its_times_and_a_resumed_study_keeps_them(tmp_
 def test_a_clock_that_is_wrong_by_centuries_says_nothing(started):
     outcome = Trials(np.zeros((1, 2)), np.ones(1), np.zeros(1, np.int64), times=np.full((1, 2), started))
     result = TaskResult(AgentState(SPACE, outcome), Report(0, 1), outcome)
-    found = alone(
-        guards.disclosure_of("trials", make_algorithm("random", {}), Task(Phase.TRAIN, 1, 0, 1), result)
-    )
+    found = guards.disclosure_of("trials", make_algorithm("random", {}), Task(Phase.TRAIN, 1, 0, 1), result)
     assert found.trials is not None
     assert found.trials.times is None
 
@@ -245,3 +243,34 @@ def test_an_app_keeps_the_agent_of_a_node_until_its_settings_change():
     peers = node(secure_peers="0" * 64, secure_sums=2, journal="any")  # or a file, read at each message
     assert app.agent(peers) is not app.agent(peers)
     assert not pickle.loads(cloudpickle.dumps(agent_app(mixed)))._agents
+
+
+def test_in_several_threads_every_message_meets_the_agent_of_its_own_settings():
+    """A SuperNode's threads share an app; an operator's settings change between messages."""
+
+    class Yielding(dict):
+        def __setitem__(self, key, value):
+            super().__setitem__(key, value)
+            time.sleep(1e-4)  # another thread goes on between storing and use
+
+    app, problems = client_app(loss, SPACE), []
+    app._agents = Yielding()
+
+    def serve(node):
+        for number in range(40):
+            settings = {
+                "partition-id": node,
+                "num-partitions": 4,
+                "disclose": ("trials", "none")[number % 3 > 0],
+            }
+            context = Context(1, node, settings, RecordDict(), {})
+            agent = app.agent(context)
+            if (agent._operator.disclose, agent._context.state) != (settings["disclose"], context.state):
+                problems.append((node, number))
+
+    threads = [threading.Thread(target=serve, args=(node,)) for node in (1, 2, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems

@@ -13,7 +13,7 @@ from flwr.app import RecordDict
 
 from fbo_flower import Float, SearchSpace, wire
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.messages import Replies
+from fbo_flower.algorithms.messages import Replies, report_schema
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Trials
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.memory import (
@@ -61,7 +61,7 @@ def play(name, answer):
         state, asked = algorithm.ask(state, Phase.TRAIN, server_round, ["3"], rng)
         task = asked["3"]
         reports.append(answer(packed(algorithm, task), task))
-        report, _ = wire.decode_report(reports[-1], task, envelope, algorithm.report_schema(SPACE), 2)
+        report, _ = wire.decode_report(reports[-1], task, envelope, report_schema(algorithm, SPACE), 2)
         state = algorithm.tell(state, Phase.TRAIN, Replies({"3": report}, algorithm.report_content))
     return reports
 

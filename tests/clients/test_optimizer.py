@@ -6,6 +6,7 @@ import pytest
 
 from fbo_flower import Categorical, Float, Int, Optimizer, SearchSpace, simulate
 from fbo_flower.algorithms import ExpectedImprovement, RandomSearch, ThompsonSampling
+from fbo_flower.algorithms.requests import Fit
 from fbo_flower.cli.main import run
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.simulation import Start
@@ -65,6 +66,13 @@ def test_a_loaded_optimizer_goes_on_as_if_it_had_never_stopped_and_the_command_r
     assert repr([*before, (asked, value), *after]) == repr(undisturbed)
     assert run(["best", str(path)]) == 0
     assert f"best value: {optimizer.best.value:.6g}" in capsys.readouterr().out
+
+
+def test_what_led_to_a_configuration_is_not_computed_again_when_its_value_is_told(monkeypatch):
+    fitted, compute = [], Fit.compute
+    monkeypatch.setattr(Fit, "compute", staticmethod(lambda fits: fitted.extend(fits) or compute(fits)))
+    told(Optimizer(SPACE, "ei"), 6)
+    assert [len(fit.y) for fit in fitted] == [3, 4, 5]
 
 
 def test_a_known_configuration_is_learned_although_nobody_asked_for_it():

@@ -15,7 +15,6 @@ from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.ei.pool import Pool
 from fbo_flower.algorithms.records import Phase, Trials
-from fbo_flower.algorithms.requests import alone, stepping
 from fbo_flower.cli.main import app
 from fbo_flower.clients import ObjectiveContext, Pruning, TuningAgent, client_app
 from fbo_flower.clients.memory import agent_state_from_bytes
@@ -375,7 +374,7 @@ def test_a_stopped_trial_is_never_the_best_whatever_is_predicted(name, monkeypat
     history = state.history
     assert set(history.predicted[history.stopped >= 0]) == {1e6}
     best = float(history.values[completed(history)].max())
-    found = alone(stepping(made.best(state)))
+    found = made.best(state)
     assert found is not None
     assert found.value == own_answer("3", "s", made, state).value == best < 1.0
     assert any((found.point == point).all() for point in history.points[completed(history)])

@@ -50,22 +50,6 @@ def test_links_of_the_site_lead_to_files_of_the_site(pages):
                 assert (page.parent / link.partition("#")[0]).is_file(), f"{page}: {link}"
 
 
-@pytest.mark.parametrize(
-    ("link", "shown"),
-    [
-        ("[a](choose.md#x)", "[a](choose.md#x)"),
-        ("[a](../examples/own-algorithm/)", "[a](../examples/own-algorithm/README.md)"),
-        ("[tests](../tests/clients)", "tests"),
-        ("[code](../fbo_flower/errors.py)", "code"),
-        ("[a](https://flower.ai)", "[a](https://flower.ai)"),
-        ("[lost](nowhere.md)", "[lost](nowhere.md)"),  # mkdocs reports it
-        ("```bash install\n[x](../tests)\n```", "```bash\n[x](../tests)\n```"),
-    ],
-)
-def test_a_link_is_kept_if_the_site_has_its_target(link, shown):
-    assert site_pages.site_text(ROOT / "docs" / "start.md", link) == shown
-
-
 def test_a_page_of_results_shows_the_tables_behind_it(pages):
     for listed in (ROOT / "studies" / "results").glob("*/README.md"):
         page = pages / "docs" / "results" / f"{listed.parent.name}.md"

@@ -1,14 +1,11 @@
 """Processes that are killed: no observation is lost, and none is made twice, also without a barrier."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from flower_runtime import Deployment, nodes
 from waiting import LIMIT
@@ -174,29 +171,3 @@ def test_fast_devices_go_on_while_others_are_slow_or_dead_and_the_study_is_resum
     assert told["0"] > told["2"]
     assert told["1"] > 1, "it goes on where it was"
     assert len(study.replies) == sum(told.values())
-
-
-def test_a_worker_that_is_killed_costs_its_own_trial(deployment, tmp_path):
-    deployment.register(0)
-    start_node(deployment, 0, 8, num_parallel=2)  # long enough for a second evaluation to begin, and a kill
-    run_id = submit(
-        deployment, num_agents=1, num_rounds=2, num_initial=4, out=str(tmp_path / "out"), algorithm="fts"
-    )
-    deployment.wait_until(lambda: len(traces(deployment, 0)) >= 2, "two evaluations at once")
-    (first, trial, worker), (second, other, neighbour) = traces(deployment, 0)[:2]
-    assert (first, second, {trial, other}) == ("begin", "begin", {"0", "1"})
-    assert worker != neighbour, "each is in a process of its own"
-    os.kill(int(worker), signal.SIGKILL)
-    finished(deployment, run_id)
-
-    study = Study.load(tmp_path / "out")
-    trials, spans = study.trials, study.times
-    assert trials["trial"].tolist() == [0, 1, 2, 3, 4]
-    lost = trials["trial"] == int(trial)
-    assert np.isnan(trials["value"][lost]).all()
-    assert "SIGKILL" in trials["failure"][lost][0]
-    assert values_of(trials.take(~lost)) == ended(deployment, 0)
-    assert all(words[1] != trial for words in traces(deployment, 0) if words[0] == "end")
-    pair = spans["trial"] >= 2  # the second batch of the initial design, with a new worker
-    started, stopped = spans["started"][pair][:2], spans["ended"][pair][:2]
-    assert started.max() < stopped.min(), "they ran at the same time"

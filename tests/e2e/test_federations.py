@@ -65,17 +65,8 @@ def test_devices_hold_limits_of_their_own_which_do_not_leave_them(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    yield from federation(tmp_path_factory.mktemp("plain"), 3)
-
-
-@pytest.fixture(scope="module")
 def secure(tmp_path_factory):
     yield from federation(tmp_path_factory.mktemp("secure"), 3, secure=True)
-
-
-def test_three_supernodes_give_the_trials_of_the_run_in_process(plain, tmp_path):
-    check_run(plain, "fts", tmp_path)
 
 
 @pytest.mark.parametrize("algorithm", CASES)

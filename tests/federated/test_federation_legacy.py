@@ -114,20 +114,3 @@ def test_mistakes_of_an_app_are_named_before_a_trial_counts_as_failed(app, kind,
 def test_a_workflow_is_no_strategy(older):
     with pytest.raises(ConfigError, match=r"strategy: expected .*SecAggPlusWorkflow cannot be tuned"):
         Run(older, toy_model())
-
-
-def test_a_client_that_claims_to_be_of_the_legacy_api_does_not_end_a_run_that_has_succeeded():
-    app, messages = ClientApp(), []
-
-    @app.train()
-    def train(message, context):
-        messages.append(message)
-        if len(messages) > 1:
-            raise KeyError("fitins.parameters")
-        return toy_app()(message, context)
-
-    app.evaluate()(toy_app())
-    tuned = tune_flat(
-        InProcessGrid(app, 1), fedavg, SPACE, initial_arrays=toy_model(), rounds=1, num_trials=2, number=1
-    )
-    assert tuned.trials["state"].tolist() == ["finished", "failed"]

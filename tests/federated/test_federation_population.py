@@ -76,21 +76,6 @@ def tune(seen=None, make=build, **changes):
     return tune_flat(grid, make, SERVER, **{**arguments, **changes})
 
 
-def test_copies_go_on_from_the_model_of_their_parent():
-    seen = []
-    result = tune(seen)
-    assert result.client_rounds == 4 * 6 * 4  # no round is lost, and none is done twice
-    assert result.trials["state"].tolist().count("finished") == 4
-    copies = [trial for trial in result.trials if trial["parent"] >= 0]
-    assert len(copies) == 2 * 2  # ceil(0.3 * 4) = 2 at each of two comparisons
-    for trial in copies:
-        rounds = result.curves.where(trial=trial["trial"])["round"].tolist()
-        parent = result.curves.where(trial=trial["parent"])["round"].tolist()
-        assert rounds[0] - 1 in parent
-    rates = {trial["config"]["learning-rate"] for trial in result.trials}
-    assert {config["learning-rate"] for _, kind, config in seen if kind == "train"} == rates
-
-
 def test_the_first_value_of_a_copy_is_that_of_its_parents_model_and_its_own_settings():
     result = tune(make=fedavg)
     centres = 1.0 + 0.1 * (np.arange(4) - 1.5)

@@ -116,18 +116,6 @@ def test_a_second_run_is_another_one_and_a_resumed_run_goes_on(package, make, re
         assert read(place) == [first, first, first]
 
 
-def test_a_run_keeps_its_id_and_tells_again_what_trackers_may_have_missed(tmp_path):
-    told = [Noted() for _ in range(3)]
-    tune(told[0], num_trials=3, journals=tmp_path)
-    tune(told[1], num_trials=6, journals=tmp_path, resume=True)
-    tune(told[2])
-    (one,), (two,), (three,) = (set(noted.studies) for noted in told)
-    assert one[0] == two[0] != three[0]
-    assert (one[1], two[1]) == (0, len(told[0].rounds))
-    assert [done.round for done in told[1].rounds] == list(range(1, len(told[1].rounds) + 1))
-    assert sorted(trial.trial for trial in told[1].trials) == list(range(6))
-
-
 def test_an_interrupted_run_does_not_tell_a_trial_that_may_go_on(tmp_path):
     def interrupt(progress):
         if progress.spent > 5:

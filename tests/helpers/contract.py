@@ -22,9 +22,8 @@ from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials, natural_key
-from fbo_flower.algorithms.requests import alone, stepping
 from fbo_flower.algorithms.run_task import run_task
-from fbo_flower.algorithms.server import Server
+from fbo_flower.algorithms.server import Server, informed
 from fbo_flower.clients import client_app
 from fbo_flower.clients.guards import sum_guard, task_schema
 from fbo_flower.clients.objective import ObjectiveContext, evaluate
@@ -103,7 +102,7 @@ class Agent:
             return self.sent[task_key(task)]
         state = self.agent_state if guard is None else guard.admit(task, self.agent_state)
         accepted = algorithm.accept(task, state)
-        result = alone(run_task(algorithm, task, accepted, evaluate, draws, guard=guard))
+        result = run_task(algorithm, task, accepted, evaluate, draws, guard=guard)
         self.agent_state = result.agent_state
         if guard is not None:
             self.sent = {**self.sent, task_key(task): result.report}
@@ -165,9 +164,9 @@ class Exchange:
 
 
 def step(method: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a method of an algorithm that may be a generator; the last argument is its random generator."""
+    """Call a method of an algorithm; the last argument is its random generator."""
     *others, rng = arguments
-    return alone(stepping(method(*others, lambda: rng)))
+    return method(*others, lambda: rng)
 
 
 @dataclass
@@ -232,7 +231,7 @@ class Run:
                 cards = {name: agent.card("study") for name, agent in self.agents.items()}
                 self.server.register_cards("study", cards)
             drawn = self.algorithm.secret_draws(self.state, phase, self.server_round, names, uniform)
-            self.server.state = self.algorithm.with_draws(self.state, drawn)
+            self.server.state = informed(self.state, drawn=drawn)
             tasks = self.server.ask(phase, self.server_round, names, rng)
             assert set(tasks) <= set(names), "a task for an agent that is not there"
             reports: dict[str, Report] = {}
@@ -433,7 +432,7 @@ class AlgorithmContract:
         for name, history in run.histories().items():
             mine = study.trials.where(agent=name)
             assert mine["pulls"].sum() == len(history)
-            if algorithm.finishes:  # a bandit's row is the mean over a cell's pulls of one round
+            if algorithm.budget_option:  # a bandit's row is the mean over a cell's pulls of one round
                 total = float(np.dot(mine["pulls"], mine["value"]))
                 assert total == pytest.approx(history.values.sum(), rel=1e-12)
                 assert {json.dumps(c) for c in mine["config"]} == {
@@ -469,7 +468,7 @@ class AlgorithmContract:
         names = list(run.agents)
         uniform = uniform_from(generator(3, "secret"))
         draws = algorithm.secret_draws(run.state, Phase.TRAIN, 9, names, uniform)
-        state = algorithm.with_draws(run.state, draws)
+        state = informed(run.state, drawn=draws)
         one, two = (algorithm.ask(state, Phase.TRAIN, 9, names, generator(3, "ask")) for _ in range(2))
         assert_same(one, two, "(state, tasks)", "`ask` must depend on its arguments alone.")
 
@@ -605,7 +604,7 @@ class AlgorithmContract:
         run = Run.begin(algorithm, objective=objective).steps(self.num_rounds)
         counts = {name: len(history) for name, history in run.histories().items()}
         assert counts["0"] == counts["2"], f"trials: {counts}; 0 and 2 have no success and must be alike"
-        best = alone(stepping(algorithm.best(run.agents["0"].agent_state)))
+        best = algorithm.best(run.agents["0"].agent_state)
         assert best is None, f"an agent without any success recommends {best}; expected None"
         everybody = Run.begin(algorithm, objective=lambda c, x: None).steps(self.num_rounds)
         longest = max(map(len, everybody.histories().values()))
@@ -621,12 +620,12 @@ class AlgorithmContract:
 
     def test_recommendation_is_the_best_point_of_the_history(self, run: Run | None = None):
         algorithm = self.make()
-        best = alone(stepping(algorithm.best(AgentState(SQUARE, Trials.empty(2)))))
+        best = algorithm.best(AgentState(SQUARE, Trials.empty(2)))
         assert best is None, f"an agent without trials recommends {best}; expected None"
         for agent in (run or self.played()).agents.values():
             history = agent.agent_state.history
             if len(history):
-                best = alone(stepping(algorithm.best(agent.agent_state)))
+                best = algorithm.best(agent.agent_state)
                 assert best is not None
                 rows = (best.point == history.points).all(axis=1)
                 assert best.value in history.values[rows], f"{best.value} was not measured at {best.point}"

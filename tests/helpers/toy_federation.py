@@ -74,9 +74,6 @@ def fedadam(config):
     return FedAdam(min_available_nodes=1, min_train_nodes=1, min_evaluate_nodes=1, eta=0.2)
 
 
-BUILDERS = {"fedavg": fedavg, "fedadam": fedadam}
-
-
 def tune_flat(grid, build, space, metric="accuracy", **flat):
     """Call `tune_federation` with the fields of its groups given flat.
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from fbo_flower.errors import ModelError, ObjectiveError
 from fbo_flower.models import (
-    FORMATS,
     Limits,
     as_file,
     carries_rows_in_bytes,
@@ -51,12 +50,6 @@ def enveloped(body, name="xgboost-json", columns=3, classes=(), **header):
 
 
 # -- the envelope ------------------------------------------------------------------------------
-
-
-def test_a_model_of_scikit_learn_is_sent_as_before():
-    assert FORMATS == ("skops", "onnx", "xgboost-json", "lightgbm-text")
-    assert pack(tree()).tobytes().startswith(b"PK")
-    assert as_file(pack(tree()))[0] == ".skops"
 
 
 @pytest.mark.parametrize("name", STUMPS)

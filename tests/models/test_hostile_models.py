@@ -111,9 +111,6 @@ def test_other_files_and_double_names_are_refused():
     refused(zipped(content, zipfile.ZIP_LZMA), "stored or deflated")
 
 
-# -- arrays ------------------------------------------------------------------------------------
-
-
 # -- types -------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,6 @@ import pytest
 from fbo_flower.algorithms import FedEI
 from fbo_flower.algorithms.messages import SUM
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Trials
-from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.seeding import generator
@@ -30,7 +29,6 @@ class Random(FedEI):
 
     def step(self, task, agent_state, rng):
         return Trials(rng.random((1, 2))), None
-        yield
 
     def tell(self, state, phase, replies):
         OPENED.extend((tuple(agents), sums["table"].copy()) for agents, sums in replies.groups)
@@ -54,7 +52,7 @@ class Node:
             return Trials(query.points, values, np.arange(trial, trial + len(values)))
 
         draws = partial(generator, 2, self.name, task.round, str(task.phase))
-        result = alone(run_task(algorithm, task, accepted, evaluate, draws, guard=guard))
+        result = run_task(algorithm, task, accepted, evaluate, draws, guard=guard)
         if stored:
             self.agent_state = result.agent_state
         return result.report

@@ -11,7 +11,7 @@ from fbo_flower.algorithms.pne.racing import RacingPNE
 from fbo_flower.algorithms.progress import Independent
 from fbo_flower.algorithms.records import Trials
 from fbo_flower.clients import client_app
-from fbo_flower.simulation import Keep, Start, simulate
+from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import STRATEGIES, TuningStrategy
@@ -66,19 +66,6 @@ def test_an_object_gives_the_trials_of_its_name(named, made):
     assert run(made).trials == run(make_algorithm(*named)).trials
 
 
-def test_a_class_of_a_notebook_runs_is_journalled_and_resumed(tmp_path):
-    def interrupt(progress):
-        if progress.server_round == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(halton(), keep=Keep(journals=tmp_path), callbacks=[interrupt])
-    study = run(halton(), keep=Keep(journals=tmp_path, resume=True))  # a new class of the same name
-    assert study.trials.where(agent="0")["config"][0] == {"x": 0.75, "y": pytest.approx(1 / 3 + 0.25)}
-    assert len(study.trials) == 3 * 6
-    assert study.trials == run(halton()).trials
-
-
 def test_a_strategy_takes_an_object_and_a_device_lists_classes_of_its_own():
     algorithm = halton()
     app = client_app(
@@ -90,10 +77,3 @@ def test_a_strategy_takes_an_object_and_a_device_lists_classes_of_its_own():
     named = STRATEGIES["fts"](num_agents=2, seed=1, **SMALL).start(one, num_rounds=3)
     made = TuningStrategy(FTS(**SMALL), num_agents=2, seed=1).start(two, num_rounds=3)
     assert named.study.trials == made.study.trials
-
-
-def test_known_configurations_do_not_shorten_the_initial_design_of_an_object():
-    start = Start(initial=[{"x": 0.5, "y": 0.5}])
-    study = simulate(lambda c, centre: c["x"], SPACE, [0], FTS(**SMALL), 1, engine="inline", start=start)
-    assert len(study.trials) == 4
-    assert study.trials["config"][0] == {"x": 0.5, "y": 0.5}

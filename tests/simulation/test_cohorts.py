@@ -1,6 +1,5 @@
 """A study is the same, bit for bit, however many agents are answered together."""
 
-import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
@@ -9,8 +8,6 @@ from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import client_app
 from fbo_flower.clients.app import TuningApp
 from fbo_flower.simulation import grids, make_problem, simulate
-from fbo_flower.simulation.grids import Fault, InProcessGrid
-from fbo_flower.strategies import FTS
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 
@@ -48,28 +45,6 @@ def trials(algorithm, options, batch, monkeypatch):
 def test_a_study_does_not_depend_on_the_size_of_batches(algorithm, options, monkeypatch):
     one, three = (trials(algorithm, options, batch, monkeypatch) for batch in (1, 3))
     assert one == three
-
-
-def test_agents_with_journals_answer_by_themselves_and_the_same(tmp_path):
-    def run(node_configs):
-        app = client_app(hill, SPACE, seed=1, disclose="trials")
-        strategy = FTS(num_agents=4, seed=1, num_candidates=32, num_features=8, num_path_features=16)
-        return strategy.start(InProcessGrid(app, 4, node_configs=node_configs), num_rounds=5).study.trials[
-            "value"
-        ]
-
-    journals = {agent: {"journal": str(tmp_path / f"{agent}.db")} for agent in range(4)}
-    np.testing.assert_array_equal(run(None), run(journals))
-
-
-def test_faulty_nodes_fail_alone():
-    app = client_app(hill, SPACE, seed=1, disclose="trials")
-    faults = {1: Fault("raising", [2]), 2: Fault("silent", [3])}
-    grid = InProcessGrid(app, 5, faults=faults)
-    strategy = FTS(num_agents=5, seed=1, num_candidates=32, num_features=8, round_timeout=0.5)
-    study = strategy.start(grid, num_rounds=4).study
-    assert study.rounds["failures"].tolist() == [0, 1, 1, 0]
-    assert study.rounds["replies"].tolist() == [5, 4, 4, 5]
 
 
 def test_a_malformed_message_does_not_spoil_its_batch():

@@ -6,7 +6,6 @@ from scipy import stats
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation import Async, Clock, simulate
 from fbo_flower.simulation.durations import (
     constant,
     durations,
@@ -58,23 +57,3 @@ def test_a_text_is_the_function_that_it_names(text, same):
     for agent, trial in (("a", 0), ("b", 7)):
         draws = [d(agent, trial, generator(1, agent, trial)) for d in (parse_durations(text), same)]
         assert draws[0] == draws[1]
-
-
-def test_a_table_has_the_seconds_of_each_agent_in_order(tmp_path):
-    path = tmp_path / "seconds.csv"
-    path.write_text("seconds,agent\n1.5,north\n7,south\n2.5,north\n")
-    found = parse_durations(f"table:{path}")
-    rng = generator(0)
-    assert [found("north", trial, rng) for trial in range(3)] == [1.5, 2.5, 1.5]
-    assert found("south", 4, rng) == 7.0
-
-
-def test_the_times_of_a_study_are_a_table(tmp_path):
-    def study(durations):
-        rounds = Async(clock=Clock(durations))
-        return simulate("double-sine", None, 3, "random", 4, seed=2, engine="inline", rounds=rounds)
-
-    first = study("lognormal:5,1")
-    first.save(tmp_path)
-    again = study(f"table:{tmp_path / 'times.csv'}")
-    assert again.times["ended"] == pytest.approx(first.times["ended"])

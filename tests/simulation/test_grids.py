@@ -2,10 +2,8 @@
 
 import contextlib
 import gc
-import importlib
 import io
 import logging
-import weakref
 
 import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -15,8 +13,7 @@ from waiting import LIMIT, Clock
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.simulation import grids, simulate
-from fbo_flower.simulation.grids import Fault, InProcessGrid, reply_all
-from fbo_flower.strategies.exchange import ReplyProgress
+from fbo_flower.simulation.grids import Fault, InProcessGrid
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 
@@ -55,43 +52,6 @@ def send(grid, server_round=1, nodes=None):
 
 def answers(grid, ids):
     return {r.metadata.reply_to_message_id: r for r in grid.pull_messages(ids)}
-
-
-def test_a_long_round_says_how_many_agents_have_answered_while_others_still_evaluate(monkeypatch, caplog):
-    monkeypatch.setattr(importlib.import_module(ReplyProgress.__module__), "REPORT_SECONDS", 0.0)
-    said = []
-
-    def objective(config, data):
-        said.append([record.replies for record in caplog.records if hasattr(record, "replies")])
-        return config["x"]
-
-    with caplog.at_level(logging.INFO, "flwr"):
-        simulate(objective, SPACE, 3, "pf-pne", num_rounds=1, engine="inline")
-    registered = len(said[0])
-    assert [lines[registered:] for lines in said] == [
-        [],
-        ["1 of 3 replies"],
-        ["1 of 3 replies", "2 of 3 replies"],
-    ]
-
-
-def test_a_number_of_replies_is_said_once(monkeypatch, caplog):
-    monkeypatch.setattr(importlib.import_module(ReplyProgress.__module__), "REPORT_SECONDS", 0.0)
-    progress = ReplyProgress(3)
-    with caplog.at_level(logging.INFO, "flwr"):
-        for number in (0, 0, 0, 1, 0, 2):
-            progress.add(number)
-    assert [record.replies for record in caplog.records] == ["0 of 3 replies", "1 of 3 replies"]
-
-
-def test_every_node_answers_its_own_message():
-    one = grid()
-    ids = send(one)
-    replies = answers(one, ids)
-    assert [replies[i].content["c"]["partition"] for i in ids] == [0, 1, 2]
-    assert [replies[i].content["c"]["of"] for i in ids] == [0, 1, 2]
-    assert [replies[i].metadata.src_node_id for i in ids] == list(one.contexts)
-    assert not answers(one, ids), "each reply comes once"
 
 
 def test_contexts_are_those_of_simulated_nodes_and_last():
@@ -148,18 +108,6 @@ def test_a_fault_strikes_its_node_in_its_rounds_and_no_other(fault, code, reason
     assert not any(reply.has_error() or not reply.content for reply in replies.values())
 
 
-def test_client_app_that_raises_is_an_error_with_its_reason():
-    app = ClientApp()
-
-    @app.train()
-    def train(message, context):
-        raise ValueError("no data")
-
-    one = InProcessGrid(app, 1)
-    (reply,) = answers(one, send(one)).values()
-    assert (reply.error.code, reply.error.reason) == (2, "ValueError: no data")
-
-
 def test_send_and_receive_waits_for_the_slow_but_not_for_the_silent(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(grids, "time", clock)
@@ -191,31 +139,6 @@ def test_a_collector_that_is_turned_off_is_left_alone():
             assert gc.get_freeze_count() == 0
     finally:
         gc.enable()
-
-
-def test_cycles_of_a_long_batch_are_collected_after_it(monkeypatch):
-    class Large:
-        pass
-
-    made: list[weakref.ref] = []
-    app = ClientApp()
-
-    @app.train()
-    def train(message, context):
-        large = Large()
-        large.itself = large
-        made.append(weakref.ref(large))
-        return Message(RecordDict(), reply_to=message)
-
-    grid = InProcessGrid(app, 1)
-    (node,) = grid.get_node_ids()
-    batch = [(grid.create_message(RecordDict(), "train", node, "1"), grid.contexts[node])]
-    with grids.rare_collections():
-        reply_all(app, batch)
-        assert made[0]() is not None
-        monkeypatch.setattr(grids, "LONG_SECONDS", -1.0)
-        reply_all(app, batch)
-        assert [reference() for reference in made] == [None, None]
 
 
 class Terminal(io.StringIO):

@@ -75,14 +75,14 @@ def test_failed_evaluations_count_and_without_a_number_there_are_some():
 
 
 def test_a_study_stops_waiting_for_an_agent_that_never_answers(monkeypatch):
-    answering = TuningAgent.answering
+    answering = TuningAgent.answer_in_turn
 
     def broken(agent, message):
         if agent._agent == "2":
             raise RuntimeError("broken")
         return answering(agent, message)
 
-    monkeypatch.setattr(TuningAgent, "answering", broken)
+    monkeypatch.setattr(TuningAgent, "answer_in_turn", broken)
     for given in ({}, {"rounds": Async()}):
         with log_lines() as lines:
             assert made(3, "random", 4, **given) == [4, 4]

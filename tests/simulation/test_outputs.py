@@ -118,21 +118,6 @@ def test_a_dict_with_one_number_is_for_every_algorithm():
     assert study.trials == plain.trials
 
 
-def test_several_at_once_give_the_same_trials():
-    plain, at_once = (
-        tune(score, **{**ONE, "agents": Agents({"north": 0.2}, num_parallel=n)}, num_rounds=1) for n in (1, 2)
-    )
-    assert at_once.trials == plain.trials
-
-
-def test_a_run_is_resumed_with_the_bounds_with_which_it_began(tmp_path):
-    whole = tune(score, **ONE, num_rounds=4)
-    tune(score, **ONE, num_rounds=2, keep=Keep(journals=tmp_path))
-    other = {**ONE, "limits": {"latency_ms": 1.0}}
-    resumed = tune(score, **other, num_rounds=4, keep=Keep(journals=tmp_path, resume=True))
-    assert resumed.trials == whole.trials
-
-
 @pytest.mark.parametrize(
     ("returned", "reason"),
     [
@@ -157,18 +142,6 @@ def test_agents_begin_with_outputs_from_before():
     last = {agent: [s.trials.where(agent=agent)["config"][-1] for s in (known, without)] for agent in SITES}
     assert last["south"][0] == last["south"][1]
     assert last["north"][0] != last["north"][1]
-
-
-def test_an_output_that_is_no_finite_number_fails_the_trial():
-    def fails(config, centre):
-        return score(config, centre) | ({"latency_ms": np.nan} if config["x"] < 0.5 else {})
-
-    study = tune(fails, **ONE)
-    failed = study.trials.take(np.isnan(study.trials["value"]))
-    assert set(failed["failure"]) == {"latency_ms: expected a finite number, got nan"}
-    assert not failed["feasible"].any()
-    assert failed["outputs"].tolist() == [{}] * len(failed)
-    assert len(failed) < len(study.trials)
 
 
 # -- several objectives ------------------------------------------------------------------------------

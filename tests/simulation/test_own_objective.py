@@ -8,12 +8,9 @@ from grouped import grouped
 
 from fbo_flower import Categorical, Float, SearchSpace
 from fbo_flower.algorithms.registry import RECOMMENDED
-from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.summary import summarise
-from fbo_flower.simulation import Agents, Keep, Start, simulate
-from fbo_flower.simulation import agents as module
-from fbo_flower.simulation.agents import OwnObjective
+from fbo_flower.simulation import Agents, Start, simulate
 from fbo_flower.study import Study
 
 SPACE = SearchSpace(
@@ -50,16 +47,6 @@ def test_a_list_numbers_the_agents_and_a_number_stands_for_its_data():
     listed, numbered = tune(agents=[0, 1]), tune(agents=2)
     assert list(listed.best) == ["0", "1"]
     assert listed.trials == numbered.trials
-
-
-def test_the_signature_of_a_function_is_read_once_and_not_at_every_evaluation(monkeypatch):
-    problem = OwnObjective(1, 0, loss, SPACE, ("a",), (0.5,))
-    context = ObjectiveContext("a", 0, 0, 1, np.random.default_rng(0))
-    calls: list[object] = []
-    monkeypatch.setattr(module, "takes_context", lambda function: bool(calls.append(function)))
-    for _ in range(5):
-        problem(SPACE.decode(np.full(SPACE.dimension, 0.5)), context)
-    assert calls == [loss]
 
 
 @pytest.mark.parametrize("algorithm", [None, "co-kg", "hct"])
@@ -104,13 +91,6 @@ def test_known_configurations_come_first_and_the_initial_design_follows(algorith
     (without,) = tune(algorithm=algorithm, num_rounds=1).settings["runs"]
     assert settings["num_initial"] == without["num_initial"] + 2
     assert study.rounds["failures"].sum() == study.rounds["refused"].sum() == 0
-
-
-def test_known_configurations_are_resumed_like_other_trials(tmp_path):
-    whole = tune(initial=KNOWN)
-    tune(initial=KNOWN, num_rounds=2, keep=Keep(journals=tmp_path))
-    resumed = tune(initial=KNOWN, keep=Keep(journals=tmp_path, resume=True))
-    assert resumed.trials == whole.trials
 
 
 def test_an_earlier_study_of_a_loss_is_known_with_the_right_sign():

@@ -73,14 +73,6 @@ def test_dirichlet_meets_a_class_minimum_that_leaves_no_row_to_spare(counts, num
         assert all(len(np.unique(labels[part])) >= min_classes for part in parts)
 
 
-def test_dirichlet_parts_do_not_depend_on_the_names_of_the_classes_and_differ_in_size():
-    named = np.array(list("abcdefghij"))[BALANCED]
-    parts, same = (dirichlet(labels, 20, 0.5, generator(1), 40, 2) for labels in (BALANCED, named))
-    assert all(np.array_equal(a, b) for a, b in zip(parts, same, strict=True))
-    sizes = [len(part) for part in parts]
-    assert max(sizes) > 2 * min(sizes)
-
-
 def test_label_skew_shrinks_as_the_concentration_grows():
     skews = [
         np.mean([label_skew(dirichlet(BALANCED, 20, c, generator(s), 10), BALANCED) for s in range(3)])

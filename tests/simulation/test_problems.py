@@ -17,19 +17,6 @@ from fbo_flower.simulation.problems.gp_samples import sample_on_grid
 # digits-svm
 
 
-@pytest.mark.parametrize("num_agents", [1, 20, 44])
-def test_every_digits_agent_has_enough_rows_of_two_classes(num_agents):
-    from sklearn.datasets import load_digits
-
-    labels = load_digits().target
-    parts = _parts(DigitsSVM(num_agents, 0))
-    assert sorted(np.concatenate(parts).tolist()) == list(range(1797))
-    assert min(len(part) for part in parts) >= 40
-    assert min(len(np.unique(labels[part])) for part in parts) >= 2
-    other = [len(part) for part in _parts(DigitsSVM(num_agents, 1))]
-    assert num_agents == 1 or [len(part) for part in parts] != other
-
-
 def test_digits_accuracy_is_that_of_scikit_learn_on_the_agents_rows():
     from sklearn.datasets import load_digits
     from sklearn.svm import SVC
@@ -43,15 +30,6 @@ def test_digits_accuracy_is_that_of_scikit_learn_on_the_agents_rows():
     model = SVC(C=2.0, gamma=0.02).fit(pixels[rows][train] / 16, labels[rows][train])
     expected = model.score(pixels[rows][validation] / 16, labels[rows][validation])
     assert problem.true_value({"C": 2.0, "gamma": 0.02}, 4) == expected
-
-
-def test_only_part_of_the_digits_space_is_good():
-    problem = DigitsSVM(20, 0)
-    configs = [problem.space.decode(point) for point in generator(0, "points").random((40, 2))]
-    for partition in (0, 19):
-        values = np.array([problem(config, context(partition)) for config in configs])
-        assert values.max() - values.min() > 0.2
-        assert np.mean(values >= values.max() - 0.01) < 0.35
 
 
 # gp-samples

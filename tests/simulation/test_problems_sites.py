@@ -8,7 +8,6 @@ from amounts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_data import needs_data
-from scipy.optimize import minimize
 from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -20,14 +19,12 @@ from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError, NumericalError
 from fbo_flower.models import carries_rows, pack, unpack
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation import simulate
 from fbo_flower.simulation.problems import PROBLEMS, BreastCancerSites, SitesProblem, make_problem
 from fbo_flower.simulation.problems.learners import (
     LEARNERS,
     MAX_NEWTON_STEPS,
     TOLERANCE,
     PenalisedLikelihood,
-    logistic_regression,
     make_learner,
     solve,
 )
@@ -103,11 +100,6 @@ def test_as_a_problem_each_site_sees_the_cross_validated_accuracy_of_its_own_inb
         assert outbag.loss < 0.2
 
 
-def test_algorithms_without_roles_run_on_sites():
-    study = simulate(BreastCancerSites(5, 0, split="srs"), algorithm="random", num_rounds=1, engine="inline")
-    assert (np.asarray(study.trials["value"], dtype=float) > 0.5).all()
-
-
 # openboxes that cannot be
 
 
@@ -120,11 +112,6 @@ def test_a_site_of_one_class_cannot_be_the_openbox():
         problem.check_data()
     assert [problem.can_train(k) for k in range(5)] == [True, True, True, True, False]
     replace(problem, openbox=3).check_data()
-
-
-@pytest.mark.parametrize(("learner", "weighted", "dimension"), [("elastic-net", False, 2), ("svm", True, 3)])
-def test_the_space_is_the_learners(learner, weighted, dimension):
-    assert BreastCancerSites(5, 0, learner=learner, class_weight=weighted).space.dimension == dimension
 
 
 X, Y = load_breast_cancer(return_X_y=True)
@@ -268,50 +255,6 @@ def test_every_fit_of_the_space_satisfies_the_optimality_conditions(n, d, log_st
     fit = solve(problem(n, d, 2.0**log_strength, mix, seed, 2.0**log_odds))
     assert np.isfinite(fit.coefficients).all()
     assert fit.residual <= TOLERANCE * (20 if fit.num_steps < MAX_NEWTON_STEPS else 100)
-
-
-def test_the_residual_is_a_subgradient_of_the_objective():
-    p = problem(40, 4, 0.02, 0.0)
-
-    def objective(b):
-        return p.value(b[1:], p.x @ b[1:] + b[0])
-
-    best = minimize(objective, np.zeros(5), tol=1e-12)
-    assert solve(p).coefficients == pytest.approx(best.x[1:], abs=1e-3)
-    away = best.x + 0.1
-    probabilities = 1 / (1 + np.exp(-(p.x @ away[1:] + away[0])))
-    step = np.array([0, 1e-6, 0, 0, 0])
-    slope = (objective(away + step) - objective(away - step)) / 2e-6
-    assert p.residual(away[1:], probabilities) >= abs(slope) - 1e-6
-
-
-def test_a_penalty_above_every_gradient_leaves_the_base_rate():
-    p = problem(50, 6, 8.0, 1.0)
-    fit = solve(p)
-    assert fit.num_steps == 0
-    assert not fit.coefficients.any()
-    assert 1 / (1 + np.exp(-fit.intercept)) == pytest.approx(p.y.mean())
-
-
-def test_separable_rows_under_the_weakest_penalty_converge():
-    x = np.array([[-1.0, 0.5], [-0.8, -0.5], [0.8, 0.5], [1.0, -0.5]])
-    fit = solve(PenalisedLikelihood(x, np.array([0.0, 0, 1, 1]), np.ones(4), 2**-10, 0.5))
-    assert fit.residual <= TOLERANCE
-    assert fit.coefficients[0] > 3
-
-
-def test_the_result_predicts_as_a_plain_model_of_scikit_learn():
-    p = problem(60, 5, 0.01, 0.5)
-    labels = np.array(["ill", "well"])[p.y.astype(int)]
-    model = logistic_regression(p.x, labels, 0.01, 0.5, odds=1.0)
-    assert type(model) is LogisticRegression
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        predicted = model.predict(p.x)
-    b, b0 = saga(p)
-    expected = np.where(p.x @ b + b0 > 0, "well", "ill")
-    assert np.mean(predicted == expected) == 1.0
-    assert pytest.approx(1 / 0.6) == model.C
 
 
 def test_rows_that_are_not_finite_are_an_error():

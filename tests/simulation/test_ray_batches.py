@@ -1,7 +1,7 @@
 """The grid over workers that are planted here: batches, memories and failures, without Ray."""
 
 import pickle
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -13,14 +13,12 @@ from waiting import wait_until
 from fbo_flower.simulation import ray_grid
 from fbo_flower.simulation.ray_grid import (
     BATCH_BYTES,
-    BATCH_SECONDS,
     IN_FLIGHT,
     LEAST_SECONDS,
     MAX_BATCH,
     MAX_STARTS,
     UNCLAIMED,
     RayGrid,
-    batch_size,
 )
 from fbo_flower.simulation.ray_workers import BatchFailed, BatchReply, WorkerDied
 
@@ -124,29 +122,6 @@ def count(grid, node):
 
 
 @pytest.mark.parametrize(
-    ("waiting", "workers", "seconds", "num_bytes", "expected"),
-    [
-        (1000, 2, None, 0, 8),
-        (1000, 2, 1e-4, 0, 250),
-        (10_000, 2, 1e-9, 0, MAX_BATCH),
-        (1000, 2, BATCH_SECONDS / 10, 0, 10),
-        (1000, 2, 3.0, 0, 1),
-        (3, 2, 1e-4, 0, 2),  # .3 ms of work, but every worker has some
-        (100, 2, 1e-3, 0, 25),
-        (30, 2, 1e-3, 0, 15),
-        (3, 2, 0.02, 0, 1),
-        (1, 8, None, 0, 1),
-        (1000, 2, 1e-4, BATCH_BYTES / 20, 20),
-        (1000, 2, 1e-4, 10 * BATCH_BYTES, 1),
-    ],
-)
-def test_batches_are_as_large_as_their_duration_and_size_allow(
-    waiting, workers, seconds, num_bytes, expected
-):
-    assert batch_size(waiting, workers, seconds, num_bytes) == expected
-
-
-@pytest.mark.parametrize(
     ("seconds", "num_bytes", "num_nodes", "largest"),
     [
         (1e-6, 100, 1500, MAX_BATCH),
@@ -176,33 +151,6 @@ def test_replies_that_nobody_asks_for_are_dropped_from_the_oldest_on():
             wait_until(lambda: not grid._owed, "all answers")
         assert len(grid._replies) <= UNCLAIMED * 3 + 3
         assert len(grid.pull_messages(ids)) == 3
-
-
-class AskedOnly(Set[str]):
-    """Ids of which somebody may only ask whether one is among them."""
-
-    def __init__(self, ids):
-        self.ids, self.asked = frozenset(ids), 0
-
-    def __contains__(self, message_id):
-        self.asked += 1
-        return message_id in self.ids
-
-    def __iter__(self):
-        raise AssertionError("a look goes through all ids that wait")
-
-    def __len__(self):
-        return len(self.ids)
-
-
-def test_a_look_for_replies_costs_as_much_as_has_arrived_and_not_as_much_as_waits():
-    with grid_over(PlantedWorkers(1), 3) as grid:
-        ids = push(grid)
-        wait_until(lambda: not grid._owed, "all answers")
-        waiting = AskedOnly([*ids, *(f"other {k}" for k in range(1000))])
-        assert len(grid.pull_messages(waiting)) == 3
-        assert waiting.asked == 3
-        assert grid.pull_messages(waiting) == []
 
 
 def test_one_of_a_batch_that_fails_costs_its_own_reply_alone():

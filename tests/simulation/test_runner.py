@@ -18,7 +18,7 @@ from fbo_flower.clients import Pruning
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Agents, RayEngine, Start, simulate
 from fbo_flower.simulation.problems import Problem
-from fbo_flower.simulation.runner import observations, regret_table, with_regret
+from fbo_flower.simulation.runner import observations, with_regret
 from fbo_flower.space import Categorical, Float, SearchSpace
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies.exchange import Stopped
@@ -352,17 +352,3 @@ def test_a_failed_trial_costs_as_much_as_the_worst_of_its_agent_and_finds_nothin
     np.testing.assert_array_equal(found.regret["simple"], [NAN, 0.25, 0.25, 0.25])
     rows = [row("0", 0, 0.5, NAN, "no"), row("1", 0, 0.75)]
     assert with_regret(study(rows), Slope(2, 0)).regret["agent"].tolist() == ["1"], "the other has no success"
-
-
-def test_unknown_optimum_leaves_the_study_alone():
-    plain = study(ROWS)
-    assert with_regret(plain, Slope(2, 0, known=False)) is plain
-    empty = study([])
-    assert with_regret(empty, Slope(2, 0)) is empty
-
-
-def test_algorithms_are_kept_apart():
-    rows = [row("0", 0, 0.0, algorithm=a, regret=r) for a, r in (("a", 0.5), ("b", 0.25))]
-    table = regret_table(study(rows).trials)
-    assert table["algorithm"].tolist() == ["a", "b"]
-    assert table["cumulative"].tolist() == [0.5, 0.25]

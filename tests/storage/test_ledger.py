@@ -5,17 +5,15 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from agents import Objective, node, packed, task
 from federation import SPACE, agents, hill
 
-from fbo_flower.algorithms import ALGORITHMS, RandomSearch, make_algorithm
+from fbo_flower.algorithms import ALGORITHMS, make_algorithm
 from fbo_flower.algorithms.algorithm_record import UNKNOWN
-from fbo_flower.algorithms.messages import arrays_of
+from fbo_flower.algorithms.messages import arrays_of, report_schema
 from fbo_flower.algorithms.records import Federation
 from fbo_flower.algorithms.registry import BUILT_IN, COMMON, inference, meaning, meanings
 from fbo_flower.cli import main as cli
 from fbo_flower.cli.journals import describe
-from fbo_flower.clients import TuningAgent
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.storage.agent_journal import read_ledger
@@ -71,16 +69,6 @@ def test_the_ledger_is_what_a_tap_on_the_line_hears(tmp_path, disclose):
         assert {"agent", "space", "digest", "version", "time"} <= set(read.registration)
 
 
-def test_an_answer_that_is_sent_again_is_in_the_ledger_again(tmp_path):
-    context, asked = node(tmp_path / "a.db"), packed(RandomSearch(), task())
-    for server_round in (1, 5):
-        message = asked._replace(config=asked.config | {"round": server_round})
-        TuningAgent(Objective(), SPACE, context, seed=1).answer(message)
-    assert [(r.round, r.name, r.again) for r in read_ledger(tmp_path / "a.db").rows] == [
-        (1, "num-failed", False), (1, "header", False), (5, "num-failed", True), (5, "header", True),
-    ]  # fmt: skip
-
-
 def reports_of(algorithm):
     """Return what a server accepts from three agents."""
     roles = {agent: "curator" if agent > "0" else "openbox" for agent in "012" if algorithm.roles}
@@ -92,7 +80,7 @@ def test_every_name_that_may_leave_is_explained_and_nothing_that_cannot():
         allowed: set[str] = set()
         for options in ({}, *OTHER_OPTIONS.get(name, [])):
             algorithm = ALGORITHMS[name].from_options(options)
-            schema = algorithm.report_schema(SPACE)
+            schema = report_schema(algorithm, SPACE)
             allowed |= {*schema.arrays, *schema.values}
             if algorithm.secure_sums:  # what leaves under masks
                 sent = arrays_of(algorithm.report_content)

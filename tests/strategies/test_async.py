@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
 from federation import EVER, agents
 from grouped import grouped
@@ -63,14 +62,6 @@ def test_an_agent_begins_its_next_task_when_it_has_ended_the_last_one():
         mine = spans(study, agent)
         assert mine[0][0] == 0.0
         assert all(later[0] == earlier[1] for earlier, later in itertools.pairwise(mine))
-
-
-def test_a_slow_agent_does_not_slow_the_others():
-    study = run({"0": 1.0, "1": 1.0, "2": 1.0, "3": 100.0}, num_rounds=12, num_initial=1)
-    # three answers come at the same time; what a window has too many counts for the next one
-    assert study.rounds["replies"].tolist() == [6, 3, 3] * 4
-    assert made(study) == [16, 16, 16, 0]
-    assert study.times["ended"].max() == study.rounds["seconds"].sum() == 16.0
 
 
 def test_an_answer_costs_as_much_with_many_agents_as_with_few(monkeypatch):
@@ -188,13 +179,6 @@ def test_modes_and_shares_that_do_not_fit_are_refused():
         Async(max_staleness=-1)
     with pytest.raises(ConfigError, match="'flower', which has a real clock"):
         run(1.0, engine="flower")
-
-
-def test_a_quorum_closes_a_round_in_simulated_time():
-    grid = ClockedGrid(agents(NUM_AGENTS), slower(constant(1.0), {"3": 9.0}), 1)
-    study = search(quorum=0.75).start(grid, num_rounds=4).study
-    assert study.rounds["seconds"].tolist() == [1.0] * 4
-    assert np.isfinite(study.rounds["best"]).all()
 
 
 def test_a_silent_agent_is_given_up_in_simulated_time():

@@ -107,12 +107,6 @@ def test_federated_runs_finish_whatever_some_agents_do(options):
     assert numbers_of(study) == [list(range(NUM_ROUNDS + 2)), late, late, late]
 
 
-def test_fault_in_the_first_round_delays_the_initial_design():
-    study, calls = run(ThompsonSampling, {1: Fault("malformed", rounds=[1], change=empty)}, **SMALL)
-    assert list(rounds_of(study, 1).values()) == [2, 2, 2, 3, 4, 5, 6, 7]
-    assert calls.count(("1", 0)) == 1
-
-
 @pytest.mark.parametrize(
     ("away", "tasks", "trials"),
     [
@@ -174,20 +168,6 @@ def test_fuzzed_messages_of_every_agent_do_not_stop_fts():
     assert study.rounds["replies"].sum() > 10
 
 
-def test_failed_trials_are_counted_apart_from_failed_agents():
-    def sometimes(config, context):
-        if context.trial == 3:
-            raise ValueError("no luck")
-        return 0.5
-
-    study = RandomSearch(num_agents=2, seed=1).start(agents(2, sometimes), num_rounds=3).study
-    counts = {name: study.rounds[name].tolist() for name in ("failed_trials", "replies", "failures")}
-    assert counts == {"failed_trials": [0, 2, 0], "replies": [2, 2, 2], "failures": [0, 0, 0]}
-    failed = study.trials.take(study.trials["trial"] == 3)
-    assert failed["failure"].tolist() == ["ValueError: no luck"] * 2
-    assert np.isnan(failed["value"]).all()
-
-
 # -- nodes that join and leave at any time -----------------------------------------------------
 
 
@@ -229,15 +209,6 @@ def test_agents_join_and_leave_at_any_time(algorithm, options, mode):
     assert 3 <= counts[1] < counts[0]
     assert counts[2] >= 3
     assert 0 < counts[3] < counts[0]
-
-
-def test_in_async_mode_an_agent_that_returns_goes_on_where_it_was():
-    strategy = ThompsonSampling(num_agents=3, seed=1, round_timeout=5.0, **SMALL)
-    grid = agents(3, faults={2: Fault("down", [3, 4, 5])})
-    mine = strategy.start(grid, num_rounds=9, mode="async").study.trials.where(agent="2")
-    assert mine["trial"].tolist() == list(range(len(mine)))
-    assert max(mine["round"]) >= 8
-    assert not {4, 5} & set(mine["round"].tolist())
 
 
 def test_an_asynchronous_study_goes_on_while_nobody_is_there():
@@ -296,11 +267,6 @@ def test_agents_that_answer_again_are_readmitted(name):
     assert made[3] == budget
     assert budget - lost <= made[2] <= budget
     assert study.rounds["refused"].sum() == 0
-
-
-def test_all_agents_silent_from_the_start_end_a_run_with_an_error():
-    with pytest.raises(ObjectiveError, match="expected a valid reply"):
-        spent("pf-pne", dict.fromkeys(range(NUM_AGENTS), Fault("silent", EVER)))
 
 
 @pytest.mark.parametrize(

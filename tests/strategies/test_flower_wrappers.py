@@ -5,7 +5,7 @@ import flwr.clientapp.mod as mods
 import flwr.server.strategy as legacy
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, MetricRecord
+from flwr.app import Array, ArrayRecord
 from flwr.clientapp import ClientApp
 from flwr.server import Server, SimpleClientManager
 from flwr.serverapp import strategy as flower
@@ -153,10 +153,3 @@ ARRAYS = ArrayRecord({"layer.weight": Array(np.ones((2, 3)))})
 )
 def test_arguments_of_start_that_cannot_be_used_say_so(kind, arguments, match):
     refusal(lambda: kind(num_agents=2, seed=1).start(**{"grid": grid(), "num_rounds": 1, **arguments}), match)
-
-
-def test_what_evaluate_fn_returns_is_in_the_result():
-    found = RandomSearch(num_agents=2, seed=1).start(
-        grid(), num_rounds=1, evaluate_fn=lambda number, arrays: MetricRecord({"round": number})
-    )
-    assert [dict(r) for r in found.evaluate_metrics_serverapp.values()] == [{"round": 0}, {"round": 1}]

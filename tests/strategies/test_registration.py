@@ -47,14 +47,6 @@ def register_late(registry, grid, connected=None, **options):
     return drive(grid, registry.register_late(connected, **options), threading.Event())
 
 
-def test_agents_are_bound_to_their_nodes():
-    registry = register(grid(3, node_configs={1: {"agent": "pump", "role": "lead"}}), 3)
-    assert registry.nodes == {"0": 1001, "2": 1003, "pump": 1002}
-    assert registry.roles() == {"pump": "lead"}
-    assert registry.space == SPACE
-    assert registry.present([1002, 1003]) == ["2", "pump"]
-
-
 def test_a_resumed_run_knows_the_agents_of_its_journal_and_who_has_lost_its_memory():
     before = register(grid(2), 2)
     restored = AgentRegistry(SPACE)
@@ -134,7 +126,7 @@ def test_once_enough_agents_agree_one_with_another_space_does_not_take_part(firs
 def test_a_study_that_is_resumed_with_another_space_says_what_to_do(tmp_path):
     RandomSearch(num_agents=2, seed=1).start(grid(2), num_rounds=2, journal=tmp_path / "study.db")
     with pytest.raises(ConfigError, match="the study began with another: use it again, or start a new study"):
-        RandomSearch(num_agents=2, seed=1).start(
+        RandomSearch(num_agents=2, seed=1, wait_seconds=0.2).start(
             grid(2, spaces={0: OTHER, 1: OTHER}), num_rounds=3, journal=tmp_path / "study.db", resume=True
         )
 

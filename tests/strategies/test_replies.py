@@ -172,18 +172,6 @@ def test_replies_that_come_twice_and_in_any_order_count_once() -> None:
     assert twice.rounds["bytes_up"].tolist() == plain.rounds["bytes_up"].tolist()
 
 
-def test_replies_that_do_not_come_are_counted_by_reason() -> None:
-    study = tune(faults={1: Fault("slow", [ROUND], seconds=LATE), 2: Fault("raising", [ROUND])})
-    assert study.rounds["failures"].tolist() == [0, 0, 2, 0]
-    assert study.rounds["reasons"].tolist() == ["", "", "error:1 late:1", ""]
-
-
-def test_refusals_of_the_last_exchange_count_in_the_last_round() -> None:
-    study = tune(CoKG, {1: lying(entry(schema=2), (NUM_ROUNDS, NUM_ROUNDS + 1))})
-    assert study.rounds["reasons"].tolist() == ["", "", "", "schema:2"]
-    assert study.rounds["refused"].tolist() == [0, 0, 0, 2]
-
-
 def test_a_round_closes_with_its_quorum_and_latecomers_join_the_next() -> None:
     faults = {1: Fault("slow", [2], seconds=LATE)}
     study = tune(RandomSearch, faults, quorum=0.6, round_timeout=30.0)

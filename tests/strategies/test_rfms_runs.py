@@ -264,13 +264,6 @@ def test_curators_that_are_away_or_answer_nonsense_are_left_out_and_come_back(un
     assert study.models["failure"].tolist() == [""] * 5
 
 
-def test_a_curator_that_is_late_still_enters_the_buffer(undisturbed):
-    study, _ = run(faults={2: Fault("slow", rounds=[2, 3], seconds=LATE)})
-    assert study.rounds["failures"].tolist() == [0, 1, 1, 0, 0]
-    for column in ("local_loss", "remote_loss", "on_front", "shipped"):
-        np.testing.assert_array_equal(study.models[column], undisturbed[0].models[column])
-
-
 def test_an_openbox_that_is_away_gets_the_same_configuration_again(undisturbed):
     study, _ = run(faults={OPENBOX: Fault("slow", rounds=[2, 3], seconds=LATE)})
     assert study.models["config"].tolist() == undisturbed[0].models["config"].tolist()

@@ -161,23 +161,6 @@ def test_a_loss_is_recorded_with_the_sign_that_its_user_knows(aims, sign):
     assert found.best_value == sign * 3.0
 
 
-@pytest.mark.parametrize(("disclose", "known"), [("none", False), ("incumbent", True)])
-def test_nothing_is_written_down_that_was_not_disclosed(disclose, known):
-    study = search().start(agents(disclose=disclose), num_rounds=3).study
-    assert len(study.trials) == 0
-    assert np.isfinite(study.rounds["best"]).tolist() == [known] * 3
-    assert study.rounds["replies"].tolist() == [3, 3, 3]
-
-
-def test_the_seed_decides_and_a_strategy_can_be_started_again():
-    options = {"num_features": 24, "schedule": 0.3, **SMALL}
-    strategy = search(FTS, **options)
-    one, two = (strategy.start(agents(), num_rounds=3).study for _ in range(2))
-    assert one.trials == two.trials
-    assert one.settings["runs"][0]["study"] != two.settings["runs"][0]["study"]
-    assert search(FTS, seed=2, **options).start(agents(), num_rounds=3).study.trials != one.trials
-
-
 def test_fraction_asks_one_agent_at_least():
     study = search(fraction=0.01).start(agents(), num_rounds=4).study
     assert study.rounds["tasks"].tolist() == [1] * 4
@@ -209,19 +192,6 @@ def test_the_line_of_a_round_says_what_is_known_of_the_values(numbers, text):
         f"{text}, {replies} replies, 3 lost, 4 refused; 1 of 5 evaluations failed, the reason is in the log "
         "of the agent"
     )
-
-
-@pytest.mark.parametrize("disclose", ["trials", "incumbent"])
-def test_a_round_in_which_no_trial_holds_the_limits_says_so(disclose):
-    def slow_at_first(config, context):
-        return {"accuracy": 0.5, "seconds": 30.0 - 4.0 * context.trial}
-
-    aims = {"objectives": {"accuracy": "max"}, "limits": {"seconds": 20.0}}
-    with log_lines() as lines:
-        search().start(agents(3, slow_at_first, disclose=disclose, **aims), num_rounds=2)
-    one, two = [line.partition("] ")[2] for line in lines if line.startswith("[round")]
-    assert one.startswith("no trial holds the limits yet, 3 replies")
-    assert two.startswith("best 0.5000, mean 0.5000, 3 replies")
 
 
 # -- interruptions -----------------------------------------------------------------------------
@@ -328,11 +298,3 @@ def test_stop_from_another_thread_keeps_what_was_done_and_is_heard_once():
     assert strategy.study.rounds["round"].tolist() == [1, 2]
     strategy.start(agents(), num_rounds=1)
     assert status(strategy) == "finished"
-
-
-def test_failing_start_does_not_show_an_earlier_study():
-    strategy = search(wait_seconds=0.1)
-    strategy.start(agents(), num_rounds=1)
-    with pytest.raises(ConfigError, match=r"expected 3, only 2 registered after 0.1 s"):
-        strategy.start(agents(2), num_rounds=1)
-    assert strategy.study is None

@@ -156,21 +156,6 @@ def test_tables_hold_configurations_failures_last_steps_and_disclosed_times() ->
     ]
 
 
-def test_trials_since_a_row_are_those_of_the_table() -> None:
-    recorder, times = Recorder("fts", ROWS), np.array([[5.0, 6.0], [6.0, 8.0]])
-    recorder.disclose("a", 1, _disclosed([1.0, 2.0]))
-    recorder.close_round(1)
-    recorder.disclose("b", 2, _disclosed([3.0, 4.0], times, stopped=np.array([7, -1])))
-    first, second = recorder.trials_since(2)
-    assert (first.agent, first.state, first.intermediate, first.started) == (
-        "b",
-        "stopped early",
-        {7: 3.0},
-        5.0,
-    )
-    assert (second.round, second.trial, second.config, second.ended) == (2, 1, {"x": 1.0, "k": 4}, 8.0)
-
-
 FEW, FIRST, LAST = 8, 10, 20
 
 

@@ -178,17 +178,6 @@ def test_a_study_in_which_every_evaluation_failed_ends_as_failed(lines, tmp_path
     assert (tmp_path / "rounds.csv").exists()
 
 
-def test_a_round_says_the_reason_where_it_is_disclosed(lines):
-    def sometimes(config, context):
-        if context.trial % 2:
-            raise MemoryError("too large")
-        return 0.5
-
-    tune(grid(sometimes, disclose="trials"), 1)
-    line = next(line for line in lines if "[round 1/1]" in line)
-    assert "2 of 6 evaluations failed, the first with: MemoryError: too large" in line
-
-
 @pytest.mark.parametrize("with_journal", [True, False])
 def test_an_agent_logs_the_traceback_of_each_distinct_error_once(with_journal, tmp_path, lines):
     def fails(config, context):
@@ -204,8 +193,3 @@ def test_an_agent_logs_the_traceback_of_each_distinct_error_once(with_journal, t
     traced = [line for line in failed if "Traceback" in line]
     assert [line.splitlines()[0].split(": ")[1] for line in traced] == ["ValueError", "KeyError"]
     assert 'raise ValueError(f"trial' in traced[0]
-
-
-def test_a_simulated_agent_says_that_the_simulation_chose_to_disclose():
-    study = simulate("himmelblau", agents=2, algorithm="random", num_rounds=1, engine="inline")
-    assert study.settings["runs"][0]["disclosures"] == {"trials, simulation": 2}

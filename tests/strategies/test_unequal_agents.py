@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 from amounts import slow
-from federation import agents, log_lines
+from federation import agents
 from flwr.app import ConfigRecord, RecordDict
 from grouped import grouped
 
@@ -69,15 +67,6 @@ def test_an_agent_makes_its_budget_and_the_others_go_on(algorithm, mode):
         assert done(study, "23") == [9 if algorithm == "fed-ei" else 11] * 2
     assert study.rounds["failures"].sum() == study.rounds["refused"].sum() == 0
     assert len(study.rounds) == 9
-
-
-@BOTH_MODES
-def test_the_study_ends_when_all_budgets_are_used_up(mode):
-    with log_lines(logging.INFO) as lines:
-        study = run(mode=mode, num_rounds=100, max_trials=[4, 5, 6, 7])
-    assert done(study) == [4, 5, 6, 7]
-    assert len(study.rounds) < 12
-    assert "4 agents have made all evaluations (max_trials)" in "\n".join(lines)
 
 
 @pytest.mark.parametrize(
@@ -164,11 +153,6 @@ def test_fixed_parameters_keep_their_values_and_the_others_are_tuned(algorithm):
     assert len({c["y"] for c in study.trials.where(agent="1")["config"]}) > 3
     assert study.rounds["failures"].sum() == study.rounds["refused"].sum() == 0
     assert study.settings["runs"][0]["fixed"] == {"0": ["y", "kernel"], "2": ["depth"]}
-
-
-def test_without_fixed_parameters_nothing_changes():
-    columns = [run("fed-ei", 2, fixed=f).trials["value"].tolist() for f in (None, {}, [None] * 4)]
-    assert columns[0] == columns[1] == columns[2]
 
 
 def test_algorithms_that_choose_points_for_all_refuse_with_a_sentence():

@@ -1,17 +1,11 @@
 """A running study in Optuna's storage and in its dashboard."""
 
-import json
 import logging
 import math
 import sqlite3
-import subprocess
-import sys
-import urllib.request
 
 import pytest
-from flower_runtime import free_ports
 from tracked import SPACE, score, tune
-from waiting import wait_until
 
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, FBOError
@@ -205,45 +199,3 @@ def test_a_tracker_takes_several_studies_in_turn(tmp_path):
     )
     names = optuna.get_all_study_names(storage)
     assert sorted(names) == [f"by chance{n}: {agent}" for n in (" (2)", "") for agent in "012"]
-
-
-@pytest.mark.e2e
-@pytest.mark.xdist_group("dashboard")
-def test_the_dashboard_shows_the_trials_of_an_agent(tmp_path):
-    pytest.importorskip("optuna_dashboard", reason="needs optuna-dashboard")
-    url = f"sqlite:///{tmp_path}/study.db"
-    study = tune([OptunaTracker(url)])
-    address = f"http://127.0.0.1:{free_ports(1)[0]}"
-    port = address.rpartition(":")[2]
-    code = "import sys; from optuna_dashboard._cli import main; sys.exit(main())"
-    server = subprocess.Popen(
-        [sys.executable, "-c", code, url, "--host", "127.0.0.1", "--port", port, "--server", "wsgiref"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-    def get(path):
-        with urllib.request.urlopen(address + path, timeout=30) as reply:
-            return bytes(reply.read())
-
-    def answers():
-        try:
-            return b"Optuna Dashboard" in get("/dashboard/")
-        except OSError:
-            assert server.poll() is None, "the dashboard has ended"
-            return False
-
-    try:
-        wait_until(answers, "the dashboard")
-        summaries = json.loads(get("/api/studies"))["study_summaries"]
-        ids = {summary["study_name"]: summary["study_id"] for summary in summaries}
-        shown = json.loads(get(f"/api/studies/{ids['by chance: 1']}"))["trials"]
-    finally:
-        server.kill()
-        server.wait()
-    rows = list(study.trials.where(agent="1"))
-    assert [trial["state"] for trial in shown] == [
-        "Fail" if math.isnan(row["value"]) else "Complete" for row in rows
-    ]
-    names = [{p["name"] for p in trial["params"]} for trial in shown]
-    assert names == [set(row["config"]) for row in rows]

@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.messages import Content, Replies, Schema, real, whole
+from fbo_flower.algorithms.messages import Content, Replies, real, whole
 from fbo_flower.algorithms.options import bounded, choice, flag, integer
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.protocol import Algorithm
@@ -102,8 +102,8 @@ class BanditState:
     progress: Progress = field(default_factory=Progress, kw_only=True)  # every agent's next trial
     # which agents answer their tasks
     attendance: Attendance = field(default_factory=Attendance, kw_only=True)
-    # without a barrier, the agents that are at work; None: with one
-    under_way: tuple[str, ...] | None = field(default=None, kw_only=True)
+    # without a barrier, the tasks of agents that are at work; None: with one
+    under_way: Mapping[str, Task] | None = field(default=None, kw_only=True)
 
 
 State = TypeVar("State", bound=BanditState)
@@ -117,6 +117,8 @@ def most_rows(algorithm: Any, space: SearchSpace) -> int:
 @dataclass(frozen=True, kw_only=True)
 class Evaluations(Content):
     """A report: the number of evaluations really made, if the agent reuses values."""
+
+    conditions: ClassVar[Mapping[str, str]] = {NUM_EVALUATIONS: "deterministic"}
 
     evaluations: int = 0
 
@@ -159,7 +161,6 @@ class Bandit(Algorithm[State]):
     """
 
     report_content: ClassVar[type[Content]] = Evaluations
-    finishes: ClassVar[bool] = True
     budget_option: ClassVar[str] = "budget"
 
     budget: int = integer(20_000, 1, 10**9)
@@ -170,7 +171,9 @@ class Bandit(Algorithm[State]):
     ) -> tuple[State, dict[str, Task]]:
         if phase is not Phase.TRAIN:
             return state, {}
-        waiting, at_work = self.unfinished(state, present), state.under_way or ()
+        waiting, at_work = self.unfinished(state, present), sorted(state.under_way or (), key=natural_key)
+        if state.under_way is not None:
+            state = replace(state, attendance=state.attendance.give_up(at_work))
         state, tasks = self.close(state, [*waiting, *at_work]), {}
         for agent in waiting:
             trial = state.progress.of(agent)
@@ -213,11 +216,6 @@ class Bandit(Algorithm[State]):
     def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
         found = self.best_pulled(agent_state)
         return None if found is None else Best(found[0], float(finite.difference(found[1], 0.0)))
-
-    def report_schema(self, space: SearchSpace) -> Schema:
-        schema = super().report_schema(space)
-        values = {n: t for n, t in schema.values.items() if self.deterministic or n != NUM_EVALUATIONS}
-        return Schema(schema.arrays, values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,7 @@ from fbo_flower.algorithms.records import (
     Task,
     Trials,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session
+from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.bandits import elimination, ucb
 from fbo_flower.space.space import SearchSpace
@@ -71,6 +71,7 @@ class Fed1State(BanditState):
     counts: Mapping[str, IntArray] = field(default_factory=dict)
     # agent -> pulls that it has still to make in this phase
     owed: Mapping[str, int] = field(default_factory=dict)
+    announced: bool = False  # whether agents were told the best arm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,8 @@ class Fed1UCB(BatchedBandit[Fed1State]):
         self, state: Fed1State, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[Fed1State, dict[str, Task]]:
         if phase is Phase.FINISH:
-            return state, self._announce_best_arm(state, server_round, present)
+            tasks = {} if state.announced else self._announce_best_arm(state, server_round, present)
+            return replace(state, announced=True), tasks
         return super().ask(state, phase, server_round, present, rng)
 
     def next_pulls(self, state: Fed1State, agent: str, left: int) -> tuple[Content | None, int]:
@@ -162,7 +164,7 @@ class Fed1UCB(BatchedBandit[Fed1State]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Pull the arms of a phase, arm by arm, in a random order; the next task goes on with the rest.
 
         If the budget ends within a phase, agents with different orders have together pulled more arms.
@@ -185,7 +187,7 @@ class Fed1UCB(BatchedBandit[Fed1State]):
             rows = active[taken > 0]
             if len(rows) == 0:
                 break
-            outcome = yield Trials(agent_state.space.snap(points[rows]), pulls=taken[taken > 0])
+            outcome = evaluate(Trials(agent_state.space.snap(points[rows]), pulls=taken[taken > 0]))
             done[rows] += outcome.spans
             pulls, agent_state = with_outcome(pulls, rows, outcome), agent_state.passed_to(outcome.next_trial)
         return agent_state.write(**pulls.arrays("arms."), **{"phase.done": done})

@@ -52,7 +52,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session
+from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
 from fbo_flower.numerics.bandits import ucb
@@ -324,7 +324,7 @@ class FNUCB(Bandit[FNState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Make the task's pulls, then train the network if an exchange is due.
 
         It is due when the matrix of one agent has grown enough since the last one [Dai2023, Alg. 1].
@@ -339,7 +339,7 @@ class FNUCB(Bandit[FNState]):
         empty = _log_det(self.regulariser * np.eye(len(features.start)))
         while agent_state.next_trial < task.end:
             arm = choose(agent_state, features)
-            outcome = yield Trials(space.snap(features.arms[[arm]]), pulls=np.ones(1, dtype=np.int64))
+            outcome = evaluate(Trials(space.snap(features.arms[[arm]]), pulls=np.ones(1, dtype=np.int64)))
             pulls = with_outcome(base.read_pulls(agent_state), [arm], outcome)
             agent_state = agent_state.passed_to(outcome.next_trial).write(**pulls.arrays("arms."))
             growth = _log_det(matrices(agent_state, features)[0]) - _number(agent_state, "log_det", empty)

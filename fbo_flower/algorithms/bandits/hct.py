@@ -18,7 +18,7 @@ from numpy.random import Generator
 from fbo_flower.algorithms.bandits.base import BanditState, XArmedBandit, once_per_state
 from fbo_flower.algorithms.options import bounded, choice
 from fbo_flower.algorithms.records import AgentState, Array, Federation, Task, Trials
-from fbo_flower.algorithms.requests import Draws, Session
+from fbo_flower.algorithms.requests import Draws, Evaluation
 from fbo_flower.numerics.bandits import elimination, partition
 from fbo_flower.numerics.bandits.hct import HCTOptions, Tree, power_above
 from fbo_flower.space.space import SearchSpace
@@ -57,7 +57,7 @@ class HCT(XArmedBandit[BanditState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Pull one cell after another, as many as the task asks for."""
         tree, next_trial = self._tree(agent_state), agent_state.next_trial
         queries: dict[int, Trials] = {}  # most pulls repeat a cell
@@ -65,7 +65,7 @@ class HCT(XArmedBandit[BanditState]):
             cell = tree.select()
             if cell not in queries:
                 queries[cell] = Trials(self._centre(tree, cell), pulls=np.ones(1, dtype=np.int64))
-            outcome = yield queries[cell]
+            outcome = evaluate(queries[cell])
             next_trial, value = outcome.next_trial, float(outcome.values[0])
             if math.isfinite(value):
                 tree.learn(cell, value)

@@ -24,7 +24,7 @@ from fbo_flower.algorithms.co_kg.state import (
     WarmUp,
     WhitenedPosterior,
 )
-from fbo_flower.algorithms.records import Array, IntArray, Trials, natural_key
+from fbo_flower.algorithms.records import Array, IntArray, Trials, floats, natural_key
 from fbo_flower.numerics.acquisition.joint_design import joint_design, own_gain
 from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.aggregation.agreement import (
@@ -264,7 +264,8 @@ def _with_pending(options: CoKGOptions, state: CoKGState, setting: SharedPrior) 
     A point that has left the set, because the added points were renewed, is added to it.
     """
     found = frame(options, state.space, setting, state.refined)
-    points = state.under_way or ()
+    tasks = sorted((state.under_way or {}).items())
+    points = [floats(task.arrays["point"]) for _, task in tasks if "point" in task.arrays]
     missing = [p for p in points if not (found.points == p).all(axis=1).any()]
     if missing:
         kept = [] if state.refined is None else [state.refined]

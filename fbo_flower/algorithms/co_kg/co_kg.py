@@ -47,7 +47,7 @@ from fbo_flower.algorithms.records import (
     Trials,
     floats,
 )
-from fbo_flower.algorithms.requests import Rng, Steps
+from fbo_flower.algorithms.requests import Rng
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
 from fbo_flower.numerics.acquisition.joint_design import own_gain
@@ -103,10 +103,6 @@ class CoKG(CoKGOptions):
         version = 0 if state.setting is None else state.setting.version
         versions = {**state.versions, **dict.fromkeys(tasks, version)}
         return replace(state, round=server_round, versions=versions), tasks
-
-    def with_under_way(self, state: CoKGState, tasks: Mapping[str, Task]) -> CoKGState:
-        points = tuple(floats(t.arrays["point"]) for _, t in sorted(tasks.items()) if "point" in t.arrays)
-        return replace(state, under_way=points)
 
     def tell(self, state: CoKGState, phase: Phase, replies: Replies) -> CoKGState:
         if phase is Phase.FINISH:
@@ -209,22 +205,19 @@ class CoKG(CoKGOptions):
             last = state.recommended[-1]
             maximisers = dict.fromkeys(maximisers, (last.point, last.value))
         found = {a: Best(x, math.nan, self.in_units(state.setting, m)) for a, (x, m) in maximisers.items()}
-        return ServerResults(recommendations=found)
+        return ServerResults(recommendations=found, found=self._found(state, state.setting))
 
     def in_units(self, setting: SharedPrior, value: float) -> float:
         """Return a posterior mean in units of the objective; with a transform, the posterior median."""
         transformed = float(difference(setting.shift, -setting.scale * value))
         return expanded(transformed, self.transform, self.transform_scale)
 
-    def description(self, state: CoKGState) -> dict[str, object]:
-        """Return the shared prior and the recommendations; empty before the first warm-up report.
+    def _found(self, state: CoKGState, setting: SharedPrior) -> dict[str, object]:
+        """Return the shared prior and the recommendations.
 
         `recommended` has a row per round: the point that the server would have returned after it
         [Zhan2025, Alg. 1, line 11].
         """
-        setting = state.setting
-        if setting is None:
-            return {}
         found: dict[str, object] = {
             "lengthscales": setting.hyperparameters.lengthscales.tolist(),
             "outputscale": setting.hyperparameters.outputscale,
@@ -289,7 +282,7 @@ class CoKG(CoKGOptions):
             arrays |= posterior(self, agent_state, setting, draws).arrays
         return Payload(arrays)
 
-    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | Steps[Best | None] | None:
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
         """Return the evaluated point with the best posterior mean; before the warm-up the best trial.
 
         The server recommends the maximiser on the whole point set, which nobody may have evaluated.

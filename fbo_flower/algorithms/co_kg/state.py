@@ -398,8 +398,7 @@ class CoKGState:
     last_heard: int = 0  # last round in which some agent answered
     # agent -> version of the shared prior in its last task, 0 without one
     versions: Mapping[str, int] = field(default_factory=dict)
-    # without a barrier, the points `(D,)` that other agents are evaluating; else None
-    under_way: tuple[Array, ...] | None = None
+    under_way: Mapping[str, Task] | None = None  # without a barrier, tasks of agents that are at work
     fitting: bool = False  # whether agents are asked for new hyperparameters in this round
     posteriors: Mapping[str, WhitenedPosterior] = field(default_factory=dict)  # agent -> its last posterior
     # agent -> the trials that it disclosed to the algorithm ("data-communication")

@@ -48,7 +48,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Condition, Draws, Rng, Session, Steps
+from fbo_flower.algorithms.requests import Condition, Draws, Evaluation, Rng, compute
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.acquisition.feasible import FeasibleImprovement
@@ -303,7 +303,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
             **{"rows.own": own, "rows.new": own[:0], "rows.begin": np.array([begins], dtype=np.int64)}
         )
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         check_task(task, self.num_values)
         if not {*self.shared_outputs} <= {*agent_state.aims.names}:
             known, got = ", ".join(agent_state.aims.names) or "none", ", ".join(self.shared_outputs)
@@ -314,7 +314,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         most = max(self.num_initial, self.trials_per_round)
         if task.num_trials > most:
             raise WireError(f"num-trials: expected at most {most}, got {task.num_trials}", "values")
-        agent_state = yield from super().session(task, agent_state, draws)
+        agent_state = super().session(task, agent_state, draws, evaluate)
         rows = self._rows_for(task, agent_state)
         return agent_state.write(**{"rows.new": rows})
 
@@ -331,9 +331,9 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
 
     def step(
         self, task: Task, agent_state: AgentState, rng: np.random.Generator
-    ) -> Steps[tuple[Trials, Array | None]]:
+    ) -> tuple[Trials, Array | None]:
         """Return the next point: the row of which the model expects most, or by expected improvement."""
-        model = yield from self.model(task, agent_state)
+        model = self.model(task, agent_state)
         if self._is_advised(task, agent_state):
             space = agent_state.space
             points = space.snap(floats(task.arrays["rows"])[:, : space.dimension])
@@ -347,20 +347,20 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
                 else:
                     expected = model.improvement.mean(features)
                 return Trials(points[[int(np.argmax(expected))]]), model.fitted
-        return (yield from self.climb(model, agent_state, rng)), model.fitted
+        return self.climb(model, agent_state, rng), model.fitted
 
-    def model(self, task: Task, agent_state: AgentState) -> Steps[Model]:
+    def model(self, task: Task, agent_state: AgentState) -> Model:
         """Return the agent's model of its values, over the trend of others' rows if it has any."""
         pool = Pool.of(task)
         if agent_state.history.outputs is not None:
-            model = yield from self.model_of_outputs(task, agent_state)
+            model = self.model_of_outputs(task, agent_state)
             centres = self._centres(pool, agent_state, model.improvement)
             return replace(model, centres=np.concatenate([model.centres, centres]))
         if self._others(task, agent_state) is None:
-            return (yield from super().model(task, agent_state))
+            return super().model(task, agent_state)
         x, values, units = self._in_units(pool, agent_state)
         y = units.clipped(values)
-        improvement, means, fitted = yield from self.process(task, agent_state, 0, x, y)
+        improvement, means, fitted = self.process(task, agent_state, 0, x, y)
         improvement = replace(improvement, best=float(means.max()) if len(means) else 0.0)
         return Model(improvement, y, means, fitted, self._centres(pool, agent_state, improvement))
 
@@ -381,13 +381,13 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
 
     def process(
         self, task: Task, agent_state: AgentState, output: int, x: Array, y: Array
-    ) -> Steps[tuple[GuidedImprovement, Array, Array]]:
+    ) -> tuple[GuidedImprovement, Array, Array]:
         """Return the process of an output, over the trend of others' rows if they hold it."""
         pool, shared = Pool.of(task), self._shared(agent_state)
         place = shared.index(output) if output in shared else 0
         rows = self._others(task, agent_state, place) if output in shared else None
         if rows is None:
-            return (yield from super().process(task, agent_state, output, x, y))
+            return super().process(task, agent_state, output, x, y)
         tau = self._level(pool, place).own_tau
         stored = agent_state.arrays.get("hyperparameters")
         noise = 0.0 if stored is None else float(np.exp(np.atleast_2d(floats(stored))[output, -1]))
@@ -398,8 +398,8 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         own = np.log(PRIORS.lengthscale_centre * np.sqrt(agent_state.space.breadth))
         centre = np.exp(own + share * (np.log(rows.lengthscales) - own))
         known = Known(covariance, centre, OWN_STDDEV + share * (COMMON_STDDEV - OWN_STDDEV), 1.0 - share)
-        fitted = yield fit_of(agent_state, x, y - mean, known, output)
-        process = yield Condition(x, y - mean, fitted, covariance)
+        fitted = compute(fit_of(agent_state, x, y - mean, known, output))
+        process = compute(Condition(x, y - mean, fitted, covariance))
         return GuidedImprovement(process, 0.0, guide), process.means + mean, fitted.to_array()
 
     def _centres(
@@ -438,11 +438,14 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         if len(others) < 2:
             return None
         kept = kept_with(every)  # agents in one process share the arrays of their tasks
-        key = "rows", agent_state.space.whole.digest, place, scales.tobytes(), others.tobytes()
+        key = "rows", agent_state.space.whole.digest, place, scales.tobytes()
         if key not in kept:
-            x = agent_state.space.whole.features(every[others, :dimension])
-            kept[key] = trend.SharedRows(x, every[others, dimension + place], scales)
-        found: trend.SharedRows = kept[key]
+            x = agent_state.space.whole.features(every[:, :dimension])
+            kept[key] = trend.SharedRows(x, every[:, dimension + place], scales)
+        own = *key, others.tobytes()
+        if own not in kept:
+            kept[own] = kept[key].others(others)
+        found: trend.SharedRows = kept[own]
         return found
 
     def _shared(self, agent_state: AgentState) -> list[int]:

@@ -36,10 +36,10 @@ import numpy as np
 from fbo_flower.algorithms.options import check_choice
 from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AgentState, Array, Best, Task, Trials, floats
-from fbo_flower.algorithms.requests import Condition, Draws, Fit, Session, Steps, stepping
-from fbo_flower.algorithms.run_task import believed
-from fbo_flower.algorithms.search import farthest, searching
+from fbo_flower.algorithms.records import ENDED, AgentState, Array, Best, Task, Trials, floats
+from fbo_flower.algorithms.requests import Condition, Draws, Evaluation, Fit, compute
+from fbo_flower.algorithms.run_task import as_measured
+from fbo_flower.algorithms.search import farthest, search
 from fbo_flower.numerics import finite
 from fbo_flower.numerics.acquisition.feasible import (
     FeasibleImprovement,
@@ -62,7 +62,7 @@ PRIORS = fitting.Priors(lengthscale_stddev=0.85, noise_centre=1e-4)  # measured,
 # LogNormal(-4, 1), and the mean .037 of Optuna's Gamma(1.1, 30). Both use one prior for all objectives.
 NOISY_PRIORS = fitting.Priors(lengthscale_stddev=0.85, noise_centre=3e-2, noise_stddev=1.5)
 EVIDENT_NOISE = 1e-2  # noise variance from which on the largest value is not taken for the best
-NO_GAIN, ENDED = "no gain", "search.ended"  # a value of `stop_when`, and a name in an agent's state
+NO_GAIN = "no gain"  # a value of `stop_when`
 LEAST_TRIALS, NUM_SAMPLED = 10, 2048  # before a search may end; points at which the bound is computed
 LEAST_NOISE = 0.01  # that counts for a search's end, in standard deviations of its values
 _KEPT: dict[int, tuple[weakref.ref[Array], dict[Hashable, Any]]] = {}
@@ -148,7 +148,7 @@ class Model:
 class LocalEI(EIOptions[State]):
     """The agent's half of `ei`; `EIOptions` describes the options."""
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Evaluate one point after the other; store each fit, from which the next one starts."""
         while agent_state.next_trial < task.end:
             rng = draws("propose", agent_state.next_trial)
@@ -156,26 +156,23 @@ class LocalEI(EIOptions[State]):
             if self.is_random(task, agent_state):
                 query = uniform_point(agent_state, rng)
             else:
-                query, fitted = yield from self.step(task, agent_state, rng)
-            outcome = yield query
+                query, fitted = self.step(task, agent_state, rng)
+            outcome = evaluate(query)
             agent_state = agent_state.learn(outcome)
             if fitted is not None:
                 agent_state = agent_state.write(hyperparameters=fitted)
         if self.stop_when and agent_state.history.num_succeeded >= LEAST_TRIALS:
             rng = draws("stop", agent_state.next_trial)
-            ends = yield from self.has_no_gain(task, agent_state, rng)
+            ends = self.has_no_gain(task, agent_state, rng)
             agent_state = agent_state.write(**{ENDED: np.array([ends])})
         return agent_state
 
-    def has_ended(self, agent_state: AgentState) -> bool:
-        return bool(self.stop_when) and bool(np.any(agent_state.arrays.get(ENDED, False)))
-
-    def has_no_gain(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Steps[bool]:
+    def has_no_gain(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> bool:
         """Return whether the bound on what is left to gain is below the noise."""
         space, history, objectives = agent_state.space, agent_state.history, agent_state.aims.objectives
         if len(objectives) > 1:
             return False
-        model = yield from self.model(task, agent_state)
+        model = self.model(task, agent_state)
         sampled = space.snap(sobol(NUM_SAMPLED, space.dimension, rng))
         z = space.features(np.concatenate([sampled, model.centres, history.points]))
         mean, stddev = model.improvement.moments(z)
@@ -231,23 +228,23 @@ class LocalEI(EIOptions[State]):
         found: tuple[Array, Array, Array, Array] = kept[key]
         return found
 
-    def model(self, task: Task, agent_state: AgentState) -> Steps[Model]:
+    def model(self, task: Task, agent_state: AgentState) -> Model:
         """Return the agent's model, fitted to its observations."""
         if agent_state.history.outputs is not None:
-            return (yield from self.model_of_outputs(task, agent_state))
+            return self.model_of_outputs(task, agent_state)
         x, y = self.observations(agent_state)
-        hyperparameters = yield fit_of(agent_state, x, y)
-        process = yield Condition(x, y, hyperparameters)
+        hyperparameters = compute(fit_of(agent_state, x, y))
+        process = compute(Condition(x, y, hyperparameters))
         improvement = GuidedImprovement(process, float(process.means.max()) if len(y) else 0.0)
         none = np.empty((0, agent_state.space.dimension))
         return Model(improvement, y, process.means, hyperparameters.to_array(), none)
 
-    def model_of_outputs(self, task: Task, agent_state: AgentState) -> Steps[Model]:
+    def model_of_outputs(self, task: Task, agent_state: AgentState) -> Model:
         """Return the agent's model of several outputs."""
         x, ys, least, start = self.outputs_for(task, agent_state)
         processes, at_own, fits = [], [], []
         for output, y in enumerate(ys):
-            process, own, fitted = yield from self.process(task, agent_state, output, x, y)
+            process, own, fitted = self.process(task, agent_state, output, x, y)
             processes.append(process)
             at_own.append(own)
             fits.append(fitted)
@@ -268,20 +265,20 @@ class LocalEI(EIOptions[State]):
 
     def process(
         self, task: Task, agent_state: AgentState, output: int, x: Array, y: Array
-    ) -> Steps[tuple[GuidedImprovement, Array, Array]]:
+    ) -> tuple[GuidedImprovement, Array, Array]:
         """Return the process of an output, its means `(n,)` at own points, and the fitted `theta`."""
-        fitted = yield fit_of(agent_state, x, y, output=output)
-        process = yield Condition(x, y, fitted)
+        fitted = compute(fit_of(agent_state, x, y, output=output))
+        process = compute(Condition(x, y, fitted))
         return GuidedImprovement(process, 0.0), process.means, fitted.to_array()
 
     def step(
         self, task: Task, agent_state: AgentState, rng: np.random.Generator
-    ) -> Steps[tuple[Trials, Array | None]]:
+    ) -> tuple[Trials, Array | None]:
         """Return the next point and the fitted hyperparameters `theta`, None if there is nothing to fit."""
-        model = yield from self.model(task, agent_state)
-        return (yield from self.climb(model, agent_state, rng)), model.fitted
+        model = self.model(task, agent_state)
+        return self.climb(model, agent_state, rng), model.fitted
 
-    def climb(self, model: Model, agent_state: AgentState, rng: np.random.Generator) -> Steps[Trials]:
+    def climb(self, model: Model, agent_state: AgentState, rng: np.random.Generator) -> Trials:
         """Return the point of the largest improvement found, or `farthest` while all values are equal."""
         history = agent_state.history
         values = history.observed()[1] if history.outputs is None else history.observed_outputs()[1]
@@ -289,7 +286,7 @@ class LocalEI(EIOptions[State]):
             return Trials(farthest(agent_state.space, history.points, rng))
         best = int(np.argmax(model.means)) if len(model.means) else 0
         own = agent_state.history.observed()[0][best : best + 1]
-        point = yield from searching(
+        point = search(
             model.improvement,
             agent_state.space,
             agent_state.history.points,
@@ -300,27 +297,27 @@ class LocalEI(EIOptions[State]):
         )
         return Trials(point)
 
-    def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
+    def expected_values(self, task: Task, agent_state: AgentState, points: Array) -> Array:
         """Return the posterior mean of the agent's model at points, see `run_task`."""
         if not agent_state.history.num_succeeded:
-            return (yield from super().believing(task, agent_state, points))
-        model, features = (yield from self.model(task, agent_state)), agent_state.space.features(points)
+            return super().expected_values(task, agent_state, points)
+        model, features = self.model(task, agent_state), agent_state.space.features(points)
         if isinstance(model.improvement, FeasibleImprovement):
             outputs, columns = agent_state.history.observed_outputs()[1], []
             for process, y, values in zip(model.improvement.processes, model.values, outputs.T, strict=True):
                 assert isinstance(process, GuidedImprovement)
-                columns.append(believed(process.mean(features), y, values))
+                columns.append(as_measured(process.mean(features), y, values))
             return np.column_stack(columns)
         means = model.improvement.mean(features)
-        return believed(means, model.values, agent_state.history.observed()[1])
+        return as_measured(means, model.values, agent_state.history.observed()[1])
 
-    def best(self, agent_state: AgentState, *, own: bool = True) -> Steps[Best | None]:
+    def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:
         """Return the evaluated point with the best posterior mean of the agent's model, if it finds noise.
 
         Noise must be evident in the last step's fit, and in one of all values, without the others' trend.
         With limits, the trial and the means of all its outputs must hold them.
         """
-        found = yield from stepping(super().best(agent_state, own=own))
+        found = super().best(agent_state, own=own)
         history, stored = agent_state.history, agent_state.arrays.get("hyperparameters")
         usable = np.isfinite(agent_state.usable_values(own=own))
         if stored is None or math.exp(floats(stored)[..., -1].max()) < EVIDENT_NOISE or not usable.any():
@@ -333,7 +330,7 @@ class LocalEI(EIOptions[State]):
             values = history.observed_outputs()[1][:, 0]
         fits = []
         for output, y in enumerate(ys):
-            fits.append((yield fit_of(agent_state, x, y, output=output)))
+            fits.append(compute(fit_of(agent_state, x, y, output=output)))
         if max(f.noise_variance for f in fits) < EVIDENT_NOISE or len(agent_state.aims.objectives) > 1:
             return found
         means = np.array([gp.posterior(x, y, f).mean(x) for y, f in zip(ys, fits, strict=True)])
@@ -341,7 +338,7 @@ class LocalEI(EIOptions[State]):
         if not holds.any():
             return found
         row = int(np.argmax(np.where(holds, means[0], -np.inf)))
-        mean = believed(means[0, row : row + 1], ys[0], values)
+        mean = as_measured(means[0, row : row + 1], ys[0], values)
         return Best(history.points[row], float(history.values[row]), float(mean[0]))
 
 

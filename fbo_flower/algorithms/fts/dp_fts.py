@@ -61,7 +61,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Rng, Steps
+from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.senders import (
     check_features,
     check_lengthscale,
@@ -214,9 +214,6 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         coins = [uniform(rate.denominator) < rate.numerator for _ in registered]
         return {**draws, "sampled": np.flatnonzero(coins)}
 
-    def with_draws(self, state: DPFTSState, draws: Mapping[str, AnyArray]) -> DPFTSState:
-        return replace(state, drawn=draws)
-
     def ask(
         self, state: DPFTSState, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[DPFTSState, dict[str, Task]]:
@@ -224,7 +221,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             return state, {}
         if state.drawn is None:
             raise ConfigError(
-                "dp-fts: expected the results of secret_draws, got none; call with_draws before ask"
+                "dp-fts: expected the results of secret_draws, got none; write them into state.drawn"
             )
         seed = int(rng.integers(2**63))
         state = state.released().with_agents(present, regions_of(self, state.space))
@@ -367,7 +364,7 @@ class DPFTS(LocalSurrogate[DPFTSState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Trials]:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials:
         trial = agent_state.next_trial
         axes = agent_state.space.whole.continuous
         boxes = Boxes.halve(regions_of(self, agent_state.space), len(axes))
@@ -376,11 +373,11 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             points[:, axes] = boxes.stretch(points[:, axes], int(task.values.get("region", 0)) % len(boxes))
             return Trials(points)
         if "weights" not in task.arrays or not has_step(task, trial, self.trials_per_round):
-            return (yield from self.thompson_steps(agent_state, rng()))
+            return self.thompson_point(agent_state, rng())
         features = rff.shared_features(task.arrays)
         assert features is not None
         sums = BoxwiseLinearFunction(features, floats(task.arrays["weights"]), boxes, axes)
-        return (yield from self.maximising(sums, agent_state, rng()))
+        return self.maximise(sums, agent_state, rng())
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         if not task.values.get("message"):
@@ -411,9 +408,6 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             return Payload({"weights": weights})
         sums = np.outer(floats(task.arrays["shares"]), weights)
         return Payload({"sums": to_steps(sums, step) * step if self.noise == "central" else sums})
-
-    def uses_observations(self, task: Task, space: SearchSpace) -> bool:
-        return bool(task.values.get("message"))
 
     def message_noise(self) -> float:
         return self.noise_multiplier if self.noise == "local" else 0.0

@@ -36,7 +36,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import DrawWeights, Rng, Steps
+from fbo_flower.algorithms.requests import DrawWeights, Rng, compute
 from fbo_flower.algorithms.senders import check_schedule, own_probability
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation import portfolio
@@ -64,6 +64,10 @@ class Advice(Content):
     messages: Annotated[Array | None, real(None, "num_features", most="mixture_messages")] = None
     lengthscales: Annotated[Array | None, real(len(LENGTHSCALE_GRID), low=1e-6, high=1e6)] = None
     message: bool = False
+
+    @classmethod
+    def report_kind(cls, task: Task) -> str | None:
+        return "lengthscales" if "lengthscales" in task.arrays else "weights"
 
     def features(self) -> rff.RandomFeatures:
         """Return the shared features."""
@@ -264,7 +268,7 @@ class FTS(senders.MessageOptions[State]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Trials]:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials:
         trial, draws = agent_state.next_trial, rng()
         advice = Advice.of_step(task, trial, self.trials_per_round)
         heard = mixture.Messages.of(advice.arrays, agent_state.arrays)
@@ -273,22 +277,22 @@ class FTS(senders.MessageOptions[State]):
             return uniform_point(agent_state, draws)
         if advice.weights is not None:  # Alg. 1, line 6: x_t = argmax phi(x)^T omega_n
             message = LinearFunction(advice.features(), floats(advice.weights))
-            return (yield from self.maximising(message, agent_state, draws))
+            return self.maximise(message, agent_state, draws)
         if advice.point is not None:
             advised = self._advised_point(floats(advice.point), agent_state)
-            return advised if advised is not None else (yield from self.thompson_steps(agent_state, draws))
+            return advised if advised is not None else self.thompson_point(agent_state, draws)
         if messages is not None:
-            function = yield from self._mixture(messages, agent_state, draws)
-            return (yield from self.maximising(function, agent_state, draws))
-        return (yield from self.thompson_steps(agent_state, draws))  # Alg. 1, line 4: x_t = argmax f_t(x)
+            function = self._mixture(messages, agent_state, draws)
+            return self.maximise(function, agent_state, draws)
+        return self.thompson_point(agent_state, draws)  # Alg. 1, line 4: x_t = argmax f_t(x)
 
-    def learn(self, task: Task, agent_state: AgentState, outcome: Trials, rng: Rng) -> Steps[AgentState]:
-        agent_state = yield from super().learn(task, agent_state, outcome, rng)  # Alg. 1, line 8
+    def learn(self, task: Task, agent_state: AgentState, outcome: Trials, rng: Rng) -> AgentState:
+        agent_state = super().learn(task, agent_state, outcome, rng)  # Alg. 1, line 8
         if self.advice == "mixture" and "messages" in task.arrays:
             agent_state = agent_state.write(**{name: task.arrays[name] for name in mixture.NAMES})
         return agent_state
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Payload]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         if not task.values.get("message") or not agent_state.history.num_succeeded:
             return Payload()
         x, y = self.observations(agent_state)
@@ -299,24 +303,21 @@ class FTS(senders.MessageOptions[State]):
             logs = np.array([gp.log_marginal_likelihood(x, y, point)[0] for point in grid])
             return Message(log_likelihoods=logs).payload
         features = Advice.of(task).features()
-        omega = yield DrawWeights(features, x, y, self.message_noise_variance, rng())  # Eqs. 2-3
+        omega = compute(DrawWeights(features, x, y, self.message_noise_variance, rng()))  # Eqs. 2-3
         return Message(weights=omega).payload
-
-    def report_kind(self, task: Task) -> str | None:
-        return "lengthscales" if "lengthscales" in task.arrays else "weights"
 
     def _mixture(
         self, messages: mixture.Messages, agent_state: AgentState, rng: np.random.Generator
-    ) -> Steps[Differentiable]:
+    ) -> Differentiable:
         """Return a draw of the mixture; before the first success the mean of the messages."""
         if not agent_state.history.num_succeeded:
             cube = agent_state.space.features(sobol(256, agent_state.space.dimension, rng))
             return mixture.mean_message(messages, cube)
         x, y = self.observations(agent_state)
-        own = yield from self._fitted(agent_state)
+        own = self._fitted(agent_state)
         cube = agent_state.space.features(sobol(256, agent_state.space.dimension, rng))
-        trend, values, fitted = yield from mixture.drawing(x, y, own, messages, cube, rng)
-        path = yield self.drawing(x, values, fitted, rng)
+        trend, values, fitted = mixture.draw_model(x, y, own, messages, cube, rng)
+        path = self.draw_path(x, values, fitted, rng)
         return path if trend is None else Sum(trend, path)
 
     def _advised_point(self, point: Array, agent_state: AgentState) -> Trials | None:

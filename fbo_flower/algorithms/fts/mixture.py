@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fbo_flower.algorithms.records import AnyArray, Array
-from fbo_flower.algorithms.requests import Fit, Steps
+from fbo_flower.algorithms.requests import Fit, compute
 from fbo_flower.numerics.aggregation.portfolio import rank_agreement
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.surrogates import gp, rff
@@ -41,9 +41,9 @@ class Messages:
         return Messages(rff.RandomFeatures(frequencies, phases), weights)
 
 
-def drawing(
+def draw_model(
     x: Array, y: Array, own: gp.Hyperparameters, messages: Messages, cube: Array, rng: np.random.Generator
-) -> Steps[tuple[LinearFunction | None, Array, gp.Hyperparameters]]:
+) -> tuple[LinearFunction | None, Array, gp.Hyperparameters]:
     """Draw one of the two models by marginal likelihood: its trend, its values `(n,)`, its hyperparameters.
 
     Parameters
@@ -53,10 +53,10 @@ def drawing(
         older fit of one of them would lose against a fresh one of the other
     cube : `(S, F)`, points over which messages are standardised
     """
-    own = yield Fit(x, y, own.kernel, own)
+    own = compute(Fit(x, y, own.kernel, own))
     trend = trend_of(x, y, messages, cube)
     residual = y - trend(x)
-    fitted: gp.Hyperparameters = yield Fit(x, residual, own.kernel, own)
+    fitted = compute(Fit(x, residual, own.kernel, own))
     evidence_own = gp.log_marginal_likelihood(x, y, own)[0]
     evidence_trend = gp.log_marginal_likelihood(x, residual, fitted)[0] - 0.5 * np.log(len(y))
     probability_own = 1 / (1 + np.exp(np.clip(evidence_trend - evidence_own, -50, 50)))

@@ -63,8 +63,10 @@ class ReleaseMessage(Content):
         return {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}
 
     @classmethod
-    def asks_for_sum(cls, task: Task) -> bool:
+    def is_asked_by(cls, task: Task) -> bool:
         return bool(task.values.get("message"))
+
+    asks_for_sum = is_asked_by
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ from fbo_flower.algorithms.records import (
     Trials,
     floats,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session
+from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
 from fbo_flower.numerics.aggregation import shared_mean
@@ -92,6 +92,12 @@ class Setting(Content):
     chosen: Annotated[IntArray | None, whole(3, high=_PLACES)] = None
     others_precision: Annotated[Array | None, real(_triangle)] = None
     others_response: Annotated[Array | None, real(_weights)] = None
+
+    @classmethod
+    def report_kind(cls, task: Task) -> str | None:
+        if "scale" not in task.arrays:
+            return "moments"
+        return "evidence" if "setting" in task.arrays else "likelihoods"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,7 +331,7 @@ class GPPNE(BatchedBandit[GPState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Evaluate the first points, or one point after another that have the largest upper bound."""
         seen, dim = Observations.read(agent_state), agent_state.space.dimension
         if "others_response" in task.arrays:
@@ -346,7 +352,9 @@ class GPPNE(BatchedBandit[GPState]):
                         f"{place}, {agents}"
                     )
                 points = shared_mean.design(dim, agents, place, trial, left, seed)
-            outcome = yield Trials(agent_state.space.snap(points), pulls=np.ones(len(points), dtype=np.int64))
+            outcome = evaluate(
+                Trials(agent_state.space.snap(points), pulls=np.ones(len(points), dtype=np.int64))
+            )
             seen = seen.add(outcome)
             agent_state = agent_state.passed_to(outcome.next_trial)
         return agent_state.write(**seen.arrays())
@@ -371,11 +379,6 @@ class GPPNE(BatchedBandit[GPState]):
             response=np.array([e.response for e in found[:SHARING]]),
             misfit=np.array([e.misfit for e in found]),
         ).payload
-
-    def report_kind(self, task: Task) -> str | None:
-        if "scale" not in task.arrays:
-            return "moments"
-        return "evidence" if "setting" in task.arrays else "likelihoods"
 
     @once_per_state
     def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:

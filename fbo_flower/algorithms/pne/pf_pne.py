@@ -53,7 +53,7 @@ from fbo_flower.algorithms.records import (
     Trials,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session
+from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import elimination, partition
 from fbo_flower.numerics.bandits.pulls import CellPulls, Survivors
@@ -77,6 +77,10 @@ class CellTask(Content):
     shared_cell: Annotated[IntArray | None, whole(None, high=2.0**63, most=ALL_DEPTHS)] = None
     shared_mean: Annotated[Array | None, real(None, most=ALL_DEPTHS)] = None
     shared_radius: Annotated[Array | None, real(None, most=ALL_DEPTHS)] = None
+
+    @classmethod
+    def report_kind(cls, task: Task) -> str | None:
+        return f"depth {cls.of(task).depth}" if "cells" in task.arrays else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -391,7 +395,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
 
     # -- an agent ------------------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Store the survivors in the task; pull cells of one depth after another until its trials end."""
         content, space, trial = CellTask.of(task), agent_state.space, agent_state.next_trial
         search, arity = CellSearch.read(agent_state), self.branching(space.dimension)
@@ -410,7 +414,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
             if len(index) == 0:
                 break
             centres = partition.centre(depth, index, space.dimension, arity)
-            outcome = yield Trials(space.snap(centres), pulls=taken)
+            outcome = evaluate(Trials(space.snap(centres), pulls=taken))
             own = search.pulls.of(partition.number(depth, index, arity))
             own = with_outcome(own, np.arange(len(index)), outcome)
             search = replace(search, pulls=search.pulls.updated(own))
@@ -455,9 +459,6 @@ class PhasedPNE(XArmedBandit[PNEState]):
             present = (counts > 0).astype(np.float64)
             found = replace(found, present=present, inverse=present / np.maximum(counts, 1))
         return found.payload
-
-    def report_kind(self, task: Task) -> str | None:
-        return f"depth {CellTask.of(task).depth}" if "cells" in task.arrays else None
 
     @once_per_state
     def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:

@@ -52,7 +52,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session
+from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.arrays import BoolArray
 from fbo_flower.numerics.bandits import partition
@@ -91,7 +91,7 @@ class Batch(Content):
     shared_spread: Annotated[Array | None, real(None, most=MAX_CELLS)] = None
 
 
-def _batch(task: Task, agent_state: AgentState, options: RacingOptions) -> Session:
+def _batch(task: Task, agent_state: AgentState, options: RacingOptions, evaluate: Evaluation) -> AgentState:
     """Stage 1: pull the cells that the server chose, `first_pulls` times each."""
     depth, index, cells = _asked(task, options)
     seen, next_trial = read_pulls(agent_state), agent_state.next_trial
@@ -102,13 +102,15 @@ def _batch(task: Task, agent_state: AgentState, options: RacingOptions) -> Sessi
         rows = np.flatnonzero(taken)
         if len(rows) == 0:
             break
-        outcome = yield _query(agent_state, options, depth[rows], index[rows], taken[rows])
+        outcome = evaluate(_query(agent_state, options, depth[rows], index[rows], taken[rows]))
         batch, next_trial = with_outcome(batch, rows, outcome), outcome.next_trial
     seen = seen.updated(batch.rows(np.argsort(cells)))
     return agent_state.write(**seen.arrays("cells.")).passed_to(next_trial)
 
 
-def _race(task: Task, agent_state: AgentState, options: RacingOptions, budget: int) -> Session:
+def _race(
+    task: Task, agent_state: AgentState, options: RacingOptions, budget: int, evaluate: Evaluation
+) -> AgentState:
     """Stage 2: again and again, pull the cell with the best upper confidence bound."""
     search = _search(agent_state, options) or _start(task, agent_state, options, budget)
     cell, owed = np.asarray(agent_state.arrays.get("pending", np.zeros(2)), dtype=np.int64).tolist()
@@ -121,7 +123,7 @@ def _race(task: Task, agent_state: AgentState, options: RacingOptions, budget: i
         if pulls == 0:
             break
         at = search.cells.depth[[cell]], search.cells.index[[cell]]
-        outcome = yield _query(agent_state, options, *at, np.array([pulls]))
+        outcome = evaluate(_query(agent_state, options, *at, np.array([pulls])))
         search.own, next_trial = with_outcome(search.own, [cell], outcome), outcome.next_trial
         spent = outcome.num_trials
         search.left, owed = search.left - spent, owed - spent
@@ -242,10 +244,6 @@ class RacingPNE(BatchedBandit[RacingState]):
             federation.agents, Gathering(options, self.budget), depth, index, pulls_requested=pulls_requested
         )
 
-    def with_under_way(self, state: RacingState, tasks: Mapping[str, Task]) -> RacingState:
-        at_work = tuple(sorted(tasks, key=natural_key))
-        return replace(state, under_way=at_work, attendance=state.attendance.give_up(at_work))
-
     def tell(self, state: RacingState, phase: Phase, reports: Replies) -> RacingState:
         # a silent agent may have answered an earlier task, without the result of stage 1
         received = () if state.shared is None else state.attendance.responsive(reports)
@@ -297,11 +295,11 @@ class RacingPNE(BatchedBandit[RacingState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         options = self.racing_options(agent_state.space.dimension)
         if "cells_depth" in task.arrays:
-            return _batch(task, agent_state, options)
-        return _race(task, agent_state, options, self.budget)
+            return _batch(task, agent_state, options, evaluate)
+        return _race(task, agent_state, options, self.budget, evaluate)
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         made = self.evaluations(agent_state)

@@ -95,10 +95,8 @@ class RFMS(Sites[RFMSState]):
 
     name: ClassVar[str] = "rfms"
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN, Phase.EVALUATE)
-    finishes: ClassVar[bool] = True
     budget_option: ClassVar[str] = "num_trials"
     roles: ClassVar[tuple[str, ...]] = ROLES
-    max_final_exchanges: ClassVar[int] = _SWEEPS * MAX_MODELS
 
     method: str = choice("fmo", METHODS)
     alpha: float = bounded(0.5, 0, 1)

@@ -57,6 +57,15 @@ class SiteTask(Content):
     manifest: Annotated[AnyArray | None, octets(None, DIGEST_BYTES, most=MAX_MODELS)] = None
     owed: str = ""
 
+    @classmethod
+    def for_evaluations(cls, task: Task) -> Task:
+        """Return the task without the list of losses that the server missed, which changes."""
+        return replace(task, values={name: value for name, value in task.values.items() if name != "owed"})
+
+    @classmethod
+    def report_kind(cls, task: Task) -> str | None:
+        return f"model of trial {task.trial}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SiteReport(Content):
@@ -143,13 +152,6 @@ class Sites(Algorithm[State]):
             model_trial=outcome.trials,
             digests=_extended(agent_state, "digests", digest(outcome.artifact)[None, :]),
         )
-
-    def evaluation_task(self, task: Task) -> Task:
-        """Return the task without the list of losses that the server missed, which changes."""
-        return replace(task, values={name: value for name, value in task.values.items() if name != "owed"})
-
-    def report_kind(self, task: Task) -> str | None:
-        return f"model of trial {task.trial}"
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         """Return the loss, the number of rows and, from the openbox, the model of a fit that succeeded."""

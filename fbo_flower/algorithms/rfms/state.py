@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fbo_flower.algorithms.records import AnyArray, Array, Report, Scalar
-from fbo_flower.algorithms.requests import alone
-from fbo_flower.algorithms.search import maximising
+from fbo_flower.algorithms.search import maximise
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition import proposals
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
@@ -292,7 +291,7 @@ class Method:
             return first
         function = self.plan(state.space.features(points), losses, rng).fitted(proposals.KERNEL)
         distance, count = proposals.MIN_DISTANCE, proposals.NUM_CANDIDATES
-        point: Array = alone(maximising(function, state.space, state.points, count, distance, rng))[0]
+        point: Array = maximise(function, state.space, state.points, count, distance, rng)[0]
         return point
 
 

@@ -41,7 +41,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps
+from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.algorithms.senders import MessageOptions, check_features, check_lengthscale, drawn_features
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric
@@ -350,9 +350,9 @@ class Transfer(MessageOptions[TransferState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Store what the task brings, then do its trials."""
-        return (yield from super().session(task, self.absorbed(task, agent_state), draws))
+        return super().session(task, self.absorbed(task, agent_state), draws, evaluate)
 
     def absorbed(self, task: Task, agent_state: AgentState) -> AgentState:
         """Return the agent's state with a task's features, and with those posteriors that the task lists.
@@ -408,14 +408,14 @@ class Transfer(MessageOptions[TransferState]):
             incumbents = incumbents[chosen] if len(incumbents) else incumbents
         return Members(features, means, inverses, incumbents)
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Trials]:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials:
         draws = rng()
         if agent_state.next_trial < self.num_initial or not agent_state.history.num_succeeded:
             return uniform_point(agent_state, draws)
         x, y = self.observations(agent_state)
-        posterior = gp.posterior(x, y, (yield from self._fitted(agent_state)))
+        posterior = gp.posterior(x, y, self._fitted(agent_state))
         function = self.acquisition(posterior, self.others(task, agent_state), draws)
-        return (yield from self.maximising(function, agent_state, draws))
+        return self.maximise(function, agent_state, draws)
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         features = rff.shared_features(agent_state.arrays)

@@ -52,9 +52,9 @@ class Shared:
 
     def prior(self, x: Array) -> tuple[Array, Array]:
         """Return mean `(n,)` and covariance `(n, n)` of own values, as trend and level explain them."""
-        cross = self.rows.cross(x)
+        mean, reduction = self.rows.moments(self.rows.cross(x), self.share)
         common = self.share * gp.kernel(KERNEL, x, x, self.rows.lengthscales)
-        return self.rows.mean(cross, self.share), common + self.tau - self.rows.reduction(cross, self.share)
+        return mean, common + self.tau - reduction
 
     def joint(self, process: Posterior) -> tuple[Array, Array]:
         """Return `K^-1 [z_o, y] (M + n,)` and `K^-1 (M + n, M + n)` of all observations.

@@ -7,6 +7,7 @@ a row is, so what differs between agents is white over the rows:
     mean(x) = rho k_F(x, X_o) A^-1 z_o,   cov(x, x') = rho k_F(x, x') - rho^2 k_F(x, X_o) A^-1 k_F(X_o, x').
 
 With `k_F(X_o, X_o) = Q diag(l) Q^T`, `A^-1 = Q diag(1 / (rho l + 1 - rho + s2)) Q^T` for every `rho` at once.
+`Q` is computed once for the rows of all; each agent takes its own out of `A^-1`.
 
 **Units.** Values of different agents can be compared once each is centred and scaled. Two values tell an
 agent little about its scale, so agents sum up moments of their first values, each with noise of its own. From
@@ -19,7 +20,7 @@ Notation: `M` rows of others, `n` own observations, `F` features, `rho` the shar
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -57,40 +58,74 @@ class SharedRows:
     ----------
     x, z : `(M, F)` and `(M,)`, features and standardised values
     lengthscales : `(F,)`, of `k_F`
+    whole : the rows of all, of which those that are not in `hidden` are these; None: these
+    hidden : rows of `whole`, those of the agent itself
     """
 
     x: Array
     z: Array
     lengthscales: Array
+    whole: SharedRows | None = None
+    hidden: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def others(self, others: IntArray) -> SharedRows:
+        """Return some of these rows; they share the eigenvectors of all."""
+        hidden = np.setdiff1d(np.arange(len(self.z)), others)
+        if not len(hidden):
+            return self
+        return SharedRows(self.x[others], self.z[others], self.lengthscales, self, hidden)
 
     @cached_property
     def spectrum(self) -> tuple[Array, Array, Array]:
-        """Eigenvalues `l (M,)`, eigenvectors `Q (M, M)`, and `Q^T z (M,)`."""
+        """Eigenvalues `l (W,)` for all `W` rows, eigenvectors `Q (M, W)` at these, and at hidden ones."""
+        if self.whole is not None:
+            values, vectors, _ = self.whole.spectrum
+            return values, np.delete(vectors, self.hidden, axis=0), vectors[self.hidden]
         values, vectors = np.linalg.eigh(gp.kernel(KERNEL, self.x, self.x, self.lengthscales))
-        return np.maximum(values, 0.0), vectors, vectors.T @ self.z
+        return np.maximum(values, 0.0), vectors, vectors[:0]
+
+    @cached_property
+    def projected(self) -> Array:
+        """`z^T Q`, `(1, W)`."""
+        return self.z[None] @ self.spectrum[1]
 
     def cross(self, x: Array) -> Array:
-        """Return `k_F(x, X_o) Q`, `(m, M)`."""
+        """Return `k_F(x, X_o) Q`, `(m, W)`."""
         return gp.kernel(KERNEL, x, self.x, self.lengthscales) @ self.spectrum[1]
 
-    def precision(self, shares: Array | float) -> Array:
-        """Return the eigenvalues of `A^-1`, `(..., M)`, for shares `(...)`."""
-        share = np.asarray(shares)[..., None]
-        return np.asarray(1.0 / (share * self.spectrum[0] + 1.0 - share + LEAST_NOISE), dtype=np.float64)
+    def between(self, a: Array, b: Array, share: Array | float) -> Array:
+        """Return `u A^-1 v^T (..., m, k)` for `a = u Q`, `b = v Q` and shares `(...)`.
+
+        With `B` the inverse for all rows, hidden ones `h` among them, `A^-1 = B_oo - B_oh B_hh^-1 B_ho`.
+        """
+        values, _, hidden = self.spectrum
+        share = np.asarray(share)[..., None, None]
+        precision = 1.0 / (share * values + 1.0 - share + LEAST_NOISE)
+        a = a * precision
+        found = a @ b.T
+        if len(hidden):
+            weighted = hidden * precision
+            found -= (a @ hidden.T) @ np.linalg.solve(weighted @ hidden.T, weighted @ b.T)
+        return np.asarray(found, dtype=np.float64)
 
     def mean(self, cross: Array, share: float) -> Array:
-        """Return the mean of the trend `(m,)`, given `cross (m, M)`."""
-        return np.asarray(share * (cross @ (self.precision(share) * self.spectrum[2])), dtype=np.float64)
+        """Return the mean of the trend `(m,)`, given `cross (m, W)`."""
+        return share * self.between(cross, self.projected, share)[:, 0]
 
-    def reduction(self, cross: Array, share: float) -> Array:
-        """Return `rho^2 k_F A^-1 k_F`, `(m, m)`: what the rows take off the trend's prior covariance."""
-        return np.asarray(share**2 * ((cross * self.precision(share)) @ cross.T), dtype=np.float64)
+    def moments(self, cross: Array, share: Array | float) -> tuple[Array, Array]:
+        """Return the mean of the trend `(..., m)`, and `rho^2 k_F A^-1 k_F`, `(..., m, m)`.
+
+        The second is what the rows take off the trend's prior covariance.
+        """
+        found = self.between(cross, np.concatenate([cross, self.projected]), share)
+        share = np.asarray(share)[..., None]
+        return share * found[..., -1], share[..., None] ** 2 * found[..., :-1]
 
     def solve(self, share: float) -> tuple[Array, Array]:
         """Return `A^-1 z_o (M,)` and `A^-1 (M, M)`."""
-        _, vectors, projected = self.spectrum
-        scaled = vectors * self.precision(share)
-        return scaled @ projected, scaled @ vectors.T
+        vectors = self.spectrum[1]
+        found = self.between(vectors, np.concatenate([vectors, self.projected]), share)
+        return found[:, -1], found[:, :-1]
 
 
 def share_of(rows: SharedRows, x: Array, y: Array, tau: float, noise_variance: float) -> float:
@@ -107,8 +142,8 @@ def share_of(rows: SharedRows, x: Array, y: Array, tau: float, noise_variance: f
     if len(y):
         cross, own = rows.cross(x), gp.kernel(KERNEL, x, x, rows.lengthscales) + tau
         own.flat[:: len(y) + 1] += noise_variance
-        matrices = np.array([own - rows.reduction(cross, share) for share in SHARES])
-        rest = np.array([y - rows.mean(cross, share) for share in SHARES])
+        means, reductions = rows.moments(cross, SHARES)
+        matrices, rest = own - reductions, y - means
         try:
             lower = np.linalg.cholesky(matrices)
         except np.linalg.LinAlgError:

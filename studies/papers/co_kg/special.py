@@ -27,7 +27,7 @@ from fbo_flower.strategies import CoKG, TuningStrategy
 from fbo_flower.study import Study
 from studies.attacks.co_kg import overheard
 from studies.attacks.records import rms
-from studies.jobs import Arrays
+from studies.experiment import Arrays
 
 NUM_AGENTS, MESH, NUM_INITIAL = 4, 20, 5
 ODD = 3  # the agent that is odd
@@ -108,28 +108,29 @@ class CorneredEvaluator(ObjectiveEvaluator):
         return super().__call__(query, first_trial)
 
 
-def odd_agents(seed: int, num_rounds: int, num_draws: int) -> Arrays:
-    """Run `f1` with one odd agent of each kind, with uniform weights and with reliability weights.
+def odd_agents(name: str, row: str, seed: int, num_rounds: int, num_draws: int) -> Arrays:
+    """Run `f1` with one odd agent of a kind, with uniform weights or with reliability weights.
 
     Returns
     -------
-    `kind, weights/recommended` : `(rounds,)`, difference of the configuration that the server would return
-    `kind, weights/best` : `(rounds,)`, difference of the best configuration that the sound agents tried
+    returned : `(1, rounds)`, difference of the configuration that the server would return
+    best of the others : `(1, rounds)`, difference of the best configuration that the sound agents tried
     """
-    found: Arrays = {}
+    kind, weights = row.split(", ")
     problem = F1(NUM_AGENTS, seed)
-    for kind in KINDS:
-        for weights in WEIGHTS:
-            strategy = CoKG(
-                num_agents=NUM_AGENTS, seed=seed, num_initial=NUM_INITIAL, weights=weights, mesh=MESH,
-                num_draws=num_draws,
-            )  # fmt: skip
-            grid = InProcessGrid(_app(kind, problem, strategy, seed), NUM_AGENTS, faults=_faults(kind, seed))
-            study = strategy.start(grid, num_rounds=num_rounds + 1).study
-            curves = differences(study, problem, num_rounds + 1, SOUND)
-            for name, curve in zip(("recommended", "best"), curves, strict=True):
-                found[f"{kind}, {weights}/{name}"] = curve
-    return found
+    strategy = CoKG(
+        num_agents=NUM_AGENTS, seed=seed, num_initial=NUM_INITIAL, weights=weights, mesh=MESH,
+        num_draws=num_draws,
+    )  # fmt: skip
+    grid = InProcessGrid(_app(kind, problem, strategy, seed), NUM_AGENTS, faults=_faults(kind, seed))
+    study = strategy.start(grid, num_rounds=num_rounds + 1).study
+    returned, best = differences(study, problem, num_rounds + 1, SOUND)
+    return {
+        "returned": returned[None],
+        "best of the others": best[None],
+        "returned, mean": np.array(np.nanmean(returned)),
+        "best of the others, mean": np.array(np.nanmean(best)),
+    }
 
 
 def _app(kind: str, problem: F1, strategy: TuningStrategy, seed: int) -> ClientApp:
@@ -173,36 +174,36 @@ def _faults(kind: str, seed: int) -> dict[int, Fault]:
 # -- what the server can reconstruct ---------------------------------------------------------------
 
 
-def privacy(seed: int, num_rounds: int, num_draws: int) -> Arrays:
-    """Run `f1` with each level of noise on the reported means, and attack the reports.
+def privacy(name: str, row: str, seed: int, num_rounds: int, num_draws: int) -> Arrays:
+    """Run `f1` with a level of noise on the reported means, and attack the reports.
 
     Returns
     -------
-    `noise/one`, `noise/run` : `(N,)`, error of the values that the server recovers from two reports, and from
-        all of them, root mean square over an agent's trials after the first two rounds, in standard
-        deviations of all its values
-    `noise/recommended` : difference of the best of the agents' recommendations at the end, by their reported
-        values
-    `noise/best` : `(rounds,)`, difference of the best configuration tried so far
+    error from two reports, error from the whole run : `(N,)`, of the values that the server recovers, root
+        mean square over an agent's trials after the first two rounds, in standard deviations of its values
+    returned : difference of the best of the agents' recommendations at the end, by their reported values
+    best tried : `(1, rounds)`, difference of the best configuration tried so far
     """
     problem, options = make_problem("f1", NUM_AGENTS, seed, {}), {"mesh": MESH, "num_draws": num_draws}
-    found: Arrays = {}
-    for noise in NOISE:
-        study, views = overheard(
-            num_rounds + 1, seed, num_initial=NUM_INITIAL, mean_noise_stddev=noise, **options
-        )
-        errors = []
-        for seen in views:
-            spread = float(np.concatenate([seen.first_values, seen.values]).std())
-            errors.append([rms(v - seen.values) / spread for v in (seen.each_round(), seen.whole_run())])
-        found[f"{noise}/one"], found[f"{noise}/run"] = np.array(errors).T
-        best = max(study.best.values(), key=lambda row: float(row["mean"]))
-        optimum, value = problem.optimum(0), problem.true_value(best["config"], 0)
-        assert optimum is not None
-        assert value is not None
-        found[f"{noise}/recommended"] = np.array(optimum - value)
-        found[f"{noise}/best"] = differences(study, problem, num_rounds + 1)[1]
-    return found
+    noisy = {"mean_noise_stddev": float(row)}
+    study, views = overheard(num_rounds + 1, seed, num_initial=NUM_INITIAL, **noisy, **options)
+    errors = []
+    for seen in views:
+        spread = float(np.concatenate([seen.first_values, seen.values]).std())
+        errors.append([rms(v - seen.values) / spread for v in (seen.each_round(), seen.whole_run())])
+    one, whole = np.array(errors).T
+    best = max(study.best.values(), key=lambda row: float(row["mean"]))
+    optimum, value = problem.optimum(0), problem.true_value(best["config"], 0)
+    assert optimum is not None
+    assert value is not None
+    tried = differences(study, problem, num_rounds + 1)[1]
+    return {
+        "error from two reports": one,
+        "error from the whole run": whole,
+        "returned": np.array(optimum - value),
+        "best tried": tried[None],
+        "best tried, mean": tried.mean(),
+    }
 
 
 # -- how long the server works -----------------------------------------------------------------------
@@ -249,19 +250,25 @@ class Timed(TuningStrategy):
     algorithm_class = TimedCoKG
 
 
-def server_time(mesh: int, num_rounds: int, num_draws: int) -> Arrays:
+def server_time(name: str, mesh: str, seed: int, num_rounds: int, num_draws: int) -> Arrays:
     """Run `f1` once and time the server.
 
     Returns
     -------
-    `ask`, `tell` : `(num_rounds,)`, CPU seconds of the rounds with a design
-    `pivots` : number of pivots
+    CPU ms of ask, CPU ms of tell : means over the rounds with a design; CPU ms of the longest round; pivots
     """
-    problem = make_problem("f1", NUM_AGENTS, 0, {})
-    server = Timed(num_agents=NUM_AGENTS, seed=0, num_initial=NUM_INITIAL, mesh=mesh, num_draws=num_draws)
+    problem = make_problem("f1", NUM_AGENTS, seed, {})
+    server = Timed(
+        num_agents=NUM_AGENTS, seed=seed, num_initial=NUM_INITIAL, mesh=int(mesh), num_draws=num_draws
+    )
     TimedCoKG.spent.clear()
-    agents = problem_app(problem, algorithms.make_algorithm("co-kg", server.algorithm.options()), 0)
+    agents = problem_app(problem, algorithms.make_algorithm("co-kg", server.algorithm.options()), seed)
     study = server.start(InProcessGrid(agents, NUM_AGENTS), num_rounds=num_rounds + SKIPPED).study
     rounds = range(SKIPPED + 1, num_rounds + SKIPPED + 1)
-    spent = {name: np.array([TimedCoKG.spent[name, r] for r in rounds]) for name in ("ask", "tell")}
-    return spent | {"pivots": np.array(study.settings["runs"][0]["found"]["num_pivots"], dtype=np.float64)}
+    ask, tell = (1e3 * np.array([TimedCoKG.spent[part, r] for r in rounds]) for part in ("ask", "tell"))
+    return {
+        "CPU ms of ask": ask.mean(),
+        "CPU ms of tell": tell.mean(),
+        "CPU ms of the longest round": (ask + tell).max(),
+        "pivots": np.array(float(study.settings["runs"][0]["found"]["num_pivots"])),
+    }

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.requests import alone
-from fbo_flower.algorithms.search import searching
+from fbo_flower.algorithms.search import search
 from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.acquisition.expected_improvement import excess_ratios
 from fbo_flower.numerics.arrays import Array
@@ -130,6 +129,5 @@ def _proposals(
         function = Improvement(rows, scales, weights, levels, alpha, inverse, float(means[top]), 1.0 + tau)
         rng = generator(seed, "known owners", agent, trial)
         seen = np.array(points[agent])
-        steps = searching(function, space, seen, centres, NUM_CANDIDATES, MIN_DISTANCE, rng)
-        found.append(alone(steps)[0])
+        found.append(search(function, space, seen, centres, NUM_CANDIDATES, MIN_DISTANCE, rng)[0])
     return found, theta

@@ -15,14 +15,13 @@ import numpy as np
 from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Trials
-from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.problems import Problem
-from studies.runs import score
+from studies.experiment import score
 
 
 def joined_late(
@@ -73,7 +72,7 @@ def _round(
     for name, task in tasks.items():
         evaluate = partial(_evaluate, problem, int(name), seed)
         draws = partial(generator, seed, "agent", name)
-        result = alone(run_task(algorithm, task, agents[name], evaluate, draws))
+        result = run_task(algorithm, task, agents[name], evaluate, draws)
         after[name], reports[name] = result.agent_state, result.report
     return algorithm.tell(state, Phase.TRAIN, Replies(reports)), after
 

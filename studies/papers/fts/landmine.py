@@ -1,14 +1,18 @@
 """Run FTS on landmine detection, the paper's setting on all 29 fields [Dai2020, section 5.2].
 
-Each field in turn is the target: 3 random starting points, then 50 iterations. The other 28 fields hold 50
-observations from Thompson sampling alone and send one message. Every variant starts from the same points. In
-a second part all 29 fields tune at once without earlier observations.
+`fts-landmine`: each field in turn is the target, with 3 random starting points, then 50 iterations. The other
+28 fields hold 50 observations from Thompson sampling alone and send one message. Every variant starts from
+the same points. In a second part all 29 fields tune at once without earlier observations.
+
+`dp-fts`: all fields tune at once, without earlier observations, at several noise levels. The control has so
+much noise that its sums contain nothing of the agents' messages: what it gains comes from exploration.
+
+Repetitions on one field are not independent, so standard errors are over fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,159 +21,110 @@ import numpy as np
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation import Start, make_problem
 from fbo_flower.study import Study, incumbents
-from studies import runs
-from studies.jobs import Arrays, Directory, Job, OnJob, job, load, open_directory, run_jobs, stack
-from studies.papers import compare
-from studies.report import clustered, write_results
+from studies import experiment as runs
+from studies.experiment import Arrays, Experiment, OnJob, Part, job, load, run_jobs
 
 Observations = Mapping[str, tuple[Array, Array]]  # agent -> points and values
+Variants = Mapping[str, tuple[str, Mapping[str, Any]]]  # label -> algorithm and options
 
-NUM_FIELDS = 29
-NUM_INITIAL = 3
+NUM_FIELDS, NUM_INITIAL = 29, 3
 PRIOR_OBSERVATIONS = 50
 SCALES = ("linear", "log")
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One variant of an algorithm, a line of the table.
-
-    Parameters
-    ----------
-    algorithm, options : as `simulate` takes them
-    local : whether agents tune alone, so that all fields run in one study
-    """
-
-    algorithm: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    local: bool = False
-
-
-_ONCE = {"communication": "once"}
-_CLIP = {"y_transform": "clip"}
-VARIANTS: dict[str, Variant] = {
-    "random": Variant("random", local=True),
-    "ts": Variant("ts", local=True),
-    "ts repeating": Variant("ts", {"min_distance": 0.0}, local=True),
-    "ts clip": Variant("ts", _CLIP, local=True),
-    "fts single": Variant("fts", _ONCE),
-    "fts single 1-1/t^2": Variant("fts", _ONCE | {"schedule": "1-1/t^2"}),
-    "fts mixture": Variant("fts", _ONCE | {"advice": "mixture"}),
-    "fts portfolio": Variant("fts", _ONCE | {"advice": "portfolio", "schedule": "first-5"}),
-    "fts portfolio clip": Variant("fts", _ONCE | _CLIP | {"advice": "portfolio", "schedule": "first-5"}),
-    "control single": Variant("fts", {"advice": "random"}),
-    "control portfolio": Variant("fts", {"advice": "random", "schedule": "first-5"}),
-    "control portfolio clip": Variant("fts", _CLIP | {"advice": "random", "schedule": "first-5"}),
+_ONCE, _CLIP = {"communication": "once"}, {"y_transform": "clip"}
+_FIRST = {"schedule": "first-5"}
+VARIANTS: Variants = {
+    "random": ("random", {}),
+    "ts": ("ts", {}),
+    "ts repeating": ("ts", {"min_distance": 0.0}),
+    "ts clip": ("ts", _CLIP),
+    "fts single": ("fts", _ONCE),
+    "fts single 1-1/t^2": ("fts", _ONCE | {"schedule": "1-1/t^2"}),
+    "fts mixture": ("fts", _ONCE | {"advice": "mixture"}),
+    "fts portfolio": ("fts", _ONCE | _FIRST | {"advice": "portfolio"}),
+    "fts portfolio clip": ("fts", _ONCE | _FIRST | _CLIP | {"advice": "portfolio"}),
+    "control single": ("fts", {"advice": "random"}),
+    "control portfolio": ("fts", _FIRST | {"advice": "random"}),
+    "control portfolio clip": ("fts", _FIRST | _CLIP | {"advice": "random"}),
 }
-FROM_NOTHING: dict[str, Variant] = {
-    "random": Variant("random"),
-    "ts": Variant("ts"),
-    "ts clip": Variant("ts", _CLIP),
-    "fts single": Variant("fts"),
-    "fts mixture": Variant("fts", {"advice": "mixture"}),
-    "fts portfolio": Variant("fts", {"advice": "portfolio"}),
-    "fts portfolio clip": Variant("fts", _CLIP | {"advice": "portfolio"}),
-    "control": Variant("fts", {"advice": "random"}),
-    "control clip": Variant("fts", _CLIP | {"advice": "random"}),
+FROM_NOTHING: Variants = {
+    "random": ("random", {}),
+    "ts": ("ts", {}),
+    "ts clip": ("ts", _CLIP),
+    "fts single": ("fts", {}),
+    "fts mixture": ("fts", {"advice": "mixture"}),
+    "fts portfolio": ("fts", {"advice": "portfolio"}),
+    "fts portfolio clip": ("fts", _CLIP | {"advice": "portfolio"}),
+    "control": ("fts", {"advice": "random"}),
+    "control clip": ("fts", _CLIP | {"advice": "random"}),
 }
 HIDDEN = ("random", "ts repeating", "fts single 1-1/t^2")  # shown in the table, not in the picture
-BASELINES = {"fts portfolio clip": "ts clip", "control portfolio clip": "ts clip", "control clip": "ts clip"}
+
+CONTROL = 1e6  # noise multiplier at which the messages are lost in noise
+_OURS: Mapping[str, Any] = {"num_regions": 4, "sampling_rate": 1.0}
+_DRAWS: Mapping[str, Any] = {
+    "num_regions": 4, "sampling_rate": 0.35, "message": "draw", "message_noise_variance": 1e-2,
+    "num_features": 100, "clip": 11.0,
+}  # fmt: skip
+PRIVATE: Variants = {
+    "ts": ("ts", {}),
+    "fts": ("fts", {}),
+    **{f"dp-fts z={z:g}": ("dp-fts", {**_OURS, "noise_multiplier": z}) for z in (0, 1, 2, 4, 8, CONTROL)},
+    **{f"draws z={z:g}": ("dp-fts", {**_DRAWS, "noise_multiplier": z}) for z in (0, 1, CONTROL)},
+    "local z=2": ("dp-fts", {**_OURS, "noise": "local", "noise_multiplier": 2.0}),
+}
 
 
-def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
-    """Run the jobs without a result, write `results.md` and two pictures, and return these files.
-
-    Parameters
-    ----------
-    quick : True: 2 starts, 4 fields and 10 iterations, a minute; False: 8, 29 and 50, an hour
-    """
-    size = (2, 2, 10, 4) if quick else (8, 5, 50, NUM_FIELDS)
-    names = ("num_starts", "num_seeds", "num_iterations", "num_fields")
-    path = open_directory(directory, {"experiment": "fts-landmine", **dict(zip(names, size, strict=True))})
-    for stage, work in zip(("prior observations", "variants"), jobs(path, *size), strict=True):
-        run_jobs(work, path, num_workers, on_job, stage)
-    return report(path, *size)
+def _pairs_with_clipped(names: Sequence[str]) -> list[tuple[str, str]]:
+    return [(name, "ts clip") for name in names if name.endswith("clip") and name != "ts clip"]
 
 
-def report(
-    directory: Path, num_starts: int, num_seeds: int, num_iterations: int, num_fields: int
-) -> list[Path]:
-    """Write the tables and pictures from the finished jobs."""
-    checkpoints = [t for t in compare.CHECKPOINTS if t <= num_iterations]
-    text = [f"{num_fields} fields, {num_iterations} iterations after {NUM_INITIAL} starting points; AUC.\n"]
-    files = []
-    for part, function, variants, repeats, title in (
-        ("paper", run_targets, VARIANTS, range(num_starts),
-         "Each field in turn is the target, the others hold 50 observations"),
-        ("nothing", run_together, FROM_NOTHING, range(num_seeds),
-         "All fields at once, without earlier observations"),
-    ):  # fmt: skip
-        panels = {
-            s: {v: stack(directory, "curves", repeats, function, v, s) for v in variants} for s in SCALES
-        }
-        for scale, panel in panels.items():
-            text.append(f"## {title}, {scale} scale, {len(repeats)} starts\n")
-            sent = {}
-            for name in variants:
-                loaded = [load(directory, function, name, scale, i) for i in repeats]
-                if all("bytes" in arrays for arrays in loaded):
-                    down, up = np.mean([arrays["bytes"] for arrays in loaded], axis=0)
-                    sent[name] = (float(down), float(up))
-            text.append(compare.markdown_table(panel, BASELINES, checkpoints=checkpoints, traffic=sent))
-            text.append(_against_ts(panel, checkpoints))
-        if part == "paper" and num_fields == NUM_FIELDS:
-            text.append(_published(panels["linear"], num_iterations))
-        picture = directory / f"{part}.png"
-        shown = {f"{title}, {s} scale": panel for s, panel in panels.items()}
-        compare.draw(shown, BASELINES, picture, ylabel="gain in best AUC over the baseline", hidden=HIDDEN)
-        files.append(picture)
-    return [write_results(directory, text), *files]
+def parts(quick: bool, directory: Path) -> list[Part]:
+    """Return both parts of `fts-landmine`; quick: 1 start, 4 fields and 10 iterations."""
+    common = {"num_iterations": 10 if quick else 50, "num_fields": 4 if quick else NUM_FIELDS}
+    shared: dict[str, Any] = {
+        "baseline": "ts", "at": (5, 10, 20, 50), "first": 0, "over": "agents", "drawn": "best",
+        "hidden": HIDDEN,
+    }  # fmt: skip
+    return [
+        Part(
+            "each field in turn", run_targets, SCALES, list(VARIANTS), range(1 if quick else 8),
+            {"directory": str(directory), **common}, pairs=_pairs_with_clipped([*VARIANTS]), **shared,
+        ),
+        Part(
+            "all fields from nothing", run_together, SCALES, list(FROM_NOTHING),
+            range(20_000, 20_000 + (1 if quick else 5)), common,
+            pairs=_pairs_with_clipped([*FROM_NOTHING]), **shared,
+        ),
+    ]  # fmt: skip
 
 
-def _against_ts(panel: Mapping[str, Array], checkpoints: list[int]) -> str:
-    """Return a line with the differences to plain `ts` of variants that are paired with another baseline."""
-    lines = [
-        f"{name} - ts at {', '.join(map(str, checkpoints))}: "
-        + ", ".join(str(compare.gain(panel[name], panel["ts"], t)) for t in checkpoints)
-        for name in BASELINES
-        if name in panel
-    ]
-    return "\n\n".join(lines) + "\n"
+def private(quick: bool, directory: Path) -> list[Part]:
+    """Return `dp-fts`; quick: 1 seed, 6 fields and 5 iterations."""
+    controls = {"dp-fts": f"dp-fts z={CONTROL:g}", "draws": f"draws z={CONTROL:g}"}
+    pairs = [(name, controls[start]) for name in PRIVATE if (start := name.split(" ")[0]) in controls]
+    return [
+        Part(
+            "dp-fts", run_private, ["linear"], list(PRIVATE), range(30_000, 30_001 if quick else 30_006),
+            {"num_iterations": 5 if quick else 20, "num_fields": 6 if quick else NUM_FIELDS}, "ts",
+            pairs=[*pairs, ("local z=2", controls["dp-fts"])], at=(1, 2, 5, 10, 20), first=0, over="agents",
+            drawn="best, mean over iterations", against="epsilon",
+        )
+    ]  # fmt: skip
 
 
-def _published(panel: Mapping[str, Array], iteration: int) -> str:
-    """Return a line with our results on the six targets of the published code."""
-    single, alone = panel["fts single"][:, :6], panel["ts"][:, :6]
-    means = [clustered(c[:, :, iteration]).mean for c in (single, alone)]
-    return (
-        f"Fields 1-6 at {iteration}, linear: fts single {means[0]:.4f}, ts {means[1]:.4f}, difference "
-        f"{compare.gain(single, alone, iteration)}. Published code, same fields: FTS .8270, TS .8213, "
-        "difference .0058 ± .0063.\n"
-    )
+def prepare(directory: Path, parts: Sequence[Part], num_workers: int, on_job: OnJob | None) -> None:
+    """Let every field tune alone, whose observations the targets' runs read."""
+    first = parts[0]
+    scales, fields = [s for s in SCALES if s in first.problems] or ["linear"], first.common["num_fields"]
+    work = [job(observe, s, start, num_fields=fields) for s in scales for start in first.seeds]
+    run_jobs(work, directory, num_workers, on_job, "prior observations")
 
 
-def jobs(
-    directory: Path, num_starts: int, num_seeds: int, num_iterations: int, num_fields: int
-) -> list[list[Job]]:
-    """Return the jobs in two stages: the other fields' earlier observations, then all runs."""
-    common = {"num_iterations": num_iterations, "num_fields": num_fields}
-    prior = [job(observe, s, start, num_fields=num_fields) for s in SCALES for start in range(num_starts)]
-    paper = [
-        job(run_targets, name, scale, start, directory=str(directory), **common)
-        for start in range(num_starts)
-        for scale in SCALES
-        for name in VARIANTS
-    ]
-    nothing = [
-        job(run_together, name, scale, seed, **common)
-        for seed in range(num_seeds)
-        for scale in SCALES
-        for name in FROM_NOTHING
-    ]
-    return [prior, paper + nothing]
+EXPERIMENT = Experiment("FTS on 29 landmine fields, each in turn the target", parts, prepare)
+PRIVATE_EXPERIMENT = Experiment("Differential privacy on landmine: gain at several noise levels", private)
 
 
-# -- jobs --------------------------------------------------------------------------------------
+# -- runs --------------------------------------------------------------------------------------
 
 
 def observe(scale: str, start: int, num_fields: int) -> Arrays:
@@ -191,29 +146,44 @@ def held(directory: str, scale: str, start: int, num_fields: int) -> Observation
 
 
 def run_targets(
-    variant: str, scale: str, start: int, directory: str, num_iterations: int, num_fields: int
+    scale: str, variant: str, start: int, directory: str, num_iterations: int, num_fields: int
 ) -> Arrays:
     """Run one variant with every field as the target; return best values `(fields, iterations + 1)`."""
-    chosen = VARIANTS[variant]
-    if chosen.local:
-        study = tune(chosen.algorithm, chosen.options, scale, start, num_iterations, num_fields)
-        return {"curves": curves_of(study)}
+    algorithm, options = VARIANTS[variant]
+    if algorithm != "fts":  # alone: all fields in one study
+        return measured(tune(algorithm, options, scale, start, num_iterations, num_fields))
     known = held(directory, scale, start, num_fields)
     rows, sent = [], np.zeros(2)
     for target in range(num_fields):
-        options = {**chosen.options, "targets": (str(target),)}
         own = {agent: seen for agent, seen in known.items() if agent != str(target)}
-        study = tune(chosen.algorithm, options, scale, start, num_iterations, num_fields, own)
+        chosen = {**options, "targets": (str(target),)}
+        study = tune(algorithm, chosen, scale, start, num_iterations, num_fields, own)
         rows.append(curves_of(study)[0])
         sent += [float(np.sum(study.rounds[name])) for name in runs.BYTES]
-    return {"curves": np.array(rows), "bytes": sent / num_fields}
+    down, up = sent / num_fields
+    return {"best": np.array(rows), "bytes_down": np.array(down), "bytes_up": np.array(up)}
 
 
-def run_together(variant: str, scale: str, seed: int, num_iterations: int, num_fields: int) -> Arrays:
+def run_together(scale: str, variant: str, seed: int, num_iterations: int, num_fields: int) -> Arrays:
     """Run one variant with all fields as targets at once, without earlier observations."""
-    chosen = FROM_NOTHING[variant]
-    study = tune(chosen.algorithm, chosen.options, scale, 20_000 + seed, num_iterations, num_fields)
-    return {"curves": curves_of(study), "bytes": runs.traffic(study)}
+    algorithm, options = FROM_NOTHING[variant]
+    return measured(tune(algorithm, options, scale, seed, num_iterations, num_fields))
+
+
+def run_private(scale: str, variant: str, seed: int, num_iterations: int, num_fields: int) -> Arrays:
+    """Run one variant of `dp-fts`; return best values, their means over the iterations, and epsilon."""
+    algorithm, options = PRIVATE[variant]
+    study = tune(algorithm, options, scale, seed, num_iterations, num_fields)
+    spent = study.settings["runs"][0].get("privacy", {}).get("epsilon")
+    found = measured(study)
+    mean = {"best, mean over iterations": found["best"][:, 1:].mean(axis=1)}
+    return {**found, **mean, "epsilon": np.array(np.nan if spent is None else spent)}
+
+
+def measured(study: Study) -> Arrays:
+    """Return the best values of a study and the bytes that were sent per agent."""
+    down, up = runs.traffic(study)
+    return {"best": curves_of(study), "bytes_down": np.array(down), "bytes_up": np.array(up)}
 
 
 def tune(

@@ -1,11 +1,11 @@
 """Small and large budgets: the variants of PF-PNE beside local GP-UCB, random search and Sobol halving.
 
-Each function, budget and seed is one job, whose result is stored; the tables are of all stored jobs.
+Values are those of ten clients with noise U(-.1, .1) and shifts of standard deviation .05.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -14,11 +14,10 @@ import numpy as np
 
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.problems import XArmed, best_by_closing_in, make_problem
-from studies.jobs import Arrays, Directory, OnJob, has, job, load, open_directory, run_jobs
+from studies.experiment import Arrays, Experiment, Part
 from studies.papers.pne import gp_reference, reference
 from studies.papers.pne.client import BanditRun, Shifted
 from studies.problems import functions
-from studies.report import shown, table, write_results
 
 
 @dataclass(frozen=True)
@@ -88,27 +87,23 @@ class Levy2(Classic):
 
 CLASSICS = {problem.name: problem for problem in (Branin, Hartmann3, Ackley2, Levy2)}
 FUNCTIONS = ("garland", "double-sine", "himmelblau", "ackley", *CLASSICS)
-BUDGETS = (50, 200, 1000, 5000)
-FIRST_SEED = 300
-NUM_SEEDS = 12
 GP_BUDGET = 250  # larger budgets are left to the others: a pull of `gp` costs milliseconds
 Driver = Callable[..., BanditRun]
 
 
-def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
-    """Run the jobs without a result, write `results.md` after every budget, and return this file.
+def parts(quick: bool, directory: Path) -> list[Part]:
+    """Return a part per budget; quick: 10 and 300 pulls, 2 seeds."""
+    seeds = range(300, 302 if quick else 312)
+    return [
+        Part(
+            f"T = {budget}", compare, FUNCTIONS, list(drivers(budget)), seeds, {"budget": budget},
+            "gp" if budget <= GP_BUDGET else "racing", joint=True, pooled=True,
+        )
+        for budget in ((10, 300) if quick else (50, 200, 1000, 5000))
+    ]  # fmt: skip
 
-    Parameters
-    ----------
-    quick : True: 10 and 300 pulls, 2 seeds
-    """
-    budgets, num_seeds = ((10, 300), 2) if quick else (BUDGETS, NUM_SEEDS)
-    path, files = open_directory(directory, {"experiment": "pne-budgets"}), list[Path]()
-    for place, budget in enumerate(budgets, 1):
-        jobs = [job(compare, name, budget, seed) for seed in _seeds(num_seeds) for name in FUNCTIONS]
-        run_jobs(jobs, path, num_workers, on_job, f"{budget} pulls")
-        files = [write_results(path, report(path, budgets[:place], num_seeds))]
-    return files
+
+EXPERIMENT = Experiment("Bandits with 50 to 5000 pulls beside GP-UCB, random search and halving", parts)
 
 
 def drivers(budget: int) -> Mapping[str, Driver]:
@@ -129,34 +124,10 @@ def problem(name: str, seed: int) -> XArmed:
     return found
 
 
-def compare(function: str, budget: int, seed: int) -> Arrays:
-    """Run all algorithms; return regret per pull and simple regret of each, means over the clients."""
-    surface = Shifted(problem(function, seed))
-    found = {}
+def compare(function: str, seed: int, budget: int) -> Arrays:
+    """Run all algorithms; return regret per pull and simple regret of each, of every client."""
+    surface, found = Shifted(problem(function, seed)), Arrays()
     for name, driver in drivers(budget).items():
         run = driver(surface, budget, seed)
-        found[name] = np.array([run.final.mean() / budget, run.simple.mean()])
+        found |= {f"{name}/regret per pull": run.final / budget, f"{name}/simple regret": run.simple}
     return found
-
-
-def report(directory: Path, budgets: Sequence[int], num_seeds: int) -> list[str]:
-    """Return Markdown tables of the jobs that have a result."""
-    text = []
-    for budget in budgets:
-        found: dict[str, list[Arrays]] = {}
-        for function in FUNCTIONS:
-            there = [seed for seed in _seeds(num_seeds) if has(directory, compare, function, budget, seed)]
-            if len(there) > 1:
-                found[function] = [load(directory, compare, function, budget, seed) for seed in there]
-        names = list(drivers(budget))
-        for what, title in enumerate(("Cumulative regret per pull", "Simple regret")):
-            rows = [
-                [function, *(shown(np.array([run[name][what] for run in runs]), 3) for name in names)]
-                for function, runs in found.items()
-            ]
-            text += [f"## T = {budget}: {title}\n", table(["function", *names], rows)]
-    return text
-
-
-def _seeds(count: int) -> range:
-    return range(FIRST_SEED, FIRST_SEED + count)

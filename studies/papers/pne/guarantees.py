@@ -11,8 +11,9 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 
@@ -20,9 +21,9 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.bandits import elimination
 from fbo_flower.numerics.bandits.elimination import NEVER, Constants
 from fbo_flower.simulation.problems import Garland, XArmed, make_problem, shifts
-from studies.jobs import Arrays
+from studies.experiment import Arrays
 from studies.papers.pne import reference
-from studies.papers.pne.client import Shifted, locate, lost
+from studies.papers.pne.client import BanditRun, Shifted, locate, lost
 
 MOVED = 0.137  # distance of the optima from the middle of the cube, in every dimension
 SHARP_GAP, SHARP_BUDGET = 0.02, 4000
@@ -72,8 +73,15 @@ class Moved(Shifted):
 SHARP = Peaks((0.301, 0.311, 0.321, 0.331), slope=1.0, power=0.25, plateau=0.85)
 APART = Peaks((0.1, 0.12, 0.88))  # the mean's maximum, .74, is at .12
 APART_GAP = 0.26
+SHARP_RHO, GARLAND_RHO = ("0.8408964152537145", "0.5"), ("0.5", "0.7")
+OTHERS: dict[str, Callable[..., BanditRun]] = {
+    "hct": reference.local_hct,
+    "racing": reference.racing_pne,
+}
+APART_ROWS = ("fed-pne", "pf-pne, Delta .01", "pf-pne, Delta .26", *OTHERS)
 
 
+@cache
 def smooth_enough(surface: Peaks, nu: float, rho: float) -> bool:
     """Return whether all pairs of 1024 points satisfy the assumption, for each client and for the mean."""
     size = 1024
@@ -90,58 +98,40 @@ def smooth_enough(surface: Peaks, nu: float, rho: float) -> bool:
     return True
 
 
-def lost_clients(surface: Peaks, seeds: Iterable[int], rho: float) -> int:
-    """Return how many clients lose their optimum, over all seeds, with 4000 pulls each."""
-    constants = Constants(SHARP_BUDGET, 1 / surface.num_clients, rho=rho)
-    transition = elimination.transition_depth(1.0, rho, SHARP_GAP)
-    count = 0
-    for seed in seeds:
-        run = reference.pne(surface, SHARP_BUDGET, seed, transition, constants)
-        count += sum(lost(run, m, np.array([peak])) is not None for m, peak in enumerate(surface.peaks))
-    return count
+# -- runs --------------------------------------------------------------------------------------
 
 
-# -- cells -------------------------------------------------------------------------------------
+def lost_sharp(problem: str, rho: str, seed: int) -> Arrays:
+    """Return which clients lose a sharp peak beside a wide hill; `smooth` is 1 if the assumption holds."""
+    constants = Constants(SHARP_BUDGET, 1 / SHARP.num_clients, rho=float(rho))
+    transition = elimination.transition_depth(1.0, float(rho), SHARP_GAP)
+    run = reference.pne(SHARP, SHARP_BUDGET, seed, transition, constants)
+    gone = [lost(run, m, np.array([peak])) is not None for m, peak in enumerate(SHARP.peaks)]
+    return {"lost": np.array(gone, float), "smooth": np.array(float(smooth_enough(SHARP, 1, float(rho))))}
 
 
-def lost_sharp(rho: float, first_seed: int, num_seeds: int) -> Arrays:
-    """Count the clients that lose a sharp peak beside a wide hill; `smooth` is 1 if the assumption holds."""
-    count = lost_clients(SHARP, range(first_seed, first_seed + num_seeds), rho)
-    clients = num_seeds * SHARP.num_clients
-    return {
-        "lost": np.array([count, clients], float),
-        "smooth": np.array(float(smooth_enough(SHARP, 1, rho))),
-    }
+def lost_garland(problem: str, rho: str, seed: int, budget: int) -> Arrays:
+    """Return which clients lose the highest cusp of Garland, `(10,)`."""
+    garland = Garland(10, seed)
+    constants = Constants(budget, 0.1, rho=float(rho))
+    transition = elimination.transition_depth(1.0, float(rho), 0.01)
+    run = reference.pne(Shifted(garland), budget, seed, transition, constants)
+    cusps = np.pi / 6 + shifts(garland)
+    return {"lost": np.array([lost(run, m, cusp) is not None for m, cusp in enumerate(cusps)], float)}
 
 
-def lost_garland(rho: float, seed: int, budget: int) -> Arrays:
-    """Count the clients that lose the highest cusp of Garland, of 10."""
-    problem = Garland(10, seed)
-    constants = Constants(budget, 0.1, rho=rho)
-    run = reference.pne(
-        Shifted(problem), budget, seed, elimination.transition_depth(1.0, rho, 0.01), constants
-    )
-    cusps = np.pi / 6 + shifts(problem)
-    count = sum(lost(run, m, cusp) is not None for m, cusp in enumerate(cusps))
-    return {"lost": np.array([count, problem.num_agents], float), "regret": run.final}
+def apart(problem: str, row: str, seed: int, budget: int) -> Arrays:
+    """Run clients whose optima lie in different cells; return each one's regret."""
+    depth = partial(elimination.transition_depth, 1.0, 0.5)
+    if row in OTHERS:
+        run = OTHERS[row](APART, budget, seed)
+    else:
+        run = reference.pne(APART, budget, seed, NEVER if row == "fed-pne" else depth(float(row[-3:])))
+    return {f"regret of client {m}": np.array(value) for m, value in enumerate(run.final)}
 
 
-def apart(seed: int, budget: int) -> Arrays:
-    """Run clients whose optima lie in different cells; return each one's regret, `(3,)`."""
-    true = elimination.transition_depth(1.0, 0.5, APART_GAP)
-    paper = elimination.transition_depth(1.0, 0.5, 0.01)
-    return {
-        "fed-pne": reference.pne(APART, budget, seed, NEVER).final,
-        "pf-pne, Delta .01": reference.pne(APART, budget, seed, paper).final,
-        "pf-pne, Delta .26": reference.pne(APART, budget, seed, true).final,
-        "hct": reference.local_hct(APART, budget, seed).final,
-        "racing": reference.racing_pne(APART, budget, seed).final,
-    }
-
-
-def moved(problem: str, seed: int, budget: int) -> Arrays:
+def moved(problem: str, algorithm: str, seed: int, budget: int) -> Arrays:
     """Run a function whose optimum is not near the cube's centre; return each client's regret."""
     chosen = make_problem(problem, None, seed)
     assert isinstance(chosen, XArmed)
-    algorithms = reference.algorithms()
-    return {name: algorithms[name](Moved(chosen), budget, seed).final for name in ("pf-pne", "hct", "racing")}
+    return {"cumulative regret": reference.algorithms()[algorithm](Moved(chosen), budget, seed).final}

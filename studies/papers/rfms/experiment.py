@@ -1,7 +1,8 @@
 """Replay RFMS in the paper's setting on tables: all pairs of openbox and lockbox, 20 + 40 configurations.
 
-The tables are computed first (`rfms.tables`), then every method is replayed on them (`rfms.replay`), then the
-runs are measured (`rfms.outcomes`). The report covers all finished outcomes.
+The tables are computed first (`rfms.tables`), then every method is replayed on them (`rfms.replay`) and the
+runs are measured (`rfms.outcomes`). A table counts as one repetition, because its replications and lockboxes
+share its losses. Tables with the same seed share rows, which the standard errors ignore.
 
 [Sun2019] Sun et al. High dimensional restrictive federated model selection with multi-objective Bayesian
 optimization over shifted distributions. IntelliSys 2019, sections 4 and 5.
@@ -9,19 +10,20 @@ optimization over shifted distributions. IntelliSys 2019, sections 4 and 5.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from studies.jobs import Directory, OnJob, has, job, load, open_directory, run_jobs
-from studies.papers.rfms import outcomes as rfms_outcomes
-from studies.papers.rfms import replay as rfms_replay
-from studies.papers.rfms import report as rfms_report
-from studies.papers.rfms import tables as rfms_tables
-from studies.papers.rfms.outcomes import CHOICES, Outcomes
-from studies.papers.rfms.replay import ReplaySetting, Size
+import numpy as np
+
+from fbo_flower.reports.pictures import new_figure, save_figure
+from fbo_flower.reports.selection import PROTOCOLS
+from studies.experiment import Arrays, Experiment, Line, OnJob, Part, run_jobs
+from studies.papers.rfms import outcomes, tables
+from studies.papers.rfms.outcomes import CHOICES, HINDSIGHT, INBAG_CHOICE
+from studies.papers.rfms.replay import METHODS, Size
 from studies.papers.rfms.tables import Key
 
 SMALL: tuple[tuple[str, Mapping[str, Any]], ...] = (
@@ -37,127 +39,142 @@ WIDE = tuple(
 )  # an elastic net on these data takes long
 SEEDS = {"elastic-net": range(3), "svm": range(2)}  # of the small data sets; the large ones have seed 0
 WEIGHTED_SEEDS = {"elastic-net": range(5), "svm": range(1)}  # for random search only
-NUM_DRAWS = 10  # random searches on a table with class weights, and on the one without
+SHOWN = ("mean", "max", "guarded max", HINDSIGHT)  # criteria shown with and without a class weight
 
 
-@dataclass(frozen=True)
-class ExperimentPlan:
-    """The tables and replays that the experiment computes.
+def full() -> tuple[list[Key], list[Key]]:
+    """Return the tables of all methods, those of a source together, and the ones with a class weight.
 
-    Parameters
-    ----------
-    keys : the tables on which all methods are replayed
-    weighted : tables whose parameters include a weight of the positive class
-    num_replications : smallest number of replications on each table; every lockbox gets equally many
+    Two or three hours of work: up to three seeds of the small data sets, one of the large ones.
     """
-
-    keys: tuple[Key, ...]
-    weighted: tuple[Key, ...]
-    num_replications: int
-    size: Size
-
-    def repeats(self, key: Key) -> range:
-        """Return the number of repeats on a table; in each repeat every other site is the lockbox once."""
-        num_lockboxes = rfms_tables.problem_of(key).num_agents - 1
-        return range(math.ceil(self.num_replications / num_lockboxes))
-
-
-def full_plan() -> ExperimentPlan:
-    """Return two or three hours of work: up to three seeds of the small data sets, one of the large ones."""
-    jobs = [(job, seed, name) for name, seeds in SEEDS.items() for job in SMALL for seed in seeds]
-    jobs += [(job, 0, name) for name in SEEDS for job in LARGE] + [(job, 0, "svm") for job in WIDE]
+    jobs = [(job, seed, name) for job in SMALL for name, seeds in SEEDS.items() for seed in seeds]
+    jobs += [(job, 0, name) for job in LARGE for name in SEEDS] + [(job, 0, "svm") for job in WIDE]
     jobs += [(job, 0, "forest") for job in FORESTED]
     shifted = [job for job in SMALL if job[1] != {"split": "srs"}]
     weighted = [
         (job, seed, name) for name, seeds in WEIGHTED_SEEDS.items() for job in shifted for seed in seeds
     ]
     weight = {"class_weight": True}
-    return ExperimentPlan(
-        tuple(k for job, seed, name in jobs for k in _keys(*job, seed, {"learner": name})),
-        tuple(k for job, seed, name in weighted for k in _keys(*job, seed, {"learner": name} | weight)),
-        20,
-        Size(),
+    return (
+        [k for job, seed, name in jobs for k in _keys(*job, seed, {"learner": name})],
+        [k for job, seed, name in weighted for k in _keys(*job, seed, {"learner": name} | weight)],
     )
 
 
-def quick_plan() -> ExperimentPlan:
-    """Return a minute of work: two openboxes of breast cancer."""
+def small() -> tuple[list[Key], list[Key]]:
+    """Return the tables of two openboxes of breast cancer."""
     options = {"split": "drc", "learner": "elastic-net"}
-    boxes = (1, 2)
-    return ExperimentPlan(
-        tuple(rfms_tables.keys("breast-cancer-5sites", [0], options, boxes)),
-        tuple(rfms_tables.keys("breast-cancer-5sites", [0], options | {"class_weight": True}, boxes)),
-        1,
-        Size(6, 14, 40),
+    plain, weighted = (
+        tables.keys("breast-cancer-5sites", [0], options | more, (1, 2))
+        for more in ({}, {"class_weight": True})
     )
+    return plain, weighted
 
 
 def _keys(problem: str, options: Mapping[str, Any], seed: int, more: Mapping[str, Any]) -> list[Key]:
-    return rfms_tables.keys(problem, [seed], {**options, **more})
+    return tables.keys(problem, [seed], {**options, **more})
 
 
-def run(directory: Directory, quick: bool, num_workers: int, on_job: OnJob) -> list[Path]:
-    """Run the jobs without a result, write `results.md` and pictures, and return these files."""
-    path = open_directory(directory, {"experiment": "rfms", "quick": quick})
-    plan = quick_plan() if quick else full_plan()
-    tables, replays, outcomes = directories(path, plan.size)
-    keys = [*plan.keys, *(k for k in paired(plan.weighted) if k not in plan.keys)]
-    rfms_tables.run(tables, keys, num_workers, on_job, plan.size.num_configs)
-    pairs = sorted(((k, r) for k in plan.keys for r in plan.repeats(k)), key=lambda pair: pair[1])
-    work = {
-        "replays": [c for k, r in pairs for c in rfms_replay.jobs(tables, k, [r], plan.size)],
-        "outcomes": [c for k, r in pairs for c in rfms_outcomes.jobs(tables, replays, k, [r], plan.size)],
-        "random search": [
-            job(rfms_outcomes.draw, k, tables=str(tables), num_draws=NUM_DRAWS, size=plan.size)
-            for k in paired(plan.weighted)
-        ],
-    }
-    for stage, jobs in work.items():
-        place = replays if stage == "replays" else outcomes
-        run_jobs(jobs, place, num_workers, on_job, stage)
-    return report(path, plan)
+def source(key: Key) -> str:
+    """Return the source of a table's rows: forests apart, data set and split."""
+    forest = ["forests,"] if key.options["learner"] == "forest" else []
+    split = [key.options["split"]] if "split" in key.options else []
+    return " ".join([*forest, key.problem.rsplit("-", 1)[0], *split])
 
 
-def paired(weighted: Iterable[Key]) -> list[Key]:
-    """Return the tables with a class weight, each paired with the table of the same rows without."""
-    return [k for key in weighted for k in (key, rfms_report.unweighted(key))]
-
-
-def directories(path: Path, size: Size) -> tuple[Path, Path, Path]:
-    """Return the directories of tables, replays and outcomes."""
-    # "corner" keeps replays from before the reference point of "ehvi" changed apart
-    played = {"fitter": rfms_replay.together.__name__, "corner": "posterior means", **asdict(size)}
-    replays = open_directory(path / "replays", {"experiment": "rfms-replays", **played})
-    measured = {"experiment": "rfms-outcomes", "choices": CHOICES, **played}
-    return path / "tables", replays, open_directory(path / "outcomes", measured)
-
-
-def report(path: Path, plan: ExperimentPlan) -> list[Path]:
-    """Write tables and pictures of all finished outcomes."""
-    tables, replays, outcomes = directories(path, plan.size)
-    plain = available(outcomes, plan)
-    drawn = [k for k in paired(plan.weighted) if has(outcomes, rfms_outcomes.draw, k)]
-    draws = {str(k): load(outcomes, rfms_outcomes.draw, k) for k in drawn}
-    results = rfms_report.write(path, plain, draws, plan.weighted)
-    shown = [o for o in plain if not rfms_report.is_forest(o.key)]
-    wins = rfms_report.draw_wins(path / "wins.png", shown)
-    examples = [(o.key, _example(tables, o.key, plan.size)) for o in shown]
-    key, setting = max(examples, key=lambda example: len(rfms_report.table_front(example[1])))
-    chosen = rfms_replay.replayed(replays, key, 0)[0]  # with the first lockbox
-    return [results, wins, rfms_report.draw_front(path / "front.png", setting, key, chosen)]
-
-
-def _example(tables: Path, key: Key, size: Size) -> ReplaySetting:
-    table = rfms_tables.load_table(tables, key, size.num_configs)
-    space, lockbox = rfms_tables.problem_of(key).space, rfms_replay.lockboxes(table, key.openbox)[0]
-    return ReplaySetting(table, space, key.openbox, lockbox)
-
-
-def available(directory: Path, plan: ExperimentPlan) -> list[Outcomes]:
-    """Return the finished outcomes of every table that has at least one replication."""
+def parts(quick: bool, directory: Path) -> list[Part]:
+    """Return the methods and criteria on all tables and by source, and the class weight."""
+    keys, weighted = small() if quick else full()
+    size = Size(6, 14, 40) if quick else Size()
+    common = {"keys": keys, "directory": str(directory), "num_replications": 1 if quick else 20, "size": size}
+    whole = range(sum("forests" not in source(key) for key in keys))
+    ranges, first = {"all": whole}, 0
+    for name, group in groupby(keys, source):
+        ranges[name] = range(first, first := first + len(list(group)))
     found = []
-    for key in plan.keys:
-        there = [r for r in plan.repeats(key) if has(directory, rfms_outcomes.measure, key, r)]
-        if there:
-            found.append(rfms_outcomes.load(directory, key, there))
+    for name, seeds in ranges.items():
+        rows = {"methods": (list(METHODS), "lso"), "criteria": ([*CHOICES, INBAG_CHOICE], "mean")}
+        found += [
+            Part(
+                f"{what}, {name}",
+                measure,
+                ["tables"],
+                some,
+                seeds,
+                common,
+                base,
+                joint=True,
+                fixed=True,
+                files="tables",
+            )
+            for what, (some, base) in rows.items()
+        ]
+    random = {"keys": weighted, "directory": str(directory), "size": size}
+    nets = range(sum(key.options["learner"] == "elastic-net" for key in weighted))
+    labels = [f"{choice}, {how}" for how in ("without", "with") for choice in SHOWN]
+    return [
+        *found,
+        *(
+            Part(
+                f"a weight of the positive class, {name}", weigh, ["tables"], labels, seeds, random,
+                "mean, without", joint=True, fixed=True, files="weights",
+            )
+            for name, seeds in (("all", range(len(weighted))), ("elastic net", nets))
+        ),
+    ]  # fmt: skip
+
+
+def prepare(directory: Path, parts: Sequence[Part], num_workers: int, on_job: OnJob | None) -> None:
+    """Compute the missing parts of the tables."""
+    plain, weighted = parts[0].common["keys"], parts[-1].common["keys"]
+    keys = {str(k): k for k in (*plain, *weighted, *map(unweighted, weighted))}
+    size = parts[0].common["size"]
+    work = [job for key in keys.values() for job in tables.jobs(key, size.num_configs)]
+    run_jobs(work, directory, num_workers, on_job, "tables")
+
+
+def draw_wins(directory: Path, lines: Sequence[Line]) -> list[Path]:
+    """Draw both protocols' win matrices: how often the row's method has the larger volume."""
+    figure: Any = new_figure(9.6, 4.6)
+    names, shares = list(METHODS), {(x.row, x.metric): x.mean for x in lines if x.part == "methods, all"}
+    axes: Any = figure.subplots(1, len(PROTOCOLS), sharey=True)
+    for protocol, axis in zip(PROTOCOLS, axes, strict=True):
+        share = np.array([[shares[a, f"{protocol}: wins over {b}"] for b in names] for a in names])
+        image = axis.imshow(share, vmin=0, vmax=1, cmap="RdBu")
+        axis.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
+        axis.set_yticks(range(len(names)), names)
+        axis.set_title(f"{protocol} protocol", loc="left", fontsize=11)
+        for (i, j), value in np.ndenumerate(share):
+            if np.isfinite(value):
+                colour = "white" if abs(value - 0.5) > 0.3 else "black"
+                axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour)
+    axes[0].set_ylabel("method of the row")
+    label = "share of replications in which the row\nhas the larger volume, ties count half"
+    figure.colorbar(image, ax=list(axes), label=label, shrink=0.8)
+    return [save_figure(figure, directory / "wins.png")]
+
+
+EXPERIMENT = Experiment(
+    "RFMS: all methods on tabulated sites, their volumes and shipped models", parts, prepare, draw_wins
+)
+
+
+def unweighted(key: Key) -> Key:
+    """Return the table of the same rows without a class weight."""
+    return replace(key, options={k: v for k, v in key.options.items() if k != "class_weight"})
+
+
+def measure(
+    problem: str, place: int, keys: Sequence[Key], directory: str, num_replications: int, size: Size
+) -> Arrays:
+    """Replay and measure all methods on a table, by its place among `keys`."""
+    return outcomes.measure(keys[place], directory, num_replications, size)
+
+
+def weigh(problem: str, place: int, keys: Sequence[Key], directory: str, size: Size) -> Arrays:
+    """Measure random searches on a table with a class weight, and on its partner without."""
+    found: Arrays = {}
+    for how, key in (("with", keys[place]), ("without", unweighted(keys[place]))):
+        drawn = outcomes.draw(key, directory, size)
+        found |= {f"{choice}, {how}/loss": drawn[f"{choice}/loss"] for choice in SHOWN}
     return found

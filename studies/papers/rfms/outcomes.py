@@ -11,9 +11,9 @@ balanced need curators that weight both classes equally; the others need only wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -24,18 +24,19 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.transforms import standardise
 from fbo_flower.numerics.threads import single_thread
-from studies.jobs import Arrays, Job, job, stack
+from fbo_flower.reports.selection import PROTOCOLS, win_matrix
+from studies.experiment import Arrays
 from studies.papers.rfms.replay import (
     METHODS,
     Indices,
     ReplayRun,
     ReplaySetting,
     Size,
-    lockboxes,
     replay,
-    replayed,
+    replay_table,
+    settings_of,
 )
-from studies.papers.rfms.tables import INBAG, OUTBAG, Key, load_table, problem_of
+from studies.papers.rfms.tables import INBAG, OUTBAG, Key
 
 
 @dataclass(frozen=True)
@@ -135,76 +136,66 @@ CRITERIA: dict[str, Callable[[ServerView], Array]] = {
 # -- outcomes ----------------------------------------------------------------------------------
 
 REFERENCE = np.ones(3)
-OWN, CHANCE, HINDSIGHT = "own", "any", "best of the run"  # in addition to the criteria
-CHOICES = (OWN, *CRITERIA, CHANCE, HINDSIGHT)
-HONEST = ("mean", "lockbox's inbag")  # choices measured on the lockbox's outbag
+CHANCE, HINDSIGHT, INBAG_CHOICE = "any", "best of the run", "lockbox's inbag"
+CHOICES = (*CRITERIA, CHANCE, HINDSIGHT)
+COMPARED = ("fmo", "ehvi", "rand_mo")  # methods that choose by the mean of both losses
+NUM_DRAWS = 10  # random searches on a table with class weights, and on the one without
 
 
-@dataclass(frozen=True)
-class Outcomes:
-    """All replications of one table; L lockboxes, R replications, M methods.
+def measure(key: Key, directory: str, num_replications: int, size: Size) -> Arrays:
+    """Replay and measure all methods on a table.
 
-    Parameters
-    ----------
-    key : the table
-    volumes : `(L, R, M, 2)`, under the paper's protocol and the fair one
-    losses : `(L, R, M, C)`, losses at the lockbox, by `CHOICES`
-    honest : `(L, R, M, 2)`, losses on the lockbox's outbag, by `HONEST`
+    Returns
+    -------
+    `method/volume, paper`, `method/volume, fair`, `method/shipped loss` : `(R L,)`
+    `method/PROTOCOL: wins over other` : share of replications with the larger volume, ties count half
+    `criterion/loss` : `(R L M',)`, loss at the lockbox of what the methods of `COMPARED` choose by it
+    `mean/loss on the outbag`, `lockbox's inbag/loss on the outbag` : the same, on the lockbox's outbag
     """
-
-    key: Key
-    volumes: Array
-    losses: Array
-    honest: Array
-
-
-def jobs(tables: Path, replays: Path, key: Key, replications: Iterable[int], size: Size) -> list[Job]:
-    """Return one job per replication that measures a table's replays, which must be in `replays`."""
-    common = {"tables": str(tables), "replays": str(replays), "size": size}
-    return [job(measure, key, r, **common) for r in replications]
-
-
-def measure(key: Key, replication: int, tables: str, replays: str, size: Size) -> Arrays:
-    """Measure one replication on one table; return the arrays of `Outcomes` without the axis R."""
-    table = load_table(tables, key, size.num_configs)
-    chosen = replayed(Path(replays), key, replication)
-    space, boxes = problem_of(key).space, lockboxes(table, key.openbox)
-    shape = (len(boxes), len(METHODS))
-    volumes, losses, honest = (np.full((*shape, k), np.nan) for k in (2, len(CHOICES), len(HONEST)))
+    settings = settings_of(directory, key, size)
+    repeats = range(math.ceil(num_replications / len(settings)))  # each lockbox gets equally many
+    volumes, own, losses, honest = [], [], [], []
     with single_thread():
-        for b, lockbox in enumerate(boxes):
-            setting = ReplaySetting(table, space, key.openbox, lockbox)
-            for m, method in enumerate(METHODS.values()):
-                taken = chosen[b, m]
-                volumes[b, m] = dominated(setting, method, taken)
-                losses[b, m], honest[b, m] = chosen_losses(setting, method, taken)
-    return {"volumes": volumes, "losses": losses, "honest": honest}
+        for replication in repeats:
+            chosen = replay_table(key, settings, replication, size)
+            for setting, taken in zip(settings, chosen, strict=True):
+                pairs = list(zip(METHODS.values(), taken, strict=True))
+                volumes.append([dominated(setting, *pair) for pair in pairs])
+                found = [chosen_losses(setting, *pair) for pair in pairs]
+                own.append([each[0] for each in found])
+                compared = [each for name, each in zip(METHODS, found, strict=True) if name in COMPARED]
+                losses += [each[1] for each in compared]
+                honest += [each[2] for each in compared]
+    arrays = by_choice(losses)
+    for name, values in zip(("mean", INBAG_CHOICE), np.array(honest).T, strict=True):
+        arrays[f"{name}/loss on the outbag"] = values
+    for m, name in enumerate(METHODS):
+        arrays[f"{name}/shipped loss"] = np.array(own)[:, m]
+        for p, protocol in enumerate(PROTOCOLS):
+            mine = np.array(volumes)[..., p]
+            arrays[f"{name}/volume, {protocol}"] = mine[:, m]
+            for other, share in zip(METHODS, win_matrix(mine)[m], strict=True):
+                arrays[f"{name}/{protocol}: wins over {other}"] = np.array(share)
+    return arrays
 
 
-def draw(key: Key, tables: str, num_draws: int, size: Size) -> Arrays:
-    """Measure random searches on one table: `losses (L, R, C)`, `honest (L, R, 2)` as in `Outcomes`."""
-    table, space = load_table(tables, key, size.num_configs), problem_of(key).space
-    method, found = METHODS["rand_mo"], []
+def draw(key: Key, directory: str, size: Size) -> Arrays:
+    """Measure random searches on a table; return `criterion/loss (L R,)`, as `measure` does."""
+    method, losses = METHODS["rand_mo"], []
     with single_thread():
-        for lockbox in lockboxes(table, key.openbox):
-            setting = ReplaySetting(table, space, key.openbox, lockbox)
+        for setting in settings_of(directory, key, size):
             runs = [
                 ReplayRun(setting, method, np.arange(0), key.seed, (str(key), "draw", r))
-                for r in range(num_draws)
+                for r in range(NUM_DRAWS)
             ]
             for taken in replay(runs, size.num_trials):
-                found.append(np.concatenate(chosen_losses(setting, method, taken)))
-    values = np.reshape(found, (-1, num_draws, len(CHOICES) + len(HONEST)))
-    return {"losses": values[..., : len(CHOICES)], "honest": values[..., len(CHOICES) :]}
+                losses.append(chosen_losses(setting, method, taken)[1])
+    return by_choice(losses)
 
 
-def load(directory: Path, key: Key, replications: Sequence[int]) -> Outcomes:
-    """Return the outcomes of a table whose jobs are all finished."""
-    names = ("volumes", "losses", "honest")
-    volumes, losses, honest = (
-        np.moveaxis(stack(directory, n, replications, measure, key), 0, 1) for n in names
-    )
-    return Outcomes(key, volumes, losses, honest)
+def by_choice(losses: Sequence[Array]) -> Arrays:
+    """Return `criterion/loss (n,)` from losses by `CHOICES`."""
+    return {f"{name}/loss": values for name, values in zip(CHOICES, np.array(losses).T, strict=True)}
 
 
 def final_losses(setting: ReplaySetting, models: Sequence[int]) -> Array:
@@ -245,16 +236,18 @@ def seen(setting: ReplaySetting, taken: Indices) -> ServerView:
     )
 
 
-def chosen_losses(setting: ReplaySetting, method: Method, taken: Indices) -> tuple[Array, Array]:
-    """Return the loss at the lockbox of each choice in `CHOICES`, and of `HONEST` on its outbag."""
+def chosen_losses(setting: ReplaySetting, method: Method, taken: Indices) -> tuple[float, Array, Array]:
+    """Return the lockbox's loss of the method's own choice and of each in `CHOICES`, and on its outbag.
+
+    The last, `(2,)`, are those of the choices by the mean and by the lockbox's inbag.
+    """
     table, box = setting.table, setting.lockbox
     done = taken[np.isfinite(table.local[taken])]
     if len(done) == 0:
-        return np.full(len(CHOICES), np.nan), np.full(len(HONEST), np.nan)
+        return np.nan, np.full(len(CHOICES), np.nan), np.full(2, np.nan)
     told = seen(setting, done)
     lockbox, outbag = table.lockbox[done, box], table.outbag[done, box]
     own = int(np.argmin(method.combined(np.column_stack([told.local, told.remote]))))
     by_name = {name: int(np.argmin(criterion(told))) for name, criterion in CRITERIA.items()}
-    chosen = [lockbox[i] for i in (own, *by_name.values())]
-    losses = np.array([*chosen, lockbox.mean(), lockbox.min()])
-    return losses, outbag[[by_name["mean"], int(np.argmin(table.inbag[done, box]))]]
+    losses = np.array([*(lockbox[i] for i in by_name.values()), lockbox.mean(), lockbox.min()])
+    return lockbox[own], losses, outbag[[by_name["mean"], int(np.argmin(table.inbag[done, box]))]]

@@ -11,11 +11,9 @@ than half of the time. Each equals the algorithm's surrogate bit for bit.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +24,11 @@ from fbo_flower.numerics.arrays import Array, BoolArray
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import fitting
 from fbo_flower.numerics.surrogates.gp import Hyperparameters
-from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space import SearchSpace
-from studies.jobs import Arrays, Job, job, load
 from studies.papers.rfms.tables import INBAG, NUM_CONFIGS, Key, LossTable, load_table, problem_of
 
 Indices = npt.NDArray[np.intp]
+IndexTable = npt.NDArray[np.intp]
 
 METHODS: dict[str, Method] = {
     "lso": Method("lso", 0.5),
@@ -168,9 +165,6 @@ def replay(runs: Sequence[ReplayRun], num_trials: int) -> list[Indices]:
     return chosen
 
 
-# -- jobs --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Size:
     """The size of replays: `num_initial` of `num_trials` configurations, on tables of `num_configs`."""
@@ -180,36 +174,24 @@ class Size:
     num_configs: int = NUM_CONFIGS
 
 
-def jobs(directory: str | os.PathLike[str], key: Key, replications: Iterable[int], size: Size) -> list[Job]:
-    """Return one job per replication on one table, which must be in `directory`."""
-    return [job(replay_table, key, r, directory=str(directory), size=size) for r in replications]
-
-
-def replay_table(key: Key, replication: int, directory: str, size: Size) -> Arrays:
-    """Replay all methods with every lockbox; return the evaluated indices, `chosen (L, M, num_trials)`."""
-    table = load_table(directory, key, size.num_configs)
-    space = problem_of(key).space
-    boxes = lockboxes(table, key.openbox)
+def replay_table(key: Key, settings: Sequence[ReplaySetting], replication: int, size: Size) -> IndexTable:
+    """Replay all methods in the settings of a table; return the evaluated indices, `(L, M, num_trials)`."""
     start = generator(key.seed, str(key), "initial", replication).permutation(size.num_configs)
     start = start[: size.num_initial]
-    settings = [ReplaySetting(table, space, key.openbox, lockbox) for lockbox in boxes]
     runs = {
         (b, m): ReplayRun(setting, method, start, key.seed, (str(key), name, replication, setting.lockbox))
         for b, setting in enumerate(settings)
         for m, (name, method) in enumerate(METHODS.items())
         if b == 0 or method.name not in ("lso", "rand_mo")  # these do not depend on the lockbox
     }
-    with single_thread():
-        found = dict(zip(runs, replay(list(runs.values()), size.num_trials), strict=True))
-    chosen = [[found.get((b, m), found.get((0, m))) for m in range(len(METHODS))] for b in range(len(boxes))]
-    return {"chosen": np.array(chosen, dtype=np.float64)}
+    found = dict(zip(runs, replay(list(runs.values()), size.num_trials), strict=True))
+    return np.array(
+        [[found.get((b, m), found.get((0, m))) for m in range(len(METHODS))] for b in range(len(settings))]
+    )
 
 
-def replayed(directory: Path, key: Key, replication: int) -> npt.NDArray[np.intp]:
-    """Return `chosen (L, M, num_trials)` of a finished replication."""
-    return load(directory, replay_table, key, replication)["chosen"].astype(np.intp)
-
-
-def lockboxes(table: LossTable, openbox: int) -> list[int]:
-    """Return the sites that can be the lockbox."""
-    return [k for k in range(table.wrong.shape[1]) if k != openbox]
+def settings_of(directory: str, key: Key, size: Size) -> list[ReplaySetting]:
+    """Return the settings of a table: every site but the openbox is the lockbox in turn."""
+    table, space = load_table(directory, key, size.num_configs), problem_of(key).space
+    boxes = [k for k in range(table.wrong.shape[1]) if k != key.openbox]
+    return [ReplaySetting(table, space, key.openbox, lockbox) for lockbox in boxes]

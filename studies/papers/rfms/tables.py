@@ -27,7 +27,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import limit_new_libraries, single_thread
 from fbo_flower.simulation.problems import NUM_FOLDS, Learner, SitesProblem, make_problem, prepare
 from fbo_flower.space import SearchSpace
-from studies.jobs import Arrays, Job, OnJob, job, load, open_directory, run_jobs
+from studies.experiment import Arrays, Job, job, load
 
 NUM_CONFIGS = 320
 CHUNK = 40
@@ -115,19 +115,6 @@ def keys(
         wanted = range(chosen.num_agents) if openboxes is None else openboxes
         found += [Key(problem, seed, k, dict(options or {})) for k in wanted if chosen.can_train(k)]
     return found
-
-
-def run(
-    directory: str | os.PathLike[str],
-    tables: Sequence[Key],
-    num_workers: int,
-    on_job: OnJob | None = None,
-    num_configs: int = NUM_CONFIGS,
-) -> Path:
-    """Compute the missing parts of the tables, table by table; return the directory."""
-    path = open_directory(directory, {"experiment": "rfms-tables", "num_configs": num_configs})
-    run_jobs([job for key in tables for job in jobs(key, num_configs)], path, num_workers, on_job, "tables")
-    return path
 
 
 def jobs(key: Key, num_configs: int = NUM_CONFIGS) -> list[Job]:

@@ -175,24 +175,11 @@ def test_a_member_that_fills_its_table_adds_and_changes_no_row_and_the_log_names
 
 
 def test_liars_change_what_honest_agents_try() -> None:
-    label = "Styblinski-5"
-    none, some = (fed_ei_liars.liars(0, number, [label], budget=5) for number in (0, 3))
     for method in ("fed-ei, true points", "fed-ei, random points", "share-best"):
-        assert none[label, method].shape == (8, 5)
-        assert (none[label, method][:5] != some[label, method][:5]).any()
-    np.testing.assert_array_equal(none[label, "fed-ei, true points"], none[label, "fed-ei, random points"])
-
-
-def test_the_table_of_liars_compares_the_same_honest_agents() -> None:
-    scores = np.tile(np.arange(8.0)[:, None], 20)  # agent k has k
-    with_liars = {number: {("p", "ei"): scores, ("p", "m"): scores + 1.0 - number} for number in (0, 3)}
-    rows = [row for row in fed_ei_liars.rows_of([with_liars, with_liars]) if row["evaluations"] == 4]
-    assert [(row["method"], row["liars"], row["score"]) for row in rows] == [
-        ("ei", 0, "3.500"), ("m", 0, "4.500"), ("m", 3, "0.000"),  # the mean of 0 to 4 is 2
-    ]  # fmt: skip
-    assert [row["minus without liars"] for row in rows] == ["+0.000", "+0.000", "-3.000"]
-    assert [row["minus ei"] for row in rows] == ["+0.000", "+1.000", "-2.000"]
-    assert {row["s.e. minus ei"] for row in rows} == {"0.000"}
+        rows = (f"{method}; {number}" for number in (0, 3))
+        none, some = (fed_ei_liars.scores("Styblinski-5", row, 0, 5)["best"] for row in rows)
+        assert (none.shape, some.shape) == ((8, 5), (5, 5))
+        assert (none[:5] != some).any()
 
 
 # -- sums of features -----------------------------------------------------------------------------------

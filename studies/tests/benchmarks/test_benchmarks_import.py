@@ -1,4 +1,4 @@
-"""Names that benchmarks and examples import exist; recorded steps can be repeated."""
+"""Names that benchmarks and examples import exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from studies.benchmarks import replay
+from studies.benchmarks import libraries
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted([*ROOT.glob("studies/benchmarks/*.py"), *ROOT.glob("examples/**/*.py")])
@@ -29,14 +29,7 @@ def test_imported_names_exist(path: Path) -> None:
     assert missing == []
 
 
-# -- the steps that `make bench` repeats are recorded from real runs; no other test r ------------
-
-
-@pytest.mark.parametrize("algorithm", ["random", "fts", "pf-pne"])
-def test_recorded_steps_of_agents_and_server_can_be_repeated(algorithm: str) -> None:
-    found = replay.scene(algorithm, 3, 2, 4)
-    replies = [step() for step in found.agent_steps()]
-    assert len(replies) == 4 * replay.NUM_STEPS
-    assert all(reply.has_content() for reply in replies)
-    states = [step() for step in found.server_steps()]
-    assert len(states) == replay.NUM_STEPS
+def test_pyxab_makes_the_pulls_of_our_hct() -> None:
+    pytest.importorskip("PyXAB")
+    ours, theirs = (libraries.hct_regret(300, which, 0) for which in (True, False))
+    assert ours == pytest.approx(theirs, abs=1e-6)

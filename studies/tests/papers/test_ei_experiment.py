@@ -1,4 +1,4 @@
-"""The comparison of fed-ei: its functions have the optima that their sources name, and the report adds up."""
+"""The comparison of fed-ei: its functions have the optima that their sources name; its bound."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from fbo_flower.numerics.surrogates.gp import kernel
-from studies.jobs import job, load, open_directory, save
-from studies.papers.ei import experiment, known_owners
+from studies.papers.ei import known_owners
 from studies.papers.ei.late import joined_late
 from studies.papers.ei.problems import FUNCTIONS, PROBLEMS, TUNING, ShiftedFunction
 
@@ -70,29 +69,6 @@ def test_draws_have_in_common_what_they_say():
 
     assert correlation(0.0) == pytest.approx(0.0, abs=0.1)
     assert correlation(0.64) == pytest.approx(0.64, abs=0.1)
-
-
-def test_the_small_version_writes_its_tables(tmp_path, monkeypatch):
-    few = {row: experiment.ROWS[row] for row in ("ei", "fed-ei", "share-best", "known owners")}
-    monkeypatch.setattr(experiment, "ROWS", few)
-    table, figures, *pictures = experiment.run(tmp_path, True, 1, lambda *_: None)
-    assert [picture.name for picture in pictures] == ["gains.png", "late.png"]
-    assert all(picture.read_bytes()[:4] == b"\x89PNG" for picture in pictures)
-    lines = table.read_text().splitlines()
-    assert sum(line.startswith("| Branin | 3 |") for line in lines) == 1
-    assert {line.split(" |")[0] for line in lines} >= {f"| {row}" for row in experiment.rows_of(3)}
-    rows = figures.read_text().splitlines()
-    assert rows[0] == "problem,agents,row,evaluations,seeds,mean,error,deviation of ei"
-    assert len(rows) == 1 + 2 * len(experiment.rows_of(3))  # at 4 and 5 evaluations
-    assert load(tmp_path, experiment.curves, "Branin", 3, "fed-ei", 0, 500)["best"].shape == (3, 6)
-
-
-def test_the_better_variant_of_a_row_counts_at_each_number_of_evaluations(tmp_path):
-    open_directory(tmp_path, {"experiment": "fed-ei"})
-    for variant, best in enumerate([[0.0, 0, 0, 1.0, 5.0], [0.0, 0, 0, 2.0, 3.0]]):
-        save(tmp_path, job(experiment.curves, "P", 1, "ei", variant, 7), {"best": np.array([best])})
-    found, _ = experiment._loaded(tmp_path, ("P", 1), [7])
-    np.testing.assert_array_equal(found["ei"], [[[2.0, 5.0]]])
 
 
 def test_the_bound_with_known_owners_is_expected_improvement_of_a_multi_task_process():

@@ -13,7 +13,7 @@ from fbo_flower.simulation.problems import DoubleSine, Garland, Himmelblau
 from studies.papers.pne import client as pne_client
 from studies.papers.pne import reference
 from studies.papers.pne.client import Client, Shifted
-from studies.papers.pne.guarantees import APART, APART_GAP, SHARP, Peaks, lost_clients, smooth_enough
+from studies.papers.pne.guarantees import APART, APART_GAP, SHARP, Peaks, lost_sharp, smooth_enough
 from studies.papers.pne.reference import NeuralClients, pull_many
 from studies.problems.synthetic import Ackley, Rastrigin10D
 
@@ -159,12 +159,12 @@ def test_noise_sums_do_not_depend_on_how_they_are_held(monkeypatch):
 
 def test_no_optimal_cell_is_eliminated_when_the_smoothness_holds():
     assert smooth_enough(SHARP, 1.0, 2**-0.25)
-    assert lost_clients(SHARP, range(60), 2**-0.25) == 0
+    assert sum(lost_sharp("", f"{2**-0.25}", seed)["lost"].sum() for seed in range(60)) == 0
 
 
 def test_optimal_cells_are_eliminated_when_the_smoothness_is_false():
     assert not smooth_enough(SHARP, 1.0, 0.5)
-    assert lost_clients(SHARP, range(20), 0.5) > 60  # of 80
+    assert sum(lost_sharp("", "0.5", seed)["lost"].sum() for seed in range(20)) > 60  # of 80
 
 
 def test_one_global_optimum_costs_some_clients_linear_regret():

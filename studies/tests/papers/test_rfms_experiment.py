@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,13 @@ from fbo_flower.algorithms.rfms import state as rfms_state
 from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import BreastCancerSites, make_learner
-from studies.papers import EXPERIMENTS
+from studies.experiment import open_directory, run_jobs
 from studies.papers.rfms import experiment as rfms
 from studies.papers.rfms import outcomes as rfms_outcomes
-from studies.papers.rfms import report as rfms_report
 from studies.papers.rfms import tables as rfms_tables
-from studies.papers.rfms.outcomes import CHOICES, CRITERIA, HINDSIGHT, OWN, Outcomes, ServerView, shrunken
+from studies.papers.rfms.outcomes import CHOICES, CRITERIA, HINDSIGHT, ServerView, shrunken
 from studies.papers.rfms.replay import METHODS, ReplayRun, ReplaySetting, Size, replay
-from studies.papers.rfms.tables import INBAG, Key, LossTable, design, keys, load_table, run, tabulate
+from studies.papers.rfms.tables import INBAG, Key, LossTable, design, keys, load_table, tabulate
 
 SPACE = make_learner("elastic-net").space
 NUM_CONFIGS, NUM_SITES = 30, 4
@@ -52,9 +52,8 @@ def strategy(setting: ReplaySetting, monkeypatch, **options):
     def over_the_table(function, space, taken, num_candidates, min_distance, rng):
         free = [i for i, x in enumerate(points) if not (taken == x).all(axis=1).any()]
         return points[[free[int(np.argmax(function(space.features(points[free]))))]]]
-        yield  # steps that need no computation
 
-    monkeypatch.setattr(rfms_state, "maximising", over_the_table)
+    monkeypatch.setattr(rfms_state, "maximise", over_the_table)
     names = [str(k) for k in range(NUM_SITES)]
     roles = dict.fromkeys(names, "curator")
     roles |= {str(setting.openbox): "openbox", str(setting.lockbox): "lockbox"}
@@ -158,9 +157,9 @@ def test_volumes_and_losses_are_those_of_the_configurations_by_hand():
     assert fair >= paper - 1e-12
     sets, same = rfms_outcomes.dominated(setting, METHODS["fmo"], taken)
     assert sets == same == pytest.approx(fair)
-    losses, honest = rfms_outcomes.chosen_losses(setting, METHODS["lso"], taken)
+    own, losses, honest = rfms_outcomes.chosen_losses(setting, METHODS["lso"], taken)
     by_name = dict(zip(CHOICES, losses, strict=True))
-    assert by_name[OWN] == by_name["local"] == whole[best]
+    assert own == by_name["local"] == whole[best]
     assert by_name[HINDSIGHT] == whole.min()
     assert by_name["any"] == pytest.approx(whole.mean())
     assert honest[1] == (outbag[:, 3] / rows[3])[int(np.argmin(found.inbag[taken, 3]))]
@@ -197,62 +196,29 @@ def test_shrinking_brings_noisy_losses_closer_to_the_truth():
     np.testing.assert_array_equal(shrunken(x, np.full(60, 0.5)), np.full(60, 0.5))
 
 
-def test_wins_are_counted_over_replications_and_their_errors_over_tables():
-    volumes = np.random.default_rng(0).random((2, 3, len(METHODS), 2))
-    first = Outcomes(Key("heart-4sites", 0, 0), volumes, volumes, volumes)
-    second = replace(first, volumes=volumes[:1])
-    share, stderr = rfms_report.win_shares([first, second], 0)
-    i, j = 1, 4
-    won = [v[..., i, 0] > v[..., j, 0] for v in (volumes, volumes[:1])]
-    assert share[i, j] == pytest.approx(np.concatenate([w.ravel() for w in won]).mean())
-    assert stderr[i, j] == pytest.approx(abs(won[0].mean() - won[1].mean()) / 2)
-    np.testing.assert_allclose((share + share.T)[~np.eye(len(METHODS), dtype=bool)], 1.0)
-
-
-def test_gains_of_weight_and_guard_are_means_over_tables_by_seed():
-    losses = np.zeros((2, 3, len(CHOICES)))
-    guarded, mean = CHOICES.index("guarded max"), CHOICES.index("mean")
-    keys = [Key("heart-4sites", s, 0, {"learner": "elastic-net", "class_weight": True}) for s in range(4)]
-    keys.append(replace(keys[0], options={"learner": "svm", "class_weight": True}))
-    draws = {}
-    for i, key in enumerate(keys):
-        new, old = losses.copy(), losses.copy()
-        new[..., guarded], old[..., mean] = 0.2 + 0.01 * i, 0.3
-        draws |= {str(key): {"losses": new}, str(rfms_report.unweighted(key)): {"losses": old}}
-    lines = rfms_report.guarded_by_seed(draws, keys).splitlines()
-    assert lines[0] == "| seeds | heart | all | tables |"
-    assert lines[2].startswith("| 0 | -0.1000")
-    assert lines[4].startswith("| 2 and more, on which nothing was chosen | -0.0750 ± 0.0050 |")
-    assert lines[5].endswith("| 4 |")
-    table = rfms_report.class_weight(draws, keys)
-    assert "| heart, svm, seed 0 | 1 | guarded max | 0.000 | 0.240 |" in table
-
-
 @needs_data
-def test_every_table_of_the_plan_gets_twenty_replications_or_more_with_every_lockbox_equally_many():
-    plan = rfms.full_plan()
-    five, four = Key("breast-cancer-5sites", 0, 0), Key("heart-4sites", 0, 0)
-    assert [len(plan.repeats(key)) for key in (five, four)] == [5, 7]
-    assert len(rfms.quick_plan().repeats(five)) == 1
+def test_tables_of_a_source_are_neighbours_and_each_lockbox_is_replayed_equally_often():
+    plain, weighted = rfms.full()
+    sources = [source for source, _ in groupby(plain, rfms.source)]
+    assert len(sources) == len(set(sources))
+    nets = [key.options["learner"] == "elastic-net" for key in weighted]
+    assert nets == sorted(nets, reverse=True)
 
 
-def test_the_experiment_runs_goes_on_where_it_stopped_and_reports(tmp_path, monkeypatch):
-    quick = rfms.quick_plan()
-    small = replace(quick, keys=quick.keys[:1], weighted=quick.weighted[:1], size=Size(3, 5, 8))
-    monkeypatch.setattr(rfms, "quick_plan", lambda: small)
-    seen: list[tuple[str, int, int]] = []
-    files = EXPERIMENTS["rfms"].run(tmp_path, True, 1, lambda *done: seen.append(done))
-    text = files[0].read_text(encoding="utf-8")
-    assert "4 replications per method on 1 tables" in text
-    assert all(f"| {name} |" in text for name in (*METHODS, *CRITERIA))
-    assert [file.read_bytes()[:4] for file in files[1:]] == [b"\x89PNG"] * 2
-    assert ("replays", 0, 1) in seen
-    seen.clear()
-    EXPERIMENTS["rfms"].run(tmp_path, True, 1, lambda *done: seen.append(done))
-    assert seen == [("tables", 2, 2), ("replays", 1, 1), ("outcomes", 1, 1), ("random search", 2, 2)]
-    assert "| breast-cancer drc, elastic-net, seed 0 | 1 | guarded max |" in text
-    assert "| seeds | breast-cancer drc | all | tables |" in text
-    assert files[0].read_text(encoding="utf-8") == text
+def test_a_table_is_measured_for_all_methods_and_criteria(monkeypatch):
+    key = Key("breast-cancer-5sites", 0, 1, {"learner": "elastic-net"})
+    settings = [ReplaySetting(table(2), SPACE, 1, box) for box in (0, 2, 3)]
+    monkeypatch.setattr(rfms_outcomes, "settings_of", lambda *_: settings)
+    found = rfms_outcomes.measure(key, "", 6, Size(5, 8, NUM_CONFIGS))
+    for name in METHODS:
+        assert found[f"{name}/volume, paper"].shape == found[f"{name}/shipped loss"].shape == (6,)
+    first, other = (found[f"{name}/volume, paper"] for name in ("lso", "fmo"))
+    ties = 0.5 * (first == other)
+    assert found["lso/paper: wins over fmo"] == pytest.approx(((first > other) + ties).mean())
+    assert {f"{name}/loss" for name in CHOICES} <= set(found)
+    assert found["mean/loss"].shape == (18,), "of the three methods that choose by the mean"
+    drawn = rfms_outcomes.draw(key, "", Size(5, 8, NUM_CONFIGS))
+    assert drawn["mean/loss"].shape == (3 * rfms_outcomes.NUM_DRAWS,)
 
 
 # -- test_rfms_tables ----------------------------------------------------------------------------
@@ -310,13 +276,13 @@ def test_a_configuration_that_fails_is_not_a_number_and_does_not_stop_the_table(
     assert np.array_equal(found.lockbox[1:], whole.lockbox[1:])
 
 
-def test_tables_are_computed_in_chunks_and_found_again(tmp_path: Path) -> None:
+def test_tables_are_computed_in_chunks(tmp_path: Path) -> None:
     key = Key("breast-cancer-5sites", 0, 2, {"split": "srs"})
-    seen: list[tuple[int, int]] = []
-    for _ in range(2):
-        run(tmp_path, [key], 1, lambda _, done, of: seen.append((done, of)), num_configs=50)
-    assert seen == [(0, 2), (1, 2), (2, 2), (2, 2)]
-    found = load_table(tmp_path, key, 50)
+    directory = open_directory(tmp_path, {})
+    work = rfms_tables.jobs(key, 50)
+    assert len(work) == 2
+    run_jobs(work, directory, 1)
+    found = load_table(directory, key, 50)
     space = BreastCancerSites(5, 0).space
     assert np.array_equal(found.points, design(space, 50))
     assert found.fold_losses.shape == (50, 10)

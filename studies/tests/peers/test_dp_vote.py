@@ -11,6 +11,7 @@ from peer_runs import finish, study_of
 from scipy.optimize import brentq
 from scipy.stats import kstest, norm
 
+from fbo_flower.algorithms.messages import uses_observations
 from fbo_flower.algorithms.records import AgentState, Payload, Phase, Task, Trials
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.secure import keys
@@ -109,7 +110,7 @@ def test_an_operators_account_counts_the_agents_own_noise_alone():
     assert algorithm.message_noise() == 3.0 / np.sqrt(keys.threshold(12, 3))
     assert all(algorithm.message_noise() <= algorithm.own_noise(n) for n in range(3, 13))
     task = Task(Phase.TRAIN, 1, 0, 2, {}, {"seed": 1})
-    assert not algorithm.uses_observations(task, SQUARE)
+    assert not uses_observations(algorithm, SQUARE, task)
 
 
 def voted(run):

@@ -29,7 +29,7 @@ def test_all_agents_evaluate_one_configuration_as_their_last_trial():
     assert [len(p) for p in points] == [6] * 4
     last = np.array([p[-1] for p in points])
     np.testing.assert_array_equal(last, np.repeat(last[:1], 4, axis=0))
-    assert run.algorithm.description(run.state) == {"shared": SQUARE.decode(last[0])}
+    assert run.algorithm.results(run.state).found == {"shared": SQUARE.decode(last[0])}
     assert run.server_round == 3 + 1 + 1  # 3, 1, 1 local trials, the exchange, the shared configuration
 
 

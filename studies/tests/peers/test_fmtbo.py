@@ -11,6 +11,7 @@ from scipy.stats import norm, rankdata, spearmanr
 
 from fbo_flower.algorithms import ExpectedImprovement
 from fbo_flower.algorithms.ei.local import KERNEL
+from fbo_flower.algorithms.messages import report_schema
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients.guards import task_schema
 from fbo_flower.errors import ConfigError
@@ -66,7 +67,7 @@ def test_each_agent_receives_the_mean_over_agents_that_rank_alike():
 
 def test_nothing_but_hyperparameters_and_ranks_travels():
     algorithm = FMTBO(**SMALL)
-    assert set(algorithm.report_schema(SQUARE).arrays) == {"theta", "ranks"}
+    assert set(report_schema(algorithm, SQUARE).arrays) == {"theta", "ranks"}
     assert set(task_schema(algorithm, SQUARE).arrays) == {"theta"}
     task = Run.begin(algorithm).steps(3).exchanges[-1].task
     assert task.arrays["theta"].nbytes == 8 * 4

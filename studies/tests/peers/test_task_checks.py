@@ -8,7 +8,6 @@ import pytest
 from contract import SQUARE
 
 from fbo_flower.algorithms.records import AgentState, Phase, Task, Trials
-from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.errors import ConfigError, WireError
 from studies.peers.consensus import Consensus
@@ -36,7 +35,7 @@ def test_a_task_that_cannot_be_answered_is_refused_before_anything_is_evaluated(
     task = Task(Phase.TRAIN, 1, 0, 2, arrays, values)
     state = AgentState(SQUARE, Trials.empty(2))
     with pytest.raises(WireError):
-        alone(run_task(algorithm, task, state, evaluate, lambda *keys: np.random.default_rng(0)))
+        run_task(algorithm, task, state, evaluate, lambda *keys: np.random.default_rng(0))
 
 
 def test_a_list_is_not_evaluated_beyond_its_end():
@@ -44,7 +43,7 @@ def test_a_list_is_not_evaluated_beyond_its_end():
     task = Task(Phase.TRAIN, 1, 0, 5, {}, {"seed": 1})
     state = AgentState(SQUARE, Trials.empty(2))
     with pytest.raises(WireError, match="at most 4"):
-        alone(run_task(algorithm, task, state, lambda q, n: None, lambda *keys: np.random.default_rng(0)))
+        run_task(algorithm, task, state, lambda q, n: None, lambda *keys: np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(("algorithm", "values"), [(FLoRA(), {"share": True}), (DPVote(), {"vote": True})])

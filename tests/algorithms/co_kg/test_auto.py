@@ -10,6 +10,7 @@ from fbo_flower.algorithms.co_kg.central import AGAINST, ENOUGH, central_product
 from fbo_flower.algorithms.co_kg.state import CoKGState, SharedPrior
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import Phase, Task
+from fbo_flower.algorithms.server import informed
 from fbo_flower.numerics.acquisition.expected_improvement import centred_draws
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.space import Int, SearchSpace
@@ -53,7 +54,7 @@ def test_agents_with_one_objective_are_pooled_and_the_evidence_is_reported():
     assert {e.agent for e in run.exchanges if e.task.round == 10 and "point" in e.task.arrays} == set("0123")
     assert run.algorithm.results(run.state) is not None
     np.testing.assert_allclose(run.state.recommended[-1].point, CENTRES[0], atol=0.1)
-    found = run.algorithm.description(run.state)["evidence"]
+    found = run.algorithm.results(run.state).found["evidence"]
     assert [row["round"] for row in found] == list(range(2, 11))
     lines = run.algorithm.progress_lines(run.state, CoKGState(SQUARE))
     assert any("central model: product" in line for line in lines)
@@ -128,7 +129,7 @@ class Unwaited:
 
     def ask(self, server_round, agents, seed=0):
         run = self.run
-        run.state = self.algorithm.with_under_way(run.state, self.under_way)
+        run.state = informed(run.state, under_way=dict(self.under_way))
         rng = np.random.default_rng(seed)
         run.state, tasks = self.algorithm.ask(run.state, Phase.TRAIN, server_round, agents, rng)
         self.under_way |= tasks
@@ -262,7 +263,7 @@ def test_agents_that_work_when_the_study_ends_get_what_the_server_knows():
         federation = Unwaited(**options).warmed_up(3)
         federation.ask(4, ["0", "1", "2"])
         federation.answer("1", "2")
-        state = federation.algorithm.with_under_way(federation.state, federation.under_way)
+        state = informed(federation.state, under_way=federation.under_way)
         rng = np.random.default_rng(0)
         state, tasks = federation.algorithm.ask(state, Phase.FINISH, 5, ["1", "2"], rng)
         assert set(tasks) == {"1", "2"}

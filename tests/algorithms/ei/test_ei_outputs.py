@@ -10,7 +10,6 @@ from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import ExpectedImprovement, Task, make_algorithm
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.records import AgentState, Phase, Trials
-from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.clients.own_answer import own_answer
 from fbo_flower.numerics.seeding import generator
@@ -66,7 +65,7 @@ def proposed(state, number=1, at_once=1, algorithm=None):
 
     task = Task(Phase.TRAIN, 2, state.next_trial, number)
     algorithm = algorithm or ExpectedImprovement(trials_per_round=number)
-    result = alone(run_task(algorithm, task, state, evaluate, draws, at_once=at_once))
+    result = run_task(algorithm, task, state, evaluate, draws, at_once=at_once)
     return np.concatenate(asked), result.agent_state
 
 

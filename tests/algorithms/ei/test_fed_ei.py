@@ -9,9 +9,8 @@ from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import ExpectedImprovement, FedEI, make_algorithm
 from fbo_flower.algorithms.ei.pool import MOST_ROWS, Part, check_task
-from fbo_flower.algorithms.messages import Replies, summands_of
+from fbo_flower.algorithms.messages import Replies, report_schema, summands_of, uses_observations
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
-from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics import slots
@@ -161,7 +160,7 @@ def test_the_model_of_an_agent_is_gaussian_conditioning_on_rows_and_own_values()
     run = begin(num_agents=4).steps(7)
     algorithm, agent = run.algorithm, run.agents["1"]
     _, tasks = algorithm.ask(run.state, Phase.TRAIN, 9, list(run.agents), np.random.default_rng(0))
-    model = alone(algorithm.model(tasks["1"], agent.agent_state))
+    model = algorithm.model(tasks["1"], agent.agent_state)
     shared, h = model.improvement.shared, model.improvement.process.hyperparameters
     rows, x, y = shared.rows, CUBE.features(agent.agent_state.history.points), model.values
 
@@ -252,12 +251,12 @@ def test_secure_sums_give_the_same_trials_bit_for_bit():
 
 
 def test_with_secure_sums_nothing_else_is_in_a_report():
-    assert set(FedEI(secure_sums=0).report_schema(SQUARE).arrays) == {"level", "rows", "slots"}
-    assert not FedEI().report_schema(SQUARE).arrays
+    assert set(report_schema(FedEI(secure_sums=0), SQUARE).arrays) == {"level", "rows", "slots"}
+    assert not report_schema(FedEI(), SQUARE).arrays
     task = Task(Phase.TRAIN, 1, 0, 2, {}, {"slots": 64})
     shapes = {name: s.shape for name, s in summands_of(FedEI(), SQUARE, task).items()}
     assert shapes == {"level": (trend.NUM_SUMS,), "table": (64, 3)}
-    assert FedEI().uses_observations(task, SQUARE)
+    assert uses_observations(FedEI(), SQUARE, task)
 
 
 @pytest.fixture
@@ -333,7 +332,7 @@ def test_a_task_that_does_not_fit_is_refused_before_anything_is_evaluated(arrays
         FedEI().accept(task, AgentState(SQUARE, Trials.empty(2)))
     agent_state = AgentState(SQUARE, Trials.empty(2))
     with pytest.raises(WireError):
-        next(FedEI().session(task, agent_state, lambda *_: np.random.default_rng(0)))
+        FedEI().session(task, agent_state, lambda *_: np.random.default_rng(0), None)
 
 
 def test_what_one_agent_alone_is_told_changes_the_content_that_all_members_sign():
@@ -370,11 +369,11 @@ def test_a_table_holds_rows_of_trials_that_its_task_asked_for(done, trial, num_t
     def draws(*_):
         return np.random.default_rng(5)
 
-    result = alone(run_task(algorithm, task, before, evaluate, draws))
+    result = run_task(algorithm, task, before, evaluate, draws)
     assert len(result.report.arrays.get("rows", ())) == rows
     assert len(algorithm._own_rows(result.agent_state)) == rows
     again = algorithm.accept(replace(task, trial=0, num_trials=0), result.agent_state)
-    repeated = alone(run_task(algorithm, replace(task, trial=0, num_trials=0), again, evaluate, draws))
+    repeated = run_task(algorithm, replace(task, trial=0, num_trials=0), again, evaluate, draws)
     if (done, num_trials) == (2, 0):  # the same task again gets the same answer
         np.testing.assert_array_equal(repeated.report.arrays["rows"], result.report.arrays["rows"])
     else:

@@ -9,7 +9,6 @@ from contract import SQUARE
 from fbo_flower.algorithms import FedEI, make_algorithm
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Task, Trials
-from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.seeding import generator
@@ -40,7 +39,7 @@ def answered(task, state, algorithm=ALGORITHM):
     def draws(purpose, *keys):
         return generator(7, purpose, *keys)
 
-    result = alone(run_task(algorithm, task, state, evaluate, draws))
+    result = run_task(algorithm, task, state, evaluate, draws)
     return result.agent_state, result.report
 
 
@@ -67,7 +66,7 @@ def pool_of(z, trial=2):
 
 def test_the_model_of_each_output_has_its_own_column_of_the_rows():
     state = agent_of(START, outputs_at(START))
-    model = alone(ALGORITHM.model(pool_of(SCORES), state))
+    model = ALGORITHM.model(pool_of(SCORES), state)
     for place, process in enumerate(model.improvement.processes):
         np.testing.assert_array_equal(process.shared.rows.z, SCORES[:, place])
     scales = [process.shared.rows.lengthscales for process in model.improvement.processes]
@@ -78,7 +77,7 @@ def test_the_model_of_each_output_has_its_own_column_of_the_rows():
     many = generator(3, "points").random((9, 2))
     task = replace(pool_of(noise, 9), values={"slots": 64})
     state = agent_of(many, outputs_at(many))
-    model = alone(ALGORITHM.model(task, state))
+    model = ALGORITHM.model(task, state)
     shares = [process.shared.share for process in model.improvement.processes]
     assert shares[0] > shares[1] + 0.2
 

@@ -7,7 +7,6 @@ from fbo_flower import Categorical, Float, Int, SearchSpace
 from fbo_flower.algorithms import ExpectedImprovement, FedEI
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import AgentState, Phase, Task, Trials
-from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.search import farthest
 from fbo_flower.numerics.surrogates.transforms import all_equal
 from fbo_flower.space.held import held_space
@@ -36,8 +35,7 @@ def agent(space, values, aims=NUMBER):
 
 def next_point(state, algorithm):
     task = Task(Phase.TRAIN, 1, state.next_trial, 1, {}, {})
-    steps = algorithm.step(task, state, np.random.default_rng(2))
-    return np.asarray(alone(steps)[0].points)
+    return algorithm.step(task, state, np.random.default_rng(2))[0].points
 
 
 @pytest.mark.parametrize("algorithm", [ExpectedImprovement(), FedEI()], ids=["ei", "fed-ei without a pool"])

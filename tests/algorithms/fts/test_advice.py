@@ -12,9 +12,8 @@ from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import FTS
 from fbo_flower.algorithms.fts.fts import Adviser
 from fbo_flower.algorithms.fts.fts import State as FTSState
-from fbo_flower.algorithms.fts.mixture import Messages, drawing, mean_message, trend_of
+from fbo_flower.algorithms.fts.mixture import Messages, draw_model, mean_message, trend_of
 from fbo_flower.algorithms.records import AgentState, Phase, Trials
-from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.senders import GAPS, RoundsPresent
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import fitting, gp, rff
@@ -157,7 +156,7 @@ def test_constant_messages_and_equal_values_do_no_harm():
     x, y, messages = world(2)
     flat = Messages(messages.features, np.zeros((2, 60)))
     for values, told in ((y, flat), (np.zeros_like(y), messages), (y[:1] * 0, messages)):
-        _, residual, fitted = alone(drawing(x[: len(values)], values, OWN, told, CUBE, rng()))
+        _, residual, fitted = draw_model(x[: len(values)], values, OWN, told, CUBE, rng())
         assert np.isfinite([*residual, *fitted.to_array()]).all()
 
 
@@ -168,7 +167,7 @@ def test_trend_is_chosen_for_related_agents_and_own_surrogate_for_unrelated_ones
         for seed in range(20):
             x, y, messages = world(seed, related=related, n=10)
             own = fitting.fit_one(x, y, "rbf")
-            taken.append(alone(drawing(x, y, own, messages, CUBE, rng(seed)))[0] is not None)
+            taken.append(draw_model(x, y, own, messages, CUBE, rng(seed))[0] is not None)
         return np.mean(taken)
 
     related, unrelated = share(True), share(False)
@@ -179,7 +178,7 @@ def test_trend_is_chosen_for_related_agents_and_own_surrogate_for_unrelated_ones
 def test_the_trend_and_the_values_that_it_leaves_are_the_observations():
     x, y, messages = world(3)
     for seed in range(4):
-        trend, values, _ = alone(drawing(x, y, OWN, messages, CUBE, rng(seed)))
+        trend, values, _ = draw_model(x, y, OWN, messages, CUBE, rng(seed))
         np.testing.assert_allclose(values + (0.0 if trend is None else trend(x)), y, atol=1e-12)
 
 

@@ -12,6 +12,7 @@ from fbo_flower.algorithms import DPFTS, ThompsonSampling
 from fbo_flower.algorithms.fts.releases import largest_norm
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
+from fbo_flower.algorithms.server import informed
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.discrete_noise import noise_variance, uniform_from
 from fbo_flower.numerics.privacy import sampled_epsilon
@@ -25,7 +26,7 @@ AGENTS = tuple(str(i) for i in range(8))
 def asked(algorithm, state, server_round, rng, present=AGENTS):
     """Draw in secret, then ask."""
     draws = algorithm.secret_draws(state, Phase.TRAIN, server_round, present, uniform_from(rng))
-    state = algorithm.with_draws(state, draws)
+    state = informed(state, drawn=draws)
     return algorithm.ask(state, Phase.TRAIN, server_round, present, rng)
 
 
@@ -244,7 +245,7 @@ def play(algorithm, agents, messages, *, silent=(), absent=()):
                 (replace(state, collection=None), generator(7, "coins", server_round)),
             )
         )
-        state = algorithm.with_draws(state, {**drawn, **sampled})
+        state = informed(state, drawn={**drawn, **sampled})
         state, tasks = algorithm.ask(state, Phase.TRAIN, server_round, present, generator(0, server_round))
         reports = {
             agent: Report(

@@ -169,7 +169,7 @@ def test_after_many_points_the_best_are_repeated(monkeypatch):
 def test_a_place_outside_the_federation_is_refused():
     task = Task(Phase.TRAIN, 1, 0, 2, {}, {"exchange": 0, "agents": 2, "design_seed": 1, "place": 2})
     with pytest.raises(WireError, match="place"):
-        next(GPPNE().session(task, AgentState(SQUARE, Trials.empty(2)), lambda purpose, *keys: None))
+        GPPNE().session(task, AgentState(SQUARE, Trials.empty(2)), lambda purpose, *keys: None, None)
 
 
 # -- racing ------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_the_tree_grows_again_from_its_cells_and_means():
 def test_stage_two_without_what_stage_one_found_is_refused():
     agent_state = AgentState(SQUARE, Trials.empty(2))
     with pytest.raises(WireError, match="shared"):
-        next(RacingPNE(budget=100).session(Task(Phase.TRAIN, 1, 0, 5), agent_state, lambda *keys: None))
+        RacingPNE(budget=100).session(Task(Phase.TRAIN, 1, 0, 5), agent_state, lambda *keys: None, None)
 
 
 # -- of all with cells or arms ----------------------------------------------------------------------

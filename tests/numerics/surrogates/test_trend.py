@@ -12,20 +12,27 @@ Z = np.array([0.5, -1.0, 1.2, 0.3, -0.4])
 SCALES = np.array([0.4, 0.7])
 AT = np.array([[0.3, 0.3], [0.9, 0.1]])
 ROWS = SharedRows(X, Z, SCALES)
+# the same rows, and two of the agent's own among them
+HALF_HIDDEN = SharedRows(
+    np.insert(X, [0, 3], 0.45, axis=0), np.insert(Z, [0, 3], [9.0, -9.0]), SCALES
+).others(np.array([1, 2, 3, 5, 6]))
 
 
 def k(a, b, scales=SCALES):
     return gp.kernel("matern52", a, b, scales)
 
 
+@pytest.mark.parametrize("rows", [ROWS, HALF_HIDDEN], ids=["of others", "own ones taken out"])
 @pytest.mark.parametrize("share", [0.0, 0.15, 0.95])
-def test_the_trend_is_gaussian_conditioning(share):
+def test_the_trend_is_gaussian_conditioning(share, rows):
     a = share * k(X, X) + (1 - share + trend.LEAST_NOISE) * np.eye(len(X))
     b = share * k(AT, X)
-    cross = ROWS.cross(AT)
-    np.testing.assert_allclose(ROWS.mean(cross, share), b @ np.linalg.solve(a, Z), atol=1e-12)
-    np.testing.assert_allclose(ROWS.reduction(cross, share), b @ np.linalg.solve(a, b.T), atol=1e-12)
-    solved, inverse = ROWS.solve(share)
+    cross = rows.cross(AT)
+    mean, reduction = rows.moments(cross, share)
+    for found in (mean, rows.mean(cross, share)):
+        np.testing.assert_allclose(found, b @ np.linalg.solve(a, Z), atol=1e-12)
+    np.testing.assert_allclose(reduction, b @ np.linalg.solve(a, b.T), atol=1e-12)
+    solved, inverse = rows.solve(share)
     np.testing.assert_allclose(solved, np.linalg.solve(a, Z), atol=1e-11)
     np.testing.assert_allclose(inverse, np.linalg.inv(a), atol=1e-10)
 

@@ -1,4 +1,4 @@
-"""Optuna's samplers and BoTorch with several outputs: one agent tunes alone, from given starting points.
+"""Optuna's samplers and BoTorch as comparators: one agent tunes alone, from given starting points.
 
 Optuna comes with the extra `bench`; GPSampler needs torch as well, and BoTorch is optional.
 """
@@ -13,15 +13,31 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.aims import Aims
+from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated, reference_point
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.space import SearchSpace
-from studies.papers.optuna_peers import suggested
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.simulation.problems import Problem
+from fbo_flower.space import Float, Int, SearchSpace
+from studies.experiment import score
 
 Evaluate = Callable[[dict[str, Any]], Array]  # outputs `(O,)` of a configuration, larger is better
+SAMPLERS = ("tpe", "gpsampler")
 NEEDS = {"GPSampler": ("optuna", "torch"), "NSGA-II": ("optuna",), "qLogNEHVI": ("botorch",)}
 RESTARTS, RAW, SAMPLES = 2, 64, 64  # of BoTorch's maximisation
+
+
+def is_installed(row: str = "GPSampler") -> bool:
+    """Return whether the libraries of a comparator can be imported."""
+    return all(importlib.util.find_spec(name) is not None for name in NEEDS.get(row, ()))
+
+
+@dataclass(frozen=True)
+class Context:
+    """The second argument of an objective."""
+
+    partition: int
+    rng: np.random.Generator
 
 
 @dataclass(frozen=True)
@@ -31,18 +47,63 @@ class Case:
     space: SearchSpace
     aims: Aims
     evaluate: Evaluate
-    starts: Sequence[dict[str, Any]]
+    starts: Sequence[Mapping[str, Any]]
     budget: int
     seed: int
 
 
-def is_installed(row: str) -> bool:
-    """Return whether the libraries of a comparator can be imported."""
-    return all(importlib.util.find_spec(name) is not None for name in NEEDS.get(row, ()))
+def suggested(space: SearchSpace, trial: Any) -> dict[str, Any]:
+    """Return the configuration that an Optuna trial suggests; a condition's parents come before it."""
+    config: dict[str, Any] = {}
+    for name, p in space.parameters.items():
+        if any(config.get(parent) not in allowed for parent, allowed in p.conditions.items()):
+            continue
+        if isinstance(p, Float):
+            config[name] = trial.suggest_float(name, p.low, p.high, log=p.log, step=p.step)
+        elif isinstance(p, Int):
+            config[name] = trial.suggest_int(name, p.low, p.high, log=p.log, step=p.step)
+        else:
+            config[name] = trial.suggest_categorical(name, list(p.choices))
+    return config
+
+
+def scores(
+    problem: Problem, agent: int, starts: Sequence[Mapping[str, Any]], sampler: str, seed: int, budget: int
+) -> Array:
+    """Return the values `(budget,)` of an agent's evaluations, without noise where that is known."""
+    configs, values = evaluations(problem, agent, starts, sampler, seed, budget)
+    found = []
+    for config, value in zip(configs, values, strict=True):
+        known = score(problem, config, agent)
+        if known is None and problem.optimum(agent) is not None:
+            known = problem.true_value(config, agent)
+        found.append(value if known is None else known)
+    return np.array(found)
+
+
+def evaluations(
+    problem: Problem, agent: int, starts: Sequence[Mapping[str, Any]], sampler: str, seed: int, budget: int
+) -> tuple[list[dict[str, Any]], Array]:
+    """Return the configurations that an agent evaluates alone, and their values `(budget,)`.
+
+    Parameters
+    ----------
+    starts : configurations to evaluate first
+    sampler : one of `SAMPLERS`
+    """
+    configs: list[dict[str, Any]] = []
+
+    def evaluate(config: dict[str, Any]) -> Array:
+        context: Any = Context(agent, generator(seed, "objective", str(agent), len(configs)))
+        configs.append(config)
+        return np.array([float(problem(config, context))])
+
+    case = Case(problem.space, NUMBER, evaluate, starts, budget, seed)
+    return configs, optuna_outputs({"tpe": "TPE", "gpsampler": "GPSampler"}[sampler], case)[:, 0]
 
 
 def optuna_outputs(name: str, case: Case) -> Array:
-    """Return the outputs `(budget, O)` of an agent that tunes with "GPSampler" or "NSGA-II"."""
+    """Return the outputs `(budget, O)` of an agent that tunes with "TPE", "GPSampler" or "NSGA-II"."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -58,10 +119,12 @@ def optuna_outputs(name: str, case: Case) -> Array:
         values = found[-1][: len(case.aims.objectives)].tolist()
         return values if len(values) > 1 else values[0]
 
-    kind: Any = optuna.samplers.GPSampler if name == "GPSampler" else optuna.samplers.NSGAIISampler
-    more: dict[str, Any] = (
-        {"n_startup_trials": len(case.starts)} if name == "GPSampler" else {"population_size": 10}
-    )
+    kinds: dict[str, tuple[Any, dict[str, Any]]] = {
+        "TPE": (optuna.samplers.TPESampler, {"n_startup_trials": max(len(case.starts), 10)}),
+        "GPSampler": (optuna.samplers.GPSampler, {"n_startup_trials": len(case.starts)}),
+        "NSGA-II": (optuna.samplers.NSGAIISampler, {"population_size": 10}),
+    }
+    kind, more = kinds[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that parts of Optuna are experimental
         sampler = kind(seed=case.seed, constraints_func=broken if len(limited) else None, **more)
@@ -79,7 +142,7 @@ def botorch_outputs(case: Case) -> Array:
     torch.set_num_threads(1)
     torch.manual_seed(case.seed)
     points = [case.space.encode(config) for config in case.starts]
-    found = [case.evaluate(config) for config in case.starts]
+    found = [case.evaluate(dict(config)) for config in case.starts]
     while len(found) < case.budget:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

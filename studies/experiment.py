@@ -1,0 +1,727 @@
+"""The harness of all experiments: resumed jobs, paired differences, tables in Markdown and CSV, pictures.
+
+An experiment is a list of `Part`s. A part runs `run(problem, row, seed, **common)` for every problem, row
+and seed in worker processes; each result is a file, so that a stopped experiment continues. A run returns
+its metrics by name: curves `(agents, n)`, numbers `(agents,)`, or one number. From them the harness writes
+
+- `results.csv`: means with standard errors, and paired differences to the part's baseline with theirs;
+- `results.md`: the same at the checkpoints, as tables;
+- a picture of each part that names a curve to draw, from the lines of the CSV file.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, fields, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.threads import single_thread
+from fbo_flower.reports.pictures import new_figure, save_figure
+from fbo_flower.simulation import simulate
+from fbo_flower.simulation.problems import Config, Problem
+from fbo_flower.storage import atomic_file, file_name, read_arrays, writable_directory
+from fbo_flower.study import Study
+
+Arrays = dict[str, Array]
+Directory = str | os.PathLike[str]
+OnJob = Callable[[str, int, int], None]  # told the stage, and how many of its jobs are done
+
+
+# -- one study in this process -------------------------------------------------------------------
+
+BYTES, FLOATS = ("bytes_down", "bytes_up"), ("floats_down", "floats_up")
+
+
+def run(
+    problem: Any,
+    algorithm: str,
+    options: Mapping[str, Any],
+    num_rounds: int | None = None,
+    seed: int = 0,
+    **more: Any,
+) -> Study:
+    """Return the study of an algorithm, named with its options, on the engine "inline"."""
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    made = make_algorithm(algorithm, options)
+    return simulate(problem, algorithm=made, num_rounds=num_rounds, seed=seed, engine="inline", **more)
+
+
+def rounds_of(algorithm: str, num_initial: int, budget: int) -> int:
+    """Return the rounds for at least `budget` evaluations of every agent, one a round after the first."""
+    return budget - num_initial + (2 if algorithm == "fed-ei" else 1)  # it has a round without a trial
+
+
+def run_budget(problem: Problem, algorithm: str, options: Mapping[str, Any], seed: int, budget: int) -> Study:
+    """Run a study in which every agent makes at least `budget` evaluations."""
+    number = make_algorithm(algorithm, options).num_initial
+    return run(problem, algorithm, options, rounds_of(algorithm, number, budget), seed)
+
+
+def traffic(study: Study, columns: Sequence[str] = BYTES) -> Array:
+    """Return what was sent in a whole study per agent: bytes down and up, or other columns of its rounds."""
+    agents = int(study.settings["runs"][0]["num_agents"])
+    return np.array([float(np.sum(study.rounds[name])) / agents for name in columns])
+
+
+def score(problem: Problem, config: Config, partition: int) -> float | None:
+    """Return an agent's value without noise, scale and offset; None: what it observed has neither."""
+    found = getattr(problem, "score", None)
+    return None if found is None else float(found(config, partition))
+
+
+def evaluations(study: Study, agent: int | str, budget: int | None = None) -> tuple[list[Config], Array]:
+    """Return an agent's configurations and values `(n,)`, in the order of its trials."""
+    mine = study.trials.where(agent=str(agent))
+    order = np.argsort(mine["trial"], kind="stable")[:budget]
+    return [mine["config"][row] for row in order], np.asarray(mine["value"], dtype=np.float64)[order]
+
+
+def best_so_far(study: Study, problem: Problem, budget: int) -> Array:
+    """Return the scores `(agents, budget)` of the best values so far."""
+    agents = range(problem.num_agents)
+    return np.array([curve_of(problem, agent, *evaluations(study, agent, budget)) for agent in agents])
+
+
+def curve_of(problem: Problem, agent: int, configs: Sequence[Config], values: Array) -> Array:
+    """Return for each evaluation the score of the configuration with the best value seen so far.
+
+    Where values are noisy, that is what an agent would use, and the score is without noise. A failed
+    evaluation improves nothing.
+    """
+    seen = np.where(np.isfinite(values), values, -np.inf)
+    best = [int(np.argmax(seen[: i + 1])) for i in range(len(seen))]
+    known = [score(problem, config, agent) for config in configs]
+    return np.array([values[i] if known[i] is None else known[i] for i in best], dtype=np.float64)
+
+
+def starting_points(problem: Problem, seed: int, number: int) -> list[list[Config]]:
+    """Return the random configurations that each agent begins with, whatever the algorithm."""
+    study = run(problem, "random", {}, number, seed)
+    return [evaluations(study, agent, number)[0] for agent in range(problem.num_agents)]
+
+
+# -- jobs ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Job:
+    """One function call of an experiment, whose result is a file.
+
+    Parameters
+    ----------
+    function : a module-level function, which worker processes can import
+    row : its first arguments, which no other job of this function and label has
+    common : its other arguments by name
+    label : further part of the file's name
+    """
+
+    function: Callable[..., Arrays]
+    row: tuple[Any, ...]
+    common: Mapping[str, Any]
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the job's file, without its ending."""
+        return file_name("-".join(map(str, (self.label or self.function.__name__, *self.row))))
+
+
+def job(function: Callable[..., Arrays], *row: Any, **common: Any) -> Job:
+    """Return the job that calls `function(*row, **common)`."""
+    return Job(function, row, common)
+
+
+def open_directory(directory: Directory, settings: Mapping[str, Any]) -> Path:
+    """Create the experiment's directory and return it; ConfigError if it holds other settings."""
+    path = writable_directory(directory)
+    (path / "jobs").mkdir(exist_ok=True)
+    record = path / "experiment.json"
+    text = json.dumps(settings, indent=2, sort_keys=True) + "\n"
+    if record.exists() and record.read_bytes() != text.encode():
+        raise ConfigError(
+            f"out: expected an experiment with the same settings, got others in {path}; use another --out"
+        )
+    with atomic_file(record, text=True) as stream:
+        stream.write(text)
+    return path
+
+
+def run_jobs(
+    jobs: Sequence[Job], directory: Path, num_workers: int, on_job: OnJob | None = None, stage: str = ""
+) -> None:
+    """Run the jobs that have no result yet.
+
+    Parameters
+    ----------
+    on_job : called with the stage, the number of finished jobs and the number of all jobs
+    """
+    missing = [job for job in jobs if not _path(directory, job).exists()]
+    done = len(jobs) - len(missing)
+    if on_job is not None:
+        on_job(stage, done, len(jobs))
+    if num_workers == 1:  # a new process takes seconds to begin
+        _prepare()
+        with single_thread():
+            for place, each in enumerate(missing, done + 1):
+                _compute(each, directory)
+                if on_job is not None:
+                    on_job(stage, place, len(jobs))
+        return
+    with ProcessPoolExecutor(num_workers, mp_context=get_context("spawn"), initializer=_prepare) as pool:
+        futures = [pool.submit(_compute, job, directory) for job in missing]
+        try:
+            for place, future in enumerate(as_completed(futures), done + 1):
+                future.result()
+                if on_job is not None:
+                    on_job(stage, place, len(jobs))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def load(directory: Path, function: Callable[..., Arrays], *row: Any) -> Arrays:
+    """Return the arrays that a finished job has saved."""
+    return read_arrays(_path(directory, job(function, *row)))
+
+
+def has(directory: Path, function: Callable[..., Arrays], *row: Any) -> bool:
+    """Return whether a job has a result."""
+    return _path(directory, job(function, *row)).exists()
+
+
+def save(directory: Path, job: Job, arrays: Mapping[str, Array]) -> None:
+    """Save the arrays of a finished job, whole or not at all."""
+    with atomic_file(_path(directory, job)) as stream:
+        np.savez_compressed(stream, **dict[str, Any](arrays))
+
+
+def _path(directory: Path, job: Job) -> Path:
+    return directory / "jobs" / f"{job.name}.npz"
+
+
+def _prepare() -> None:
+    """Let a worker process use one thread, and log nothing but errors."""
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[variable] = "1"
+
+
+def _compute(job: Job, directory: Path) -> None:
+    save(directory, job, job.function(*job.row, **job.common))
+
+
+# -- numbers, tables, pictures ---------------------------------------------------------------------
+
+
+def mean_and_error(values: Array) -> tuple[Array, Array]:
+    """Return the mean over the first axis and its standard error; NaN for a single repetition."""
+    mean = np.asarray(values.mean(axis=0))
+    if len(values) < 2:
+        return mean, np.full_like(mean, np.nan)
+    with np.errstate(invalid="ignore"):  # of infinite values
+        return mean, np.asarray(values.std(axis=0, ddof=1) / np.sqrt(len(values)))
+
+
+def row(cells: Iterable[object]) -> str:
+    """Return cells as a line of a Markdown table.
+
+    >>> row(["a", 1])
+    '| a | 1 |'
+    """
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def head(cells: Sequence[object]) -> str:
+    """Return the first two lines of a Markdown table."""
+    return f"{row(cells)}\n{'|---' * len(cells)}|"
+
+
+def table(columns: Sequence[object], rows: Iterable[Iterable[object]]) -> str:
+    """Return rows of cells as a Markdown table.
+
+    >>> print(table(["agent", "best"], [["0", "0.5"]]), end="")
+    | agent | best |
+    |---|---|
+    | 0 | 0.5 |
+    """
+    return "\n".join([head(columns), *map(row, rows)]) + "\n"
+
+
+def write_results(directory: Path, text: Iterable[str]) -> Path:
+    """Write the parts of a text, one after the other, into `results.md` and return this file."""
+    path = directory / "results.md"
+    with atomic_file(path, text=True) as stream:
+        stream.write("\n".join(text))
+    return path
+
+
+def write_csv(path: Path, columns: Sequence[object], rows: Iterable[Iterable[object]]) -> Path:
+    """Write a table as CSV and return the file."""
+    with atomic_file(path, text=True) as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
+    return path
+
+
+def panels(count: int, columns: int, width: float, height: float, **shared: Any) -> tuple[Any, list[Any]]:
+    """Return a figure and `count` axes, row by row; the rest of the last row stays empty.
+
+    Parameters
+    ----------
+    columns : largest number of panels in a row
+    width, height : size of a panel in inches
+    shared : "sharex" and "sharey", as `Figure.subplots` takes them
+    """
+    columns = min(columns, count)
+    rows = math.ceil(count / columns)
+    figure: Any = new_figure(width * columns, height * rows)
+    axes: list[Any] = list(figure.subplots(rows, columns, squeeze=False, **shared).ravel())
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    return figure, axes[:count]
+
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C564B", "#999999")
+LINES = ("-", "--", ":", "-.")
+
+
+def legend(figure: Any, axes: Iterable[Any], columns: int) -> None:
+    """Draw one legend below all panels, with each label once."""
+    handles = {text: h for axis in axes for h, text in zip(*axis.get_legend_handles_labels(), strict=True)}
+    if handles:
+        figure.legend(
+            handles.values(),
+            handles.keys(),
+            loc="outside lower center",
+            ncols=min(columns, len(handles)),
+            frameon=False,
+        )
+
+
+# -- experiments -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """One comparison of an experiment: rows on problems, over seeds.
+
+    Parameters
+    ----------
+    title : heading of the tables and stem of the picture's file name
+    run : `run(problem, row, seed, **common)` returns metrics by name: curves `(agents, n)`, numbers
+        `(agents,)`, or one number; with `joint`, `run(problem, seed, **common)` returns those of all rows as
+        `row/metric`
+    rows : labels; a mapping: problem -> labels
+    baseline : the row that all others are compared with; "": none
+    pairs : further comparisons, a row with another
+    better : row -> labels of runs, of which the one with the better mean counts, at each place of a curve
+    at : places of a curve that the tables show
+    first : the first place of a curve
+    places : all places of curves, if they are not `first`, `first + 1`, ...
+    over : what standard errors are over: "seeds", "agents" if repetitions on one agent are not independent,
+        or "runs": all agents of all seeds
+    champion : the row whose lead over each other is counted over the problems; "": none
+    scaled_at : place at which the baseline's deviation is taken; None: at each place its own
+    drawn : metric that is drawn; "": no picture
+    how : what is drawn of it: differences to the baseline, or means, on a linear or a logarithmic axis
+    fixed : whether there are no more seeds than these
+    files : label of the files of its runs, which parts can share; "": the title
+    correct : changes the metrics of a finished run by what others have found
+    pooled : whether all problems together count as one more, "all"
+    against : number that the horizontal axis shows; "": the places of the curve
+    hidden : rows that are not drawn
+    """
+
+    title: str
+    run: Callable[..., Arrays]
+    problems: Sequence[str]
+    rows: Sequence[str] | Mapping[str, Sequence[str]]
+    seeds: range
+    common: Mapping[str, Any] = field(default_factory=dict)
+    baseline: str = ""
+    pairs: Sequence[tuple[str, str]] = ()
+    better: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    at: Sequence[int] = ()
+    first: int = 1
+    places: Sequence[int] = ()
+    over: str = "seeds"
+    champion: str = ""
+    scaled_at: int | None = None
+    joint: bool = False
+    drawn: str = ""
+    how: str = "gain"
+    fixed: bool = False
+    files: str = ""
+    correct: Callable[[Path, Arrays], Arrays] | None = None
+    pooled: bool = False
+    against: str = ""
+    hidden: Sequence[str] = ()
+
+    @property
+    def tabulated(self) -> Sequence[str]:
+        """Return the problems that the tables show."""
+        return [*self.problems, *(["all"] if self.pooled else [])]
+
+    def rows_of(self, problem: str) -> Sequence[str]:
+        """Return the rows that are compared on a problem."""
+        return self.rows[problem] if isinstance(self.rows, Mapping) else self.rows
+
+    def labels(self, row: str) -> Sequence[str]:
+        """Return the labels of the runs of a row."""
+        return self.better.get(row, (row,))
+
+    def places_of(self, count: int) -> Sequence[int]:
+        """Return the places of a curve."""
+        return self.places or range(self.first, self.first + count)
+
+    def jobs(self, place: int) -> list[Job]:
+        """Return the jobs of a seed, by its place."""
+        found = []
+        for seed in self.seeds[place : place + 1]:
+            for problem in self.problems:
+                names = [label for row in self.rows_of(problem) for label in self.labels(row)]
+                found += [self.job(problem, name, seed) for name in (names[:1] if self.joint else names)]
+        return found
+
+    def job(self, problem: str, label: str, seed: int) -> Job:
+        """Return the job of a run."""
+        row = (problem, seed) if self.joint else (problem, label, seed)
+        return Job(self.run, row, self.common, self.files or self.title)
+
+    def results(self, directory: Path, problem: str, label: str) -> dict[str, dict[int, Array]]:
+        """Return metric -> seed -> `(agents, n)` of the finished runs."""
+        found: dict[str, dict[int, Array]] = {}
+        for seed in self.seeds:
+            path = _path(directory, self.job(problem, label, seed))
+            if path.exists():
+                start = f"{label}/" if self.joint else ""
+                arrays = read_arrays(path)
+                for name, values in (self.correct(directory, arrays) if self.correct else arrays).items():
+                    if name.startswith(start):
+                        shape = (1, 1) if values.ndim == 0 else (len(values), -1)
+                        found.setdefault(name.removeprefix(start), {})[seed] = values.reshape(shape)
+        return found
+
+    def better_of(self, directory: Path, problem: str, row: str) -> dict[str, dict[int, Array]]:
+        """Return the results of a row; of several runs, at each place the one with the better mean."""
+        if problem == "all":
+            each = [self.better_of(directory, name, row) for name in self.problems]
+            return {
+                metric: {
+                    seed: np.concatenate([found[metric][seed] for found in each])
+                    for seed in first
+                    if all(seed in found.get(metric, ()) for found in each)
+                }
+                for metric, first in each[0].items()
+            }
+        every = [self.results(directory, problem, label) for label in self.labels(row)]
+        found = dict(every[0])
+        for name in every[0] if len(every) > 1 else ():
+            seeds = sorted(set.intersection(*(set(each.get(name, ())) for each in every)))
+            if seeds:
+                values = np.array([[each[name][seed] for seed in seeds] for each in every])
+                best = values.mean(axis=(1, 2)).argmax(axis=0)
+                chosen = np.take_along_axis(values, best[None, None, None, :], axis=0)[0]
+                found[name] = dict(zip(seeds, chosen, strict=True))
+        return found
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment that can be started by name.
+
+    Parameters
+    ----------
+    summary : one line for listings
+    parts : from `quick` and the experiment's directory to its parts
+    prepare : `prepare(directory, parts, num_workers, on_job)` computes what the runs read
+    more : `more(directory, lines)` draws further pictures and returns their files
+    """
+
+    summary: str
+    parts: Callable[[bool, Path], Sequence[Part]]
+    prepare: Callable[[Path, Sequence[Part], int, OnJob | None], None] | None = None
+    more: Callable[[Path, Sequence[Line]], list[Path]] | None = None
+
+    def run(
+        self,
+        name: str,
+        directory: Directory,
+        quick: bool,
+        num_workers: int,
+        on_job: OnJob | None = None,
+        num_seeds: int | None = None,
+    ) -> list[Path]:
+        """Run the jobs without a result, write the tables and pictures after every seed; return the files.
+
+        Parameters
+        ----------
+        num_seeds : None: those of the parts
+        """
+        path = open_directory(directory, {"experiment": name, "quick": quick})
+        parts = [_with_seeds(part, num_seeds) for part in self.parts(quick, path)]
+        if self.prepare is not None:
+            self.prepare(path, parts, num_workers, on_job)
+        files: list[Path] = []
+        for place in range(max(len(part.seeds) for part in parts)):
+            work = [each for part in parts for each in part.jobs(place)]
+            run_jobs(work, path, num_workers, on_job, f"seed {place + 1}")
+            files = self.report(path, parts)
+        return files
+
+    def report(self, directory: Path, parts: Sequence[Part]) -> list[Path]:
+        """Write the tables and the pictures of the finished runs; return the files."""
+        lines = [line for part in parts for line in lines_of(part, directory)]
+        text, pictures = [], list[Path]()
+        for part in parts:
+            mine = [line for line in lines if line.part == part.title]
+            text += tables_of(part, mine)
+            if part.drawn and any(line.metric == part.drawn for line in mine):
+                pictures.append(draw(part, mine, directory / f"{part.title.replace(' ', '-')}.png"))
+        cells = [[said(value) for value in line.__dict__.values()] for line in lines]
+        written = write_csv(directory / "results.csv", [f.name for f in fields(Line)], cells)
+        files = [] if self.more is None else self.more(directory, lines)
+        return [write_results(directory, text), written, *pictures, *files]
+
+
+def _with_seeds(part: Part, number: int | None) -> Part:
+    if number is None:
+        return part
+    first = part.seeds.start
+    return replace(part, seeds=part.seeds[:number] if part.fixed else range(first, first + number))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of `results.csv`: a row at a place of a metric, beside one row that it is compared with.
+
+    Attributes
+    ----------
+    at : place of the curve; "" for a number
+    gain, gain_error : paired difference to `other`, NaN without another
+    deviation : of the other row's values, over agents and seeds
+    reached : the place from which on the mean is at least the other's last one; NaN: never
+    behind : share of the agents' runs with a smaller value than the other's
+    median : of the independent repetitions
+    """
+
+    part: str
+    problem: str
+    row: str
+    metric: str
+    at: int | str
+    seeds: int
+    agents: int
+    mean: float
+    error: float
+    other: str = ""
+    gain: float = math.nan
+    gain_error: float = math.nan
+    deviation: float = math.nan
+    reached: float = math.nan
+    behind: float = math.nan
+    median: float = math.nan
+
+
+def said(value: object) -> str:
+    """Return a cell of a CSV file: six digits of a number, nothing for NaN."""
+    if isinstance(value, float):
+        return "" if np.isnan(value) else f"{value:.6g}"
+    return str(value)
+
+
+def independent(values: Array, over: str) -> Array:
+    """Return values `(seeds, agents, n)` as independent repetitions `(R, n)`."""
+    if over == "runs":
+        return values.reshape(-1, values.shape[2])
+    return np.asarray(values.mean(axis=1 if over == "seeds" else 0))
+
+
+def lines_of(part: Part, directory: Path) -> list[Line]:
+    """Return the lines of all finished runs of a part."""
+    found = []
+    for problem in part.tabulated:
+        rows = part.rows_of(problem)
+        known = {row: part.better_of(directory, problem, row) for row in rows}
+        for row in rows:
+            pairs = ((row, part.baseline), *part.pairs, *((part.champion, rival) for rival in rows))
+            others = dict.fromkeys(b for a, b in pairs if a == row != b)
+            for metric, by_seed in ((name, found) for name, found in known[row].items() if found):
+                mine = np.stack(list(by_seed.values()))
+                repeats = independent(mine, part.over)
+                mean, error = mean_and_error(repeats)
+                at: Sequence[int | str] = [""] if mine.shape[2] == 1 else part.places_of(mine.shape[2])
+                size = (len(mine), mine.shape[1])
+                whole = zip(
+                    at, mean.tolist(), error.tolist(), np.median(repeats, axis=0).tolist(), strict=True
+                )
+                start = [
+                    Line(part.title, problem, row, metric, place, *size, m, e, median=middle)
+                    for place, m, e, middle in whole
+                ]
+                compared = 0
+                for other in (o for o in others if metric in known.get(o, ())):
+                    last = part.labels(other)[-1]
+                    alike = last == other or problem == "all"
+                    spread = (known[other] if alike else part.results(directory, problem, last))[metric]
+                    found += _compared(part, start, by_seed, known[other][metric], other, spread)
+                    compared += 1
+                found += [] if compared else start
+    return found
+
+
+def _compared(
+    part: Part,
+    start: list[Line],
+    mine: dict[int, Array],
+    others: dict[int, Array],
+    other: str,
+    spread: dict[int, Array],
+) -> list[Line]:
+    """Return the lines with paired differences, over the seeds and agents that both rows have."""
+    seeds = [seed for seed in mine if seed in others]
+    if not seeds:
+        return start
+    agents, n = np.min([[*values.shape] for values in (mine[seeds[0]], others[seeds[0]])], axis=0)
+    base = np.stack(list(others.values()))
+    deviation = np.stack(list(spread.values())).std(axis=(0, 1))[:n]
+    if part.scaled_at is not None:
+        deviation = np.full(n, deviation[part.places_of(n).index(part.scaled_at)])
+    with np.errstate(invalid="ignore"):  # infinite values
+        gaps = np.stack([mine[seed][:agents, :n] - others[seed][:agents, :n] for seed in seeds])
+    gain, error = mean_and_error(independent(gaps, part.over))
+    reached = np.flatnonzero(np.array([line.mean for line in start[:n]]) >= base[:, :, n - 1].mean() - 1e-12)
+    first = float(part.places_of(n)[reached[0]]) if len(reached) else math.nan
+    behind = (gaps < 0).mean(axis=(0, 1))
+    numbers = zip(gain.tolist(), error.tolist(), deviation.tolist(), behind.tolist(), strict=True)
+    found = [
+        replace(line, other=other, gain=g, gain_error=e, deviation=d, reached=first, behind=b)
+        for line, (g, e, d, b) in zip(start[:n], numbers, strict=True)
+    ]
+    return found + start[n:]
+
+
+def within(mean: float, error: float, sign: str = "") -> str:
+    """Return a mean and its error as text, with two digits of the error; the mean alone without one.
+
+    >>> within(0.12345, 0.0123), within(12.345, float("nan")), within(3.0, 0.0, "+")
+    ('0.123 ± 0.012', '12.35', '+3')
+    """
+    if np.isnan(error):
+        return "" if np.isnan(mean) else f"{mean:{sign}.4g}"
+    if error == 0:
+        return f"{mean:{sign}.6g}"
+    digits = min(max(1 - math.floor(math.log10(error)), 0), 6)
+    return f"{mean:{sign}.{digits}f} ± {error:.{digits}f}"
+
+
+def tables_of(part: Part, lines: Sequence[Line]) -> list[str]:
+    """Return the tables of a part: curves at the checkpoints, numbers, and the lead of the champion."""
+    text = [f"# {part.title}\n"]
+    for problem in part.tabulated:
+        mine = [line for line in lines if line.problem == problem]
+        for metric in dict.fromkeys(line.metric for line in mine if line.at != "" and part.at):
+            shown = [line for line in mine if line.metric == metric]
+            at = [place for place in part.at if any(line.at == place for line in shown)]
+            text += [f"## {problem}: {metric}\n", _curves(part, shown, at)]
+        numbers = [line for line in mine if line.at == ""]
+        if numbers:
+            text += [f"## {problem}: numbers\n", _numbers(part, numbers)]
+    if part.champion:
+        text += [f"## {part.champion} over the problems\n", _leads(part, lines)]
+    return text
+
+
+def _curves(part: Part, lines: Sequence[Line], at: Sequence[int]) -> str:
+    rows = []
+    for row, other in dict.fromkeys((line.row, line.other) for line in lines):
+        mine = {line.at: line for line in lines if (line.row, line.other) == (row, other)}
+        own = [within(mine[n].mean, mine[n].error) if n in mine else "" for n in at]
+        gains = [within(mine[n].gain, mine[n].gain_error, "+") if n in mine else "" for n in at]
+        first = next(iter(mine.values()))
+        reached = "" if not other else "never" if np.isnan(first.reached) else f"{first.reached:.0f}"
+        rows.append([row, first.seeds, first.agents, *own, other, *gains, reached])
+    columns = ["row", "seeds", "agents", *(f"at {n}" for n in at), "minus", *(f"at {n}" for n in at)]
+    return table([*columns, "its end reached at"], rows)
+
+
+def _numbers(part: Part, lines: Sequence[Line]) -> str:
+    metrics = list(dict.fromkeys(line.metric for line in lines))
+    rows = []
+    for row, other in dict.fromkeys((line.row, line.other) for line in lines):
+        mine = {line.metric: line for line in lines if (line.row, line.other) == (row, other)}
+        cells = [within(mine[m].mean, mine[m].error) if m in mine else "" for m in metrics]
+        gains = [within(mine[m].gain, mine[m].gain_error, "+") if m in mine else "" for m in metrics]
+        rows.append([row, *cells, other, *(gains if other else [""] * len(metrics))])
+    compared = any(line.other for line in lines)
+    columns = ["row", *metrics, *(["minus", *metrics] if compared else [])]
+    return table(columns, [row[: len(columns)] for row in rows])
+
+
+def _leads(part: Part, lines: Sequence[Line]) -> str:
+    """Return mean gains in the baseline's deviations, and on how many problems the champion is ahead."""
+    rows = []
+    lines = [line for line in lines if line.problem in part.problems]
+    for name in dict.fromkeys(line.row for line in lines):
+        for at in part.at:
+            mine = [x for x in lines if (x.row, x.at, x.other) == (name, at, part.baseline)]
+            lead = [x for x in lines if (x.row, x.at, x.other) == (part.champion, at, name)]
+            z = np.array([x.gain / max(x.gain_error, 1e-12) for x in lead if not np.isnan(x.gain_error)])
+            gained = np.mean([x.gain / max(x.deviation, 1e-12) for x in mine]) if mine else math.nan
+            counts = [int(test.sum()) for test in (z > 0, z > 2, z < -1, z < -2)] if len(z) else [""] * 4
+            rows.append([name, at, max(len(mine), len(lead)), within(float(gained), math.nan, "+"), *counts])
+    columns = ["row", "at", "problems", "mean gain", f"{part.champion} is ahead", "by two s.e."]
+    return table([*columns, "behind by one", "by two"], [row for row in rows if row[2]])
+
+
+def draw(part: Part, lines: Sequence[Line], path: Path) -> Path:
+    """Draw a metric's lines of the CSV file, a panel per problem, with bands of one standard error."""
+    gains = part.how == "gain"
+    known = [x for x in lines if x.metric == part.drawn and x.row not in part.hidden]
+    known = [x for x in known if not gains or x.other == part.baseline]
+    figure, axes = panels(len(part.problems), 4, 3.6, 2.7)
+    names = list(dict.fromkeys(line.row for line in known))
+    for axis, problem in zip(axes, part.problems, strict=True):
+        axis.set_title(problem, loc="left", fontsize=9)
+        for place, name in enumerate(names):
+            mine = list({x.at: x for x in known if (x.row, x.problem) == (name, problem)}.values())
+            mean = np.array([line.gain if gains else line.mean for line in mine])
+            error = np.nan_to_num([line.gain_error if gains else line.error for line in mine])
+            colour, line = PALETTE[place % len(PALETTE)], LINES[place // len(PALETTE) % len(LINES)]
+            if part.against:
+                sizes = [
+                    x.mean for x in lines if (x.row, x.problem, x.metric) == (name, problem, part.against)
+                ]
+                axis.errorbar(sizes[:1], mean[:1], error[:1], fmt="o", color=colour, label=name, capsize=2)
+                continue
+            at = np.array([line.at for line in mine], dtype=np.float64)
+            axis.plot(at, mean, line, color=colour, label=name, linewidth=1.5)
+            axis.fill_between(at, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
+        if gains:
+            axis.axhline(0.0, color="black", linewidth=0.8)
+        if part.how == "log":
+            axis.set_yscale("log")
+        if part.against:
+            axis.set_xscale("log")
+            axis.set_xlabel(part.against)
+        else:
+            axis.margins(x=0)
+    axes[0].set_ylabel(f"{part.drawn} minus {part.baseline}" if gains else part.drawn)
+    legend(figure, axes, 5)
+    return save_figure(figure, path, 120)

@@ -1,0 +1,292 @@
+"""Runs of the experiments, in a size that takes seconds: same starts, same budgets, known values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from real_data import needs_data
+
+from fbo_flower.algorithms import CoKG, make_algorithm
+from fbo_flower.simulation import make_problem, simulate
+from studies.experiment import open_directory, run_jobs
+from studies.papers import families, local_peers, outputs, robustness, warm_start
+from studies.papers.co_kg import experiment as cokg
+from studies.papers.co_kg import special
+from studies.papers.fts import landmine, messages, related, synthetic
+from studies.papers.pne import budgets, gp_reference
+from studies.papers.pne.budgets import CLASSICS
+from studies.papers.pne.client import Shifted
+from studies.problems.outputs import PROBLEMS, forest, hartmann, shift, zdt1
+
+# -- families ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", [*families.ALGORITHMS, "tpe", "gpsampler"])
+def test_every_row_of_families_has_the_same_budget_and_the_starting_points_of_ei(row):
+    if row in {"tpe", "gpsampler"}:
+        pytest.importorskip("optuna")
+        pytest.importorskip("torch")
+    own, found = (families.run_one("f1", name, 0, {"f1": 2}, 6, "") for name in ("ei", row))
+    assert found["best"].shape == (2, 6)
+    assert (np.diff(found["best"], axis=1) >= 0).all()
+    assert all(np.isfinite(found[name]) for name in (*families.COSTS, "CPU seconds"))
+    if families.ALGORITHMS.get(row, ("peer",))[0] not in {*families.BANDITS, "co-kg"}:
+        np.testing.assert_allclose(found["best"][:, :3], own["best"][:, :3], rtol=1e-9)
+
+
+def test_noiseless_values_repeat_a_row_for_each_of_its_pulls():
+    problem = make_problem("himmelblau", 2, 0, {})
+    study = simulate(problem, algorithm=make_algorithm("hct", {"budget": 30}), engine="inline")
+    values = families.noiseless(study, "1", problem.optimum(1), 30)
+    rows = sorted(
+        (row["trial"], row["pulls"], problem.true_value(row["config"], 1))
+        for row in study.trials
+        if row["agent"] == "1"
+    )
+    expected = [value for _, pulls, value in rows for _ in range(pulls)]
+    np.testing.assert_allclose(values, expected, rtol=1e-12)
+    assert max(pulls for _, pulls, _ in rows) > 1
+
+
+@needs_data
+def test_rfms_is_measured_by_what_it_ships(tmp_path, monkeypatch):
+    from studies.problems import tabulate as tabulating
+
+    class Plain:  # cross-validation takes long; the table's values are not looked at here
+        def __call__(self, problem, agent, points):
+            return points.sum(axis=1)
+
+    monkeypatch.setattr(tabulating, "evaluate", Plain())
+    file = families.table_of(tmp_path, "heart-4sites")
+    tabulating.tabulate(make_problem("heart-4sites", None, 0, {}), file, 16, 4)
+    found = families.run_one("heart-4sites", "rfms", 0, {"heart-4sites": 4}, 6, str(tmp_path))
+    assert found["shipped"].shape == (4,)
+    assert ((found["shipped"] > 0) & (found["shipped"] <= 2)).all()
+
+
+# -- several outputs -----------------------------------------------------------------------------
+
+
+def test_shifted_functions_have_the_papers_values_where_they_are_known():
+    site = PROBLEMS["Hartmann-6"].sites(3)["2"]
+    best = np.array([0.20169, 0.150011, 0.476874, 0.275332, 0.311652, 0.6573])
+    found = hartmann(dict(enumerate(best - shift(site, 6))), site)
+    assert found["value"] == pytest.approx(-3.32237, abs=1e-5)
+    assert found["norm"] == pytest.approx(np.linalg.norm(best))
+    on_front = zdt1({0: 0.25, **dict(enumerate(0.1 + shift(site, 4), start=1))}, site)
+    assert (on_front["first"], on_front["second"]) == (0.25, pytest.approx(0.5))
+
+
+def test_a_forest_costs_its_nodes_and_the_comparisons_of_a_row():
+    site = PROBLEMS["small forest"].sites(0)["0"]
+    stumps = forest({"trees": 3, "depth": 1, "features": 1.0, "leaf": 1}, site)
+    assert stumps["comparisons"] == 3.0
+    assert stumps["kilobytes"] == 9 * 16 / 1024
+
+
+def test_a_score_is_the_worst_until_the_limits_hold_and_then_never_falls():
+    problem = PROBLEMS["Branin"]
+    values = np.array([[-1.0, -60.0], [-70.0, -40.0], [-2.0, -50.0], [-30.0, -10.0]])
+    found = outputs.score(problem, problem.sites(0)["0"], values)
+    assert found.tolist() == [-40.0, -40.0, -2.0, -2.0]  # the second holds the limits and is worse
+
+
+def test_a_front_outside_the_limits_has_no_volume():
+    problem = PROBLEMS["C2-DTLZ2"]
+    values = np.array([[-0.5, -0.5, -0.1], [-1.0, -1.0, 0.1]])
+    assert outputs.score(problem, problem.sites(0)["0"], values) == pytest.approx([0.0, 0.25])
+
+
+@pytest.mark.parametrize("row", outputs.ALONE)
+@pytest.mark.parametrize("label", ["Branin", "C2-DTLZ2"])
+def test_other_libraries_tune_an_agent_from_its_random_points(label, row):
+    if not local_peers.is_installed(row):
+        pytest.skip(f"{row} comes with the extra bench")
+    found = outputs.alone(label, "0", row, 1, 4)
+    starts = outputs.starting_points(label, 1)["0"]
+    problem = PROBLEMS[label]
+    expected = [problem.function(config, problem.sites(1)["0"]) for config in starts]
+    aims = problem.aims(problem.sites(1)["0"])
+    assert found[:3] == pytest.approx(np.array([[e[n] for n in aims.names] for e in expected]) * aims.signs)
+    assert found.shape == (4, len(aims.names))
+
+
+# -- fts -----------------------------------------------------------------------------------------
+
+
+@needs_data
+def test_landmine_variants_have_the_same_starting_points_and_the_others_fifty_observations(tmp_path):
+    directory = open_directory(tmp_path, {})
+    first, _ = landmine.parts(True, directory)
+    landmine.prepare(directory, [first], 1, None)
+    held = landmine.held(str(directory), "log", 0, 4)
+    assert [len(values) for _, values in held.values()] == [50] * 4
+    found = {v: landmine.run_targets("log", v, 0, str(directory), 3, 2)["best"] for v in landmine.VARIANTS}
+    for curves in found.values():
+        assert curves.shape == (2, 4)
+        np.testing.assert_array_equal(curves[:, 0], found["ts"][:, 0])
+        assert (np.diff(curves, axis=1) >= 0).all()
+    assert len({curves.tobytes() for curves in found.values()}) > len(found) // 2
+    size = {"six": (100, 2, 4)}
+    run = {v: messages.run_targets("six", v, 0, size, str(directory), 3, 4) for v in ("ts", "fts", "rgpe")}
+    for cell in run.values():
+        np.testing.assert_array_equal(cell["best"][:, 0], run["ts"]["best"][:, 0])
+        assert (cell["CPU seconds"] > 0).all()
+    assert run["rgpe"]["numbers from each agent"] == 100 * 103 / 2
+
+
+def test_floats_of_a_posterior_are_a_triangle_and_a_mean():
+    assert [messages.floats_sent(a, 3) for a in ("fts", "rgpe", "taf")] == [3, 9, 10]
+
+
+@needs_data
+def test_noise_of_differential_privacy_has_its_epsilon():
+    names = [f"dp-fts z={z}" for z in (0, 1, 2, 4, 8)]
+    epsilons = [float(landmine.run_private("linear", name, 0, 2, 2)["epsilon"]) for name in names]
+    assert np.isnan(epsilons[0])
+    assert epsilons[1:] == sorted(epsilons[1:], reverse=True)
+
+
+@needs_data
+def test_related_and_unrelated_agents_are_told_apart(monkeypatch):
+    monkeypatch.setattr(related, "PRIOR_ROUNDS", 2)
+    problem = make_problem("gp-samples", related.NUM_AGENTS, 0, related.GP)
+    assert [problem.is_related(agent) for agent in range(related.NUM_AGENTS)] == [True] * 6 + [False] * 6
+    for part, agents in zip(related.PARTS, (2, 6), strict=True):
+        found = related.run_function(part, "fts learned", 0, 3)
+        assert found["related"].shape == found["unrelated"].shape == (agents, 4)
+        assert (found["related"] <= 0).all()
+    assert 0 < found["share of P_N"] <= 1
+
+
+def test_synthetic_measures_regret_of_the_target_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(synthetic, "NUM_AGENTS", 4)
+    monkeypatch.setattr(synthetic, "NUM_OBSERVATIONS", (6, 8))
+    directory = open_directory(tmp_path, {})
+    title = next(iter(synthetic.DIFFERENCES))
+    run_jobs([synthetic.job(synthetic.observe, title, 0)], directory, 1)
+    found = synthetic.run_function(title, 0, 1, 3, str(directory))
+    for name in synthetic.variants():
+        regret = found[f"{name}/regret"]
+        assert regret.shape == (1, 4)
+        assert regret[0, 0] == found["ts/regret"][0, 0]
+        assert (np.diff(regret) <= 0).all()
+        assert (regret >= 0).all()
+
+
+@needs_data
+def test_fields_that_are_held_out_never_tune_before(monkeypatch):
+    groups = warm_start.groups()
+    assert len({field for group in groups for field in group}) == 25
+    tuned = []
+    original = warm_start.SomeFields.true_value
+
+    def record(self, config, partition):
+        fields = [int(field) for field in self.fields.split(",")]
+        tuned.append((fields, fields[partition]))
+        return original(self, config, partition)
+
+    monkeypatch.setattr(warm_start.SomeFields, "true_value", record)
+    warm_start.run_group("linear", 0, 3, 2)
+    earlier = {field for fields, field in tuned if len(fields) == 3}
+    held_out = {field for fields, field in tuned if len(fields) == 5}
+    assert held_out == set(groups[0])
+    assert earlier
+    assert not earlier & held_out
+
+
+# -- bandits -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CLASSICS)
+def test_no_point_is_better_than_the_optimum_and_values_are_in_the_unit_interval(name):
+    problem = CLASSICS[name](2, 1)
+    points = np.random.default_rng(0).random((10_000, problem.dimension))
+    for m in range(2):
+        values = problem.values(points, m)
+        assert -1e-3 < values.min() < values.max() <= problem.optimum(m) <= 1.0 + 1e-9
+    unshifted = CLASSICS[name](1, 1, shift_stddev=0.0)
+    assert unshifted.optimum(0) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["random", "halving", "local-gp"])
+@pytest.mark.parametrize("budget", [1, 7, 40])
+def test_comparators_spend_exactly_their_budget(name, budget):
+    run = budgets.drivers(budget)[name](Shifted(CLASSICS["branin"](2, 1)), budget, 5)
+    assert run.pulls_per_depth.sum() == 2 * budget
+    assert (run.simple >= -1e-9).all()
+
+
+def test_with_one_objective_and_few_pulls_agents_together_are_ahead_of_each_alone():
+    surface = Shifted(CLASSICS["hartmann-3"](8, 2, shift_stddev=0.02))
+    together, alone = (drive(surface, 20, 2) for drive in (gp_reference.gp_pne, gp_reference.local_gp))
+    assert together.final.mean() < 0.7 * alone.final.mean()
+
+
+# -- liars ---------------------------------------------------------------------------------------
+
+SMALL = {"num_candidates": 32, "num_path_features": 32, "num_features": 30, "num_initial": 2}
+
+
+@pytest.mark.parametrize("kind", robustness.LIES)
+def test_every_lie_passes_the_checks_and_only_honest_agents_are_compared(kind, monkeypatch):
+    family = robustness.Family("f1", "simple", 5, ("random", {"num_initial": 2}), {"single": ("fts", SMALL)})
+    monkeypatch.setattr(robustness, "families", lambda quick: {"fts": family})
+    monkeypatch.setattr(robustness, "NUM_AGENTS", 3)
+    found = robustness.run_variant("fts", f"single; {kind}; 1", 0, True)
+    assert found["regret"].shape == (2,)
+    assert np.isfinite(found["regret"]).all()
+    alone = robustness.run_variant("fts", "alone", 0, True)
+    assert (alone["regret, alone fewer"] >= alone["regret"]).all()
+
+
+# -- co-kg ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _small_mesh(monkeypatch):
+    for module in (cokg, special):
+        monkeypatch.setattr(module, "MESH", 8)
+
+
+def test_frameworks_start_from_the_same_points():
+    found = {name: cokg.run_one("f1", name, 0, 2, 8, {})["best tried"][0] for name in cokg.FRAMEWORKS}
+    assert len({curve[0] for name, curve in found.items() if name != "random"}) == 1
+    for curve in found.values():
+        assert (np.diff(curve) <= 0).all()
+        assert (curve >= 0).all()
+    assert len({curve.tobytes() for curve in found.values()}) > 3
+
+
+def test_a_difference_is_that_of_the_value_without_noise_to_the_optimum():
+    problem = make_problem("f1", 2, 0, {"noise_variance": 1.0})
+    algorithm = make_algorithm("co-kg", {"mesh": 6, "num_draws": 8})
+    study = simulate(problem, algorithm=algorithm, num_rounds=4, engine="inline")
+    returned, best = special.differences(study, problem, 4)
+    told = study.settings["runs"][0]["found"]["recommended"]
+    assert np.isnan(returned[0])
+    assert returned[3] == problem.optimum(0) - problem.true_value(told[-1]["config"], 0)
+    values = [problem.true_value(config, 0) for config in study.trials["config"]]
+    assert best[3] == problem.optimum(0) - max(values)
+    own = [problem.true_value(c, 0) for c in study.trials.where(agent="1")["config"]]
+    assert special.differences(study, problem, 4, ["1"])[1][3] == problem.optimum(0) - max(own)
+
+
+def test_an_odd_agent_changes_what_it_is_meant_to_change():
+    found = {kind: special.odd_agents("f1", f"{kind}, uniform", 0, 2, 8) for kind in special.KINDS}
+    # a bad start and a lie in the warm-up leave the sound agents' first points alone
+    assert len({cell["best of the others"][0, 0] for cell in found.values()}) == 1
+    assert len({cell["returned"].tobytes() for cell in found.values()}) > 2
+
+
+def test_the_attack_is_exact_without_noise_and_fails_with_much():
+    none, much = (special.privacy("f1", row, 0, 2, 8)["error from two reports"] for row in ("0", "1"))
+    assert none.max() < 0.01
+    assert much.mean() > 10 * none.mean()
+
+
+def test_the_server_is_timed_under_a_prior_of_lengthscale_a_fifth():
+    server = special.Timed(num_agents=2, seed=0, mesh=6, num_draws=8)
+    assert isinstance(server.algorithm, CoKG)
+    found = special.server_time("f1", "6", 0, 2, 8)
+    assert all(value > 0 for value in found.values())
