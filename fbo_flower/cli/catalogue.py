@@ -10,15 +10,12 @@ import sys
 import warnings
 from collections.abc import Iterable
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.version import __version__
-
-if TYPE_CHECKING:
-    pass
 
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)]*)\)")
 TITLE = "fbo-flower: federated black-box optimisation on Flower"

@@ -27,7 +27,6 @@ from fbo_flower.simulation.durations import Clock
 from fbo_flower.simulation.settings import Agents, Async, Start, Sync
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.storage.paths import file_name, path_of, read_text
-from fbo_flower.study.directory import check_label
 from fbo_flower.study.ranking import natural_order
 
 if TYPE_CHECKING:
@@ -226,8 +225,6 @@ class SimulationPlan:
         given = self.given
         options = parse_options(given["problem_option"] or (), "--problem-option")
         labels = [contestant.label for contestant in self.contestants]
-        for label in labels:
-            check_label(label)
         if twice := sorted({name for name in labels if labels.count(name) > 1}):
             raise ConfigError(
                 f"label: expected a different label for every algorithm, got {', '.join(twice)} twice; "
@@ -308,12 +305,13 @@ class SimulationPlan:
         """Raise ConfigError if an algorithm cannot run with these settings."""
         from fbo_flower.algorithms.protocol import with_budget
         from fbo_flower.simulation.agents import check_agents
-        from fbo_flower.strategies.settings import check_barrier
+        from fbo_flower.strategies.settings import StrategySettings
 
         algorithm = contestant.make()
         with_budget(algorithm, self.extent(contestant, None)[1])
         algorithm.check(problem.space)
-        check_barrier(algorithm, "async" if isinstance(self.rounds, Async) else "sync")
+        given = {name: self.given[name] for name in ("fraction", "quorum", "mode", "max_staleness")}
+        StrategySettings(label=contestant.label, **given).check_algorithm(algorithm)
         check_agents(problem, algorithm, self.agents, self.given["engine"], self.rounds.clock is not None)
 
 
@@ -345,22 +343,14 @@ def _limits(texts: Sequence[str] | None) -> tuple[str | None, dict[str, str] | N
 
 
 def _rounds(given: Mapping[str, Any]) -> Sync | Async:
-    """Return the rounds of `--mode`; ConfigError if an option of the other mode is given."""
-    mode, fraction, quorum = given["mode"], given["fraction"], given["quorum"]
-    max_staleness, seconds = given["max_staleness"], given["exchange_seconds"]
+    """Return the rounds of `--mode`; `check` compares it with the other options."""
+    seconds = given["exchange_seconds"]
     if given["durations"] is None and seconds:
         raise ConfigError("exchange_seconds: expected durations as well, got none")
     clock = None if given["durations"] is None else Clock(given["durations"], seconds)
-    if mode == "sync" and max_staleness is not None:
-        raise ConfigError("max_staleness: expected None in a synchronous study; set --mode async")
-    if mode == "async" and not fraction == quorum == 1.0:
-        raise ConfigError(
-            f"mode: expected no fraction and no quorum in an asynchronous study, got {fraction:g} and "
-            f"{quorum:g}; no agent waits for another one there"
-        )
-    if mode not in {"sync", "async"}:
-        raise ConfigError(f"mode: expected one of sync, async, got {mode!r}")
-    return Sync(fraction, quorum, clock) if mode == "sync" else Async(max_staleness, clock)
+    if given["mode"] == "async":
+        return Async(given["max_staleness"], clock)
+    return Sync(given["fraction"], given["quorum"], clock)
 
 
 def _absolute(path: str | Path | None) -> str | None:

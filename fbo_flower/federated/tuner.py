@@ -33,6 +33,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import Config
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.strategies.exchange import interruptible
+from fbo_flower.strategies.settings import Callbacks
 from fbo_flower.study.schema import ROUNDS, SCHEMA, TRIALS
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table
@@ -58,7 +59,7 @@ class TunerProgress:
     spent: int
 
 
-class Trackers:
+class Trackers(Callbacks):
     """Tells callbacks of trials when they have ended, and of each round of the tuner.
 
     A trial has ended when it has failed or come to its last round, or when the run ends: until then it may be
@@ -72,8 +73,8 @@ class Trackers:
     """
 
     def __init__(self, callbacks: Sequence[object], info: StudyInfo, rounds: int) -> None:
-        self._callbacks = [callback for callback in callbacks if isinstance(callback, Callback)]
-        self._info, self._rounds, self._sign = info, rounds, -1.0 if info.minimize else 1.0
+        super().__init__(callbacks, info)
+        self._rounds, self._sign = rounds, -1.0 if info.minimize else 1.0
         self._shown: set[int] = set()
         self._round = 0
 
@@ -115,14 +116,6 @@ class Trackers:
             shown = Trial(AGENT, trial.number, trial.round, state, trial.config, self._sign * trial.value,
                           trial.failure, intermediate=curve)  # fmt: skip
             self._call("on_trial", shown)
-
-    def _call(self, method: str, event: Any) -> None:
-        for callback in self._callbacks:
-            try:
-                getattr(callback, method)(self._info, event)
-            except Exception as error:  # of any library behind a callback
-                log(WARNING, "%s.%s failed, the run goes on: %s", type(callback).__name__, method,
-                    printable(f"{type(error).__name__}: {error}")[:500])  # fmt: skip
 
 
 class Shares:

@@ -109,23 +109,22 @@ def with_regret(study: Study, problem: Problem) -> Study:
 
 def regret_table(trials: Table) -> Table:
     """Return a table of the cumulative and simple regret after every evaluation of every agent."""
-    rows: list[dict[str, Any]] = []
-    names = list(dict.fromkeys(zip(trials["algorithm"].tolist(), trials["agent"].tolist(), strict=True)))
-    for algorithm, agent in names:
+    parts = [Table.from_rows([], REGRET)]
+    for algorithm, agent in dict.fromkeys(zip(trials["algorithm"], trials["agent"], strict=True)):
         of_agent = (trials["algorithm"] == algorithm) & (trials["agent"] == agent)
-        regret = np.asarray(trials["regret"][of_agent], dtype=np.float64)
-        pulls = trials["pulls"][of_agent]
-        if not np.isfinite(regret).any():
-            continue
-        paid = np.where(np.isfinite(regret), regret, np.nanmax(regret)) * pulls
-        simple = np.minimum.accumulate(np.where(np.isfinite(regret), regret, np.inf))
-        simple = np.where(np.isfinite(simple), simple, np.nan)
-        columns = (np.cumsum(pulls).tolist(), finite.running_sum(paid).tolist(), simple.tolist())
-        rows += [
-            dict(zip(REGRET, (algorithm, agent, *numbers), strict=True))
-            for numbers in zip(*columns, strict=True)
-        ]
-    return Table.from_rows(rows, REGRET)
+        regret, pulls = trials["regret"][of_agent], trials["pulls"][of_agent]
+        known = np.isfinite(regret)
+        if known.any():
+            simple = np.minimum.accumulate(np.where(known, regret, np.inf))
+            columns: dict[str, Any] = {
+                "algorithm": [algorithm] * len(pulls),
+                "agent": [agent] * len(pulls),
+                "evaluations": np.cumsum(pulls),
+                "cumulative": finite.running_sum(np.where(known, regret, np.nanmax(regret)) * pulls),
+                "simple": np.where(np.isfinite(simple), simple, np.nan),
+            }
+            parts.append(Table(columns, REGRET))
+    return Table.concatenate(parts)
 
 
 OnRound = Callable[[RoundProgress], None]

@@ -34,12 +34,11 @@ from fbo_flower.algorithms.protocol import DEFAULT_TRIALS, with_budget
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.algorithms.registry import register
 from fbo_flower.errors import ConfigError, kind_of, printable
-from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.checks import check_flag
 from fbo_flower.space.copies import own
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage import StudyJournal
+from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.exchange import (
     Clocked,
@@ -292,7 +291,7 @@ class TuningStrategy(Strategy):
                     clock = grid if run.asynchronous and isinstance(grid, Clocked) else None
                     drive(grid, run.exchanges(), self._stop, clock)
                 end_study(run)
-                run.note_end()
+                run.write(Event("end"))
                 status = "finished"
             except (KeyboardInterrupt, Stopped):
                 status = "interrupted"
@@ -400,23 +399,11 @@ class TuningStrategy(Strategy):
         num_rounds: int | None,
     ) -> StudyRun:
         """Register the agents, and first repeat the steps in the journal; return the run."""
-        events = [] if journal is None else list(journal.events())
-        if journal is not None and events and not resume:
-            raise ConfigError(
-                f"journal: expected a new file, got {journal.path}, which holds a study; pass resume=True to "
-                "continue that study"
-            )
-        recorded = None if journal is None else journal.settings
-        if self._seed is None:
-            self._seed = fresh_entropy() if recorded is None else int(str(recorded["seed"]))
-        if journal is not None:
-            fixed = self._settings.fixed(self.algorithm, self._seed, warm_start)
-            journal.begin(fixed, {"num_rounds": num_rounds})
         self._run = run = begin_study(
             grid, self.algorithm, self._settings, self._seed,
-            stop=self._stop, journal=journal, events=events, warm_start=warm_start,
+            stop=self._stop, journal=journal, resume=resume, warm_start=warm_start, num_rounds=num_rounds,
         )  # fmt: skip
-        run.num_rounds, run.result, run.on_round = num_rounds, self._result, self._round_ended
+        self._seed, run.result, run.on_round = run.seed, self._result, self._round_ended
         return run
 
     def _current(self) -> StudyRun:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from logging import ERROR, INFO, WARNING
 from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import flwr
 from flwr.app import Message, RecordDict
@@ -76,6 +76,7 @@ _MAX_LOOK = 1.0  # seconds for which a generator waits at most until it is sent 
 _FLOWER = os.path.join(os.path.dirname(flwr.__file__), "")  # as in log records
 Key = TypeVar("Key", int, str)
 Result = TypeVar("Result")
+P = ParamSpec("P")
 
 
 class Stopped(Exception):  # noqa: N818  # not an error: the caller asked for it
@@ -132,13 +133,13 @@ class UnderWay(Generic[Key]):
     grid: Grid
     stop: threading.Event
     clock: Clocked | None = None
-    _keys: dict[str, Key] = field(default_factory=dict)  # id of a message -> its key
-    _deadlines: dict[str, float] = field(default_factory=dict)
+    # id of a message -> its key, and when it is given up
+    _open: dict[str, tuple[Key, float]] = field(default_factory=dict)
     _next: float = math.inf  # no message is given up before
     _wait: float = _FIRST_WAIT  # until the next look, while nothing comes
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._open)
 
     def send(self, exchange: Exchange[Key]) -> list[Key]:
         """Send messages, and return the keys of those that could not be sent: their nodes have left.
@@ -156,10 +157,9 @@ class UnderWay(Generic[Key]):
                 known = {message.metadata.message_id: key for key, message in part.items()}
                 keys = {message_id: known[message_id] for message_id in ids if message_id in known}
             now = self._now()
-            self._keys |= keys
             for message_id, key in keys.items():
-                self._deadlines[message_id] = exchange.sent_before.get(key, now) + timeout
-                self._next = min(self._next, self._deadlines[message_id])
+                self._open[message_id] = key, exchange.sent_before.get(key, now) + timeout
+                self._next = min(self._next, self._open[message_id][1])
             sent = set(keys.values())
             unsent += [key for key in part if key not in sent]
         return unsent
@@ -176,22 +176,22 @@ class UnderWay(Generic[Key]):
         """
         replies: dict[Key, Message | None] = {}
         end = time.monotonic() + seconds
-        while not replies and self._keys:
+        while not replies and self._open:
             if self.stop.is_set():
                 raise Stopped
             # the ids themselves, not a copy: a poll costs as much as has arrived, not as much as is missing
-            for reply in list(self.grid.pull_messages(self._keys.keys())):
+            for reply in list(self.grid.pull_messages(self._open.keys())):
                 # the source node of an error may be the SuperLink itself; only the message id is reliable
                 message_id = reply.metadata.reply_to_message_id
-                if message_id in self._keys:
-                    replies[self._forget(message_id)] = reply
-            if not replies and self.clock is not None and not self.clock.awaits(self._keys):
-                self.clock.advance(min(self._deadlines.values()))
+                if message_id in self._open:
+                    replies[self._open.pop(message_id)[0]] = reply
+            if not replies and self.clock is not None and not self.clock.awaits(self._open):
+                self.clock.advance(min(deadline for _, deadline in self._open.values()))
             now = self._now()
             if now >= self._next:
-                for message_id in [i for i, deadline in self._deadlines.items() if deadline <= now]:
-                    replies[self._forget(message_id)] = None
-                self._next = min(self._deadlines.values(), default=math.inf)
+                late = [i for i, (_, deadline) in self._open.items() if deadline <= now]
+                replies |= {self._open.pop(message_id)[0]: None for message_id in late}
+                self._next = min((deadline for _, deadline in self._open.values()), default=math.inf)
             left = end - time.monotonic()
             if replies or left <= 0.0:
                 break
@@ -203,10 +203,6 @@ class UnderWay(Generic[Key]):
 
     def _now(self) -> float:
         return time.monotonic() if self.clock is None else self.clock.now()
-
-    def _forget(self, message_id: str) -> Key:
-        del self._deadlines[message_id]
-        return self._keys.pop(message_id)
 
 
 # is sent key -> reply, of all that have arrived since the exchange before; None: the message was given up
@@ -264,14 +260,9 @@ def collected(
     quorum : number of replies after which to return; None: wait for all
     on_replies : called with new replies as they arrive
     """
-    missing, replies = set[Key](), dict[Key, Message]()
-
-    def noted() -> Iterator[tuple[Key, Message]]:
-        for key, message in exchange.messages:
-            missing.add(key)
-            yield key, message
-
-    answers = yield replace(exchange, messages=noted())
+    messages, replies = dict(exchange.messages), dict[Key, Message]()
+    missing = set(messages)
+    answers = yield replace(exchange, messages=messages.items())
     while True:
         arrived = {key: reply for key, reply in answers.items() if reply is not None}
         replies |= arrived
@@ -388,10 +379,22 @@ class ForwardingGrid(MessageGrid):
     Parameters
     ----------
     grid : Flower's grid, which sends and receives the messages
+
+    Attributes
+    ----------
+    since : since when a call of that grid has been under way, by `time.monotonic`; None: none is
     """
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
+        self.since: float | None = None
+
+    def _call(self, method: Callable[P, Result], *args: P.args, **given: P.kwargs) -> Result:
+        self.since = time.monotonic()
+        try:
+            return method(*args, **given)
+        finally:
+            self.since = None
 
     @property
     def within(self) -> Grid:
@@ -409,47 +412,21 @@ class ForwardingGrid(MessageGrid):
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of the connected nodes."""
-        return self._grid.get_node_ids()
+        return self._call(self._grid.get_node_ids)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages."""
-        return self._grid.push_messages(messages)
+        return self._call(self._grid.push_messages, messages)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that have arrived."""
-        return self._grid.pull_messages(message_ids)
+        return self._call(self._grid.pull_messages, message_ids)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Send messages and return their replies."""
         return self._grid.send_and_receive(messages, timeout=timeout)
-
-
-class _TimedGrid(ForwardingGrid):
-    """Notes since when a call of the grid has been under way."""
-
-    since: float | None = None  # `time.monotonic`
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        self.since = time.monotonic()
-        try:
-            yield
-        finally:
-            self.since = None
-
-    def get_node_ids(self) -> Iterable[int]:
-        with self._timed():
-            return super().get_node_ids()
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        with self._timed():
-            return super().push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        with self._timed():
-            return super().pull_messages(message_ids)
 
 
 @contextmanager
@@ -483,7 +460,7 @@ def ending_with_its_superlink(grid: Grid) -> Iterator[Grid]:
     if type(grid).__name__ != "HttpGrid" or threading.current_thread() is not threading.main_thread():
         yield grid
         return
-    timed, ended = _TimedGrid(grid), threading.Event()
+    timed, ended = ForwardingGrid(grid), threading.Event()
 
     def look() -> None:
         while not ended.wait(_SILENCE / 20):

@@ -384,12 +384,6 @@ class Recorder:
         if self._before is None and self.rounds:
             self.rounds[-1]["reasons"] = tally(self._reasons)
 
-    def count_evaluations(self, number: int, reason: str) -> None:
-        """Count the evaluations in a valid reply, and keep the first reason of a failure."""
-        self.totals["evaluations"] += number
-        self._reason = self._reason or reason
-        self.reason = self.reason or reason
-
     def record(self, agent: str, server_round: int, report: Report, disclosure: Disclosure) -> None:
         """Record a valid report and what the agent disclosed beside it."""
         self.failed[agent] += report.num_failed
@@ -397,7 +391,8 @@ class Recorder:
         self.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
         failures = [] if disclosure.trials is None else [*disclosure.trials.reasons.values()]
         reason = printable(failures[0])[:MAX_REASON] if failures else ""
-        self.count_evaluations(report.num_trials, reason)
+        self.totals["evaluations"] += report.num_trials
+        self._reason, self.reason = self._reason or reason, self.reason or reason
         if isinstance(num_evaluations := report.values.get(NUM_EVALUATIONS), int):
             self.evaluations[agent] = num_evaluations
         self.disclose(agent, server_round, disclosure)
@@ -428,12 +423,11 @@ class Recorder:
         row = {"algorithm": self.label, "agent": agent, "round": server_round, "trial": trial}
         self.replies.append(row | {"windows_old": windows_old, "answers_old": answers_old, "used": used})
 
-    def numbers_since(self, before: Mapping[str, int]) -> dict[str, float]:
+    def numbers_since(self, before: Counter[str]) -> dict[str, float]:
         """Return the replies and evaluations since earlier totals, and the agents' best values so far."""
-        names = {"replies": "replies", "evaluations": "evaluations", "failed": "failed_trials"}
-        best, mean = self.best_and_mean()
-        counts = {name: self.totals[total] - before.get(total, 0) for name, total in names.items()}
-        return {**counts, "best": best, "mean": mean}
+        counts, (best, mean) = self.totals - before, self.best_and_mean()
+        named = {"replies": counts["replies"], "evaluations": counts["evaluations"]}
+        return {**named, "failed": counts["failed_trials"], "best": best, "mean": mean}
 
     def best_and_mean(self) -> tuple[float, float]:
         """Return the best and the mean of the agents' best values; NaN if no agent disclosed one."""
@@ -452,24 +446,21 @@ class Recorder:
         seconds = self.clock() - self.round_started if seconds is None else seconds
         small = next((k for k, t in enumerate(self.trials) if len(t.agents) < _ROWS), len(self.trials))
         self.trials[small:] = [self._joined(self.trials[small:])]
-        before, self._before = self._before or Counter(), None
-        counts = {name: self.totals[name] - before[name] for name in (*_COUNTS, "evaluations")}
-        top, mean = self.best_and_mean()
+        counts, self._before = self.totals - (self._before or Counter()), None
+        best, mean = self.best_and_mean()
         row = {"algorithm": self.label, "round": server_round, "seconds": seconds, "mean_incumbent": mean}
-        shown = {
-            name: counts[name] for name in ("replies", "failures", "refused", "failed_trials", "evaluations")
-        }
-        row |= {name: counts[name] for name in _COUNTS}
-        self.rounds.append({**row, "best": top, "reasons": tally(self._reasons)})
+        row |= {"best": best, "reasons": tally(self._reasons)}
+        self.rounds.append(row | {name: counts[name] for name in _COUNTS})
         feasible = None
         if len(self.aims.objectives) > 1:
-            held = [
-                t.values if t.feasible is None else np.where(t.feasible, 0.0, np.nan) for t, *_ in self.trials
-            ]
-            feasible = sum(int(np.count_nonzero(np.isfinite(values))) for values in held)
+            feasible = sum(
+                int(np.count_nonzero(np.isfinite(t.values) if t.feasible is None else t.feasible))
+                for t, *_ in self.trials
+            )
         return RoundProgress(
-            server_round, top, mean, seconds=seconds, reason=self._reason, disclosed=self.disclosed,
-            feasible=feasible, limited=bool(self.aims.limits), **shown,
+            server_round, best, mean, counts["replies"], counts["failures"], counts["refused"],
+            counts["failed_trials"], seconds, counts["evaluations"], self._reason, self.disclosed,
+            feasible, bool(self.aims.limits),
         )  # fmt: skip
 
     def check_evaluations(self) -> None:

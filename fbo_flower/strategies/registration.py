@@ -126,45 +126,47 @@ class Registration:
 _parsed_space = lru_cache(maxsize=4)(SearchSpace.from_json)  # most agents have the same space
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= wire.MAX_TEXT
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= _MAX_NAME
-
-
-def _are_names(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= MAX_NAMES and all(isinstance(n, str) for n in value)
-
-
 MAX_SKEW = 5.0  # seconds; a larger difference between two clocks is reported
 MAX_NAMES = 10_000  # parameters or outputs in a list
 _MAX_NAME = 100  # characters of an agent's id and of the token of its memory
-_TEXT = f"a text of at most {wire.MAX_TEXT} characters"
-_ENTRIES: dict[str, tuple[Any, Callable[[Any], bool], str]] = {  # entry -> default, check, expectation
+_Entry = tuple[Any, Callable[[Any], bool], str]  # default, check, expectation
+
+
+def _text(default: str | None = None, most: int = wire.MAX_TEXT) -> _Entry:
+    expected = f"a text of at most {most} characters"
+    return default, lambda value: isinstance(value, str) and len(value) <= most, expected
+
+
+def _names(what: str) -> _Entry:
+    def is_valid(value: Any) -> bool:
+        return isinstance(value, list) and len(value) <= MAX_NAMES and all(isinstance(n, str) for n in value)
+
+    return [], is_valid, f"a list of names of {what}"
+
+
+_ENTRIES: dict[str, _Entry] = {
     "agent": (
         None,
-        lambda text: _is_name(text) and text != "" and text.isprintable(),
+        lambda name: isinstance(name, str) and 0 < len(name) <= _MAX_NAME and name.isprintable(),
         f"1 to {_MAX_NAME} printable characters",
     ),
-    "digest": (None, _is_text, _TEXT),
-    "space": (None, _is_text, _TEXT),
-    "role": ("", _is_text, _TEXT),
-    "incarnation": ("", _is_name, f"a text of at most {_MAX_NAME} characters"),
+    "digest": _text(),
+    "space": _text(),
+    "role": _text(""),
+    "incarnation": _text("", _MAX_NAME),
     "key": (
         "",
         lambda text: isinstance(text, str) and re.fullmatch("([0-9a-f]{256})?", text) is not None,
         "signed public keys of 128 bytes in hexadecimal digits, as this version of fbo-flower sends them",
     ),
-    "aims": (NUMBER.to_json(), _is_text, _TEXT),
+    "aims": _text(NUMBER.to_json()),
     "participation": (
         1.0,
         lambda share: isinstance(share, float) and 1e-3 <= share <= 1.0,
         "a number from 0.001 to 1",
     ),
-    "fixed": ([], _are_names, "a list of names of parameters"),
-    "private": ([], _are_names, "a list of names of outputs"),
+    "fixed": _names("parameters"),
+    "private": _names("outputs"),
 }
 _OTHERS = "curves disclose disclose_by end flwr journal python schema spent time version"
 
@@ -440,7 +442,7 @@ class AgentRegistry:
         valid = []
         for found in (yield from self._query(nodes, time.monotonic() + seconds)):
             if reason := self._misfit(found):
-                self._refuse(found.node, reason)
+                self._refuse({found.node: reason})
             else:
                 valid.append(found)
         self._admit(valid, connected)
@@ -493,8 +495,7 @@ class AgentRegistry:
         config = {"key": True} if self.needs_keys else {}
         replies = yield from self._ask(nodes, config, max(1.0, deadline - time.monotonic()))
         heard = time.time()
-        registrations = []
-        before = dict(self.refused)
+        registrations, refused = [], dict[int, str]()
         for node in [node for node in nodes if node in replies]:
             reply = replies[node]
             try:
@@ -511,8 +512,8 @@ class AgentRegistry:
                     name = registrations[-1].agent
                     log(WARNING, "Agent %s, node %d: %s", name, node, "; ".join(differences))
             except FBOError as error:
-                self.refused[node] = str(error)[:_MAX_REASON]
-        self._log_refusals(before)
+                refused[node] = str(error)[:_MAX_REASON]
+        self._refuse(refused)
         return sorted(registrations, key=lambda r: (natural_key(r.agent), r.node))
 
     def _agreeing(
@@ -548,8 +549,7 @@ class AgentRegistry:
             return []
         self.space = self.space or SearchSpace.from_json(best[0].space)
         self.aims = self.aims or Aims.from_json(best[0].aims)
-        for one in others:
-            self._refuse(one.node, self._misfit(one))
+        self._refuse({one.node: self._misfit(one) for one in others})
         return best
 
     def _misfit(self, found: Registration) -> str:
@@ -610,19 +610,19 @@ class AgentRegistry:
             incarnations = by_name.setdefault(one.agent, [])
             same_name = [self.agents[name].node for name in incarnations]
             owners = [node for node in same_name if node != one.node and node in there]
+            reason = ""
             if owners:
-                self._refuse(
-                    one.node,
+                reason = (
                     f"agent: expected an id of its own, got {one.agent!r}, which node {owners[0]} has "
-                    "already; give each node another `agent` in node_config",
+                    "already; give each node another `agent` in node_config"
                 )
-                continue
-            if one.fixed and self.needs_all_parameters:
-                self._refuse(
-                    one.node,
+            elif one.fixed and self.needs_all_parameters:
+                reason = (
                     f"fixed: expected an agent that tunes all parameters, because "
-                    f"{self.needs_all_parameters}, got agent {one.agent} with {len(one.fixed)} fixed ones",
+                    f"{self.needs_all_parameters}, got agent {one.agent} with {len(one.fixed)} fixed ones"
                 )
+            if reason:
+                self._refuse({one.node: reason})
                 continue
             memories = {self.agents[name].registration.incarnation: name for name in reversed(incarnations)}
             name, number = memories.get(one.incarnation, one.agent), len(incarnations)
@@ -647,17 +647,13 @@ class AgentRegistry:
             self.refused.pop(one.node, None)
             self.backoff.pop(one.node, None)
 
-    def _refuse(self, node: int, reason: str) -> None:
-        before = dict(self.refused)
-        self.refused[node] = reason
-        self._log_refusals(before)
-
-    def _log_refusals(self, before: Mapping[int, str]) -> None:
-        """Log every reason once, with the nodes that it concerns and that did not have it before."""
+    def _refuse(self, reasons: Mapping[int, str]) -> None:
+        """Note why nodes do not take part; log each new reason once, with the nodes that it concerns."""
         new: dict[str, list[int]] = {}
-        for node, reason in self.refused.items():
-            if before.get(node) != reason:
+        for node, reason in reasons.items():
+            if self.refused.get(node) != reason:
                 new.setdefault(reason, []).append(node)
+        self.refused |= reasons
         for reason, nodes in new.items():
             others = f" and {len(nodes) - 1} more do" if len(nodes) > 1 else " does"
             log(WARNING, "Node %d%s not take part: %s", nodes[0], others, reason)

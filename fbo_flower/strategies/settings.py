@@ -75,12 +75,16 @@ class StrategySettings(Settings):
 
     def check_algorithm(self, algorithm: Algorithm[Any]) -> None:
         """Raise ConfigError unless the algorithm can run in this mode."""
-        check_barrier(algorithm, self.mode)
         if self.mode == ASYNC and (self.fraction < 1.0 or self.quorum < 1.0):
             raise ConfigError(
                 f"mode: expected no fraction and no quorum in an asynchronous study, got {self.fraction:g} "
                 f"and {self.quorum:g}; no agent waits for another one there"
             )
+        reason = algorithm.barrier
+        if algorithm.secure_sums:
+            reason = "a secure sum needs several agents together (option secure_sums = 0 has none)"
+        if self.mode == ASYNC and reason:
+            raise ConfigError(f"mode: expected 'sync' for {algorithm.name}, because {reason}")
 
     def fixed(self, algorithm: Algorithm[Any], seed: int, warm_start: WarmStart | None) -> dict[str, object]:
         """Return the settings that must not change when a study is resumed."""
@@ -95,15 +99,6 @@ class StrategySettings(Settings):
             **({} if self.max_staleness is None else {"max_staleness": self.max_staleness}),
             **({"pool_curves": True} if self.pool_curves else {}),
         }
-
-
-def check_barrier(algorithm: Algorithm[Any], mode: str) -> None:
-    """Raise ConfigError if a study without rounds is asked of an algorithm that needs all answers at once."""
-    reason = algorithm.barrier
-    if algorithm.secure_sums:
-        reason = "a secure sum needs several agents together (option secure_sums = 0 has none)"
-    if mode == ASYNC and reason:
-        raise ConfigError(f"mode: expected 'sync' for {algorithm.name}, because {reason}")
 
 
 def check_extent(num_rounds: object, num_trials: object) -> tuple[int | None, int | None]:
@@ -225,26 +220,39 @@ def check_callbacks(callbacks: Sequence[object]) -> None:
             )
 
 
-@dataclass
-class Notifier:
-    """Tells the callbacks of one run; an error of theirs never ends a study.
+class Callbacks:
+    """Tells the callbacks of one run; an error of theirs is logged, and never ends a study.
 
     Parameters
     ----------
     callbacks : whom to tell; functions are called by the strategy
     info : about the study
-    recorder : what it holds is what callbacks learn
     """
 
-    callbacks: Sequence[object]
-    info: StudyInfo
-    recorder: Recorder
-    _num_trials: int = 0  # rows of the recorder that were told
-    _num_rounds: int = 0
-    _failed: set[str] = field(default_factory=set)  # methods and their errors that the log names
+    def __init__(self, callbacks: Sequence[object], info: StudyInfo) -> None:
+        self._told = [callback for callback in callbacks if isinstance(callback, Callback)]
+        self._info = info
+        self._failed: set[str] = set()  # methods and their errors that the log names
 
-    def __post_init__(self) -> None:
-        self._told = [callback for callback in self.callbacks if isinstance(callback, Callback)]
+    def _call(self, method: str, event: Any) -> None:
+        for callback in self._told:
+            try:
+                getattr(callback, method)(self._info, event)
+            except Exception as error:  # of any library behind a callback
+                name = f"{type(callback).__name__}.{method}"
+                reason = printable(f"{type(error).__name__}: {' '.join(str(error).split())}")[:_MAX_ERROR]
+                again = f"{name} {type(error).__name__}" in self._failed
+                self._failed.add(f"{name} {type(error).__name__}")
+                log(DEBUG if again else WARNING, "%s failed, the study goes on: %s", name, reason)
+                log(DEBUG, "%s", name, exc_info=error)
+
+
+class Notifier(Callbacks):
+    """Tells the callbacks what a recorder holds."""
+
+    def __init__(self, callbacks: Sequence[object], info: StudyInfo, recorder: Recorder) -> None:
+        super().__init__(callbacks, info)
+        self._recorder, self._num_trials, self._num_rounds = recorder, 0, 0  # rows of it that were told
 
     def sent(self, tasks: Iterable[tuple[str, Task]]) -> None:
         """Tell that tasks were sent to agents that disclose their trials: these trials are running."""
@@ -256,9 +264,9 @@ class Notifier:
         """Tell the trials and rounds that are new since the last call."""
         if not self._told:
             return
-        trials = list(self.recorder.trials_since(self._num_trials))
+        trials = list(self._recorder.trials_since(self._num_trials))
         self._num_trials += len(trials)
-        for row in self.recorder.rounds[self._num_rounds :]:
+        for row in self._recorder.rounds[self._num_rounds :]:
             self._num_rounds += 1
             number = int(row["round"])
             for trial in trials:
@@ -274,15 +282,3 @@ class Notifier:
         """Tell what is left, and that the run has ended."""
         self.round_ended()
         self._call("on_finish", study)
-
-    def _call(self, method: str, event: Any) -> None:
-        for callback in self._told:
-            try:
-                getattr(callback, method)(self.info, event)
-            except Exception as error:  # of any library behind a callback
-                name = f"{type(callback).__name__}.{method}"
-                reason = printable(f"{type(error).__name__}: {' '.join(str(error).split())}")[:_MAX_ERROR]
-                again = f"{name} {type(error).__name__}" in self._failed
-                self._failed.add(f"{name} {type(error).__name__}")
-                log(DEBUG if again else WARNING, "%s failed, the study goes on: %s", name, reason)
-                log(DEBUG, "%s", name, exc_info=error)

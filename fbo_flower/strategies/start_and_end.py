@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from logging import INFO, WARNING
 from secrets import token_hex
@@ -28,6 +28,7 @@ from fbo_flower.errors import (
     number_text,
     printable,
 )
+from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import Event, StudyJournal
@@ -81,29 +82,43 @@ def begin_study(
     grid: Grid,
     algorithm: Algorithm[Any],
     settings: StrategySettings,
-    seed: int,
+    seed: int | None,
     *,
     stop: threading.Event,
     journal: StudyJournal | None = None,
-    events: Sequence[Event] = (),
+    resume: bool = False,
     warm_start: WarmStart | None = None,
+    num_rounds: int | None = None,
 ) -> StudyRun:
     """Return a run that is ready for its next round, with all agents registered.
 
     Parameters
     ----------
+    seed : None: that of the journal, or of a new study a random one
     stop : ends the wait for agents when it is set
-    events : of the journal; empty for a new study
+    journal, resume : to be written; whether it may hold a study, whose steps are repeated
     warm_start : messages of an earlier study; None: start without
+    num_rounds : as requested; None: no number
 
     Raises
     ------
     ConfigError
-        If too few agents connect, they have different search spaces, or the algorithm or the warm start does
-        not fit the search space.
+        If the journal holds a study that is not to be resumed, too few agents connect, they have different
+        search spaces, or the algorithm or the warm start does not fit the search space.
     JournalError
-        If this version of the algorithm makes other tasks than the journal holds.
+        If the journal holds other settings, or this version of the algorithm makes other tasks.
     """
+    events = [] if journal is None else list(journal.events())
+    if journal is not None and events and not resume:
+        raise ConfigError(
+            f"journal: expected a new file, got {journal.path}, which holds a study; pass resume=True to "
+            "continue that study"
+        )
+    recorded = None if journal is None else journal.settings
+    if seed is None:
+        seed = fresh_entropy() if recorded is None else int(str(recorded["seed"]))
+    if journal is not None:
+        journal.begin(settings.fixed(algorithm, seed, warm_start), {"num_rounds": num_rounds})
     registry = AgentRegistry(
         settings.space,
         message_suffix=settings.message_suffix,
@@ -149,8 +164,9 @@ def begin_study(
     elif journal is not None:
         arrays = {} if warm_start is None else warm_start.arrays
         journal.write([federation_to_event(study, federation, arrays)])
+    run.num_rounds = num_rounds  # which may be larger than in the journal
     run.note_aims(registry.aims or NUMBER)
-    run.write_agents()
+    run.write(Event("agents", values=registry.for_journal()))
     return run
 
 
@@ -318,7 +334,7 @@ def end_study(run: StudyRun) -> None:
     results = run.results() or ServerResults()
     if not run.recorder.reason:  # sites that exchange models send the reason beside their report
         reasons = [printable(str(row["failure"])) for row in results.models if row.get("failure")]
-        run.recorder.count_evaluations(0, "".join(reasons[:1])[:MAX_REASON])
+        run.recorder.reason = "".join(reasons[:1])[:MAX_REASON]
     for line in result_lines(run, results):
         log(INFO, "%s", line)
     run.recorder.check_results()

@@ -12,7 +12,7 @@ import math
 import secrets
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -51,7 +51,7 @@ from fbo_flower.errors import (
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
-from fbo_flower.strategies.exchange import Clocked, Exchange, Exchanges, SentAt, collected
+from fbo_flower.strategies.exchange import Clocked, Exchange, Exchanges, SentAt
 from fbo_flower.strategies.recorder import (
     FAILED,
     NO_REPLY,
@@ -167,14 +167,10 @@ class StudyRun:
 
     def __post_init__(self) -> None:
         self.pool = CurvePool() if self.settings.pool_curves else None  # what agents share of their curves
+        self.algorithm = self.server.algorithm
         self.schema = self.server.report_schema()
         self.asynchronous = self.settings.mode == ASYNC  # agents do not wait for each other
         self._logged: Any = None  # the algorithm's state of which the log has the progress
-
-    @property
-    def algorithm(self) -> Algorithm[Any]:
-        """The study's algorithm."""
-        return self.server.algorithm
 
     def results(self) -> ServerResults | None:
         """Return the server's own results; with noise or samples drawn in secret, also where from."""
@@ -237,10 +233,9 @@ class StudyRun:
         if not self.open_round:
             seconds = min(_MAX_REGISTRATION_SECONDS, self.settings.round_timeout)
             if (yield from self.registry.register_late(self._connected(), seconds)):
-                self.write_agents()
-            self.begin_round(
-                server_round, max(1, len(self._willing(server_round))) if self.asynchronous else 0
-            )
+                self.write(Event("agents", values=self.registry.for_journal()))
+            window = max(1, len(self._willing(server_round))) if self.asynchronous else 0
+            self.begin_round(server_round, window)
         if self.asynchronous:
             yield from self._window(server_round)
         else:
@@ -267,12 +262,17 @@ class StudyRun:
             self.ask(phase, server_round, self.choose_agents(phase, server_round))
         if self.open_phase is None:
             return False
-        quorum = max(math.ceil(self.settings.quorum * len(self.sent)) - len(self.replies), 0)
-
-        def on_replies(replies: Mapping[str, Message]) -> None:
-            self.on_replies(phase, server_round, {a: read_reply(reply) for a, reply in replies.items()})
-
-        yield from collected(self._exchange(phase, server_round), quorum, on_replies)
+        quorum, unsent = math.ceil(self.settings.quorum * len(self.sent)), set(self.unsent)
+        exchange = self._exchange(phase, server_round)
+        missing = unsent - self.unsent.keys() - self.replies.keys()
+        answers = yield exchange
+        while True:
+            replies = {agent: read_reply(m) for agent, m in answers.items() if m is not None}
+            self.on_replies(phase, server_round, replies)
+            missing -= answers.keys()
+            if not missing or len(self.replies) >= quorum:
+                break
+            answers = yield replace(exchange, messages=(), goes_on=True)
         self.close(phase, server_round)
         return True
 
@@ -303,26 +303,26 @@ class StudyRun:
                 listed_until = self.num_told
 
     def _exchange(self, phase: Phase, server_round: int, goes_on: bool = False) -> Exchange[str]:
-        """Return the exchange of the tasks that this process has not sent yet."""
-        clocked = self.clocked and goes_on
-        times = {agent: self.sent[agent].sent_at for agent in self.unsent} if clocked else {}
-        messages = self._messages(phase, server_round)
-        return Exchange(messages, self.settings.round_timeout, phase, goes_on, times)
+        """Return the exchange of the tasks that this process has not sent yet, and tell the callbacks.
 
-    def _messages(self, phase: Phase, server_round: int) -> Iterator[tuple[str, Message]]:
-        """Yield the messages to agents that have a node, and tell the callbacks; the others stay unsent."""
+        Tasks of agents without a node stay unsent. Messages are made while they are read.
+        """
         kind = _MESSAGE_TYPES[phase] + self.settings.message_suffix
         agents = self.registry.agents
         nodes = {a: node for a in self.unsent if (node := agents[a].node) is not None}
         self.unsent = {agent: None for agent in self.unsent if agent not in nodes}
         nodes = {agent: node for agent, node in nodes.items() if agent not in self.replies}
+        times = {agent: self.sent[agent].sent_at for agent in nodes} if self.clocked and goes_on else {}
         self.notifier.sent(
             (agent, self.sent[agent].task)
             for agent in nodes
             if agents[agent].registration.disclosure.startswith("trials")
         )
-        for (agent, node), content in zip(nodes.items(), self._contents(nodes), strict=True):
-            yield agent, Message(content, node, kind, group_id=str(server_round))
+        messages = (
+            (agent, Message(content, nodes[agent], kind, group_id=str(server_round)))
+            for agent, content in self._contents(nodes)
+        )
+        return Exchange(messages, self.settings.round_timeout, phase, goes_on, times)
 
     def _connected(self) -> list[int]:
         assert self.grid is not None, "a journal that is only read has no exchanges"
@@ -388,7 +388,7 @@ class StudyRun:
         self.window, self.num_told, self.resting = window, surplus, set()
         values: dict[str, object] = {"window": window} if window else {}
         values |= {"num_rounds": self.num_rounds} if self.num_rounds else {}
-        self._write(Event("open", server_round, values=values | self._note_time()))
+        self.write(Event("open", server_round, values=values | self._note_time()))
 
     def ask(self, phase: Phase, server_round: int, present: Sequence[str]) -> list[str]:
         """Make the tasks of a half-round, and return the agents that got one.
@@ -412,10 +412,10 @@ class StudyRun:
             values |= {"asked": sorted(tasks)} if tasks.keys() != set(present) else {}
             values |= {"num_trials": self.registry.num_trials} if self.registry.num_trials else {}
             values |= times
-            self._write(Event("ask", server_round, phase, arrays=draws, values=values))
+            self.write(Event("ask", server_round, phase, arrays=draws, values=values))
         return sorted(tasks, key=natural_key)
 
-    def _contents(self, agents: Iterable[str]) -> Iterator[RecordDict]:
+    def _contents(self, agents: Iterable[str]) -> Iterator[tuple[str, RecordDict]]:
         """Encode the tasks of agents, and count their bytes once."""
         converted: dict[int, FlowerArray] = {}
         for sent in map(self.sent.__getitem__, agents):
@@ -426,37 +426,37 @@ class StudyRun:
             if not sent.counted:
                 self.recorder.count(bytes_down=count_bytes(content))
                 sent.counted = True
-            yield content
+            yield sent.agent, content
 
     def on_replies(self, phase: Phase, server_round: int, replies: Mapping[str, Reply]) -> None:
         """Write new replies to the journal, then check them, while other agents still work."""
-        times = self._note_time()
-        if self.journal is not None:
+        times = self._note_time() if replies else {}
+        if self.journal is not None and replies:
             events = [to_event(reply, agent, phase, server_round) for agent, reply in replies.items()]
             self.journal.write([replace(event, values={**event.values, **times}) for event in events])
         for agent, reply in replies.items():
             sent, self.replies[agent] = self.sent[agent], reply
             sent.checked = None if reply.packed is None else self._check(sent, reply)
 
-    def tell(self, phase: Phase, server_round: int, missing: Reply) -> None:
-        """Give the valid reports to the algorithm, and close the half-round.
+    def close(self, phase: Phase, server_round: int, missing: Reply = NO_REPLY) -> None:
+        """Give the replies of a half-round to the algorithm, log its progress, and note who failed.
 
         Parameters
         ----------
         missing : stands for every reply that did not arrive
         """
-        goes_on = self._goes_on(phase)
-        replies, self.replies = self.replies, {}
+        before, counted = self.server.state, Counter(self.recorder.totals)
+        goes_on = self.asynchronous and phase is Phase.TRAIN
+        asked, replies, self.replies = set(self.sent), self.replies, {}
         closes = [self.sent.pop(agent) for agent in (replies if goes_on else list(self.sent))]
         self.num_told += len(closes) if goes_on else 0
         limit = self.settings.max_staleness
         reports: dict[str, Report] = {}
         for sent in closes:
-            reply = replies.get(sent.agent)
+            agent, reply = self.registry.agents[sent.agent], replies.get(sent.agent)
             report = self._read(sent, server_round, reply or missing)
-            silent = reply is None or reply.kind == NO_REPLY.kind
             self.unsent.pop(sent.agent, None)
-            self.registry.agents[sent.agent].note_silence(server_round, silent)
+            agent.note_silence(server_round, reply is None or reply.kind == NO_REPLY.kind)
             if report is None:
                 self.resting.add(sent.agent)
                 continue
@@ -465,7 +465,6 @@ class StudyRun:
             if goes_on:
                 answers = self.num_answers - sent.made_after + len(reports)
                 self.recorder.note_reply(sent.agent, server_round, report.trial, windows, answers, used)
-            agent = self.registry.agents[sent.agent]
             agent.trials = max(agent.trials, report.trial + report.num_trials)
             agent.answered = server_round
             reports[sent.agent] = report if used else replace(report, arrays={}, values={})
@@ -474,20 +473,15 @@ class StudyRun:
         self.server.tell(phase, reports)
         self.open_phase, self.num_closed = None, self.num_closed + 1
         values = {"missing": missing.reason, **self._note_time()}
-        self._write(Event("tell", server_round, phase, values=values))
-
-    def close(self, phase: Phase, server_round: int) -> None:
-        """Give the replies of a half-round to the algorithm, log its progress, and note who failed."""
-        before = self.server.state if self._logged is None else self._logged
-        counted = dict(self.recorder.totals)
-        asked, replies = set(self.sent), self.replies
-        failed = {agent: r.reason for agent, r in replies.items() if r.packed is None and not r.refused}
-        self.tell(phase, server_round, NO_REPLY)
-        self._logged = self.server.state
-        for line in self.algorithm.progress_lines(self._logged, before):
+        self.write(Event("tell", server_round, phase, values=values))
+        if self.replaying:
+            return
+        self._logged, logged = self.server.state, before if self._logged is None else self._logged
+        for line in self.algorithm.progress_lines(self._logged, logged):
             log(INFO, "%s", printable(line))
-        for agent in failed:
-            self.registry.agents[agent].suspect = True
+        failed = {agent: r.reason for agent, r in replies.items() if r.packed is None and not r.refused}
+        for name in failed:
+            self.registry.agents[name].suspect = True
         self._check_types(server_round, asked, failed)
         if phase is not Phase.FINISH:
             self.result.note(half_of(phase), server_round, self.recorder.numbers_since(counted))
@@ -515,31 +509,23 @@ class StudyRun:
 
     def end_round(self, server_round: int, seconds: float | None = None) -> RoundProgress:
         """Close the round, write it to the journal, and return its numbers."""
-        progress = self.recorder.close_round(server_round, seconds)
         registry = self.registry
         progress = replace(
-            progress,
+            self.recorder.close_round(server_round, seconds),
             num_rounds=self.num_rounds,
             num_trials=registry.num_trials,
             trials=registry.fewest_trials,
         )
         self.open_round = self.num_closed = 0
-        self._write(Event("round", server_round, values={"seconds": progress.seconds}))
+        self.write(Event("round", server_round, values={"seconds": progress.seconds}))
         return progress
-
-    def note_end(self) -> None:
-        """Write to the journal that the study has ended."""
-        self._write(Event("end"))
-
-    def _goes_on(self, phase: Phase) -> bool:
-        """Whether tasks of a half-round stay under way when others of it are answered."""
-        return self.asynchronous and phase is Phase.TRAIN
 
     # -- journal and resume ----------------------------------------------------------------------
 
-    def write_agents(self) -> None:
-        """Write the agents to the journal."""
-        self._write(Event("agents", values=self.registry.for_journal()))
+    def write(self, event: Event) -> None:
+        """Write an event to the journal, if there is one."""
+        if self.journal is not None:
+            self.journal.write([event])
 
     def note_aims(self, aims: Aims) -> None:
         """Note the objectives and limits that the agents named, which the study shows as measured."""
@@ -585,8 +571,8 @@ class StudyRun:
                 self._replay_time(event)
                 self.replies[event.agent] = from_event(event)
             elif event.kind == "tell":
-                self.tell(phase, event.round, replace(NO_REPLY, reason=str(event.values["missing"])))
-                self._replay_time(event)  # after `tell`, which notes the time of this process
+                self.close(phase, event.round, replace(NO_REPLY, reason=str(event.values["missing"])))
+                self._replay_time(event)  # after `close`, which notes the time of this process
             elif event.kind == "round":
                 seconds = float(cast(float, event.values["seconds"]))
                 self.end_round(event.round, seconds)
@@ -612,7 +598,7 @@ class StudyRun:
         self.server.state = informed(self.server.state, drawn=draws)
 
     def _make_tasks(self, phase: Phase, server_round: int, present: Sequence[str]) -> Mapping[str, Task]:
-        goes_on, self.present = self._goes_on(phase), present
+        goes_on, self.present = self.asynchronous and phase is Phase.TRAIN, present
         keys = (server_round, self.num_asked) if goes_on else (server_round,)
         rng = generator(self.seed, "server", "ask", str(phase), *keys)
         if self.algorithm.secure_sums:
@@ -623,9 +609,8 @@ class StudyRun:
         if self.asynchronous:
             under_way = {agent: sent.task for agent, sent in self.sent.items()}
             self.server.state = informed(self.server.state, under_way=under_way)
-        tasks: Mapping[str, Task] = self.server.ask(phase, server_round, present, rng)
-        parts = {agent: self._within_budget(agent, task) for agent, task in tasks.items()}
-        tasks = {agent: task for agent, task in parts.items() if task is not None}
+        asked = self.server.ask(phase, server_round, present, rng).items()
+        tasks = {agent: part for agent, task in asked if (part := self._within_budget(agent, task))}
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
         self.num_asked += goes_on
         if not goes_on:
@@ -713,10 +698,6 @@ class StudyRun:
             self.pool.add(sent.agent, disclosure)
         recorder.record(sent.agent, server_round, report, disclosure)
         return report
-
-    def _write(self, event: Event) -> None:
-        if self.journal is not None:
-            self.journal.write([event])
 
 
 def server_of(algorithm: Algorithm[Any], federation: Federation, seed: int) -> Server:

@@ -29,7 +29,7 @@ from fbo_flower.study import Study
 def app(tmp_path, monkeypatch):
     directory = tmp_path / "clinic-tuning"
     new_app(directory)
-    for module in ("clients.agent", "strategies.base"):  # an app of one's own draws its seeds; tests repeat
+    for module in ("clients.agent", "strategies.start_and_end"):  # which draw seeds; tests repeat
         monkeypatch.setattr(f"fbo_flower.{module}.fresh_entropy", lambda: 5)
     monkeypatch.syspath_prepend(str(directory))
     yield directory

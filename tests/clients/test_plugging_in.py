@@ -1,11 +1,16 @@
 """Tuning beside what exists: apps that train with FedAvg, and apps with a `client_fn`."""
 
+import importlib
+import re
+import sys
+import tomllib
 from typing import ClassVar
 
 import numpy as np
 import pytest
 from federation import agents
-from flwr.app import ArrayRecord, Message, RecordDict
+from flower_runtime import ROOT
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fbo_flower import Float, SearchSpace
@@ -25,6 +30,28 @@ def trials(app=None, **settings):
     """Return the trials of FTS over two agents of an app, or of the app that only tunes."""
     grid = agents(2, objective, space=SPACE, seed=5) if app is None else InProcessGrid(app, 2)
     return FTS(num_agents=2, seed=5, **settings).start(grid, num_rounds=3).study.trials
+
+
+def test_fedavg_trains_with_tuned_values_and_does_better(monkeypatch, capsys):
+    for module in ("clients.agent", "strategies.start_and_end"):  # the example draws its seeds; tests repeat
+        monkeypatch.setattr(f"fbo_flower.{module}.fresh_entropy", lambda: 5)
+    directory = ROOT / "examples" / "tune-then-train"
+    monkeypatch.syspath_prepend(str(directory))
+    client, server = (importlib.import_module(f"tune_then_train.{side}_app") for side in ("client", "server"))
+    defaults = tomllib.loads((directory / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    scores = []
+    for rounds in (0, 8):
+        config = {**defaults, "num-agents": 3, "tuning-rounds": rounds}
+        grid = InProcessGrid(client.app, 3, run_config=config)
+        server.app(grid, Context(1, 0, {}, RecordDict(), config))
+        scores.append([float(s) for s in re.findall(r"accuracy ([0-9.]+)", capsys.readouterr().out)])
+        assert len(scores[-1]) == 5
+        tuned = [context.state.get("tuned") for context in grid.contexts.values()]
+        assert [values is not None for values in tuned] == [rounds > 0] * 3
+    assert scores[1][0] > scores[0][0] + 0.02
+    assert scores[1][-1] > scores[0][-1]
+    for name in [name for name in sys.modules if name.startswith("tune_then_train")]:
+        monkeypatch.delitem(sys.modules, name)
 
 
 def test_tuning_leaves_the_apps_own_functions_alone():

@@ -38,7 +38,7 @@ def test_trackers_get_a_trial_for_each_configuration_with_its_curve(caplog):
     assert len(told.rounds) == len(called)
     assert told.rounds[-1].numbers["best"] == max(tuned.trials["value"])
     assert told.result.settings["runs"][0]["status"] == "finished"
-    assert "the run goes on: ValueError: of a tracker" in caplog.text
+    assert "the study goes on: ValueError: of a tracker" in caplog.text
 
 
 def test_optuna_shows_the_trials_and_their_intermediate_values(tmp_path):

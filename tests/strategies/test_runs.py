@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import weakref
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -156,7 +157,7 @@ def test_a_loss_is_recorded_with_the_sign_that_its_user_knows(aims, sign):
     assert found.rounds["mean_incumbent"].tolist() == [sign * 0.5]
     values = {agent: best.get("value", best.get("mean")) for agent, best in found.best.items()}
     assert values == {"0": sign * 2.0, "1": 0.0, "2": sign * 1.0, "3": sign * -1.0, "4": sign * 3.0}
-    assert recorder.numbers_since({})["best"] == sign * 2.0
+    assert recorder.numbers_since(Counter())["best"] == sign * 2.0
     assert found.best_value == sign * 3.0
 
 
