@@ -139,7 +139,7 @@ def test_a_late_agent_is_recognised_only_if_repeats_enter_sums(honest: FedEI, is
 
 
 @pytest.mark.parametrize(
-    ("control", "low", "high"), zip(server.PAIRED, (0, 0, 0.8), (0.5, 0.9, 1), strict=True)
+    ("control", "low", "high"), list(zip(server.PAIRED, (0, 0, 0.8), (0.5, 0.9, 1), strict=True))
 )
 def test_no_two_rows_are_paired_by_moments_unless_both_initial_rows_are_there(
     control: str, low: float, high: float
