@@ -4,10 +4,11 @@ from own_algorithm.gossip import Gossip
 from own_algorithm.record import RECORD
 
 from fbo_flower import Float, SearchSpace, simulate
+from fbo_flower.algorithms.messages import report_schema
 
 
 def test_the_record_describes_what_is_sent():
-    schema = Gossip().report_schema(SearchSpace({"x": Float(0.0, 1.0)}))
+    schema = report_schema(Gossip(), SearchSpace({"x": Float(0.0, 1.0)}))
     assert RECORD.load() is Gossip
     assert set(RECORD.meanings) == {*schema.arrays, *schema.values}
 

@@ -15,6 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -118,7 +119,7 @@ def most_rows(algorithm: Any, space: SearchSpace) -> int:
 class Evaluations(Content):
     """A report: the number of evaluations really made, if the agent reuses values."""
 
-    conditions: ClassVar[Mapping[str, str]] = {NUM_EVALUATIONS: "deterministic"}
+    conditions: ClassVar[Mapping[str, str]] = MappingProxyType({NUM_EVALUATIONS: "deterministic"})
 
     evaluations: int = 0
 
