@@ -77,6 +77,11 @@ class Server:
                     f"{where}: expected a task of {phase} for agent {agent}, got {got}; return "
                     "content.task(phase, server_round, trial, num_trials)"
                 )
+            if phase is Phase.FINISH and task.num_trials:
+                raise HookError(
+                    f"{where}: expected a task without trials for agent {agent} after the last round, got "
+                    f"{task.num_trials}; return state, {{}} unless the phase is Phase.TRAIN"
+                )
         return tasks
 
     def tell(self, phase: Phase, reports: Mapping[str, Report]) -> None:

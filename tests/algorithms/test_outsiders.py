@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 import pytest
-from contract import AlgorithmContract
+from contract import SQUARE, AlgorithmContract
 
 from fbo_flower import simulate
 from fbo_flower.algorithms import (
@@ -26,7 +26,8 @@ from fbo_flower.algorithms import (
     uniform_point,
 )
 from fbo_flower.algorithms.options import bounded, integer
-from fbo_flower.algorithms.records import ServerResults
+from fbo_flower.algorithms.records import Federation, ServerResults
+from fbo_flower.algorithms.server import Server
 from fbo_flower.errors import ConfigError, HookError
 
 
@@ -217,3 +218,17 @@ def test_a_sum_of_different_tasks_is_refused():
             "double-sine", agents=3, num_rounds=3, engine="inline",
             algorithm=type("Wrong", (FedTPE,), {"ask": ask})(secure_sums=2),
         )  # fmt: skip
+
+
+def test_an_algorithm_that_forgets_the_phase_does_not_train_on_after_the_last_round():
+    class Forgetful(FedTPE):
+        name: ClassVar[str] = "forgetful"
+
+        def ask(self, state, phase, server_round, present, rng):
+            tasks = {a: Densities().task(phase, server_round, state.progress.of(a), 1) for a in present}
+            return state, tasks
+
+    server = Server(Forgetful(), Federation(SQUARE, ("0",)), np.random.default_rng(0))
+    assert server.ask(Phase.TRAIN, 1, ["0"], np.random.default_rng(0))
+    with pytest.raises(HookError, match=r"expected a task without trials for agent 0 .* Phase\.TRAIN"):
+        server.ask(Phase.FINISH, 2, ["0"], np.random.default_rng(0))
