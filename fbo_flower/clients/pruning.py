@@ -31,10 +31,6 @@ MAX_REPORTS = 10_000  # values that one trial may report
 LATEST_STEP = 2**53  # so that a step is exact as a float64
 
 
-def _margin(value: object) -> float | None:
-    return None if value is None else check_number("margin", value, 0)
-
-
 @dataclass(frozen=True)
 class Pruning(Settings):
     """When `context.should_stop()` is true.
@@ -72,7 +68,7 @@ class Pruning(Settings):
     warmup_steps: int = integer(0, 0)
     max_stopped: float = bounded(0.5, 0, 1)
     learns: str = choice(PREDICTED, (PREDICTED, LAST))
-    margin: float | None = checked(2.5, _margin)
+    margin: float | None = checked(2.5, lambda v: None if v is None else check_number("margin", v, 0))
 
     @staticmethod
     def read(node_config: Mapping[str, Any], app: object) -> Pruning:

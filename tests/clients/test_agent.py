@@ -252,11 +252,3 @@ def test_observations_from_before_make_the_first_message_and_are_not_disclosed()
     reply = agent(prior={"3": prior}, disclose="trials").answer(simple())
     assert reply.arrays["disclosed.points"].shape == (3, 2)
     assert reply.config["disclosed.incumbent"] == 3 * CANARY, "the best of this study"
-
-
-def test_noise_of_a_trial_repeats_whenever_and_wherever_it_is_evaluated():
-    def values(seed):
-        noisy = canary(lambda config, context: float(context.rng.standard_normal()))
-        return agent(noisy, seed=seed, disclose="trials").answer(simple()).arrays["disclosed.values"].tolist()
-
-    assert values(4) == values(4) != values(5)

@@ -170,15 +170,17 @@ def test_directions_and_constraints_of_a_script_are_objectives_and_limits(tmp_pa
     assert [trial.system_attrs["constraints"][0] <= 0 for trial in mine] == trials["feasible"].tolist()
 
 
-def test_an_enqueued_trial_is_evaluated_first_and_is_no_trial_of_the_federation(tmp_path):
-    enqueued = {"rate": 0.01, "depth": 1, "kind": "a"}
+def test_enqueued_trials_come_first_are_completed_by_the_agent_and_are_no_trials_of_the_federation(tmp_path):
+    whole, part = {"rate": 0.01, "depth": 1, "kind": "a"}, {"rate": 0.02}
     with federation(tmp_path, ei(), 1) as found:
         study = made(tmp_path / "agent-0.db")
-        study.enqueue_trial(enqueued)
-        study.optimize(objective, n_trials=3)
-    assert study.trials[0].params == enqueued
-    assert len(found[0].study.trials) == 2
-    assert known(tmp_path) == [enqueued]
+        for enqueued in (whole, part):
+            study.enqueue_trial(enqueued)
+        study.optimize(objective, n_trials=4)
+    first, second, *others = (trial.params for trial in study.trials)
+    assert (first, second) == (whole, {**others[0], **part})
+    assert list(found[0].study.trials["config"]) == others
+    assert {config["rate"]: config for config in known(tmp_path)} == {0.01: first, 0.02: second}
 
 
 def test_a_script_that_does_not_fit_the_app_is_refused_and_loses_no_trial(tmp_path):
@@ -202,15 +204,6 @@ def test_a_script_that_does_not_fit_the_app_is_refused_and_loses_no_trial(tmp_pa
     with pytest.raises(NotInTimeError):
         study.optimize(objective, n_trials=1)
     assert [trial.state.name for trial in study.trials] == ["FAIL"]
-
-
-def test_earlier_trials_of_another_search_space_are_left_out_with_a_warning(tmp_path):
-    storage = f"sqlite:///{tmp_path / 'o.db'}"
-    study = optuna.create_study(storage=storage, study_name="a", direction="minimize")
-    study.optimize(lambda trial: trial.suggest_float("rate", 2.0, 3.0, log=True), n_trials=2)
-    with federation(tmp_path, ei(), 1), pytest.warns(UserWarning, match="2 of 2 earlier trials"):
-        script(tmp_path / "agent-0.db", 2, storage=storage, study_name="a", load_if_exists=True)
-    assert Site(tmp_path / "agent-0.db").pending == []
 
 
 def test_each_thread_has_a_trial_of_its_own(tmp_path):
@@ -275,17 +268,6 @@ def test_what_was_interrupted_is_asked_again(tmp_path):
     assert params[5] == trials["config"][1]
 
 
-def test_an_enqueued_trial_is_completed_with_the_agents_values(tmp_path):
-    with federation(tmp_path, ei(), 1) as found:
-        study = made(tmp_path / "agent-0.db")
-        study.enqueue_trial({"rate": 0.01})
-        study.optimize(objective, n_trials=3)
-    first, second, third = (trial.params for trial in study.trials)
-    assert first == {**second, "rate": 0.01}
-    assert list(found[0].study.trials["config"]) == [second, third]
-    assert known(tmp_path) == [first]
-
-
 def test_a_parameter_that_is_fixed_in_the_script_is_refused(tmp_path):
     with federation(tmp_path, ei(), 1):
         study = made(tmp_path / "agent-0.db")
@@ -312,7 +294,7 @@ def test_constraints_func_says_the_limits_and_the_storage_only_whether_they_hold
     assert "45.6" not in str([trial.system_attrs for trial in study.trials])
 
 
-def test_odd_attributes_and_choices_of_earlier_trials_are_left_out(tmp_path):
+def test_earlier_trials_of_other_ranges_choices_or_attributes_are_left_out_with_a_warning(tmp_path):
     def odd(trial):
         value = objective(trial)
         trial.set_user_attr("grams", ["light", None, {"a": 1}][trial.number % 3])
@@ -323,6 +305,7 @@ def test_odd_attributes_and_choices_of_earlier_trials_are_left_out(tmp_path):
     study.optimize(odd, n_trials=3)
     with pytest.warns(UserWarning, match="Choices"):
         study.optimize(lambda trial: len(trial.suggest_categorical("kinds", [(1, 2), (3,)])), n_trials=1)
+    study.optimize(lambda trial: trial.suggest_float("rate", 2.0, 3.0, log=True), n_trials=2)
     wanted = {"objectives": {"loss": "min"}, "limits": {"grams": 45.0}}
 
     def one(trial):
@@ -330,9 +313,10 @@ def test_odd_attributes_and_choices_of_earlier_trials_are_left_out(tmp_path):
         return objective(trial)
 
     study = made(tmp_path / "agent-0.db", **given)
-    with federation(tmp_path, ei(), 1, **wanted), pytest.warns(UserWarning, match="4 of 4 earlier trials"):
+    with federation(tmp_path, ei(), 1, **wanted), pytest.warns(UserWarning, match="6 of 6 earlier trials"):
         study.optimize(one, n_trials=2)
     assert {trial.state.name for trial in study.trials} == {"COMPLETE"}
+    assert Site(tmp_path / "agent-0.db").pending == []
 
 
 @pytest.mark.parametrize("restarted", [False, True])

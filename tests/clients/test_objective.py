@@ -184,8 +184,3 @@ def test_the_value_stays_at_an_agent_that_discloses_nothing(caplog):
     told = [r.getMessage() for r in caplog.records if "0.875" in r.getMessage()]
     assert told
     assert all(line.startswith("agent ") for line in told), "in the agents' own logs alone"
-
-
-def test_an_interruption_is_no_failed_trial():
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(raising(KeyboardInterrupt), {}, CONTEXT)

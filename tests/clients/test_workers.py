@@ -1,5 +1,6 @@
 """Several trials at once: the same results, journalled as they end, and workers that die or take too long."""
 
+import math
 import os
 import pickle
 import signal
@@ -79,6 +80,15 @@ def test_outcomes_are_those_of_one_evaluation_after_the_other(repeats, objective
     assert same(*caches)
     if cached and repeats is not None:  # an evaluation stands for all of its row
         assert one.counts.tolist() == np.where(np.isnan(one.values), 0, repeats).tolist()
+
+
+def test_a_row_of_pulls_has_the_mean_the_number_and_the_squared_deviations_of_those_that_succeeded():
+    values = iter([1.0, math.nan, 3.0, 8.0, -0.0])
+    query = Trials(np.full((2, 2), 0.5), pulls=np.array([4, 1]))
+    outcome = evaluate(query, 0, lambda config, context: next(values), Parallel())
+    assert [str(value) for value in outcome.values] == ["4.0", "0.0"]
+    assert (outcome.counts.tolist(), outcome.deviations.tolist()) == ([3, 1], [26.0, 0.0])
+    assert outcome.reasons == {0: "expected a finite number, got nan"}
 
 
 def test_repeated_evaluations_of_a_point_do_not_stop_early():
