@@ -269,18 +269,24 @@ class Content:
         rows = {name: np.array(floats(task.arrays[name])[row]) for row in found for name in names}
         return replace(cls.of(task), **{STEPS: None, **dict.fromkeys(names), **rows})
 
-    @property
-    def arrays(self) -> dict[str, AnyArray]:
+    @cached_property
+    def arrays(self) -> Mapping[str, AnyArray]:
         """The arrays that travel, by name."""
-        found = {name: getattr(self, name) for name in arrays_of(type(self))}
-        return {name: array for name, array in found.items() if array is not None}
+        found = {}
+        for name in arrays_of(type(self)):
+            if (array := getattr(self, name)) is not None:
+                found[name] = array
+        return found
 
-    @property
-    def values(self) -> dict[str, Scalar]:
+    @cached_property
+    def values(self) -> Mapping[str, Scalar]:
         """The scalars that travel, by name."""
-        known = arrays_of(type(self))
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in known}
-        return {name: own[name] for name in sorted(own) if own[name] != getattr(type(self), name)}
+        kind, found = type(self), {}
+        arrays_of(kind)
+        for name in _SCALARS[kind]:
+            if (value := getattr(self, name)) != getattr(kind, name):
+                found[name] = value
+        return found
 
     def task(self, phase: Phase, server_round: int, trial: int, num_trials: int) -> Task:
         """Return a task with this content."""
@@ -379,7 +385,7 @@ def has_step(task: Task, trial: int, trials_per_round: int) -> bool:
 
 
 _ARRAYS: dict[type[Content], Mapping[str, Spec]] = {}
-_SCALARS: dict[type[Content], Mapping[str, type]] = {}
+_SCALARS: dict[type[Content], Mapping[str, type]] = {}  # in the order of their names
 
 
 def arrays_of(content: type[Content]) -> Mapping[str, Spec]:
@@ -387,7 +393,8 @@ def arrays_of(content: type[Content]) -> Mapping[str, Spec]:
     if content not in _ARRAYS:
         hints = get_type_hints(content, include_extras=True)
         specs = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
-        _SCALARS[content] = {f.name: hints[f.name] for f in fields(content) if specs[f.name] is None}
+        names = sorted(f.name for f in fields(content))
+        _SCALARS[content] = {name: hints[name] for name in names if specs[name] is None}
         _ARRAYS[content] = {name: spec for name, spec in specs.items() if isinstance(spec, Spec)}
     return _ARRAYS[content]
 

@@ -11,7 +11,7 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
@@ -195,7 +195,7 @@ class Trials:
         """Number of trials of each row, failed ones included, `(n,)`."""
         return np.ones(len(self), dtype=np.int64) if self.pulls is None else self.pulls
 
-    @property
+    @cached_property
     def num_trials(self) -> int:
         """Number of trials of all rows, failed ones included."""
         return len(self) if self.pulls is None else int(np.sum(self.pulls))
@@ -205,7 +205,7 @@ class Trials:
         """Number of successful evaluations."""
         return int(np.count_nonzero(np.isfinite(self.values)) if self.counts is None else self.counts.sum())
 
-    @property
+    @cached_property
     def next_trial(self) -> int:
         """Id of the trial after the last one of this study."""
         if not len(self.trials):
@@ -381,7 +381,7 @@ class AgentState:
     passed: int = 0
     aims: Aims = NUMBER
 
-    @property
+    @cached_property
     def next_trial(self) -> int:
         """Id of the trial after the last one of this study."""
         return max(self.passed, self.history.next_trial)
