@@ -15,15 +15,16 @@ function of algorithm and space; "len(cells)", the length of the task's array `c
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, Self, get_type_hints
 
 import numpy as np
 
-from fbo_flower.algorithms.options import canonical_json
+from fbo_flower.algorithms.options import Configurable, canonical_json, check_secure_sums, checked
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -38,9 +39,6 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.errors import WireError
 from fbo_flower.space.space import SearchSpace
-
-if TYPE_CHECKING:
-    from fbo_flower.algorithms.protocol import Algorithm
 
 
 @dataclass(frozen=True)
@@ -293,6 +291,30 @@ class Content:
         return Task(phase, server_round, trial, num_trials, self.arrays, self.values)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reporting(Configurable):
+    """What has tasks and reports with a content; the base of `Algorithm`."""
+
+    task_content: ClassVar[type[Content]] = Content
+    report_content: ClassVar[type[Content]] = Content
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Give the option `secure_sums` to a class whose reports have summable arrays, unless it has one."""
+        super().__init_subclass__(**more)
+        try:
+            sums = bool(summable_of(cls.report_content))
+        except (TypeError, NameError):  # `definition.check_definition` says what is wrong
+            return
+        if sums and isinstance(inspect.getattr_static(cls, "secure_sums"), property):
+            cls.__annotations__ = {**inspect.get_annotations(cls), "secure_sums": "int"}
+            setattr(cls, "secure_sums", checked(0, check_secure_sums))  # noqa: B010  # a property here
+
+    @property
+    def secure_sums(self) -> int:
+        """The smallest number of agents in a secure sum; 0 for no secure sums."""
+        return 0
+
+
 class Replies(Mapping[str, Report]):
     """The reports of the agents that answered in a half-round, and the sums over them.
 
@@ -399,7 +421,7 @@ def arrays_of(content: type[Content]) -> Mapping[str, Spec]:
     return _ARRAYS[content]
 
 
-def schema_of(content: type[Content], algorithm: Algorithm[Any], space: SearchSpace) -> Schema:
+def schema_of(content: type[Content], algorithm: Reporting, space: SearchSpace) -> Schema:
     """Return what a message with this content may hold, for the options of an algorithm."""
     at_once = getattr(algorithm, "trials_per_round", 1)
     arrays: dict[str, ArraySpec] = {}
@@ -420,12 +442,12 @@ def schema_of(content: type[Content], algorithm: Algorithm[Any], space: SearchSp
     return Schema(arrays, {name: kind for name, kind in _SCALARS[content].items() if name not in missing})
 
 
-def report_schema(algorithm: Algorithm[Any], space: SearchSpace) -> Schema:
+def report_schema(algorithm: Reporting, space: SearchSpace) -> Schema:
     """Return the arrays and values that a report may hold; those that a secure sum carries are not."""
     return schema_of(algorithm.report_content, algorithm, space)
 
 
-def uses_observations(algorithm: Algorithm[Any], space: SearchSpace, task: Task) -> bool:
+def uses_observations(algorithm: Reporting, space: SearchSpace, task: Task) -> bool:
     """Return whether the report of a task may depend on the agent's observations."""
     if not algorithm.report_content.is_asked_by(task):
         return False
@@ -433,13 +455,13 @@ def uses_observations(algorithm: Algorithm[Any], space: SearchSpace, task: Task)
     return bool(schema.arrays or schema.values or summands_of(algorithm, space, task))
 
 
-def _bound(spec: Spec, algorithm: Algorithm[Any], space: SearchSpace) -> float:
+def _bound(spec: Spec, algorithm: Reporting, space: SearchSpace) -> float:
     if callable(spec.bound):
         return spec.bound(algorithm, space)
     return float(getattr(algorithm, spec.bound) if isinstance(spec.bound, str) else spec.bound or 0.0)
 
 
-def _allows(algorithm: Algorithm[Any], spec: Spec) -> bool:
+def _allows(algorithm: Reporting, spec: Spec) -> bool:
     """Return whether a message may hold the array, outside a secure sum."""
     if spec.in_clear and algorithm.secure_sums:
         return False
@@ -453,7 +475,7 @@ def summable_of(content: type[Content]) -> dict[str, Spec]:
     return {name: spec for name, spec in arrays_of(content).items() if spec.bound is not None}
 
 
-def summands_of(algorithm: Algorithm[Any], space: SearchSpace, task: Task) -> dict[str, Summand]:
+def summands_of(algorithm: Reporting, space: SearchSpace, task: Task) -> dict[str, Summand]:
     """Return name -> shape and bound of the arrays that a task asks for in a secure sum, if it asks for one.
 
     If a report leaves such an array out, it counts as zeros.
@@ -467,7 +489,7 @@ def summands_of(algorithm: Algorithm[Any], space: SearchSpace, task: Task) -> di
     return found
 
 
-def reports_trials(algorithm: Algorithm[Any]) -> bool:
+def reports_trials(algorithm: Reporting) -> bool:
     """Return whether reports hold points and values; then only agents that disclose trials take part."""
     specs = arrays_of(algorithm.report_content).values()
     return any(spec.is_trials and _allows(algorithm, spec) for spec in specs)
@@ -483,9 +505,7 @@ def value_of(length: object) -> str:
     return length[6:-1] if isinstance(length, str) and length.startswith("value(") else ""
 
 
-def _length(
-    length: Length, algorithm: Algorithm[Any], space: SearchSpace, task: Task | None = None
-) -> int | None:
+def _length(length: Length, algorithm: Reporting, space: SearchSpace, task: Task | None = None) -> int | None:
     if array := length_of(length):
         return len(task.arrays.get(array, ())) if task is not None else None
     if scalar := value_of(length):
