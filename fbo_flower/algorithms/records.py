@@ -268,11 +268,15 @@ class Trials:
 
     def to_arrays(self, prefix: str = "") -> dict[str, AnyArray]:
         """Return the table as arrays whose names begin with `prefix`."""
-        arrays = self._columns() | {f"{_MEASURE}{name}": column for name, column in self.measures.items()}
+        columns = self._columns()
         if self.failures is not None:
-            arrays["failures"] = np.frombuffer(json.dumps(self.reasons).encode(), dtype=np.uint8)
-        arrays |= {"artifact": self.artifact, "curve": self.curve}
-        return {prefix + name: array for name, array in arrays.items() if array is not None}
+            columns["failures"] = np.frombuffer(json.dumps(self.reasons).encode(), dtype=np.uint8)
+        for name in ("artifact", "curve"):
+            if (array := getattr(self, name)) is not None:
+                columns[name] = array
+        for name, measure in self.measures.items():
+            columns[_MEASURE + name] = measure
+        return {prefix + name: column for name, column in columns.items()}
 
     @staticmethod
     def from_arrays(arrays: dict[str, AnyArray], prefix: str = "") -> Trials:
