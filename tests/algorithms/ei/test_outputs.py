@@ -1,15 +1,17 @@
-"""fed-ei with several outputs: what a row holds, what an agent makes of it, what stays with an operator."""
+"""ei and fed-ei with limits and with several objectives: units, failures, batches, noise, rows, secrets."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from contract import SQUARE
+from one_task import done, observed
 
-from fbo_flower.algorithms import FedEI, make_algorithm
+from fbo_flower.algorithms import ExpectedImprovement, FedEI, Task, make_algorithm
 from fbo_flower.algorithms.aims import Aims
-from fbo_flower.algorithms.records import AgentState, Federation, Phase, Task, Trials
-from fbo_flower.algorithms.run_task import run_task
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Trials
+from fbo_flower.clients.own_answer import own_answer
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import trend
@@ -17,33 +19,148 @@ from fbo_flower.simulation import Agents, simulate
 
 NAMES = ("gain", "cost")
 AIMS = Aims.of(False, {"gain": "max"}, {"cost": 0.9})
-ALGORITHM = make_algorithm("fed-ei", {"num_candidates": 64, "secure_sums": 0}).for_outputs(NAMES)
+START = generator(0, "points").random((6, 2))
 
 
 def outputs_at(points, moved=0.0):
-    """Gain and minus the cost at points, `(n, 2)`."""
+    """Gain and minus the cost at points, `(n, 2)`: the best point with a cost of .9 is on the diagonal."""
     return np.column_stack([points.sum(axis=1), -np.square(points - moved).sum(axis=1)])
 
 
-def agent_of(points, outputs, aims=AIMS):
-    history = Trials(points, outputs[:, 0], np.arange(len(points)), outputs=outputs)
-    return AgentState(SQUARE, history, aims=aims)
+def agent(points, outputs, aims=AIMS):
+    return observed(points, outputs, aims)
+
+
+def proposed(state, number=1, at_once=1, algorithm=None):
+    """Points of the next trials, `(number, 2)`, and the state after them."""
+    task = Task(Phase.TRAIN, 2, state.next_trial, number)
+    algorithm = algorithm or ExpectedImprovement(trials_per_round=number)
+    result, batches = done(algorithm, task, state, outputs_at, at_once)
+    return np.concatenate(batches), result.agent_state
+
+
+def test_proposals_do_not_depend_on_the_units_of_objectives_and_limits():
+    outputs, scale = outputs_at(START), np.array([1e3, 1e-2])
+    expected, _ = proposed(agent(START, outputs))
+    moved = Aims.of(False, {"gain": "max"}, {"cost": 0.9 * scale[1] - 5.0})
+    found, _ = proposed(agent(START, outputs * scale + np.array([-70.0, 5.0]), moved))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    elsewhere = Aims.of(False, {"gain": "max"}, {"cost": 0.3})
+    assert np.abs(proposed(agent(START, outputs, elsewhere))[0] - expected).max() > 0.05
+
+
+def test_a_failed_trial_counts_as_the_worst_in_every_output():
+    outputs = outputs_at(START)
+    broken, worst = outputs.copy(), outputs.copy()
+    broken[2] = np.nan
+    worst[2] = np.delete(outputs, 2, axis=0).min(axis=0)
+    np.testing.assert_array_equal(proposed(agent(START, broken))[0], proposed(agent(START, worst))[0])
+    nothing = agent(START, np.full((6, 2), np.nan))
+    assert proposed(nothing, algorithm=ExpectedImprovement(num_initial=2))[0].shape == (1, 2)
+
+
+def test_a_batch_holds_different_points_and_begins_as_a_single_step_does():
+    one, _ = proposed(agent(START, outputs_at(START)))
+    batch, after = proposed(agent(START, outputs_at(START)), 3, 3)
+    np.testing.assert_array_equal(batch[:1], one)
+    assert np.linalg.norm(batch[:, None] - batch[None], axis=2)[np.triu_indices(3, 1)].min() > 1e-3
+    assert after.history.outputs is not None
+    np.testing.assert_array_equal(after.history.outputs[6:], outputs_at(batch))  # no fantasy is left
+
+
+def test_with_noise_the_answer_is_the_best_by_its_means_and_not_by_luck():
+    points = generator(1, "points").random((60, 2))
+    noisy = outputs_at(points) + 0.25 * np.random.default_rng(3).standard_normal((60, 2))
+    algorithm = make_algorithm("ei", {"num_initial": 2})
+    _, state = proposed(agent(points, noisy), algorithm=algorithm)
+    answer = own_answer("1", "s", algorithm, state)
+    assert np.isfinite(answer.mean)
+    usable = state.usable_values()
+    lucky = points[int(np.nanargmax(usable))]
+    true = [outputs_at(state.space.encode(answer.config)[None])[0], outputs_at(lucky[None])[0]]
+    assert -true[0][1] < 1.0
+    assert true[0][0] > true[1][0] + 0.05, "the luckiest trial is worse"
+
+
+def test_the_answer_without_a_feasible_trial_names_the_nearest():
+    state = agent(START, outputs_at(START), Aims.of(False, {"gain": "max"}, {"cost": 0.001}))
+    answer = own_answer("1", "s", make_algorithm("ei", {}), state)
+    nearest = START[np.argmin(np.square(START).sum(axis=1))]
+    assert answer.config is None
+    np.testing.assert_allclose(state.space.encode(answer.nearest), nearest)
+    assert str(answer).startswith("no configuration holds cost <= 0.001 after 6 evaluations; the nearest has")
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_several_objectives_are_searched_along_their_front(number):
+    """Distances from corners: every point of the triangle between them is on the front."""
+    corners = np.array([[0.2, 0.2], [0.8, 0.2], [0.5, 0.8]])[:number]
+    names = [f"loss {k}" for k in range(number)]
+
+    def distances(config, data):
+        point = np.array(list(config.values()))
+        return dict(zip(names, np.square(corners - point).sum(axis=1).tolist(), strict=True))
+
+    goals = {"objectives": dict.fromkeys(names, "min"), "engine": "inline"}
+    volume = {
+        name: simulate(distances, SQUARE, 1, name, 16, **goals).front(
+            "0", reference=dict.fromkeys(names, 0.5)
+        )
+        for name in ("random", "ei")
+    }
+    assert volume["ei"].hypervolume > 1.05 * volume["random"].hypervolume
+    assert len(volume["ei"].values) > len(volume["random"].values)
+
+
+@pytest.mark.parametrize("y_transform", ["winsorise", "standardise"])
+def test_the_reference_stands_in_the_units_of_the_models(y_transform):
+    aims = Aims.of(False, {"gain": "max", "cost": "min"}, {"cost": 3.0}, {"cost": 1.5})
+    outputs = np.vstack([outputs_at(START), [[-1e6, -2.0]]])  # a diverged gain
+    state = agent(np.vstack([START, [[0.9, 0.9]]]), outputs, aims)
+    _, ys, least, start = ExpectedImprovement(y_transform=y_transform).outputs(state)
+    slope = (ys[1, 0] - ys[1, 1]) / (outputs[0, 1] - outputs[1, 1])
+    assert start[1] == pytest.approx(ys[1, 0] + slope * (-1.5 - outputs[0, 1]))
+    assert least[1] == pytest.approx(ys[1, 0] + slope * (-3.0 - outputs[0, 1]))
+    assert np.isnan(start[0])
+    flat = agent(
+        START,
+        np.column_stack([np.ones(6), outputs_at(START)[:, 1]]),
+        Aims.of(False, {"gain": "max", "cost": "min"}, None, {"gain": 0.5}),
+    )
+    assert np.isnan(ExpectedImprovement().outputs(flat)[3]).all()
+
+
+def test_what_is_worse_than_the_reference_is_not_searched():
+    """Of a bent front only the middle counts: with the reference the search stays there."""
+
+    def bent(config, data):
+        angle, away = np.pi / 2 * config["x"], 1 + (config["y"] - 0.5) ** 2
+        return {"a": float(away * np.cos(angle)), "b": float(away * np.sin(angle))}
+
+    goals: dict[str, Any] = {"objectives": {"a": "min", "b": "min"}, "engine": "inline"}
+    middle = {"a": 0.9, "b": 0.9}
+    inside = []
+    for reference in (None, middle):
+        study = simulate(bent, SQUARE, 2, "ei", 12, reference=reference, **goals)
+        rows = [row["outputs"] for row in study.trials if row["trial"] >= 3]
+        inside.append(sum(max(row["a"], row["b"]) < 0.9 for row in rows) / len(rows))
+        if reference is not None:
+            assert study.front("0").reference.tolist() == [0.9, 0.9]
+    assert inside[1] > inside[0] + 0.2
+
+
+# -- fed-ei: what a row holds, what an agent makes of it, what stays with an operator -------------------
+
+
+ALGORITHM = make_algorithm("fed-ei", {"num_candidates": 64, "secure_sums": 0}).for_outputs(NAMES)
 
 
 def answered(task, state, algorithm=ALGORITHM):
-    def evaluate(query, trial):
-        found = outputs_at(query.points)
-        trials = np.arange(trial, trial + len(found))
-        return Trials(query.points, found[:, 0], trials, outputs=found)
-
-    def draws(purpose, *keys):
-        return generator(7, purpose, *keys)
-
-    result = run_task(algorithm, task, state, evaluate, draws)
+    result, _ = done(algorithm, task, state, outputs_at)
     return result.agent_state, result.report
 
 
-START = generator(0, "points").random((2, 2))
+FIRST = START[:2]
 OTHERS = generator(1, "points").random((24, 2))
 GROUPS = outputs_at(OTHERS).reshape(4, 6, 2)  # of four other agents
 NOISE = generator(2, "level")
@@ -65,7 +182,7 @@ def pool_of(z, trial=2):
 
 
 def test_the_model_of_each_output_has_its_own_column_of_the_rows():
-    state = agent_of(START, outputs_at(START))
+    state = agent(FIRST, outputs_at(FIRST))
     model = ALGORITHM.model(pool_of(SCORES), state)
     for place, process in enumerate(model.improvement.processes):
         np.testing.assert_array_equal(process.shared.rows.z, SCORES[:, place])
@@ -76,7 +193,7 @@ def test_the_model_of_each_output_has_its_own_column_of_the_rows():
     noise[:, 1] = np.random.default_rng(2).standard_normal(len(OTHERS))
     many = generator(3, "points").random((9, 2))
     task = replace(pool_of(noise, 9), values={"slots": 64})
-    state = agent_of(many, outputs_at(many))
+    state = agent(many, outputs_at(many))
     model = ALGORITHM.model(task, state)
     shares = [process.shared.share for process in model.improvement.processes]
     assert shares[0] > shares[1] + 0.2
@@ -84,18 +201,18 @@ def test_the_model_of_each_output_has_its_own_column_of_the_rows():
 
 def test_rows_hold_each_output_in_common_units_and_do_not_depend_on_the_limit():
     """Its units are those of its values: a bound beyond all of them changes no number that leaves."""
-    outputs = outputs_at(START)
+    outputs = outputs_at(FIRST)
     sent = []
     for bound in (0.9, 0.3, 1e-6):
-        state = agent_of(START, outputs, Aims.of(False, {"gain": "max"}, {"cost": bound}))
+        state = agent(FIRST, outputs, Aims.of(False, {"gain": "max"}, {"cost": bound}))
         first, begun = answered(Task(Phase.TRAIN, 1, 0, 2), state)
         level = trend.Level.of(4 * begun.arrays["level"][trend.NUM_SUMS :], 2)
         told = {"level": 4 * begun.arrays["level"]}
         _, report = answered(Task(Phase.TRAIN, 2, 2, 0, told, {"slots": 64}), first)
         sent.append((begun.arrays["level"], report.arrays["rows"]))
         better = [int(outputs[:, 0].argmax())]
-        np.testing.assert_allclose(report.arrays["rows"][:, :2], START[better], atol=1e-11)
-        costs = level.standardise(START, outputs[:, 1], None)[0]
+        np.testing.assert_allclose(report.arrays["rows"][:, :2], FIRST[better], atol=1e-11)
+        costs = level.standardise(FIRST, outputs[:, 1], None)[0]
         np.testing.assert_allclose(report.arrays["rows"][:, 3], costs[better], atol=1e-11)
     for level, rows in sent[1:]:
         np.testing.assert_array_equal(level, sent[0][0])
@@ -163,10 +280,9 @@ SECRETS = np.random.default_rng(5).standard_normal((2, 6))  # two worlds of a pr
 
 def told_by(secrets, aims, algorithm):
     """All numbers that leave an agent that has evaluated six points, whatever it is asked."""
-    points = generator(0, "points").random((6, 2))
-    outputs = np.column_stack([points.sum(axis=1), secrets])
+    outputs = np.column_stack([START.sum(axis=1), secrets])
     told, sent = {}, []
-    state, algorithm = agent_of(points, outputs, aims), replace(algorithm, num_initial=6)
+    state, algorithm = agent(START, outputs, aims), replace(algorithm, num_initial=6)
     for values in ({}, {"slots": 64}, {"slots": 128}):
         num_trials = 0 if values else 6
         state, report = answered(Task(Phase.TRAIN, 2, 0, num_trials, told, values), state, algorithm)
@@ -190,7 +306,7 @@ def test_an_attack_on_a_private_output_finds_nothing_in_what_the_agent_sends():
 def test_an_agent_sends_nothing_to_a_server_that_asks_for_an_output_it_keeps():
     """Neither from the start, nor if its operator keeps the output only now."""
     assert told_by(SECRETS[0], AIMS.keeping(["cost"]), ALGORITHM) == []
-    state = agent_of(START, outputs_at(START))
+    state = agent(FIRST, outputs_at(FIRST))
     task = Task(Phase.TRAIN, 2, 2, 0, {"level": LEVEL}, {"slots": 64})
     assert len(answered(task, state)[1].arrays["rows"]) == 1
     assert not answered(task, replace(state, aims=AIMS.keeping(["cost"])))[1].arrays
