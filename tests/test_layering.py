@@ -3,13 +3,13 @@
 import ast
 import importlib
 import re
-import subprocess
 import sys
 import textwrap
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from processes import python
 
 PACKAGE = Path(__file__).parents[1] / "fbo_flower"
 PUBLIC = Path(__file__).parent / "golden" / "public_names.txt"
@@ -266,14 +266,7 @@ def test_a_heavy_import_is_found():
 
 def loaded_by(code):
     """Names of the modules that a fresh interpreter holds after running `code`."""
-    names = subprocess.run(
-        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=PACKAGE.parent,
-    ).stdout.split()
-    return set(names)
+    return set(python("-c", f"{code}\nimport sys\nprint(*sys.modules)").stdout.split())
 
 
 FAMILIES = {path.name for path in (PACKAGE / "algorithms").iterdir() if (path / "__init__.py").is_file()}
