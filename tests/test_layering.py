@@ -345,7 +345,7 @@ def public_names():
 
 
 def test_what_rooms_show_to_each_other_is_listed_and_grows_only_on_purpose():
-    """Renew the list with `python tests/test_layering.py`; the commit says why it grew."""
+    """Renew the list with `PYTHONPATH=tests/helpers python tests/test_layering.py`; the commit says why."""
     names = public_names()
     assert names == PUBLIC.read_text(encoding="utf-8")
     assert not re.search(r"\b_[^\W_]", names), "a private name is imported by another room"
