@@ -39,13 +39,7 @@ from fbo_flower.clients.memory import (
     open_memory,
 )
 from fbo_flower.clients.objective import Objective
-from fbo_flower.clients.operator import (
-    BudgetSpentError,
-    Operator,
-    agent_id,
-    in_simulation,
-    node_info,
-)
+from fbo_flower.clients.operator import BudgetSpentError, Operator, agent_id, in_simulation, node_info
 from fbo_flower.clients.own_answer import OnFinish, OwnAnswer, answer_at_end, call_on_finish
 from fbo_flower.clients.pruning import FEDERATED, CurveBook, Pruning
 from fbo_flower.clients.task_context import TaskContext
