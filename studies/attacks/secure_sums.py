@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fbo_flower import algorithms
-from fbo_flower.algorithms.fts.releases import DPFTSState
+from fbo_flower.algorithms.fts.dp_fts import DPFTSState
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.records import Array, Phase, floats
 from fbo_flower.clients import client_app
