@@ -1,4 +1,4 @@
-"""An algorithm as an outsider writes it from docs/add-an-algorithm.md alone: a federated TPE.
+"""An algorithm as an outsider writes it from docs/add-an-algorithm.md alone.
 
 It has several summable arrays, scalars in tasks and reports, a barrier and final exchanges of its own.
 """
@@ -32,11 +32,10 @@ from fbo_flower.errors import ConfigError, HookError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Densities(Content):
-    """Histograms of good and other points, an axis a row."""
+class Told(Content):
+    """The mean of good points of all agents, as often as an option says."""
 
-    good: Annotated[np.ndarray | None, real("D", "bins", low=0.0)] = None
-    other: Annotated[np.ndarray | None, real("D", "bins", low=0.0)] = None
+    centres: Annotated[np.ndarray | None, real("copies", "D", low=0.0, high=1.0)] = None
     stage: int = 0  # of the final exchanges
     text: str = ""
 
@@ -46,9 +45,8 @@ class Densities(Content):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counts(Content):
-    good: Annotated[np.ndarray | None, summable("D", "bins", bound=1e4)] = None
-    other: Annotated[np.ndarray | None, summable("D", "bins", bound=1e4)] = None
+class Good(Content):
+    good: Annotated[np.ndarray | None, summable("copies", "D", bound=1e4)] = None
     agents: Annotated[np.ndarray | None, summable(1, bound=1.0)] = None
     heard: int = 0  # the stage that the agent was told
 
@@ -56,21 +54,21 @@ class Counts(Content):
 @dataclass(frozen=True)
 class State:
     progress: Progress = field(default_factory=Progress)
-    densities: Densities = field(default_factory=Densities)
+    told: Told = field(default_factory=Told)
     heard: Mapping[str, int] = field(default_factory=dict)
     num_sums: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedTPE(TrialsPerRound, Algorithm[State]):
-    bins: int = integer(8, 2, 64)
-    share: float = bounded(0.3, 0.0, 1.0)
+class FedMean(TrialsPerRound, Algorithm[State]):
+    copies: int = integer(3, 2, 64)
+    stddev: float = bounded(0.1, 0.0, 1.0)
     num_initial: int = integer(4, 1)
 
-    name: ClassVar[str] = "fed-tpe"
-    task_content: ClassVar[type[Content]] = Densities
-    report_content: ClassVar[type[Content]] = Counts
-    barrier: ClassVar[str] = "the histograms are sums over all agents"
+    name: ClassVar[str] = "fed-mean"
+    task_content: ClassVar[type[Content]] = Told
+    report_content: ClassVar[type[Content]] = Good
+    barrier: ClassVar[str] = "the centre is a mean over all agents"
 
     def init(self, federation, rng):
         return State()
@@ -78,77 +76,64 @@ class FedTPE(TrialsPerRound, Algorithm[State]):
     def ask(self, state, phase, server_round, present, rng):
         if phase is Phase.FINISH:
             stage = 1 + max(state.heard.values(), default=0)
-            if stage > 3:
-                return state, {}
-            last = replace(state.densities, stage=stage, text=f"stage {stage}")
-            return state, {agent: last.task(phase, server_round, 0, 0) for agent in present}
+            last = replace(state.told, stage=stage, text=f"stage {stage}")
+            tasks = {agent: last.task(phase, server_round, 0, 0) for agent in present}
+            return state, tasks if stage <= 3 else {}
         if phase is not Phase.TRAIN:
             return state, {}
         trials = {agent: state.progress.of(agent) for agent in present}
         return state, {
-            agent: state.densities.task(phase, server_round, trial, self.trials_from(trial))
+            agent: state.told.task(phase, server_round, trial, self.trials_from(trial))
             for agent, trial in trials.items()
         }
 
     def tell(self, state, phase, replies):
-        heard = {agent: Counts.of(report).heard for agent, report in replies.items()}
+        heard = {agent: Good.of(report).heard for agent, report in replies.items()}
         state = replace(state, progress=state.progress.advance(replies), heard={**state.heard, **heard})
         if replies.sum("agents") is None:
             return state
-        counts = {name: replies.sum(name) for name in ("good", "other")}
-        parts = {name: one / one.sum(axis=1, keepdims=True) for name, one in counts.items()}
-        return replace(state, densities=Densities(**parts), num_sums=state.num_sums + 1)
+        centres = np.clip(replies.sum("good") / replies.sum("agents"), 0.0, 1.0)
+        return replace(state, told=Told(centres=centres), num_sums=state.num_sums + 1)
 
     def results(self, state):
         return ServerResults(found={"heard": dict(state.heard), "num_sums": state.num_sums})
 
     def propose(self, task, agent_state, rng):
-        told, draws = Densities.of(task), rng()
-        if told.good is None:
+        centres, draws = Told.of(task).centres, rng()
+        if centres is None:
             return uniform_point(agent_state, draws)
-        axes = np.arange(agent_state.space.dimension)
-        cells = np.array([draws.choice(self.bins, 24, p=row) for row in told.good])  # (D, 24)
-        ratios = np.log(told.good + 1e-3) - np.log(told.other + 1e-3)
-        best = int(np.argmax(ratios[axes[:, None], cells].sum(axis=0)))
-        return Trials(((cells[:, best] + draws.random(len(axes))) / self.bins)[None])
+        moved = centres.mean(axis=0) + self.stddev * draws.standard_normal(agent_state.space.dimension)
+        return Trials(np.clip(moved, 0.0, 1.0)[None])
 
     def summarise(self, task, agent_state, rng):
-        told = Densities.of(task)
+        told = Told.of(task)
         if told.stage:
             assert told.text == f"stage {told.stage}"
-            return Counts(heard=told.stage).payload
+            return Good(heard=told.stage).payload
         points, values = agent_state.history.observed()
         if len(values) < 4:
             return Payload()
-        order, number = np.argsort(-values), max(1, round(self.share * len(values)))
-        return Counts(
-            good=self._histogram(points[order[:number]]),
-            other=self._histogram(points[order[number:]]),
-            agents=np.ones(1),
-        ).payload
-
-    def _histogram(self, points):
-        cells = np.minimum((points * self.bins).astype(int), self.bins - 1)
-        return np.array([np.bincount(column, minlength=self.bins) + 0.5 for column in cells.T])
+        better = points[np.argsort(-values)[: len(values) // 2]].mean(axis=0)
+        return Good(good=np.tile(better, (self.copies, 1)), agents=np.ones(1)).payload
 
 
-class TestFedTPE(AlgorithmContract):
+class TestFedMean(AlgorithmContract):
     num_rounds = 4
 
     def make(self):
-        return FedTPE()
+        return FedMean()
 
 
-class TestFedTPEWithSecureSums(TestFedTPE):
+class TestFedMeanWithSecureSums(TestFedMean):
     smallest = 2
 
     def make(self):
-        return FedTPE(secure_sums=2)
+        return FedMean(secure_sums=2)
 
 
 def test_sums_final_exchanges_and_scalars_arrive_with_secure_sums_too():
     plain, secure = (
-        simulate("double-sine", agents=5, algorithm=FedTPE(secure_sums=least), num_rounds=6, engine="inline")
+        simulate("double-sine", agents=5, algorithm=FedMean(secure_sums=least), num_rounds=6, engine="inline")
         for least in (0, 3)
     )
     for study in (plain, secure):
@@ -181,7 +166,7 @@ WRONG = {
         {"tell": lambda self, state, phase, reports: state}, "count trials in `tell`|use replies.sum"
     ),
     "tasks alone": ({"ask": lambda self, state, phase, r, present, rng: {}}, "ask: .*return state, tasks"),
-    "content for a task": (asking(lambda phase, r: Densities()), "return content.task"),
+    "content for a task": (asking(lambda phase, r: Told()), "return content.task"),
     "task of another phase": (asking(lambda phase, r: Task(Phase.EVALUATE, r, 0, 1)), "got one of evaluate"),
     "no proposal": ({"propose": lambda self, task, agent_state, rng: None}, "propose: .*trial 0, got None"),
     "points alone": ({"propose": lambda self, task, agent_state, rng: np.ones((1, 1))}, "return Trials"),
@@ -192,7 +177,7 @@ WRONG = {
     "an outcome dropped": ({"learn": lambda self, task, state, outcome, rng: state}, "trial 0 again"),
     "a text kept": (learning(x="a"), "write: expected an array of numbers as x, got the text 'a'"),
     "nothing to send": (sending(None), "summarise: .*a Payload, got None"),
-    "content to send": (sending(Counts()), "summarise: .*got a Counts; return content.payload"),
+    "content to send": (sending(Good()), "summarise: .*got a Good; return content.payload"),
     "another shape": (sending(Payload({"good": np.ones(3)})), r"summarise: good: .*got \(3,\)"),
     "another name": (sending(Payload({"new": np.ones(1)})), "summarise: arrays: .*got 'new'"),
     "NumPy's scalar": (sending(Payload(values={"heard": np.int64(1)})), r"got int64; .*\.item\(\)"),
@@ -203,29 +188,29 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_a_hook_that_returns_something_else_ends_the_study_with_what_to_write(case, least):
     members, match = WRONG[case]
-    algorithm = type("Wrong", (FedTPE,), members)(secure_sums=least)
+    algorithm = type("Wrong", (FedMean,), members)(secure_sums=least)
     with pytest.raises(HookError, match=match):
         simulate("double-sine", agents=3, algorithm=algorithm, num_rounds=3, engine="inline")
 
 
 def test_a_sum_of_different_tasks_is_refused():
     def ask(self, state, phase, server_round, present, rng):
-        tasks = {a: replace(state.densities, text=a).task(phase, server_round, 0, 1) for a in present}
+        tasks = {a: replace(state.told, text=a).task(phase, server_round, 0, 1) for a in present}
         return state, tasks
 
     with pytest.raises(ConfigError, match="task of agent 1 than of 0; override `sum_content`"):
         simulate(
             "double-sine", agents=3, num_rounds=3, engine="inline",
-            algorithm=type("Wrong", (FedTPE,), {"ask": ask})(secure_sums=2),
+            algorithm=type("Wrong", (FedMean,), {"ask": ask})(secure_sums=2),
         )  # fmt: skip
 
 
 def test_an_algorithm_that_forgets_the_phase_does_not_train_on_after_the_last_round():
-    class Forgetful(FedTPE):
+    class Forgetful(FedMean):
         name: ClassVar[str] = "forgetful"
 
         def ask(self, state, phase, server_round, present, rng):
-            tasks = {a: Densities().task(phase, server_round, state.progress.of(a), 1) for a in present}
+            tasks = {a: Told().task(phase, server_round, state.progress.of(a), 1) for a in present}
             return state, tasks
 
     server = Server(Forgetful(), Federation(SQUARE, ("0",)), np.random.default_rng(0))
