@@ -9,7 +9,7 @@ from acquisition_cases import every_batch, fantasies, frazier, gaussian_process,
 from scipy.integrate import quad
 from scipy.stats import norm, truncnorm
 
-from fbo_flower.numerics.acquisition import batch
+from fbo_flower.numerics.acquisition import batch, joint_design
 from fbo_flower.numerics.acquisition import knowledge_gradient as kg
 from fbo_flower.numerics.acquisition.batch import maximise_batch, replaced
 from fbo_flower.numerics.acquisition.entropy_search import (
@@ -120,6 +120,25 @@ def test_smallest_sets_and_federations_work(kind, num_points, num_agents):
     if num_agents == 1:
         value = acquisition.values(np.array([0]), 0, np.arange(num_points)) + local[0]
         assert largest == pytest.approx(value.max(), rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("num_agents", "beta", "num_starts"),
+    [(2, 0.5, 3), (2, 1.0, 1), (8, 0.5, 3), (9, 0.5, 1)],
+)
+def test_a_joint_design_of_few_agents_has_three_starts_unless_their_own_gains_decide(
+    num_agents, beta, num_starts, monkeypatch
+):
+    given = []
+
+    def search(acquisition, own, beta, starts, rng):
+        given.append(starts)
+        return maximise_batch(acquisition, own, beta, starts, rng)
+
+    monkeypatch.setattr(joint_design, "maximise_batch", search)
+    belief, own = (np.arange(5.0), np.eye(5)), np.zeros((num_agents, 5))
+    found = joint_design.joint_design("ei", *belief, own, beta, 0.1, np.random.default_rng(0))
+    assert (found.shape, given) == ((num_agents,), [num_starts])
 
 
 def test_factors_of_many_matrices_reproduce_them_even_if_they_are_singular():
