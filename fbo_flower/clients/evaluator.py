@@ -238,8 +238,8 @@ class ObjectiveEvaluator:
         trial has no other output beside it.
         """
         prunes = row.pulls is None and self.cache is None and not self.aims.has_outputs
-        rule = self.context.book.rule(int(row.trials[0]), pending) if prunes else (None, False)
-        return Curve(*rule, self.aims.minimize)
+        limits, from_others = self.context.book.rule(int(row.trials[0]), pending) if prunes else (None, False)
+        return Curve(limits, from_others, self.aims.minimize)
 
     def _ended(self, row: Trials, error: workers.FoundError | None = None, *, is_new: bool = True) -> Trials:
         """Store a row whose evaluation has ended if it is new, log why it failed, and return it."""
