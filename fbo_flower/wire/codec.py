@@ -145,13 +145,13 @@ def decline(task: Packed) -> Packed:
     return Packed({}, header | {"declined": True, "spent": True})
 
 
-def declines(packed: Packed, envelope: Envelope) -> bool:
+def declines(got: Packed | None, envelope: Envelope) -> bool:
     """Return whether a reply says that the agent's budget does not allow the task."""
     header: dict[str, Scalar] = {"schema": SCHEMA_VERSION, "study": envelope.study, "agent": envelope.agent}
     expected = decline(Packed({}, header)).config
-    types = [*map(type, expected.values())]  # 1 is not True
-    got = packed.config
-    return not packed.arrays and got == expected and [type(got[key]) for key in expected] == types
+    if got is None or got.arrays or got.config != expected:
+        return False
+    return all(type(got.config[key]) is type(value) for key, value in expected.items())  # 1 is not True
 
 
 def decode_report(

@@ -16,7 +16,8 @@ from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, Int, SearchSpace
 from fbo_flower.strategies import RandomSearch
 from fbo_flower.strategies.exchange import Stopped, drive
-from fbo_flower.strategies.registration import Agent, AgentRegistry, Registration
+from fbo_flower.strategies.node_report import Registration
+from fbo_flower.strategies.registration import Agent, AgentRegistry
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 OTHER = SearchSpace({"x": Float(0.0, 2.0)})
@@ -59,8 +60,8 @@ def test_a_resumed_run_knows_the_agents_of_its_journal_and_who_has_lost_its_memo
 
 
 def test_who_may_be_asked_is_a_question_of_budgets_and_shares():
-    agents = {name: Agent(Registration(agent=name), node=number) for number, name in enumerate("abc")}
-    registry = AgentRegistry(SPACE, agents=agents)
+    agents = {name: Agent(Registration(agent=name)) for name in "abc"}
+    registry = AgentRegistry(SPACE, agents=agents, nodes={"a": 0, "b": 1, "c": 2})
     assert not registry.all_spent
     assert not registry.someone_rests
     assert registry.longest_pause == 1
@@ -69,7 +70,7 @@ def test_who_may_be_asked_is_a_question_of_budgets_and_shares():
     assert registry.willing("abc", Phase.EVALUATE, 1, 0) == ["a", "b", "c"]
     assert registry.end_line(3).startswith("2 agents have made all evaluations (max_trials)")
     assert "the other 1" in registry.end_line(3)
-    agents["b"].node = None
+    del registry.nodes["b"]
     assert registry.all_spent, "who is not there is not waited for"
     agents["b"].registration = Registration(agent="b", participation=0.3)
     assert registry.longest_pause == 4
@@ -220,7 +221,7 @@ def test_node_that_recovers_is_admitted():
 
 def test_silent_node_holds_up_one_late_call_only():
     crowd = grid(2, faults={1: Fault("silent")})
-    registry = AgentRegistry(SPACE, agents={"0": Agent(Registration(agent="0"), node=1001)})
+    registry = AgentRegistry(SPACE, agents={"0": Agent(Registration(agent="0"))}, nodes={"0": 1001})
     asked, push = [], crowd.push_messages
 
     def noting(messages):
