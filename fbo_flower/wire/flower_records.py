@@ -170,12 +170,15 @@ def record_of(kind: type[_Record], entries: dict[str, Any]) -> _Record:
 
 
 @cache
-def can_be_filled(kind: type[ArrayRecord | ConfigRecord | RecordDict]) -> bool:
+def can_be_filled(kind: type[Any]) -> bool:
     """Return whether a record keeps its entries in a dict `_data`, so that the entries can be set at once.
 
-    That is no promise of Flower's: where it is not so, records are made and checked entry by entry.
+    An array keeps them as its attributes. That is no promise of Flower's: where it is not so, records are
+    made and checked entry by entry.
     """
-    value: Any = {ConfigRecord: 1, ArrayRecord: FlowerArray(np.zeros(1)), RecordDict: ConfigRecord()}[kind]
+    if kind is FlowerArray:
+        return set(vars(FlowerArray("", (), "", b""))) == {"dtype", "shape", "stype", "data", "_is_dirty"}
+    value = 1 if kind is ConfigRecord else FlowerArray(np.zeros(1)) if kind is ArrayRecord else ConfigRecord()
     made, filled = kind({"a": value}), kind()
     if made.__dict__.get("_data") != {"a": value} or filled.__dict__.get("_data") != {}:
         return False
@@ -187,7 +190,12 @@ def flower_array(array: AnyArray) -> FlowerArray:
     """Return an array in Flower's form, with the bytes that `numpy.save` writes."""
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
     data = _npy_header(array.dtype, array.shape, fortran) + array.tobytes("F" if fortran else "C")
-    return FlowerArray(_dtype_name(array.dtype), array.shape, "numpy.ndarray", data)
+    name, stype = _dtype_name(array.dtype), "numpy.ndarray"
+    if not can_be_filled(FlowerArray):
+        return FlowerArray(name, array.shape, stype, data)
+    made = FlowerArray.__new__(FlowerArray)
+    made.__dict__.update(dtype=name, shape=array.shape, stype=stype, data=data)
+    return made
 
 
 @lru_cache(maxsize=64)  # NumPy puts the name together anew each time
