@@ -378,11 +378,12 @@ class ForwardingGrid(MessageGrid):
 
     Attributes
     ----------
+    within : the other grid
     since : since when a call of that grid has been under way, by `time.monotonic`; None: none is
     """
 
     def __init__(self, grid: Grid) -> None:
-        self._grid = grid
+        self.within = grid
         self.since: float | None = None
 
     def _call(self, method: Callable[P, Result], *args: P.args, **given: P.kwargs) -> Result:
@@ -392,37 +393,32 @@ class ForwardingGrid(MessageGrid):
         finally:
             self.since = None
 
-    @property
-    def within(self) -> Grid:
-        """The other grid."""
-        return self._grid
-
     def set_run(self, run: Run) -> None:
         """Set the run of the other grid."""
-        self._grid.set_run(run)
+        self.within.set_run(run)
 
     @property
     def run(self) -> Run:
         """Return the run of the other grid."""
-        return self._grid.run
+        return self.within.run
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of the connected nodes."""
-        return self._call(self._grid.get_node_ids)
+        return self._call(self.within.get_node_ids)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages."""
-        return self._call(self._grid.push_messages, messages)
+        return self._call(self.within.push_messages, messages)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that have arrived."""
-        return self._call(self._grid.pull_messages, message_ids)
+        return self._call(self.within.pull_messages, message_ids)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Send messages and return their replies."""
-        return self._grid.send_and_receive(messages, timeout=timeout)
+        return self.within.send_and_receive(messages, timeout=timeout)
 
 
 @contextmanager

@@ -188,6 +188,7 @@ class Recorder:
     round_started: float = 0.0  # when the open round began, by the clock
     failed: Counter[str] = field(default_factory=Counter)  # agent -> its failed evaluations
     totals: Counter[str] = field(default_factory=Counter)  # counts of the whole run
+    reasons: Counter[str] = field(default_factory=Counter)  # of lost and refused replies of the whole run
     reason: str = ""  # why the first evaluation failed; "" if none did or no agent disclosed it
     trials: list[DisclosedTrials] = field(default_factory=list)
     _before: Counter[str] | None = None  # totals when the open round began
@@ -217,6 +218,7 @@ class Recorder:
         reason : one word
         num_bytes : size of the reply
         """
+        self.reasons[reason] += 1
         self._reasons[reason] += 1
         self.count(**{column: 1}, bytes_up=num_bytes)
         if self._before is None and self.rounds:
@@ -314,14 +316,9 @@ class Recorder:
         self.check_evaluations()
         number = self.totals["tasks"]
         if number and not self.totals["replies"]:
-            reasons: Counter[str] = Counter()
-            for row in self.rounds:
-                for entry in str(row["reasons"]).split():
-                    reason, _, times = entry.rpartition(":")
-                    reasons[reason] += int(times)
             raise ObjectiveError(
                 f"{self.label}: expected a valid reply to one of {number} tasks, got none "
-                f"({tally(reasons)}); the log above names each agent's reason"
+                f"({tally(self.reasons)}); the log above names each agent's reason"
             )
 
     def study(self, run: Mapping[str, Any], results: ServerResults | None = None) -> Study:

@@ -142,22 +142,20 @@ def count_bytes(content: RecordDict) -> int:
 
     Flower's own count fails on an empty text and counts characters instead of bytes.
     """
-    total = 0
+    total, texts = 0, list[str]()
     for record in content.values():
         if isinstance(record, ArrayRecord):
             total += record.count_bytes()
         elif isinstance(record, ConfigRecord):
-            texts = list(record.keys())
-            for entry in record.values():
-                for value in entry if isinstance(entry, list) else (entry,):
-                    if isinstance(value, str):
-                        texts.append(value)
-                    elif isinstance(value, bytes):
-                        total += len(value)
-                    else:
-                        total += 1 if isinstance(value, bool) else 8
-            total += len("".join(texts).encode("utf-8", "surrogatepass"))
-    return total
+            entries = [*record.keys(), *record.values()]
+            for entry in entries:
+                if isinstance(entry, str):
+                    texts.append(entry)
+                elif isinstance(entry, list):
+                    entries += entry
+                else:
+                    total += len(entry) if isinstance(entry, bytes) else 1 if isinstance(entry, bool) else 8
+    return total + len("".join(texts).encode("utf-8", "surrogatepass"))
 
 
 def record_of(kind: type[_Record], entries: dict[str, Any]) -> _Record:

@@ -124,12 +124,23 @@ def test_once_enough_agents_agree_one_with_another_space_does_not_take_part(firs
     assert "at agent 0, which differs in x; give this agent the study's search space" in caplog.text
 
 
-def test_a_study_that_is_resumed_with_another_space_says_what_to_do(tmp_path):
-    RandomSearch(num_agents=2, seed=1).start(grid(2), num_rounds=2, journal=tmp_path / "study.db")
-    with pytest.raises(ConfigError, match="the study began with another: use it again, or start a new study"):
-        RandomSearch(num_agents=2, seed=1, wait_seconds=0.2).start(
-            grid(2, spaces={0: OTHER, 1: OTHER}), num_rounds=3, journal=tmp_path / "study.db", resume=True
-        )
+@pytest.mark.parametrize(
+    ("others", "match"),
+    [
+        (lambda: grid(2, spaces={0: OTHER, 1: OTHER}), "the study began with another: use it again"),
+        (
+            lambda: grid(2, app=client_app(objective, SPACE, seed=1, minimize=True)),
+            "expected value max, with which the study began, got value min at agents 0, 1; resume it",
+        ),
+    ],
+    ids=["a space", "an objective"],
+)
+def test_a_study_that_is_resumed_with_something_else_says_what_to_do(others, match, tmp_path):
+    journal = tmp_path / "study.db"
+    RandomSearch(num_agents=2, seed=1).start(grid(2), num_rounds=2, journal=journal)
+    strategy = RandomSearch(num_agents=2, seed=1, wait_seconds=0.2)
+    with pytest.raises(ConfigError, match=match):
+        strategy.start(others(), num_rounds=3, journal=journal, resume=True)
 
 
 def test_space_that_is_insisted_on_decides():
