@@ -194,7 +194,7 @@ def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here
     From the result of `strategies.doctor.examine`, the SuperNodes that `flwr supernode list` knows, and the
     version of fbo-flower that runs this command.
     """
-    from fbo_flower.strategies.registration import node_differences  # it imports Flower
+    from fbo_flower.strategies.node_report import node_differences  # it imports Flower
 
     server, nodes = report["server"], report["nodes"]
     found = []
@@ -237,7 +237,7 @@ def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here
 
 def show(report: Mapping[str, Any], findings: Sequence[Diagnosis], console: Console) -> None:
     """Print a block of lines for each node, none wider than 80 columns, and then the findings."""
-    from fbo_flower.strategies.registration import skew  # it imports Flower
+    from fbo_flower.strategies.node_report import skew  # it imports Flower
 
     server = report["server"]
     text = f"server: fbo-flower {server['version']}, flwr {server['flwr']}, Python {server['python']}"

@@ -45,18 +45,18 @@ class LegacyClients(ForwardingGrid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Convert the messages to the legacy API and send them."""
-        return self._grid.push_messages([self._outgoing(message) for message in messages])
+        return self.within.push_messages([self._outgoing(message) for message in messages])
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that have arrived, converted to the message API."""
-        return [self._incoming(message) for message in self._grid.pull_messages(message_ids)]
+        return [self._incoming(message) for message in self.within.pull_messages(message_ids)]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Send messages and return their replies; both are converted."""
         sent = [self._outgoing(message) for message in messages]
-        return [self._incoming(message) for message in self._grid.send_and_receive(sent, timeout=timeout)]
+        return [self._incoming(message) for message in self.within.send_and_receive(sent, timeout=timeout)]
 
     def _outgoing(self, message: Message) -> Message:
         metadata, content = message.metadata, message.content

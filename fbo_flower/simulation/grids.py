@@ -139,14 +139,15 @@ class LocalGrid(MessageGrid):
         """Return the grid's only run."""
         return Run.create_empty(RUN_ID)
 
-    def _numbered(self, messages: Iterable[Message]) -> list[tuple[str, Message]]:
-        found = []
+    def _numbered(self, messages: Iterable[Message]) -> dict[str, Message]:
+        """Return the messages by their ids, which they get here."""
+        found = {}
         for message in messages:
             if message.metadata.dst_node_id not in self.contexts:
                 raise KeyError(message.metadata.dst_node_id)
             self._num_messages += 1
-            message.metadata.__dict__["_message_id"] = str(self._num_messages)
-            found.append((str(self._num_messages), message))
+            message.metadata.__dict__["_message_id"] = number = str(self._num_messages)
+            found[number] = message
         return found
 
     def get_node_ids(self) -> list[int]:
@@ -207,10 +208,10 @@ def reply_all(
     with garbage_of_a_batch():
         if not isinstance(app, TuningApp):
             return [reply_of(app, message, context) for message, context in batch]
-        return [
-            _error(reply, message) if isinstance(reply, Exception) else reply
-            for (message, _), reply in zip(batch, app.answer_together(batch, on_reply), strict=True)
-        ]
+        replies = []
+        for (message, _), reply in zip(batch, app.answer_together(batch, on_reply), strict=True):
+            replies.append(_error(reply, message) if isinstance(reply, Exception) else reply)
+        return replies
 
 
 def _error(error: Exception, message: Message) -> Message:
@@ -246,19 +247,18 @@ class InProcessGrid(LocalGrid):
 
     def get_node_ids(self) -> list[int]:
         """Return the ids of the nodes that are connected now, before the next round."""
-        down = {
-            FIRST_NODE + partition
-            for partition, fault in self._faults.items()
-            if fault.kind == "down" and fault.strikes(self._next_round)
-        }
-        return [node for node in self.contexts if node not in down]
+        nodes = dict.fromkeys(self.contexts)
+        for partition, fault in self._faults.items():
+            if fault.kind == "down" and fault.strikes(self._next_round):
+                nodes.pop(FIRST_NODE + partition, None)
+        return list(nodes)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Deliver messages and let their nodes answer at once, in batches."""
         upcoming, items = self._next_round, self._numbered(messages)
-        waiting: list[tuple[str, Message]] = []
+        waiting: dict[str, Message] = {}
         progress = ReplyProgress(len(items))
-        for message_id, message in items:
+        for message_id, message in items.items():
             text = message.metadata.group_id  # a round of our strategies; others write what they like
             group = int(text) if text.isdecimal() else 0
             server_round = group or upcoming
@@ -266,19 +266,23 @@ class InProcessGrid(LocalGrid):
             if message.metadata.dst_node_id - FIRST_NODE in self._faults:
                 self._deliver(message_id, message, server_round)
             else:
-                waiting.append((message_id, message))
+                waiting[message_id] = message
             if len(waiting) == BATCH:
                 self._reply(waiting, progress)
-                waiting = []
+                waiting = {}
         self._reply(waiting, progress)
-        return [message_id for message_id, _ in items]
+        return list(items)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the replies that have arrived; each reply is returned once."""
         now = time.monotonic()
         wanted = message_ids if isinstance(message_ids, Set) else set(message_ids)
-        ready = [i for i, (due, _) in self._replies.items() if i in wanted and due <= now]
-        return [self._replies.pop(i)[1] for i in ready]
+        found = []
+        for message_id, (due, reply) in [*self._replies.items()]:
+            if message_id in wanted and due <= now:
+                found.append(reply)
+                del self._replies[message_id]
+        return found
 
     def awaits(self, message_ids: Iterable[str]) -> bool:
         """Return whether a reply to one of these messages has yet to be pulled."""
@@ -286,10 +290,12 @@ class InProcessGrid(LocalGrid):
 
     # -- one node ------------------------------------------------------------------------------
 
-    def _reply(self, waiting: Sequence[tuple[str, Message]], progress: ReplyProgress) -> None:
-        batch = [(message, self.contexts[message.metadata.dst_node_id]) for _, message in waiting]
-        replies = reply_all(self._app, batch, progress.add)
-        self._replies.update((name, (0.0, reply)) for (name, _), reply in zip(waiting, replies, strict=True))
+    def _reply(self, waiting: Mapping[str, Message], progress: ReplyProgress) -> None:
+        batch = []
+        for message in waiting.values():
+            batch.append((message, self.contexts[message.metadata.dst_node_id]))
+        for message_id, reply in zip(waiting, reply_all(self._app, batch, progress.add), strict=True):
+            self._replies[message_id] = 0.0, reply
 
     def _deliver(self, message_id: str, message: Message, server_round: int) -> None:
         node = message.metadata.dst_node_id

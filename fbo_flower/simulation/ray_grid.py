@@ -168,11 +168,11 @@ class RayGrid(LocalGrid):
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Queue messages for the workers; return their ids."""
         items = self._numbered(messages)
-        ids = [message_id for message_id, _ in items]
+        ids = list(items)
         with self._lock:
             for message_id in list(self._replies)[: -UNCLAIMED * len(self.contexts)]:
                 del self._replies[message_id]
-            self._queue.extend(items)
+            self._queue.extend(items.items())
             self._owed.update(ids)
         self._wake.set()
         if self._failure:

@@ -239,10 +239,13 @@ _to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 def dumps(arrays: Mapping[str, AnyArray], values: Mapping[str, object]) -> bytes:
     """Return arrays and JSON values as bytes; `loads` reads them back bit for bit."""
-    parts = [np.asarray(array, order="C") for array in arrays.values()]
-    index = [[name, a.dtype.str, a.shape] for name, a in zip(arrays, parts, strict=True)]
+    index, parts = [], []
+    for name, array in arrays.items():
+        part = np.asarray(array)
+        index.append([name, part.dtype.str, part.shape])
+        parts.append(part.tobytes())  # in C order
     header = _to_json({"arrays": index, "values": dict(values)}).encode()
-    return b"".join([struct.pack("<I", len(header)), header, *map(np.ndarray.tobytes, parts)])
+    return b"".join([struct.pack("<I", len(header)), header, *parts])
 
 
 def loads(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:

@@ -20,7 +20,8 @@ from fbo_flower import wire
 from fbo_flower.errors import FBOError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.strategies.exchange import send_and_receive
-from fbo_flower.strategies.registration import differing_parameters, wait_for_nodes
+from fbo_flower.strategies.node_report import differing_parameters
+from fbo_flower.strategies.registration import wait_for_nodes
 from fbo_flower.version import __version__
 
 MARK = "fbo-flower doctor: "

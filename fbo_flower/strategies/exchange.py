@@ -138,6 +138,9 @@ class UnderWay(Generic[Key]):
     _next: float = math.inf  # no message is given up before
     _wait: float = _FIRST_WAIT  # until the next look, while nothing comes
 
+    def __post_init__(self) -> None:
+        self.now = time.monotonic if self.clock is None else self.clock.now
+
     def __len__(self) -> int:
         return len(self._open)
 
@@ -147,21 +150,21 @@ class UnderWay(Generic[Key]):
         A grid with `messages_at_once` works on the first messages while the others are made.
         """
         left, timeout, unsent = iter(exchange.messages), exchange.timeout, list[Key]()
+        part: dict[Key, Message]
         while part := dict(islice(left, getattr(self.grid, "messages_at_once", None))):
             for message in part.values():  # the SuperLink drops older ones, and the replies to them
                 message.metadata.ttl = max(message.metadata.ttl, timeout)
-            ids = [str(i) for i in self.grid.push_messages(list(part.values())) if i]
-            if len(ids) == len(part):  # some grids give a message its id when they send it
-                keys = dict(zip(ids, part, strict=True))
-            else:
+            ids = [*map(str, filter(None, self.grid.push_messages(list(part.values()))))]
+            keys = dict(zip(ids, part, strict=False))  # some grids give a message its id when they send it
+            if len(ids) != len(part):
                 known = {message.metadata.message_id: key for key, message in part.items()}
                 keys = {message_id: known[message_id] for message_id in ids if message_id in known}
-            now = self._now()
+            now = self.now()
             for message_id, key in keys.items():
                 self._open[message_id] = key, exchange.sent_before.get(key, now) + timeout
                 self._next = min(self._next, self._open[message_id][1])
-            sent = set(keys.values())
-            unsent += [key for key in part if key not in sent]
+                del part[key]
+            unsent += part
         return unsent
 
     def receive(self, seconds: float) -> dict[Key, Message | None]:
@@ -187,7 +190,7 @@ class UnderWay(Generic[Key]):
                     replies[self._open.pop(message_id)[0]] = reply
             if not replies and self.clock is not None and not self.clock.awaits(self._open):
                 self.clock.advance(min(deadline for _, deadline in self._open.values()))
-            now = self._now()
+            now = self.now()
             if now >= self._next:
                 late = [i for i, (_, deadline) in self._open.items() if deadline <= now]
                 replies |= {self._open.pop(message_id)[0]: None for message_id in late}
@@ -200,9 +203,6 @@ class UnderWay(Generic[Key]):
             self._wait = min(self._wait * _GROWTH, _LAST_WAIT)
         self._wait = _FIRST_WAIT if replies else self._wait
         return replies
-
-    def _now(self) -> float:
-        return time.monotonic() if self.clock is None else self.clock.now()
 
 
 # is sent key -> reply, of all that have arrived since the exchange before; None: the message was given up
@@ -249,15 +249,12 @@ def drive(
 
 
 def collected(
-    exchange: Exchange[Key],
-    quorum: int | None = None,
-    on_replies: Callable[[Mapping[Key, Message]], None] | None = None,
+    exchange: Exchange[Key], on_replies: Callable[[Mapping[Key, Message]], None] | None = None
 ) -> Exchanges[dict[Key, Message]]:
     """Yield an exchange until its messages are answered or given up; return key -> reply, of those answered.
 
     Parameters
     ----------
-    quorum : number of replies after which to return; None: wait for all
     on_replies : called with new replies as they arrive
     """
     messages, replies = dict(exchange.messages), dict[Key, Message]()
@@ -269,7 +266,7 @@ def collected(
         missing -= answers.keys()
         if arrived and on_replies is not None:
             on_replies(arrived)
-        if not missing or (quorum is not None and len(replies) >= quorum):
+        if not missing:
             return replies
         answers = yield replace(exchange, messages=(), goes_on=True)
 
@@ -279,19 +276,18 @@ def send_and_receive(
     messages: Iterable[Message],
     timeout: float,
     stop: threading.Event,
-    quorum: int | None = None,
     on_replies: Callable[[Mapping[int, Message]], None] | None = None,
 ) -> dict[int, Message]:
     """Send messages and return position of the message -> reply, for the replies that came in time.
 
-    `timeout` counts in seconds; later replies are dropped. `collected` explains `quorum` and `on_replies`.
+    `timeout` counts in seconds; later replies are dropped. `collected` explains `on_replies`.
 
     Raises
     ------
     Stopped
         If `stop` is set while replies are missing.
     """
-    return drive(grid, collected(Exchange(enumerate(messages), timeout), quorum, on_replies), stop)
+    return drive(grid, collected(Exchange(enumerate(messages), timeout), on_replies), stop)
 
 
 @contextmanager
@@ -382,11 +378,12 @@ class ForwardingGrid(MessageGrid):
 
     Attributes
     ----------
+    within : the other grid
     since : since when a call of that grid has been under way, by `time.monotonic`; None: none is
     """
 
     def __init__(self, grid: Grid) -> None:
-        self._grid = grid
+        self.within = grid
         self.since: float | None = None
 
     def _call(self, method: Callable[P, Result], *args: P.args, **given: P.kwargs) -> Result:
@@ -396,37 +393,32 @@ class ForwardingGrid(MessageGrid):
         finally:
             self.since = None
 
-    @property
-    def within(self) -> Grid:
-        """The other grid."""
-        return self._grid
-
     def set_run(self, run: Run) -> None:
         """Set the run of the other grid."""
-        self._grid.set_run(run)
+        self.within.set_run(run)
 
     @property
     def run(self) -> Run:
         """Return the run of the other grid."""
-        return self._grid.run
+        return self.within.run
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of the connected nodes."""
-        return self._call(self._grid.get_node_ids)
+        return self._call(self.within.get_node_ids)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages."""
-        return self._call(self._grid.push_messages, messages)
+        return self._call(self.within.push_messages, messages)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that have arrived."""
-        return self._call(self._grid.pull_messages, message_ids)
+        return self._call(self.within.pull_messages, message_ids)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Send messages and return their replies."""
-        return self._grid.send_and_receive(messages, timeout=timeout)
+        return self.within.send_and_receive(messages, timeout=timeout)
 
 
 @contextmanager

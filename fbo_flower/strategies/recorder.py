@@ -1,13 +1,10 @@
-"""What happens in a running study: tasks that were sent, their replies, and the rows of the study's tables.
+"""The rows of a running study's tables: traffic, replies and disclosed trials, and the numbers of a round.
 
-`Recorder` collects traffic, replies and disclosed trials. If the strategy pools learning curves, agents may
-also send medians of theirs (`CurvePool`). A replayed journal makes the same rows and the same pool from the
-stored replies.
+A replayed journal makes the same rows from the stored replies.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import platform
 import time
@@ -18,32 +15,15 @@ from datetime import UTC, datetime
 from importlib import metadata
 from itertools import chain
 from operator import attrgetter
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import Message
 
-from fbo_flower import wire
-from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.aims import NUMBER, Aims
-from fbo_flower.algorithms.messages import without_sum
-from fbo_flower.algorithms.records import (
-    NUM_EVALUATIONS,
-    AnyArray,
-    Array,
-    Phase,
-    Report,
-    Scalar,
-    ServerResults,
-    Task,
-    Trials,
-)
-from fbo_flower.errors import ObjectiveError, WireError, number_text, printable
+from fbo_flower.algorithms.records import NUM_EVALUATIONS, AnyArray, Array, Report, ServerResults, Trials
+from fbo_flower.errors import ObjectiveError, number_text, printable
 from fbo_flower.numerics import finite
-from fbo_flower.numerics.curves import pooled
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage import Event
-from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.study.ranking import best_rows
 from fbo_flower.study.schema import (
     JUDGEMENTS,
@@ -58,11 +38,11 @@ from fbo_flower.study.schema import (
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Kind, Table
 from fbo_flower.study.trial import Trial
-from fbo_flower.wire.codec import LEAST_AGENTS, MAX_STEPS, POOLED, Disclosure
-from fbo_flower.wire.flower_records import count_bytes, from_records
+from fbo_flower.wire.codec import Disclosure
 
 _LATE = ("bytes_down", "bytes_up", "floats_down", "floats_up", "failures", "refused")  # counted after rounds
 _COUNTS = ("tasks", "replies", "failed_trials", *_LATE)
+MAX_REASON = 300  # characters of a reason in the log
 _ROWS = 500  # at least in a table of disclosed trials, because each takes a kilobyte besides
 _PACKAGES = ("fbo-flower", "flwr", "numpy", "scipy", "scikit-learn")
 
@@ -82,150 +62,7 @@ def tally(reasons: Mapping[str, int]) -> str:
     >>> tally({"shape": 2, "late": 1})
     'late:1 shape:2'
     """
-    return " ".join(f"{reason}:{number}" for reason, number in sorted(reasons.items()))
-
-
-@dataclass(frozen=True)
-class Reply:
-    """An agent's reply to a task, not checked yet, or the reason why there is none.
-
-    Parameters
-    ----------
-    packed : arrays and scalars with any content; None: no reply, or an unreadable one
-    num_bytes : size of the reply
-    reason : why `packed` is None
-    kind : the reason in one word, for the counts
-    refused : whether a reply arrived that could not be read
-    """
-
-    packed: wire.Packed | None = None
-    num_bytes: int = 0
-    reason: str = ""
-    refused: bool = False
-    kind: str = ""
-
-
-FAILED = "Round %d, agent %s: %s"  # in the log
-MAX_REASON = 300  # characters of a reason in the log
-NO_REPLY = Reply(reason="no reply in time", kind="late")
-
-
-def read_reply(message: Message) -> Reply:
-    """Return the reply in a message, or the reason why the message holds none."""
-    if message.has_error():
-        reason = printable(str(message.error.reason))
-        return Reply(reason=f"error {message.error.code}: {reason}", kind="error")
-    try:
-        packed = from_records(message.content)
-    except WireError as error:  # to count what is too large would cost what its refusal saves
-        num_bytes = 0 if error.reason == "size" else count_bytes(message.content)
-        return Reply(None, num_bytes, str(error), refused=True, kind=error.reason)
-    return Reply(packed, count_bytes(message.content))
-
-
-def to_event(reply: Reply, agent: str, phase: str, server_round: int) -> Event:
-    """Return the journal's entry for a reply."""
-    values: dict[str, object] = {
-        "config": None if reply.packed is None else reply.packed.config,
-        "bytes": reply.num_bytes,
-        "reason": reply.reason,
-        "refused": reply.refused,
-        "kind": reply.kind,
-    }
-    arrays = {} if reply.packed is None else reply.packed.arrays
-    return Event("reply", server_round, phase, agent, arrays, values)
-
-
-def from_event(event: Event) -> Reply:
-    """Undo `to_event`."""
-    values = event.values
-    config = cast(dict[str, Scalar] | None, values["config"])
-    packed = None if config is None else wire.Packed(event.arrays, config)
-    num_bytes, refused = int(cast(int, values["bytes"])), bool(values["refused"])
-    return Reply(packed, num_bytes, str(values["reason"]), refused, str(values["kind"]))
-
-
-def tasks_digest(tasks: Mapping[str, Task]) -> str:
-    """Return a checksum of the tasks of a half-round; replaying a journal must give the same one."""
-    lines = [f"{agent} {task_key(task)}" for agent, task in sorted(tasks.items())]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-@dataclass
-class CurvePool:
-    """The latest summary of each agent's curves, see `wire.codec.checked_summary`.
-
-    Parameters
-    ----------
-    summaries : agent -> `(k, 3)`
-    """
-
-    summaries: dict[str, Array] = field(default_factory=dict)
-    _pooled: Array | None = None  # of `summaries`, until one changes
-
-    def add(self, agent: str, disclosure: Disclosure) -> None:
-        """Note what an agent has sent, if it has sent a summary."""
-        if disclosure.curves is not None:
-            self.summaries[agent] = disclosure.curves
-            self._pooled = None
-
-    def attach(self, packed: wire.Packed, task: Task) -> wire.Packed:
-        """Return an encoded task with the pooled summary, if it asks for trials.
-
-        The summary may have no rows yet. It also asks the agent for its own.
-        """
-        if task.phase is not Phase.TRAIN or not task.num_trials:
-            return packed
-        if self._pooled is None:
-            self._pooled = pooled(list(self.summaries.values()), LEAST_AGENTS, MAX_STEPS)
-        return packed._replace(arrays={**packed.arrays, POOLED: self._pooled})
-
-
-CheckedReply = tuple[Report, Disclosure]
-
-
-@dataclass
-class SentTask:
-    """A task under way.
-
-    Parameters
-    ----------
-    late : whether this is an earlier task that was not answered, instead of the one that the algorithm made
-        now. Of its report the algorithm gets the numbers of trials only
-    made_in, made_after : the round in which the task was made, and how many answers the run had told then
-    sent_at : when it was sent, by the clock of a simulation
-    counted : whether the bytes of its message have been counted
-    checked : the decoded report of its reply, or the error in it; None: no reply, or one without a report
-    """
-
-    agent: str
-    task: Task
-    envelope: wire.Envelope
-    late: bool = False
-    made_in: int = 0
-    made_after: int = 0
-    sent_at: float = 0.0
-    counted: bool = False
-    checked: CheckedReply | WireError | None = None
-
-
-def answerable(algorithm: Algorithm[Any], earlier: Task, task: Task) -> Task:
-    """Return a task, or the earlier one about the same work that the agent has not answered yet.
-
-    An agent answers each piece of work once. It may have answered the earlier task, or begun to: then it
-    refuses another one, and what it has evaluated already is not evaluated again.
-    """
-    if earlier is task or (earlier.trial, earlier.num_trials > 0) != (task.trial, task.num_trials > 0):
-        return task
-    content = algorithm.task_content
-    if not task.num_trials and content.report_kind(task) != content.report_kind(earlier):
-        return task
-    if task.phase not in {Phase.TRAIN, Phase.FINISH} and algorithm.secure_sums:
-        return task  # an exchange within a secure sum
-    before = content.for_evaluations(without_sum(earlier))
-    if task_key(before) == task_key(content.for_evaluations(without_sum(task))):
-        return task
-    return replace(before, round=task.round)
+    return " ".join(map("%s:%d".__mod__, sorted(reasons.items())))
 
 
 @dataclass(frozen=True)
@@ -351,6 +188,7 @@ class Recorder:
     round_started: float = 0.0  # when the open round began, by the clock
     failed: Counter[str] = field(default_factory=Counter)  # agent -> its failed evaluations
     totals: Counter[str] = field(default_factory=Counter)  # counts of the whole run
+    reasons: Counter[str] = field(default_factory=Counter)  # of lost and refused replies of the whole run
     reason: str = ""  # why the first evaluation failed; "" if none did or no agent disclosed it
     trials: list[DisclosedTrials] = field(default_factory=list)
     _before: Counter[str] | None = None  # totals when the open round began
@@ -370,7 +208,7 @@ class Recorder:
             if self._before is None and self.rounds and name in _LATE:
                 self.rounds[-1][name] += increment
 
-    def count_unused(self, column: str, reason: str) -> None:
+    def count_unused(self, column: str, reason: str, num_bytes: int) -> None:
         """Count a lost reply (column "failures") or a refused one (column "refused").
 
         Tasks of the final exchanges count in the row of the last round.
@@ -378,43 +216,44 @@ class Recorder:
         Parameters
         ----------
         reason : one word
+        num_bytes : size of the reply
         """
+        self.reasons[reason] += 1
         self._reasons[reason] += 1
-        self.count(**{column: 1})
+        self.count(**{column: 1}, bytes_up=num_bytes)
         if self._before is None and self.rounds:
             self.rounds[-1]["reasons"] = tally(self._reasons)
 
-    def record(self, agent: str, server_round: int, report: Report, disclosure: Disclosure) -> None:
-        """Record a valid report and what the agent disclosed beside it."""
-        self.failed[agent] += report.num_failed
+    def record(
+        self, agent: str, server_round: int, report: Report, disclosure: Disclosure, num_bytes: int = 0
+    ) -> None:
+        """Record a valid report, the size of its message, and what the agent disclosed beside it."""
+        failed, trials = report.num_failed, disclosure.trials
+        self.failed[agent] += failed
         floats = count_floats(report.arrays)
-        self.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
-        failures = [] if disclosure.trials is None else [*disclosure.trials.reasons.values()]
-        reason = printable(failures[0])[:MAX_REASON] if failures else ""
+        self.count(replies=1, failed_trials=failed, floats_up=floats, bytes_up=num_bytes)
         self.totals["evaluations"] += report.num_trials
-        self._reason, self.reason = self._reason or reason, self.reason or reason
         if isinstance(num_evaluations := report.values.get(NUM_EVALUATIONS), int):
             self.evaluations[agent] = num_evaluations
-        self.disclose(agent, server_round, disclosure)
-
-    def disclose(self, agent: str, server_round: int, disclosure: Disclosure) -> None:
-        """Record what an agent disclosed in addition to its report."""
-        self.disclosed = self.disclosed or disclosure.incumbent is not None or disclosure.trials is not None
+        self.disclosed = self.disclosed or disclosure.incumbent is not None or trials is not None
         if disclosure.incumbent is not None and not math.isnan(disclosure.incumbent):
             self.incumbents[agent] = self._shown(disclosure.incumbent)
         before, value = self.recommended.get(agent), self.incumbents.get(agent, math.nan)
         if disclosure.recommendation is not None:
             mean = math.nan if disclosure.expected is None else self._shown(disclosure.expected)
             self._recommend(agent, disclosure.recommendation, value, mean)
-        elif disclosure.trials is not None:  # the best trial is the best again
+        elif trials is not None:  # the best trial is the best again
             self.recommended.pop(agent, None)
-        if disclosure.trials is not None:
-            number = len(disclosure.trials)
-            bests = [math.nan if before is None else before["value"]] * number
-            if number:
-                bests[-1] = math.nan if disclosure.recommendation is None else value
-            rows = [agent] * number, [server_round] * number, bests
-            self.trials.append(DisclosedTrials(disclosure.trials, *rows))
+        if trials is None:
+            return
+        if trials.failures is not None and not self._reason:
+            self._reason = printable(next(iter(trials.reasons.values()), ""))[:MAX_REASON]
+            self.reason = self.reason or self._reason
+        number = len(trials)
+        bests = [math.nan if before is None else before["value"]] * number
+        if number:
+            bests[-1] = math.nan if disclosure.recommendation is None else value
+        self.trials.append(DisclosedTrials(trials, [agent] * number, [server_round] * number, bests))
 
     def note_reply(
         self, agent: str, server_round: int, trial: int, windows_old: int, answers_old: int, used: bool
@@ -444,13 +283,15 @@ class Recorder:
         seconds : duration of the round, if an earlier process ran it; None: measure it
         """
         seconds = self.clock() - self.round_started if seconds is None else seconds
-        small = next((k for k, t in enumerate(self.trials) if len(t.agents) < _ROWS), len(self.trials))
+        small = 0
+        while small < len(self.trials) and len(self.trials[small].agents) >= _ROWS:
+            small += 1
         self.trials[small:] = [self._joined(self.trials[small:])]
         counts, self._before = self.totals - (self._before or Counter()), None
         best, mean = self.best_and_mean()
         row = {"algorithm": self.label, "round": server_round, "seconds": seconds, "mean_incumbent": mean}
         row |= {"best": best, "reasons": tally(self._reasons)}
-        self.rounds.append(row | {name: counts[name] for name in _COUNTS})
+        self.rounds.append(row | dict(zip(_COUNTS, map(counts.__getitem__, _COUNTS), strict=True)))
         feasible = None
         if len(self.aims.objectives) > 1:
             feasible = sum(
@@ -475,14 +316,9 @@ class Recorder:
         self.check_evaluations()
         number = self.totals["tasks"]
         if number and not self.totals["replies"]:
-            reasons: Counter[str] = Counter()
-            for row in self.rounds:
-                for entry in str(row["reasons"]).split():
-                    reason, _, times = entry.rpartition(":")
-                    reasons[reason] += int(times)
             raise ObjectiveError(
                 f"{self.label}: expected a valid reply to one of {number} tasks, got none "
-                f"({tally(reasons)}); the log above names each agent's reason"
+                f"({tally(self.reasons)}); the log above names each agent's reason"
             )
 
     def study(self, run: Mapping[str, Any], results: ServerResults | None = None) -> Study:
@@ -520,11 +356,15 @@ class Recorder:
         """Return the rows of all parts, from row `first` on."""
         none = DisclosedTrials(Trials.empty(self.space.dimension), [], [], [])
         tables, agents, rounds, bests = zip(*parts or [none], strict=True)
-        if any(table.pulls is not None for table in tables):  # others leave out that it is one in each row
+        spans = False  # others leave out that it is one in each row
+        for table in tables:
+            spans = spans or table.pulls is not None
+        if spans:
             tables = tuple(replace(table, pulls=table.spans) for table in tables)
         trials = tables[0].concat(*tables[1:]).rows(slice(first, None))
-        columns = ([*chain(*column)][first:] for column in (agents, rounds, bests))
-        return DisclosedTrials(trials, *columns)
+        return DisclosedTrials(
+            trials, [*chain(*agents)][first:], [*chain(*rounds)][first:], [*chain(*bests)][first:]
+        )
 
     def trials_since(self, first: int) -> Iterator[Trial]:
         """Return the disclosed trials from row `first` on, as callbacks get them."""

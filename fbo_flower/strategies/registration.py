@@ -1,7 +1,6 @@
 """The agents of a study and their nodes: who is there, which search space they share, who may be asked.
 
-Before the first evaluation every node answers a QUERY message with its agent's id, its wire schema version
-and its search space. What a node reports is checked here, before anything uses it. The first node that
+Before the first evaluation every node answers a QUERY message, see `node_report`. The first node that
 registers an id owns it. Another node may register the same id only after the first has disconnected, and it
 keeps the id only if it has the same memory (journal or Flower state). An agent without that memory is a new
 incarnation: it cannot continue the earlier agent's work, so it takes part under a new id, such as "3~2".
@@ -14,13 +13,11 @@ waits for a silent agent until its timeout, so silent agents are asked less ofte
 from __future__ import annotations
 
 import math
-import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from logging import INFO, WARNING
 from typing import Any, cast
 
@@ -29,18 +26,20 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fbo_flower import wire
 from fbo_flower.algorithms.aims import NUMBER, Aims
 from fbo_flower.algorithms.records import Phase, natural_key
-from fbo_flower.algorithms.registry import CHOOSERS, DISCLOSURES
-from fbo_flower.errors import ConfigError, FBOError, WireError, printable
+from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.space.held import check_names
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.strategies.exchange import Exchange, Exchanges, ForwardingGrid, Stopped, collected
+from fbo_flower.strategies.node_report import (
+    Registration,
+    differing_parameters,
+    node_differences,
+    read_registration,
+    shorten,
+)
 from fbo_flower.version import __version__
-from fbo_flower.wire.checks import check_names as check_entries
-from fbo_flower.wire.checks import show
 from fbo_flower.wire.protections import remedy_for
 
 _STEADY_SECONDS = 2.0  # the number of connected nodes must not change for this time
@@ -87,123 +86,6 @@ def wait_for_nodes(
     return nodes
 
 
-@dataclass(frozen=True)
-class Registration:
-    """What one node reports about its agent.
-
-    Parameters
-    ----------
-    agent : the id that it reports
-    incarnation : token of its memory; "" for an agent that sent none
-    key : its signed public keys in hexadecimal digits; "" for an agent that sent none
-    disclosure : what the agent discloses and who chose it, such as "none, default"; "" if it did not say
-    wants_end : whether it asks for a message when the study has ended
-    aims : its objectives and limits as JSON, without bounds
-    spent : whether it has used up its budget of evaluations
-    participation : share of the rounds in which it wants tasks
-    fixed : parameters that it does not tune
-    private : outputs that its operator keeps there
-    curves : whether it understands tasks with pooled curves
-    """
-
-    node: int = 0
-    agent: str = ""
-    digest: str = ""
-    space: str = ""
-    role: str = ""
-    incarnation: str = ""
-    key: str = ""
-    disclosure: str = ""
-    wants_end: bool = False
-    aims: str = NUMBER.to_json()
-    spent: bool = False
-    participation: float = 1.0
-    fixed: tuple[str, ...] = ()
-    private: tuple[str, ...] = ()
-    curves: bool = False
-
-
-_parsed_space = lru_cache(maxsize=4)(SearchSpace.from_json)  # most agents have the same space
-
-
-MAX_SKEW = 5.0  # seconds; a larger difference between two clocks is reported
-MAX_NAMES = 10_000  # parameters or outputs in a list
-_MAX_NAME = 100  # characters of an agent's id and of the token of its memory
-_Entry = tuple[Any, Callable[[Any], bool], str]  # default, check, expectation
-
-
-def _text(default: str | None = None, most: int = wire.MAX_TEXT) -> _Entry:
-    expected = f"a text of at most {most} characters"
-    return default, lambda value: isinstance(value, str) and len(value) <= most, expected
-
-
-def _names(what: str) -> _Entry:
-    def is_valid(value: Any) -> bool:
-        return isinstance(value, list) and len(value) <= MAX_NAMES and all(isinstance(n, str) for n in value)
-
-    return [], is_valid, f"a list of names of {what}"
-
-
-_ENTRIES: dict[str, _Entry] = {
-    "agent": (
-        None,
-        lambda name: isinstance(name, str) and 0 < len(name) <= _MAX_NAME and name.isprintable(),
-        f"1 to {_MAX_NAME} printable characters",
-    ),
-    "digest": _text(),
-    "space": _text(),
-    "role": _text(""),
-    "incarnation": _text("", _MAX_NAME),
-    "key": (
-        "",
-        lambda text: isinstance(text, str) and re.fullmatch("([0-9a-f]{256})?", text) is not None,
-        "signed public keys of 128 bytes in hexadecimal digits, as this version of fbo-flower sends them",
-    ),
-    "aims": _text(NUMBER.to_json()),
-    "participation": (
-        1.0,
-        lambda share: isinstance(share, float) and 1e-3 <= share <= 1.0,
-        "a number from 0.001 to 1",
-    ),
-    "fixed": _names("parameters"),
-    "private": _names("outputs"),
-}
-_OTHERS = "curves disclose disclose_by end flwr journal python schema spent time version"
-
-
-def read_registration(node: int, content: RecordDict) -> Registration:
-    """Return a node's registration; raise ConfigError if a field is missing or malformed."""
-    config: Mapping[str, Any] = content.get("config", {})
-    if config.get("schema") != wire.SCHEMA_VERSION:
-        raise ConfigError(
-            f"schema: expected version {wire.SCHEMA_VERSION}, got {config.get('schema')!r}; install the same "
-            "version of fbo-flower on server and agents"
-        )
-    try:
-        check_entries(content, {"config"}, "registration")
-        check_entries(config, {*_ENTRIES, *_OTHERS.split()}, "registration")
-    except WireError as error:
-        raise ConfigError(f"{error}; install the same version of fbo-flower on server and agents") from error
-    fields = {name: config.get(name, default) for name, (default, _, _) in _ENTRIES.items()}
-    for name, (_, is_valid, expected) in _ENTRIES.items():
-        if not is_valid(fields[name]):
-            raise ConfigError(f"registration: {name}: expected {expected}, got {show(fields[name])}")
-    space = _parsed_space(fields["space"])
-    if space.digest != fields["digest"]:
-        raise ConfigError(
-            f"digest: expected that of the search space in the same message, {space.digest}, "
-            f"got {fields['digest'][:64]}"
-        )
-    fields["fixed"] = tuple(fields["fixed"])
-    check_names(space, fields["fixed"])
-    aims = Aims.from_json(fields["aims"]).keeping(fields["private"])
-    fields |= {"aims": aims.to_json(), "private": aims.private, "wants_end": config.get("end") is True}
-    fields |= {name: config.get(name) is True for name in ("spent", "curves")}
-    chosen = config.get("disclose"), config.get("disclose_by")
-    disclosure = f"{chosen[0]}, {chosen[1]}" if chosen[0] in DISCLOSURES and chosen[1] in CHOOSERS else ""
-    return Registration(node, disclosure=disclosure, **fields)
-
-
 def lacking(
     expected: int | None, got: int, connected: Collection[int], seconds: float, refused: Mapping[int, str]
 ) -> str:
@@ -226,52 +108,6 @@ def lacking(
     if number > len(refused) or number < least:
         text += "; devices may start slowly: raise wait_seconds (in a run config wait-seconds)"
     return text
-
-
-def shorten(agents: list[str]) -> str:
-    """Return the names of the first agents, for a message."""
-    names = ", ".join(agents[:5])
-    return f"agent {names}" if len(agents) == 1 else f"agents {names}{', ...' if len(agents) > 5 else ''}"
-
-
-def differing_parameters(spaces: Sequence[SearchSpace]) -> str:
-    """Return the names of the parameters in which search spaces differ, or that only their order does."""
-    names = dict.fromkeys(name for space in spaces for name in space.parameters)
-    first = spaces[0].parameters
-    differ = [name for name in names if any(s.parameters.get(name) != first.get(name) for s in spaces)]
-    if not differ:
-        return "the order of the parameters"
-    return ", ".join(name[:40] for name in differ[:5]) + ", ..." * (len(differ) > 5)
-
-
-def skew(node: Mapping[str, Any]) -> float:
-    """Return by how many seconds, at least, a node's clock is ahead of the server's; negative: behind.
-
-    The node read its clock after the server had sent the question and before the server got the answer. A
-    time between those two counts as right, 0. What is no time counts as right too: other checks refuse it.
-    """
-    time = node.get("time")
-    if isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time):
-        return 0.0
-    return max(0.0, time - float(node["heard"])) - max(0.0, float(node["sent"]) - time)
-
-
-def node_differences(node: Mapping[str, Any], server: Mapping[str, Any]) -> list[str]:
-    """Return in which versions a node differs from the server, and by how much its clock is off.
-
-    Parameters
-    ----------
-    node : the properties that the node reports, and `sent` and `heard`, see `skew`
-    server : `version` and `flwr` of the server
-    """
-    found = [
-        f"{title} {printable(str(node[name]))[:40]}, the server has {server[name]}"
-        for name, title in (("version", "fbo-flower"), ("flwr", "flwr"))
-        if name in node and node[name] != server[name]
-    ]
-    if abs(seconds := skew(node)) > MAX_SKEW:
-        found.append(f"its clock is {seconds:+.0f} s off the server's")
-    return found
 
 
 _SILENT_ROUNDS = 3  # silent rounds in a row after which an agent is asked less often
@@ -297,31 +133,17 @@ class Agent:
     Parameters
     ----------
     registration : the last one; of an agent in a journal, what the journal holds of it
-    node : the node on which it runs; None: it has not connected since the run was resumed
     spent : whether it has said that its budget of evaluations is used up
     trials, answered : the first trial that no valid report had, and the round of its last valid report
-    suspect : whether it has failed, so that its node must register again
     silent, last : number of silent rounds in a row, and the last one
     """
 
     registration: Registration
-    node: int | None = None
     spent: bool = False
     trials: int = 0
     answered: int = 0
-    suspect: bool = False
     silent: int = 0
     last: int = 0
-
-    def is_due(self, server_round: int) -> bool:
-        """Return whether the agent is asked in a round, although it has not replied for some.
-
-        An agent that was silent for three rounds in a row is asked again in the second round after the last
-        one, then in the fourth, then in every eighth.
-        """
-        excess = self.silent - _SILENT_ROUNDS
-        rest = 0 if excess < 0 else min(1 << (excess + 1), _MAX_REST)
-        return server_round >= self.last + rest
 
     def note_silence(self, server_round: int, silent: bool) -> None:
         """Note whether the agent sent no reply to a task of a round."""
@@ -337,6 +159,8 @@ class AgentRegistry:
     ----------
     space : search space of all agents; None before the first registration
     agents : id in this study -> agent; the second incarnation of "3" is "3~2" here
+    nodes : agent -> its node; without those that have not connected since the run was resumed
+    suspects : agents that have failed, so that their nodes must register again
     aims : the agents' objectives and limits, without bounds; None before the first registration
     targets : the agents that tune; "all": every agent
     num_trials : evaluations that the study asks of each agent; None: any number
@@ -351,6 +175,8 @@ class AgentRegistry:
 
     space: SearchSpace | None
     agents: dict[str, Agent] = field(default_factory=dict)
+    nodes: dict[str, int] = field(default_factory=dict)
+    suspects: set[str] = field(default_factory=set)
     aims: Aims | None = None
     targets: str | Sequence[str] = "all"
     num_trials: int | None = None
@@ -360,6 +186,7 @@ class AgentRegistry:
     refused: dict[int, str] = field(default_factory=dict)
     warned: set[int] = field(default_factory=set)
     backoff: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _in_order: Sequence[str] | None = None  # `nodes` in natural order; None: they have changed
 
     def wait_for_agents(
         self, grid: Grid, num_agents: int | None, wait_seconds: float, stop: threading.Event
@@ -426,17 +253,15 @@ class AgentRegistry:
 
         Return whether there were any.
         """
-        registered = {agent.node for agent in self.agents.values() if not agent.suspect}
-        for agent in self.agents.values():
-            agent.suspect = False
+        registered = set(self.nodes.values()).difference(map(self.nodes.get, self.suspects))
+        self.suspects.clear()
         nodes = []
-        for node in connected:
-            if node not in registered:
-                requests, rounds_to_skip = self.backoff.get(node, (0, 0))
-                if rounds_to_skip == 0:
-                    nodes.append(node)
-                else:
-                    self.backoff[node] = requests, rounds_to_skip - 1
+        for node in sorted(set(connected) - registered):
+            requests, rounds_to_skip = self.backoff.get(node, (0, 0))
+            if rounds_to_skip == 0:
+                nodes.append(node)
+            else:
+                self.backoff[node] = requests, rounds_to_skip - 1
         if not nodes:
             return False
         valid = []
@@ -466,8 +291,8 @@ class AgentRegistry:
         ----------
         seconds : how long to wait for the agents at most
         """
-        agents = [self.agents[name] for name in self.present(connected)]
-        nodes = [agent.node for agent in agents if agent.registration.wants_end and agent.node is not None]
+        wanting = [name for name in self.present(connected) if self.agents[name].registration.wants_end]
+        nodes = [self.nodes[name] for name in wanting]
         replies = yield from self._ask(nodes, {"end": study}, min(seconds, _END_SECONDS))
         empty = RecordDict({"config": ConfigRecord()})
         told = sum(not reply.has_error() and reply.content == empty for reply in replies.values())
@@ -608,7 +433,7 @@ class AgentRegistry:
         there = set(connected)
         for one in registrations:
             incarnations = by_name.setdefault(one.agent, [])
-            same_name = [self.agents[name].node for name in incarnations]
+            same_name = [self.nodes[name] for name in incarnations if name in self.nodes]
             owners = [node for node in same_name if node != one.node and node in there]
             reason = ""
             if owners:
@@ -635,15 +460,14 @@ class AgentRegistry:
                 if name != one.agent:
                     text = "Agent %s has lost its memory; it takes part as new agent %s"
                     log(WARNING, text, one.agent, name)
-            elif agent.node not in (None, one.node):
+            elif self.nodes.get(name, one.node) != one.node:
                 log(INFO, "Agent %s has moved to node %d", name, one.node)
             if (former := by_node.get(one.node, name)) != name:
-                self.agents[former].node = None
-            if agent.node is not None:
-                by_node.pop(agent.node, None)  # where it was before
-            by_node[one.node] = name
+                del self.nodes[former]
+            by_node.pop(self.nodes.get(name, one.node), None)  # where it was before
+            by_node[one.node], self.nodes[name], self._in_order = name, one.node, None
             # its operator may have changed what it says of itself
-            agent.registration, agent.node, agent.spent = one, one.node, one.spent
+            agent.registration, agent.spent = one, one.spent
             self.refused.pop(one.node, None)
             self.backoff.pop(one.node, None)
 
@@ -661,37 +485,45 @@ class AgentRegistry:
     # -- who may be asked ------------------------------------------------------------------------
 
     @property
-    def nodes(self) -> dict[str, int]:
-        """The node of each agent that has one."""
-        return {name: agent.node for name, agent in self.agents.items() if agent.node is not None}
-
-    @property
     def registrations(self) -> dict[str, Registration]:
         """What was registered of each agent at last."""
         return {name: agent.registration for name, agent in self.agents.items()}
 
     def present(self, connected: Iterable[int]) -> list[str]:
         """Return the agents whose nodes are connected, in natural order."""
+        if self._in_order is None:
+            self._in_order = sorted(self.nodes, key=natural_key)
         there = set(connected)
-        return sorted([name for name, agent in self.agents.items() if agent.node in there], key=natural_key)
+        return [name for name in self._in_order if self.nodes[name] in there]
 
     def willing(self, names: Sequence[str], phase: Phase, server_round: int, seed: int) -> list[str]:
         """Return the agents that may be asked in a half-round.
 
         Agents without a budget are left out of TRAIN only: later exchanges of a round make no evaluations.
         """
-        found = []
+        found, most = [], math.inf if self.num_trials is None else self.num_trials
         for name in names:
             agent = self.agents[name]
+            if phase is Phase.TRAIN and (agent.spent or agent.trials >= most):
+                continue
             share = 1.0 if phase is Phase.FINISH else agent.registration.participation
-            spent = phase is Phase.TRAIN and self.is_spent(name)
-            if not spent and takes_part(seed, name, server_round, share):
+            if share == 1.0 or takes_part(seed, name, server_round, share):
                 found.append(name)
         return found
 
     def due(self, names: Sequence[str], server_round: int) -> list[str]:
-        """Return the agents without those that rest because they have not replied for some rounds."""
-        return [name for name in names if self.agents[name].is_due(server_round)]
+        """Return the agents without those that rest because they have not replied for some rounds.
+
+        An agent that was silent for three rounds in a row is asked again in the second round after the last
+        one, then in the fourth, then in every eighth.
+        """
+        found = []
+        for name in names:
+            agent = self.agents[name]
+            excess = agent.silent - _SILENT_ROUNDS
+            if excess < 0 or server_round >= agent.last + min(2 << excess, _MAX_REST):
+                found.append(name)
+        return found
 
     def is_spent(self, name: str, before: int | None = None) -> bool:
         """Return whether an agent has made all evaluations, its own budget's or the study's.
@@ -707,18 +539,23 @@ class AgentRegistry:
     @property
     def tuning(self) -> list[str]:
         """The agents that have a node and tune."""
-        return [name for name in self.nodes if self.targets == "all" or name in self.targets]
+        return list(self.nodes) if self.targets == "all" else [n for n in self.nodes if n in self.targets]
 
     @property
     def all_spent(self) -> bool:
         """Whether every agent that tunes has made all its evaluations."""
-        return bool(self.tuning) and all(map(self.is_spent, self.tuning))
+        return bool(tuning := self.tuning) and all(map(self.is_spent, tuning))
 
     @property
     def fewest_trials(self) -> int:
         """How many evaluations every agent has made that has some left, or all if none has."""
-        left = [name for name in self.tuning if not self.is_spent(name)] or self.tuning
-        return min([self.agents[name].trials for name in left], default=0)
+        made, left, most = [], [], math.inf if self.num_trials is None else self.num_trials
+        for name in self.tuning:
+            agent = self.agents[name]
+            made.append(agent.trials)
+            if not agent.spent and agent.trials < most:
+                left.append(agent.trials)
+        return min(left or made, default=0)
 
     @property
     def someone_rests(self) -> bool:

@@ -139,9 +139,13 @@ class TuningResult(Result):
         """Add the numbers of an exchange to those of its half-round."""
         rounds = self.train_metrics_clientapp if half == TRAIN else self.evaluate_metrics_clientapp
         before: Mapping[str, Any] = rounds.get(server_round, {})
-        added = {name: numbers[name] + before.get(name, 0) for name in ("replies", "evaluations", "failed")}
-        values = {name: numbers[name] for name in ("best", "mean") if not math.isnan(numbers[name])}
-        rounds[server_round] = MetricRecord({**added, **values})
+        added = dict(numbers)
+        for name, number in numbers.items():
+            if name not in ("best", "mean"):
+                added[name] += before.get(name, 0)
+            elif math.isnan(number):
+                del added[name]
+        rounds[server_round] = MetricRecord({**added})
 
 
 def half_of(phase: Phase) -> str:

@@ -21,13 +21,7 @@ from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.aims import NUMBER
 from fbo_flower.algorithms.records import AnyArray, Federation, ServerResults
 from fbo_flower.algorithms.registry import check_aims
-from fbo_flower.errors import (
-    ConfigError,
-    FBOError,
-    JournalError,
-    number_text,
-    printable,
-)
+from fbo_flower.errors import ConfigError, FBOError, JournalError, number_text, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
@@ -35,8 +29,9 @@ from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.exchange import Clocked, Stopped, drive
+from fbo_flower.strategies.node_report import Registration
 from fbo_flower.strategies.recorder import MAX_REASON, Recorder, failures_text
-from fbo_flower.strategies.registration import Agent, AgentRegistry, Registration
+from fbo_flower.strategies.registration import Agent, AgentRegistry
 from fbo_flower.strategies.settings import ASYNC, StrategySettings
 from fbo_flower.strategies.study_run import StudyRun, server_of
 from fbo_flower.study.study import Study
@@ -308,8 +303,7 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
         raise JournalError(
             f"journal: expected a study in {path}, got none yet; wait until its agents registered"
         )
-    for agent in run.registry.agents.values():  # whether they are connected is not known here
-        agent.node = 0
+    run.registry.nodes = dict.fromkeys(run.registry.agents, 0)  # who is connected is not known here
     status = "finished" if replay.has_ended else "interrupted"
     return run.recorder.study(study_settings(run, status), run.results())
 

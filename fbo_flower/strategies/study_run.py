@@ -12,7 +12,7 @@ import math
 import secrets
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -52,23 +52,21 @@ from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.strategies.exchange import Clocked, Exchange, Exchanges, SentAt
-from fbo_flower.strategies.recorder import (
+from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats
+from fbo_flower.strategies.registration import AgentRegistry
+from fbo_flower.strategies.replies import (
     FAILED,
     NO_REPLY,
     CheckedReply,
     CurvePool,
-    Recorder,
     Reply,
-    RoundProgress,
     SentTask,
     answerable,
-    count_floats,
     from_event,
     read_reply,
     tasks_digest,
     to_event,
 )
-from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.settings import ASYNC, Notifier, StrategySettings, TuningResult, half_of
 from fbo_flower.trackers.callback import StudyInfo
 from fbo_flower.wire.flower_records import count_bytes, to_records
@@ -209,7 +207,9 @@ class StudyRun:
         last_work, idle_rounds, stalled = time.monotonic(), 0, 0
         finishing = self.open_phase is Phase.FINISH or bool(self.num_closed and not self.open_round)
         while self.open_round or not (finishing or len(rounds) == self.num_rounds or self.server.finished):
-            if not self.open_round and (registry.all_spent or self._has_no_work(idle_rounds)):
+            if not self.open_round and (
+                registry.all_spent or (idle_rounds and self._has_no_work(idle_rounds))
+            ):
                 log(INFO, "%s", registry.end_line(len(rounds)))
                 break
             if registry.num_trials is not None and stalled >= _MAX_STALLED:
@@ -267,8 +267,7 @@ class StudyRun:
         missing = unsent - self.unsent.keys() - self.replies.keys()
         answers = yield exchange
         while True:
-            replies = {agent: read_reply(m) for agent, m in answers.items() if m is not None}
-            self.on_replies(phase, server_round, replies)
+            self.on_replies(phase, server_round, answers)
             missing -= answers.keys()
             if not missing or len(self.replies) >= quorum:
                 break
@@ -293,10 +292,9 @@ class StudyRun:
             answers = yield self._exchange(phase, server_round, goes_on=True)
             if answers:
                 waiting = set()
-                replies = {a: NO_REPLY if m is None else read_reply(m) for a, m in answers.items()}
-                self.on_replies(phase, server_round, replies)
+                self.on_replies(phase, server_round, answers)
                 self.close(phase, server_round)
-                idle = self._willing(server_round, sorted({*idle, *replies}, key=natural_key))
+                idle = self._willing(server_round, sorted({*idle, *answers}, key=natural_key))
             elif len(self.sent) == len(self.unsent):
                 return  # nobody works, and nobody may begin before the next window
             else:
@@ -307,22 +305,31 @@ class StudyRun:
 
         Tasks of agents without a node stay unsent. Messages are made while they are read.
         """
-        kind = _MESSAGE_TYPES[phase] + self.settings.message_suffix
-        agents = self.registry.agents
-        nodes = {a: node for a in self.unsent if (node := agents[a].node) is not None}
-        self.unsent = {agent: None for agent in self.unsent if agent not in nodes}
-        nodes = {agent: node for agent, node in nodes.items() if agent not in self.replies}
-        times = {agent: self.sent[agent].sent_at for agent in nodes} if self.clocked and goes_on else {}
-        self.notifier.sent(
-            (agent, self.sent[agent].task)
-            for agent in nodes
-            if agents[agent].registration.disclosure.startswith("trials")
-        )
-        messages = (
-            (agent, Message(content, nodes[agent], kind, group_id=str(server_round)))
-            for agent, content in self._contents(nodes)
-        )
+        registry, nodes = self.registry, dict[str, int]()
+        times, trials = dict[str, float](), list[tuple[str, Task]]()
+        for agent in [*self.unsent]:
+            if (node := registry.nodes.get(agent)) is None:
+                continue
+            del self.unsent[agent]
+            if agent in self.replies:
+                continue
+            nodes[agent] = node
+            if self.clocked and goes_on:
+                times[agent] = self.sent[agent].sent_at
+            if registry.agents[agent].registration.disclosure.startswith("trials"):
+                trials.append((agent, self.sent[agent].task))
+        self.notifier.sent(trials)
+        messages = self._messages(nodes, _MESSAGE_TYPES[phase] + self.settings.message_suffix, server_round)
         return Exchange(messages, self.settings.round_timeout, phase, goes_on, times)
+
+    def _messages(
+        self, nodes: Mapping[str, int], kind: str, server_round: int
+    ) -> Iterator[tuple[str, Message]]:
+        """Make the messages to agents while they are read."""
+        converted: dict[int, FlowerArray] = {}
+        for agent, node in nodes.items():
+            content = self._encode(self.sent[agent], converted)
+            yield agent, Message(content, node, kind, group_id=str(server_round))
 
     def _connected(self) -> list[int]:
         assert self.grid is not None, "a journal that is only read has no exchanges"
@@ -355,7 +362,7 @@ class StudyRun:
 
     def _has_no_work(self, idle_rounds: int) -> bool:
         """Return whether all agents that have a budget left are there, and got no task for some rounds."""
-        if not idle_rounds or idle_rounds < self.registry.longest_pause:
+        if idle_rounds < self.registry.longest_pause:
             return False
         connected, nodes = set(self._connected()), self.registry.nodes
         spent = {name for name in nodes if self.registry.is_spent(name)}
@@ -401,8 +408,7 @@ class StudyRun:
         if seeded:
             uniform = uniform_from(generator(self.seed, "server", "secret", str(phase), server_round))
         draws = self.algorithm.secret_draws(self.server.state, phase, server_round, present, uniform)
-        self._apply_draws(draws, seeded)
-        tasks = self._make_tasks(phase, server_round, present)
+        tasks = self._make_tasks(phase, server_round, present, draws, seeded)
         times = self._note_time()
         for agent in tasks:
             self.sent[agent].sent_at = self.now
@@ -413,23 +419,30 @@ class StudyRun:
             values |= {"num_trials": self.registry.num_trials} if self.registry.num_trials else {}
             values |= times
             self.write(Event("ask", server_round, phase, arrays=draws, values=values))
-        return sorted(tasks, key=natural_key)
+        return list(tasks)
 
-    def _contents(self, agents: Iterable[str]) -> Iterator[tuple[str, RecordDict]]:
-        """Encode the tasks of agents, and count their bytes once."""
-        converted: dict[int, FlowerArray] = {}
-        for sent in map(self.sent.__getitem__, agents):
-            packed = wire.encode_task(sent.task, sent.envelope)
-            if self.pool is not None and self.registry.agents[sent.agent].registration.curves:
-                packed = self.pool.attach(packed, sent.task)
-            content = to_records(packed, converted)
-            if not sent.counted:
-                self.recorder.count(bytes_down=count_bytes(content))
-                sent.counted = True
-            yield sent.agent, content
+    def _encode(self, sent: SentTask, converted: dict[int, FlowerArray]) -> RecordDict:
+        """Return the content of a task's message, whose bytes count once."""
+        packed = wire.encode_task(sent.task, sent.envelope)
+        if self.pool is not None and self.registry.agents[sent.agent].registration.curves:
+            packed = self.pool.attach(packed, sent.task)
+        content = to_records(packed, converted)
+        if not sent.counted:
+            self.recorder.count(bytes_down=count_bytes(content))
+            sent.counted = True
+        return content
 
-    def on_replies(self, phase: Phase, server_round: int, replies: Mapping[str, Reply]) -> None:
-        """Write new replies to the journal, then check them, while other agents still work."""
+    def on_replies(self, phase: Phase, server_round: int, answers: Mapping[str, Message | None]) -> None:
+        """Write new replies to the journal, then check them, while other agents still work.
+
+        What is given up counts at once only where nobody waits for the others, else when the half-round ends.
+        """
+        replies = dict[str, Reply]()
+        for agent, message in answers.items():
+            if message is not None:
+                replies[agent] = read_reply(message)
+            elif self.asynchronous and phase is Phase.TRAIN:
+                replies[agent] = NO_REPLY
         times = self._note_time() if replies else {}
         if self.journal is not None and replies:
             events = [to_event(reply, agent, phase, server_round) for agent, reply in replies.items()]
@@ -447,8 +460,8 @@ class StudyRun:
         """
         before, counted = self.server.state, Counter(self.recorder.totals)
         goes_on = self.asynchronous and phase is Phase.TRAIN
-        asked, replies, self.replies = set(self.sent), self.replies, {}
-        closes = [self.sent.pop(agent) for agent in (replies if goes_on else list(self.sent))]
+        asked, replies, self.replies = list(self.sent), self.replies, {}
+        closes = list(map(self.sent.pop, replies if goes_on else asked))
         self.num_told += len(closes) if goes_on else 0
         limit = self.settings.max_staleness
         reports: dict[str, Report] = {}
@@ -479,10 +492,13 @@ class StudyRun:
         self._logged, logged = self.server.state, before if self._logged is None else self._logged
         for line in self.algorithm.progress_lines(self._logged, logged):
             log(INFO, "%s", printable(line))
-        failed = {agent: r.reason for agent, r in replies.items() if r.packed is None and not r.refused}
-        for name in failed:
-            self.registry.agents[name].suspect = True
-        self._check_types(server_round, asked, failed)
+        failed = dict[str, str]()
+        for name, reply in replies.items():
+            if reply.packed is None and not reply.refused:
+                failed[name] = reply.reason
+        if failed:
+            self.registry.suspects |= failed.keys()
+            self._check_types(server_round, asked, failed)
         if phase is not Phase.FINISH:
             self.result.note(half_of(phase), server_round, self.recorder.numbers_since(counted))
 
@@ -496,7 +512,7 @@ class StudyRun:
         asked, failed : agents of this half-round, and why those of them failed that did
         """
         hooks = [HookError.text_in(failed.get(agent, "")) for agent in asked]
-        if hooks and all(hooks):
+        if all(hooks):
             raise HookError(hooks[0])
         texts = {agent: text for agent, why in failed.items() if (text := WrongTypeError.text_in(why))}
         self.wrong_types |= texts
@@ -553,9 +569,9 @@ class StudyRun:
                 if self.clocked:
                     self.recorder.round_started = self.now
             elif event.kind == "ask":
-                self._apply_draws(event.arrays, event.values.get("seeded") is True)
                 self.registry.num_trials = cast(int | None, event.values.get("num_trials"))
-                tasks = self._make_tasks(phase, event.round, cast(list[str], event.values["present"]))
+                present, seeded = cast(list[str], event.values["present"]), event.values.get("seeded") is True
+                tasks = self._make_tasks(phase, event.round, present, event.arrays, seeded)
                 self._replay_time(event)
                 for sent in [self.sent[agent] for agent in tasks] if self.clocked else []:
                     sent.sent_at, task = self.now, sent.task
@@ -566,7 +582,8 @@ class StudyRun:
                         "others; the journal was written by another version of the algorithm: resume with "
                         "that version, or start a new study"
                     )
-                deque(self._contents(tasks), maxlen=0)  # counts their bytes
+                for agent in tasks:
+                    self._encode(self.sent[agent], {})  # counts its bytes
             elif event.kind == "reply":
                 self._replay_time(event)
                 self.replies[event.agent] = from_event(event)
@@ -593,11 +610,17 @@ class StudyRun:
 
     # -- one half-round -----------------------------------------------------------------------
 
-    def _apply_draws(self, draws: Mapping[str, AnyArray], seeded: bool) -> None:
+    def _make_tasks(
+        self,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        draws: Mapping[str, AnyArray],
+        seeded: bool,
+    ) -> Mapping[str, Task]:
+        """Note the secret draws, and let the algorithm make the tasks of a half-round."""
         self.repeatable = self.repeatable or (seeded and bool(draws))
         self.server.state = informed(self.server.state, drawn=draws)
-
-    def _make_tasks(self, phase: Phase, server_round: int, present: Sequence[str]) -> Mapping[str, Task]:
         goes_on, self.present = self.asynchronous and phase is Phase.TRAIN, present
         keys = (server_round, self.num_asked) if goes_on else (server_round,)
         rng = generator(self.seed, "server", "ask", str(phase), *keys)
@@ -609,30 +632,37 @@ class StudyRun:
         if self.asynchronous:
             under_way = {agent: sent.task for agent, sent in self.sent.items()}
             self.server.state = informed(self.server.state, under_way=under_way)
-        asked = self.server.ask(phase, server_round, present, rng).items()
-        tasks = {agent: part for agent, task in asked if (part := self._within_budget(agent, task))}
+        asked = self.server.ask(phase, server_round, present, rng)
+        tasks, floats = dict[str, Task](), 0.0
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
+        most = self.registry.num_trials
         self.num_asked += goes_on
         if not goes_on:
             self.sent, self.unsent, self.replies = {}, {}, {}
-        for agent in sorted(tasks, key=natural_key):
-            own_name = self.registry.agents[agent].registration.agent
-            envelope = wire.Envelope(self.study, own_name, digest, self.algorithm.name, options)
-            task = tasks[agent]
-            if task.num_trials and task.trial < (ended := self.registry.agents[agent].trials):
+        for agent in filter(asked.__contains__, present):
+            task, known = asked[agent], self.registry.agents[agent]
+            if most is not None and task.num_trials and task.end > most:  # the study has no more left
+                if task.trial >= most or not answers_in_part(self.algorithm):
+                    known.spent = True
+                    continue
+                task = replace(task, num_trials=most - task.trial)
+            if task.num_trials and task.trial < known.trials:
                 raise HookError(
-                    f"{self.algorithm.name}: ask: expected a task for trial {ended} or "
+                    f"{self.algorithm.name}: ask: expected a task for trial {known.trials} or "
                     f"later of agent {agent}, which has reported those before, got trial {task.trial}; count "
                     "trials in `tell`: progress=state.progress.advance(reports)"
                 )
+            own_name, tasks[agent] = known.registration.agent, task
+            envelope = wire.Envelope(self.study, own_name, digest, self.algorithm.name, options)
             sent = SentTask(agent, task, envelope, False, server_round, self.num_answers)
             if (earlier := self.unanswered.get((agent, phase))) is not None:
                 task = answerable(self.algorithm, earlier.task, task)
                 if task is not tasks[agent]:
                     sent = SentTask(agent, task, envelope, True, earlier.made_in, earlier.made_after)
-            self.recorder.count(tasks=1, floats_down=count_floats(task.arrays))
+            floats += count_floats(task.arrays)
             self.sent[agent] = self.unanswered[agent, phase] = sent
             self.unsent[agent] = None
+        self.recorder.count(tasks=len(tasks), floats_down=floats)
         self.had_tasks = self.had_tasks or bool(tasks)
         if not goes_on and tasks:
             self.open_phase = phase
@@ -641,16 +671,6 @@ class StudyRun:
         elif not goes_on:
             self.num_closed += 1
         return tasks
-
-    def _within_budget(self, agent: str, task: Task) -> Task | None:
-        """Return the part of a task for which the study has evaluations left; None if there is none."""
-        most = self.registry.num_trials
-        if most is None or not task.num_trials or task.end <= most:
-            return task
-        if task.trial < most and answers_in_part(self.algorithm):
-            return replace(task, num_trials=most - task.trial)
-        self.registry.agents[agent].spent = True
-        return None
 
     # -- replies: here alone it is asked whether one is sound --------------------------------------
 
@@ -674,29 +694,29 @@ class StudyRun:
         """Return an agent's valid report; None, counted and logged once, if there is none."""
         level = DEBUG if self.replaying else WARNING
         recorder, agent = self.recorder, self.registry.agents[sent.agent]
-        recorder.count(bytes_up=reply.num_bytes)
         if reply.packed is None and not reply.refused:
             later = bool(WrongTypeError.text_in(reply.reason))  # `_check_types` ends the study or logs it
             log(DEBUG if later else level, FAILED, server_round, sent.agent, reply.reason)
-            recorder.count_unused("failures", reply.kind)
+            recorder.count_unused("failures", reply.kind, reply.num_bytes)
             return None
-        declines = reply.packed is not None and wire.declines(reply.packed, sent.envelope)
-        checked = None if declines else sent.checked or self._check(sent, reply)
-        if isinstance(checked, WireError):
+        checked = sent.checked or self._check(sent, reply)
+        declines = isinstance(checked, WireError) and wire.declines(reply.packed, sent.envelope)
+        if isinstance(checked, WireError) and not declines:
             log(level, "Round %d, agent %s: refused: %s", server_round, sent.agent, checked)
-            recorder.count_unused("refused", checked.reason)
+            recorder.count_unused("refused", checked.reason, reply.num_bytes)
             return None
         if declines or (reply.packed is not None and reply.packed.config.get("spent") is True):
             if not agent.spent and not self.replaying:
                 text = "Agent %s has used up its budget of evaluations (max_trials), or ended its search"
                 log(INFO, text, sent.agent)
             agent.spent = True
-        if checked is None:
+        if isinstance(checked, WireError):
+            recorder.count(bytes_up=reply.num_bytes)
             return None
         report, disclosure = checked
         if self.pool is not None:
             self.pool.add(sent.agent, disclosure)
-        recorder.record(sent.agent, server_round, report, disclosure)
+        recorder.record(sent.agent, server_round, report, disclosure, reply.num_bytes)
         return report
 
 

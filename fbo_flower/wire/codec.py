@@ -145,13 +145,13 @@ def decline(task: Packed) -> Packed:
     return Packed({}, header | {"declined": True, "spent": True})
 
 
-def declines(packed: Packed, envelope: Envelope) -> bool:
+def declines(got: Packed | None, envelope: Envelope) -> bool:
     """Return whether a reply says that the agent's budget does not allow the task."""
     header: dict[str, Scalar] = {"schema": SCHEMA_VERSION, "study": envelope.study, "agent": envelope.agent}
     expected = decline(Packed({}, header)).config
-    types = [*map(type, expected.values())]  # 1 is not True
-    got = packed.config
-    return not packed.arrays and got == expected and [type(got[key]) for key in expected] == types
+    if got is None or got.arrays or got.config != expected:
+        return False
+    return all(type(got.config[key]) is type(value) for key, value in expected.items())  # 1 is not True
 
 
 def decode_report(
@@ -237,11 +237,7 @@ def _decode_disclosure(
     `arrays` fit `disclosed_arrays`, `num_failed` is that of the report.
     """
     recommendation, curves = arrays.pop("recommendation", None), arrays.pop("curves", None)
-    trials = _disclosed_trials(arrays, config, task, aims) if arrays else None
-    if trials is not None and trials.pulls is None:
-        failed = np.count_nonzero(np.isnan(trials.values))
-        if failed != num_failed:
-            raise WireError(f"num-failed: expected {failed} as disclosed, got {num_failed}", "num-failed")
+    trials = _disclosed_trials(arrays, config, task, num_failed, aims) if arrays else None
     incumbent, expected = config.get("disclosed.incumbent"), config.get("disclosed.expected")
     if incumbent is not None and (type(incumbent) is not float or math.isinf(incumbent)):
         raise _refusal(f"incumbent: expected a number, got {show(incumbent)}")
@@ -279,26 +275,28 @@ def disclosed_arrays(dimension: int, num_trials: int, aims: Aims = NUMBER) -> Ma
 
 
 def _disclosed_trials(
-    rows: Mapping[str, Any], config: Mapping[str, Scalar], task: Task, aims: Aims
+    rows: Mapping[str, Any], config: Mapping[str, Scalar], task: Task, num_failed: int, aims: Aims
 ) -> Trials:
     """Return the trials in arrays of `_COLUMNS`, which may be there only together."""
     needed = {"points", "values"} | ({"outputs"} if aims.has_outputs else set())
     needed |= {"feasible"} if aims.limits else set()
     if not needed <= rows.keys():
         raise _refusal(f"points: expected {', '.join(sorted(needed))} together, got {', '.join(rows)}")
-    values, missing = rows["values"], np.isnan(rows["values"])
-    spans = rows.get("pulls", np.ones(len(values), dtype=np.int64))
-    if set(map(len, rows.values())) != {len(spans)} or spans.sum() != task.num_trials:
+    values, pulls = rows["values"], rows.get("pulls")
+    num_trials, first = len(values), np.arange(task.trial, task.trial + len(values), dtype=np.int64)
+    if pulls is not None and len(pulls) == len(values):
+        num_trials, first = pulls.sum(), task.trial + np.cumsum(pulls) - pulls
+    if set(map(len, rows.values())) != {len(values)} or num_trials != task.num_trials:
         raise _refusal(f"points: expected rows of {task.num_trials} trials, got {len(values)} rows")
-    first = task.trial + np.cumsum(spans) - spans
-    plain = config.get("disclosed.failures") == "{}"
-    failures = {} if plain else json_object(config, "disclosed.failures")
+    missing = np.isnan(values)
+    failures, reasons = dict[str, Any](), None
+    if config.get("disclosed.failures") != "{}":
+        failures = json_object(config, "disclosed.failures")
     failed = {*map(str, first[missing].tolist())}
     # a row of several trials has a value and a reason when some of them failed
-    known = {*map(str, first.tolist())} if "pulls" in rows and failures else failed
-    if np.isinf(values).any() or not failed <= failures.keys() <= known:
+    known = {*map(str, first.tolist())} if pulls is not None and failures else failed
+    if np.count_nonzero(np.isinf(values)) or not failed <= failures.keys() <= known:
         raise _refusal("values: expected finite numbers, and NaN with a reason where a trial failed")
-    reasons = None
     if failures:
         if not all(isinstance(reason, str) and len(reason) <= 1000 for reason in failures.values()):
             raise _refusal("failures: expected texts of at most 1000 characters")
@@ -314,12 +312,14 @@ def _disclosed_trials(
             "outputs: expected finite numbers, the first of which is the trial's value, and NaN where a "
             "trial failed"
         )
-    if steps is not None and (steps[missing] >= 0).any():
+    if steps is not None and np.count_nonzero(steps[missing] >= 0):
         raise _refusal("stopped: expected -1 where a trial failed")
-    if times is not None and (times[:, 1] < times[:, 0]).any():
+    if times is not None and np.count_nonzero(times[:, 1] < times[:, 0]):
         raise _refusal("times: expected no end before its start")
-    if holds is not None and holds[missing].any():
+    if holds is not None and np.count_nonzero(holds[missing]):
         raise _refusal("feasible: expected 0 where a trial failed")
+    if pulls is None and len(failed) != num_failed:
+        raise WireError(f"num-failed: expected {len(failed)} as disclosed, got {num_failed}", "num-failed")
     return Trials(**rows, trials=first, failures=reasons)
 
 

@@ -142,22 +142,20 @@ def count_bytes(content: RecordDict) -> int:
 
     Flower's own count fails on an empty text and counts characters instead of bytes.
     """
-    total = 0
+    total, texts = 0, list[str]()
     for record in content.values():
         if isinstance(record, ArrayRecord):
             total += record.count_bytes()
         elif isinstance(record, ConfigRecord):
-            texts = list(record.keys())
-            for entry in record.values():
-                for value in entry if isinstance(entry, list) else (entry,):
-                    if isinstance(value, str):
-                        texts.append(value)
-                    elif isinstance(value, bytes):
-                        total += len(value)
-                    else:
-                        total += 1 if isinstance(value, bool) else 8
-            total += len("".join(texts).encode("utf-8", "surrogatepass"))
-    return total
+            entries = [*record.keys(), *record.values()]
+            for entry in entries:
+                if isinstance(entry, str):
+                    texts.append(entry)
+                elif isinstance(entry, list):
+                    entries += entry
+                else:
+                    total += len(entry) if isinstance(entry, bytes) else 1 if isinstance(entry, bool) else 8
+    return total + len("".join(texts).encode("utf-8", "surrogatepass"))
 
 
 def record_of(kind: type[_Record], entries: dict[str, Any]) -> _Record:
@@ -170,12 +168,15 @@ def record_of(kind: type[_Record], entries: dict[str, Any]) -> _Record:
 
 
 @cache
-def can_be_filled(kind: type[ArrayRecord | ConfigRecord | RecordDict]) -> bool:
+def can_be_filled(kind: type[Any]) -> bool:
     """Return whether a record keeps its entries in a dict `_data`, so that the entries can be set at once.
 
-    That is no promise of Flower's: where it is not so, records are made and checked entry by entry.
+    An array keeps them as its attributes. That is no promise of Flower's: where it is not so, records are
+    made and checked entry by entry.
     """
-    value: Any = {ConfigRecord: 1, ArrayRecord: FlowerArray(np.zeros(1)), RecordDict: ConfigRecord()}[kind]
+    if kind is FlowerArray:
+        return set(vars(FlowerArray("", (), "", b""))) == {"dtype", "shape", "stype", "data", "_is_dirty"}
+    value = 1 if kind is ConfigRecord else FlowerArray(np.zeros(1)) if kind is ArrayRecord else ConfigRecord()
     made, filled = kind({"a": value}), kind()
     if made.__dict__.get("_data") != {"a": value} or filled.__dict__.get("_data") != {}:
         return False
@@ -187,7 +188,12 @@ def flower_array(array: AnyArray) -> FlowerArray:
     """Return an array in Flower's form, with the bytes that `numpy.save` writes."""
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
     data = _npy_header(array.dtype, array.shape, fortran) + array.tobytes("F" if fortran else "C")
-    return FlowerArray(_dtype_name(array.dtype), array.shape, "numpy.ndarray", data)
+    name, stype = _dtype_name(array.dtype), "numpy.ndarray"
+    if not can_be_filled(FlowerArray):
+        return FlowerArray(name, array.shape, stype, data)
+    made = FlowerArray.__new__(FlowerArray)
+    made.__dict__.update(dtype=name, shape=array.shape, stype=stype, data=data)
+    return made
 
 
 @lru_cache(maxsize=64)  # NumPy puts the name together anew each time

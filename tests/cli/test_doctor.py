@@ -27,7 +27,7 @@ from fbo_flower.clients import client_app
 from fbo_flower.clients.app import add_tuning
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import doctor
-from fbo_flower.strategies.registration import skew
+from fbo_flower.strategies.node_report import skew
 
 SPACE = SearchSpace({"x": Float(0, 1)})
 APP = client_app(lambda config, context: config["x"], SPACE)

@@ -16,7 +16,8 @@ from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, Int, SearchSpace
 from fbo_flower.strategies import RandomSearch
 from fbo_flower.strategies.exchange import Stopped, drive
-from fbo_flower.strategies.registration import Agent, AgentRegistry, Registration
+from fbo_flower.strategies.node_report import Registration
+from fbo_flower.strategies.registration import Agent, AgentRegistry
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 OTHER = SearchSpace({"x": Float(0.0, 2.0)})
@@ -59,8 +60,8 @@ def test_a_resumed_run_knows_the_agents_of_its_journal_and_who_has_lost_its_memo
 
 
 def test_who_may_be_asked_is_a_question_of_budgets_and_shares():
-    agents = {name: Agent(Registration(agent=name), node=number) for number, name in enumerate("abc")}
-    registry = AgentRegistry(SPACE, agents=agents)
+    agents = {name: Agent(Registration(agent=name)) for name in "abc"}
+    registry = AgentRegistry(SPACE, agents=agents, nodes={"a": 0, "b": 1, "c": 2})
     assert not registry.all_spent
     assert not registry.someone_rests
     assert registry.longest_pause == 1
@@ -69,7 +70,7 @@ def test_who_may_be_asked_is_a_question_of_budgets_and_shares():
     assert registry.willing("abc", Phase.EVALUATE, 1, 0) == ["a", "b", "c"]
     assert registry.end_line(3).startswith("2 agents have made all evaluations (max_trials)")
     assert "the other 1" in registry.end_line(3)
-    agents["b"].node = None
+    del registry.nodes["b"]
     assert registry.all_spent, "who is not there is not waited for"
     agents["b"].registration = Registration(agent="b", participation=0.3)
     assert registry.longest_pause == 4
@@ -123,12 +124,23 @@ def test_once_enough_agents_agree_one_with_another_space_does_not_take_part(firs
     assert "at agent 0, which differs in x; give this agent the study's search space" in caplog.text
 
 
-def test_a_study_that_is_resumed_with_another_space_says_what_to_do(tmp_path):
-    RandomSearch(num_agents=2, seed=1).start(grid(2), num_rounds=2, journal=tmp_path / "study.db")
-    with pytest.raises(ConfigError, match="the study began with another: use it again, or start a new study"):
-        RandomSearch(num_agents=2, seed=1, wait_seconds=0.2).start(
-            grid(2, spaces={0: OTHER, 1: OTHER}), num_rounds=3, journal=tmp_path / "study.db", resume=True
-        )
+@pytest.mark.parametrize(
+    ("others", "match"),
+    [
+        (lambda: grid(2, spaces={0: OTHER, 1: OTHER}), "the study began with another: use it again"),
+        (
+            lambda: grid(2, app=client_app(objective, SPACE, seed=1, minimize=True)),
+            "expected value max, with which the study began, got value min at agents 0, 1; resume it",
+        ),
+    ],
+    ids=["a space", "an objective"],
+)
+def test_a_study_that_is_resumed_with_something_else_says_what_to_do(others, match, tmp_path):
+    journal = tmp_path / "study.db"
+    RandomSearch(num_agents=2, seed=1).start(grid(2), num_rounds=2, journal=journal)
+    strategy = RandomSearch(num_agents=2, seed=1, wait_seconds=0.2)
+    with pytest.raises(ConfigError, match=match):
+        strategy.start(others(), num_rounds=3, journal=journal, resume=True)
 
 
 def test_space_that_is_insisted_on_decides():
@@ -220,7 +232,7 @@ def test_node_that_recovers_is_admitted():
 
 def test_silent_node_holds_up_one_late_call_only():
     crowd = grid(2, faults={1: Fault("silent")})
-    registry = AgentRegistry(SPACE, agents={"0": Agent(Registration(agent="0"), node=1001)})
+    registry = AgentRegistry(SPACE, agents={"0": Agent(Registration(agent="0"))}, nodes={"0": 1001})
     asked, push = [], crowd.push_messages
 
     def noting(messages):

@@ -21,7 +21,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.reports.summary import summarise, to_markdown
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import FIRST_NODE, Fault, InProcessGrid
-from fbo_flower.strategies import FTS, CoKG, RandomSearch, recorder
+from fbo_flower.strategies import FTS, CoKG, RandomSearch, replies
 from fbo_flower.strategies.recorder import tally
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.study import Study
@@ -288,7 +288,7 @@ def test_other_versions_and_clocks_are_told_once_and_take_part() -> None:
 
 
 def test_the_last_answer_of_a_lockbox_is_no_exception(monkeypatch) -> None:
-    original, spoilt = recorder.from_records, []
+    original, spoilt = replies.from_records, []
 
     def spoil(content, *others):
         if content["config"].get("phase") == "finish":
@@ -296,7 +296,7 @@ def test_the_last_answer_of_a_lockbox_is_no_exception(monkeypatch) -> None:
             more_records(content)
         return original(content, *others)
 
-    monkeypatch.setattr(recorder, "from_records", spoil)
+    monkeypatch.setattr(replies, "from_records", spoil)
     study = simulate("breast-cancer-5sites", agents=5, algorithm="rfms", num_rounds=2, engine="inline")
     assert spoilt
     assert study.rounds["refused"].sum() == len(spoilt)

@@ -17,7 +17,7 @@ from waiting import LIMIT
 
 from fbo_flower.algorithms.aims import Aims
 from fbo_flower.algorithms.protocol import DEFAULT_TRIALS
-from fbo_flower.algorithms.records import Best, ServerResults, Trials
+from fbo_flower.algorithms.records import Best, Report, ServerResults, Trials
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
@@ -143,9 +143,9 @@ def test_a_loss_is_recorded_with_the_sign_that_its_user_knows(aims, sign):
     for agent, best, values in (("0", 2.0, [1.0, 2.0]), ("1", 0.0, [0.0, np.nan])):
         failures = np.array(["", "planted"], dtype=object)
         trials = Trials(points, np.array(values), np.arange(2), failures if agent == "1" else None)
-        recorder.disclose(agent, 1, Disclosure(trials, best))
-    recorder.disclose("2", 1, Disclosure(None, 1.0, points[0], 0.5))
-    recorder.disclose("3", 1, Disclosure(None, -1.0, points[1]))
+        recorder.record(agent, 1, Report(0, 2), Disclosure(trials, best))
+    recorder.record("2", 1, Report(0, 2), Disclosure(None, 1.0, points[0], 0.5))
+    recorder.record("3", 1, Report(0, 2), Disclosure(None, -1.0, points[1]))
     progress = recorder.close_round(1, 1)
     assert (progress.best, progress.mean) == (sign * 2.0, sign * 0.5)
     found = recorder.study({"algorithm": "a", **aims.settings()}, ServerResults(recommendations={
@@ -298,14 +298,6 @@ def test_stop_from_another_thread_keeps_what_was_done_and_is_heard_once():
     assert strategy.study.rounds["round"].tolist() == [1, 2]
     strategy.start(agents(), num_rounds=1)
     assert status(strategy) == "finished"
-
-
-@pytest.mark.parametrize(("disclose", "known"), [("none", False), ("incumbent", True)])
-def test_nothing_is_written_down_that_was_not_disclosed(disclose, known):
-    study = search().start(agents(disclose=disclose), num_rounds=3).study
-    assert len(study.trials) == 0
-    assert np.isfinite(study.rounds["best"]).tolist() == [known] * 3
-    assert study.rounds["replies"].tolist() == [3, 3, 3]
 
 
 def test_the_seed_decides_and_a_strategy_can_be_started_again():

@@ -122,6 +122,10 @@ def _disclosed(values: list[float], times: np.ndarray | None = None, **extra: ob
     return Disclosure(trials=replace(_outcome(0, **extra), values=np.array(values), times=times))
 
 
+def disclose(recorder: Recorder, agent: str, server_round: int, disclosure: Disclosure) -> None:
+    recorder.record(agent, server_round, Report(0, 2), disclosure)
+
+
 def test_a_disclosed_trial_takes_less_than_a_hundred_bytes() -> None:
     recorder = Recorder("random", ROWS)
     times = np.array([[1.7e9, 1.7e9 + 1], [1.7e9 + 1, 1.7e9 + 2]])
@@ -131,7 +135,7 @@ def test_a_disclosed_trial_takes_less_than_a_hundred_bytes() -> None:
         for first in range(0, 40_000, 2):
             if first % 4_000 == 0:
                 recorder.open_round()
-            recorder.disclose("a", 1 + first // 4_000, Disclosure(trials=_outcome(first, times=times)))
+            disclose(recorder, "a", 1 + first // 4_000, Disclosure(trials=_outcome(first, times=times)))
             if first % 4_000 == 3_998:
                 recorder.close_round(1 + first // 4_000)
         grown = tracemalloc.get_traced_memory()[0] - before
@@ -142,9 +146,9 @@ def test_a_disclosed_trial_takes_less_than_a_hundred_bytes() -> None:
 
 def test_tables_hold_configurations_failures_last_steps_and_disclosed_times() -> None:
     recorder, failures = Recorder("fts", ROWS), np.array(["", "no memory"], dtype=object)
-    recorder.disclose("a", 1, _disclosed([1.0, math.nan], failures=failures))
+    disclose(recorder, "a", 1, _disclosed([1.0, math.nan], failures=failures))
     times = np.array([[5.0, 6.0], [6.0, 8.0]])
-    recorder.disclose("b", 2, _disclosed([3.0, 4.0], times, stopped=np.array([7, -1])))
+    disclose(recorder, "b", 2, _disclosed([3.0, 4.0], times, stopped=np.array([7, -1])))
     study = recorder.study({"algorithm": "fts"})
     table = study.trials
     assert table["config"].tolist() == [{"x": 0.5, "k": 1}, {"x": 1.0, "k": 4}] * 2

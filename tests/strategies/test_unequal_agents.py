@@ -16,7 +16,8 @@ from fbo_flower.simulation.durations import log_normal
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
 from fbo_flower.strategies import PFPNE, STRATEGIES, RandomSearch
-from fbo_flower.strategies.registration import read_registration, takes_part
+from fbo_flower.strategies.node_report import read_registration
+from fbo_flower.strategies.registration import takes_part
 
 SPACE = SearchSpace(
     {"x": Float(0.0, 1.0), "y": Float(0.0, 1.0), "depth": Int(1, 5), "kernel": Categorical(["a", "b"])}
