@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 import numpy as np
 
 from fbo_flower.algorithms.messages import AXES, Content, Spec, arrays_of, length_of, value_of
-from fbo_flower.algorithms.records import AgentState, Payload, Task, Trials
+from fbo_flower.algorithms.records import AgentState, Task, Trials
 from fbo_flower.errors import ConfigError, HookError, kind_of
 
 if TYPE_CHECKING:
@@ -229,18 +229,20 @@ def check_learnt(algorithm: Algorithm[Any], agent_state: object, before: int) ->
         )
 
 
-def check_answer(algorithm: Algorithm[Any], agent_state: object, payload: object) -> None:
+def check_answer(algorithm: Algorithm[Any], agent_state: object, content: object) -> None:
     """Raise HookError unless a session's state can be stored, and what `summarise` returned can be sent."""
     if not isinstance(agent_state, AgentState):
         raise HookError(
             f"{algorithm.name}: session: expected an AgentState, got {kind_of(agent_state)}; "
             "return agent_state"
         )
-    if not isinstance(payload, Payload):
+    kind = algorithm.report_content
+    if not isinstance(content, Content) or not issubclass(kind, type(content)):
         raise HookError(
-            f"{algorithm.name}: summarise: expected a Payload, got {kind_of(payload)}; return content.payload"
+            f"{algorithm.name}: summarise: expected a {kind.__name__}, its report_content, got "
+            f"{kind_of(content)}; return {kind.__name__}(...)"
         )
-    for hook, arrays in (("write", agent_state.arrays), ("summarise", payload.arrays)):
+    for hook, arrays in (("write", agent_state.arrays), ("summarise", content.arrays)):
         for name, array in arrays.items():
             if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
                 got = array.dtype if isinstance(array, np.ndarray) else kind_of(array)
@@ -248,7 +250,7 @@ def check_answer(algorithm: Algorithm[Any], agent_state: object, payload: object
                     f"{algorithm.name}: {hook}: expected an array of numbers as {name}, got {got}; give "
                     "np.array(..., dtype=np.float64)"
                 )
-    for name, value in payload.values.items():
+    for name, value in content.values.items():
         if type(value) not in (bool, int, float, str):
             raise HookError(
                 f"{algorithm.name}: summarise: expected bool, int, float or str as {name}, got "

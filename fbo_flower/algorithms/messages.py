@@ -29,7 +29,6 @@ from fbo_flower.algorithms.records import (
     AnyArray,
     Array,
     IntArray,
-    Payload,
     Phase,
     Report,
     Scalar,
@@ -239,7 +238,7 @@ class Content:
         return {**task.arrays, "values": values}
 
     @classmethod
-    def of(cls, message: Task | Report | Payload) -> Self:
+    def of(cls, message: Task | Report) -> Self:
         """Return the content of a message that has passed its schema; what a secure sum adds is left out."""
         own = cls.__dataclass_fields__
         found = {name: array for name, array in message.arrays.items() if name in own}
@@ -286,11 +285,6 @@ class Content:
     def task(self, phase: Phase, server_round: int, trial: int, num_trials: int) -> Task:
         """Return a task with this content."""
         return Task(phase, server_round, trial, num_trials, self.arrays, self.values)
-
-    @property
-    def payload(self) -> Payload:
-        """The content as an agent's answer."""
-        return Payload(self.arrays, self.values)
 
 
 class Replies(Mapping[str, Report]):

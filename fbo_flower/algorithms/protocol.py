@@ -34,7 +34,6 @@ from fbo_flower.algorithms.records import (
     Array,
     Best,
     Federation,
-    Payload,
     Phase,
     Report,
     ServerResults,
@@ -236,22 +235,22 @@ class Algorithm(Configurable, ABC, Generic[State]):
                 check_learnt(self, agent_state, trial)
         return agent_state
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        """Return the arrays and values that the agent sends in its report; nothing else leaves it.
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
+        """Return what the agent sends in its report, a `report_content`; nothing else leaves it.
 
-        In the EVALUATE half-round Flower carries only scalars, so `arrays` must be empty there.
+        In the EVALUATE half-round Flower carries only scalars, so there it must have no arrays.
         """
-        return Payload()
+        return Content()
 
-    def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
-        """Return what the agent sends instead of `payload`, which `summarise` returned, e.g. with noise.
+    def protect(self, task: Task, agent_state: AgentState, content: Any, uniform: Uniform) -> Any:
+        """Return what the agent sends instead of `content`, which `summarise` returned, e.g. with noise.
 
         Parameters
         ----------
         uniform : source of all noise: `uniform(n)` returns a uniform integer in `[0, n)`. On devices it is
             the operating system's generator, which nobody can seed or repeat
         """
-        return payload
+        return content
 
     def message_noise(self) -> float:
         """Return the noise multiplier of an agent's own noise on a message; 0 if agents add none."""

@@ -105,27 +105,14 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Payload:
-    """The arrays and values that an agent sends after a task.
-
-    Parameters
-    ----------
-    arrays, values : by name; `messages.report_schema` lists the allowed names
-    """
-
-    arrays: Mapping[str, AnyArray] = field(default_factory=dict)
-    values: Mapping[str, Scalar] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Report:
-    """What one agent sends back for a task: counts, and the algorithm's `Payload`.
+    """What one agent sends back for a task: counts, and the algorithm's content.
 
     Parameters
     ----------
     trial, num_trials : the trials that the agent made, as in the task
     num_failed : how many of them failed
-    arrays, values : content defined by the algorithm, by name
+    arrays, values : content defined by the algorithm, by name; `messages.report_schema` lists the names
     """
 
     trial: int

@@ -19,7 +19,7 @@ from scipy.optimize import least_squares, linear_sum_assignment, nnls
 from fbo_flower.algorithms import FedEI
 from fbo_flower.algorithms.ei.pool import Part, num_columns, num_sums
 from fbo_flower.algorithms.messages import Content, Replies, summable
-from fbo_flower.algorithms.records import AgentState, Array, Federation, Payload, Phase, Task
+from fbo_flower.algorithms.records import AgentState, Array, Federation, Phase, Task
 from fbo_flower.algorithms.requests import Rng
 from fbo_flower.numerics import slots
 from fbo_flower.numerics.surrogates import rff, trend
@@ -146,13 +146,13 @@ class Filler(FedEI):
 
     fills: ClassVar[str]  # no option: the members of a sum compare these
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         coordinate, last = FILLS[self.fills]
         if "slots" not in task.values:
-            return Payload()
+            return Unbounded()
         table = np.full((int(task.values["slots"]), agent_state.space.dimension + 1), coordinate)
         table[:, -1] = last
-        return Payload({"table": table, "level": np.zeros(trend.NUM_SUMS)})
+        return Unbounded(table=table, level=np.zeros(trend.NUM_SUMS))
 
 
 @dataclass(frozen=True)

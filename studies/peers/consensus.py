@@ -40,7 +40,6 @@ from fbo_flower.algorithms.records import (
     AgentState,
     Array,
     IntArray,
-    Payload,
     Phase,
     Task,
     Trials,
@@ -185,11 +184,11 @@ class Consensus(Exchanging):
         number = np.array([trial], dtype=np.int64)
         return agent_state.write(design=query.points[0], design_trial=number, hyperparameters=fitted)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         own = proposal(agent_state)
         if task.phase is not Phase.TRAIN or own is None or agent_state.next_trial != task.end:
-            return Payload()
-        return Design(design=own[0]).payload
+            return Design()
+        return Design(design=own[0])
 
 
 def proposal(agent_state: AgentState) -> Array | None:

@@ -20,7 +20,6 @@ from fbo_flower.algorithms.messages import Content, real
 from fbo_flower.algorithms.records import (
     AgentState,
     Array,
-    Payload,
     Phase,
     Task,
     Trials,
@@ -103,7 +102,7 @@ class ShareBest(Exchanging):
             return Trials(rng.random((1, agent_state.space.dimension))), None
         return super().step(task, agent_state, rng)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         history, objectives = agent_state.history, len(agent_state.aims.objectives)
         values = agent_state.usable_values(own=True)
         usable = np.flatnonzero(np.isfinite(values))
@@ -113,9 +112,9 @@ class ShareBest(Exchanging):
             values = np.full(len(values), np.nan)
             values[rng().choice(front)] = 0.0
         if task.phase is not Phase.TRAIN or not np.isfinite(values).any():
-            return Payload()
+            return Best()
         row = int(np.nanargmax(values))
-        return Best(point=agent_state.history.points[row], value=values[[row]]).payload
+        return Best(point=agent_state.history.points[row], value=values[[row]])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,6 @@ from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Federation,
-    Payload,
     Phase,
     Report,
     Task,
@@ -100,7 +99,8 @@ def test_content_travels_without_its_defaults_and_comes_back():
     task = Task(Phase.TRAIN, 1, 0, 1, {**sent.arrays, "secure.members": np.ones(1)}, sent.values)
     assert Advice.of(task).values == sent.values
     assert Advice.of(task).point is sent.point
-    assert Message().payload == Payload()
+    assert not Message().arrays
+    assert not Message().values
     assert Message.of(Report(0, 1)) == Message()
 
 

@@ -40,7 +40,6 @@ from fbo_flower.algorithms.records import (
     AnyArray,
     Array,
     Federation,
-    Payload,
     Phase,
     Report,
     Task,
@@ -522,19 +521,19 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
             [trend.level_sums(outputs[used, output], rng) for output in self._shared(agent_state)]
         )
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         if not self._writes(agent_state) or task.phase is not Phase.TRAIN:
-            return Part().payload
+            return Part()
         if asks_for_level(task):
             level = self._moments(task, agent_state, rng())
-            return Part(level=level if level.any() else None).payload
+            return Part(level=level if level.any() else None)
         rows, size = floats(agent_state.arrays["rows.new"]), num_slots(task)
         if not len(rows):
-            return Part().payload
+            return Part()
         drawn = rng().choice(size, len(rows), replace=False)  # no row of its own meets another
         if self.secure_sums:
-            return Part(table=slots.write(rows, drawn, size)).payload
-        return Part(rows=rows, slots=drawn).payload
+            return Part(table=slots.write(rows, drawn, size))
+        return Part(rows=rows, slots=drawn)
 
     def check_report(self, task: Task, report: Report) -> None:
         """Raise WireError if a report holds what the task did not ask for, or more of it."""

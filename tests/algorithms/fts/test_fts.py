@@ -6,7 +6,7 @@ from scipy import stats
 from fbo_flower.algorithms import FTS, ThompsonSampling
 from fbo_flower.algorithms.fts.fts import Adviser, Message
 from fbo_flower.algorithms.messages import Replies
-from fbo_flower.algorithms.records import AgentState, Federation, Payload, Phase, Report, Task, Trials
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
@@ -150,7 +150,7 @@ def test_an_agent_without_a_success_and_one_that_is_not_asked_tell_nothing():
     nothing = AgentState(SQUARE, Trials(np.eye(2), np.full(2, np.nan), np.arange(2)))
     for agent_state, values in ((nothing, {"message": True}), (observed(), {})):
         task = Task(Phase.TRAIN, 1, 0, 2, arrays, values)
-        assert step(FTS().summarise, task, agent_state, generator(0)) == Payload()
+        assert step(FTS().summarise, task, agent_state, generator(0)) == Message()
 
 
 # -- portfolio ---------------------------------------------------------------------------------
