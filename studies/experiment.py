@@ -700,7 +700,7 @@ def _leads(part: Part, lines: Sequence[Line]) -> str:
 
 def draw(part: Part, lines: Sequence[Line], path: Path) -> Path:
     """Draw a metric's lines of the CSV file, a panel per problem, with bands of one standard error."""
-    from matplotlib.ticker import FuncFormatter, LogLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
     gains = part.how == "gain"
     known = [x for x in lines if x.metric == part.drawn and x.row not in part.hidden]
@@ -734,6 +734,7 @@ def draw(part: Part, lines: Sequence[Line], path: Path) -> Path:
             axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         else:
             axis.margins(x=0)
+            axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axis.set_xlabel(part.against or part.axis or ("evaluations" if part.first else "iterations"))
         if axis.get_subplotspec().is_first_col():
             text = f"{part.drawn} minus {part.baseline}" if gains else part.drawn
