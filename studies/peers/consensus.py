@@ -119,7 +119,7 @@ class Design(Content):
 
 @dataclass(frozen=True, kw_only=True)
 class Consensus(Exchanging):
-    """Expected improvement with averaged designs; `EIOptions` describes the other options.
+    """Expected improvement with averaged designs; `LocalEI` describes the other options.
 
     Parameters
     ----------

@@ -171,7 +171,7 @@ class Own(Content):
 
 @dataclass(frozen=True, kw_only=True)
 class FMTBO(Exchanging):
-    """Expected improvement with shared hyperparameters; `EIOptions` describes the other options.
+    """Expected improvement with shared hyperparameters; `LocalEI` describes the other options.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class Best(Content):
 
 @dataclass(frozen=True, kw_only=True)
 class ShareBest(Exchanging):
-    """Repeat the best of the others' best points; `EIOptions` describes the other options.
+    """Repeat the best of the others' best points; `LocalEI` describes the other options.
 
     Parameters
     ----------
