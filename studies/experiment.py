@@ -16,6 +16,8 @@ import json
 import logging
 import math
 import os
+import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, fields, replace
@@ -286,8 +288,8 @@ def panels(count: int, columns: int, width: float, height: float, **shared: Any)
     width, height : size of a panel in inches
     shared : "sharex" and "sharey", as `Figure.subplots` takes them
     """
-    columns = min(columns, count)
     rows = math.ceil(count / columns)
+    columns = math.ceil(count / rows)
     figure: Any = new_figure(width * columns, height * rows)
     axes: list[Any] = list(figure.subplots(rows, columns, squeeze=False, **shared).ravel())
     for axis in axes:
@@ -298,7 +300,7 @@ def panels(count: int, columns: int, width: float, height: float, **shared: Any)
 
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C564B", "#999999")
-LINES = ("-", "--", ":", "-.")
+LINES, MARKERS = ("-", "--", ":", "-."), ("o", "s", "^", "D")
 
 
 def legend(figure: Any, axes: Iterable[Any]) -> None:
@@ -378,6 +380,11 @@ class Part:
     def tabulated(self) -> Sequence[str]:
         """Return the problems that the tables show."""
         return [*self.problems, *(["all"] if self.pooled else [])]
+
+    @property
+    def picture(self) -> str:
+        """Return the name of the picture's file."""
+        return re.sub(r"[^\w.]+", "-", self.title) + ".png"
 
     def rows_of(self, problem: str) -> Sequence[str]:
         """Return the rows that are compared on a problem."""
@@ -494,7 +501,7 @@ class Experiment:
             mine = [line for line in lines if line.part == part.title]
             text += tables_of(part, mine)
             if part.drawn and any(line.metric == part.drawn for line in mine):
-                pictures.append(draw(part, mine, directory / f"{part.title.replace(' ', '-')}.png"))
+                pictures.append(draw(part, mine, directory / part.picture))
         cells = [[said(value) for value in line.__dict__.values()] for line in lines]
         written = write_csv(directory / "results.csv", [f.name for f in fields(Line)], cells)
         files = [] if self.more is None else self.more(directory, lines)
@@ -693,6 +700,8 @@ def _leads(part: Part, lines: Sequence[Line]) -> str:
 
 def draw(part: Part, lines: Sequence[Line], path: Path) -> Path:
     """Draw a metric's lines of the CSV file, a panel per problem, with bands of one standard error."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+
     gains = part.how == "gain"
     known = [x for x in lines if x.metric == part.drawn and x.row not in part.hidden]
     known = [x for x in known if not gains or x.other == part.baseline]
@@ -704,12 +713,13 @@ def draw(part: Part, lines: Sequence[Line], path: Path) -> Path:
             mine = list({x.at: x for x in known if (x.row, x.problem) == (name, problem)}.values())
             mean = np.array([line.gain if gains else line.mean for line in mine])
             error = np.nan_to_num([line.gain_error if gains else line.error for line in mine])
-            colour, line = PALETTE[place % len(PALETTE)], LINES[place // len(PALETTE) % len(LINES)]
+            colour, turn = PALETTE[place % len(PALETTE)], place // len(PALETTE) % len(LINES)
+            line, marker = LINES[turn], MARKERS[turn]
             if part.against:
-                sizes = [
-                    x.mean for x in lines if (x.row, x.problem, x.metric) == (name, problem, part.against)
-                ]
-                axis.errorbar(sizes[:1], mean[:1], error[:1], fmt="o", color=colour, label=name, capsize=2)
+                key = (name, problem, part.against)
+                size = next((x.mean for x in lines if (x.row, x.problem, x.metric) == key), math.nan)
+                if len(mean) and 0.0 < size < math.inf:
+                    axis.errorbar(size, mean[0], error[0], fmt=marker, color=colour, label=name, capsize=2)
                 continue
             at = np.array([line.at for line in mine], dtype=np.float64)
             axis.plot(at, mean, line, color=colour, label=name, linewidth=1.5)
@@ -719,10 +729,15 @@ def draw(part: Part, lines: Sequence[Line], path: Path) -> Path:
         if part.how == "log":
             axis.set_yscale("log")
         if part.against:
-            axis.set_xscale("log")
+            axis.set_xscale("log", subs=[])
+            axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         else:
             axis.margins(x=0)
+            axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axis.set_xlabel(part.against or part.axis or ("evaluations" if part.first else "iterations"))
-    axes[0].set_ylabel(f"{part.drawn} minus {part.baseline}" if gains else part.drawn)
+        if axis.get_subplotspec().is_first_col():
+            text = f"{part.drawn} minus {part.baseline}" if gains else part.drawn
+            axis.set_ylabel(textwrap.fill(text, 26))
     legend(figure, axes)
     return save_figure(figure, path, 120)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,16 +43,23 @@ class Group:
     ----------
     agents : agent -> what it stores about secure sums
     reports : agent -> its numbers `(SIZE,)`
+    least : smallest sum to which they agree
     """
 
     agents: Mapping[str, Member]
     reports: Mapping[str, Array]
+    least: int = LEAST
 
     @staticmethod
-    def draw(names: Sequence[str], rng: np.random.Generator) -> Group:
+    def draw(names: Sequence[str], rng: np.random.Generator, size: int = SIZE, least: int = LEAST) -> Group:
         """Return agents with new keys and standard normal reports."""
         made = {n: Member(keys.new_private_key(), keys.new_identity(), b"study") for n in names}
-        return Group(made, {name: rng.standard_normal(SIZE) for name in names})
+        return Group(made, {name: rng.standard_normal(size) for name in names}, least)
+
+    @property
+    def needed(self) -> int:
+        """Return how many shares of the others join to a seed."""
+        return keys.threshold(len(self.agents), self.least) - 1
 
     def others(self, agent: str) -> list[str]:
         """Return the other agents of the group."""
@@ -64,7 +72,7 @@ class Group:
     def without(self, agent: str) -> Group:
         """Return the group without an agent."""
         names = self.others(agent)
-        return Group({n: self.agents[n] for n in names}, {n: self.reports[n] for n in names})
+        return Group({n: self.agents[n] for n in names}, {n: self.reports[n] for n in names}, self.least)
 
 
 def attack(seed: int) -> Iterator[AttackResult]:
@@ -201,13 +209,27 @@ def _subtract(rng: np.random.Generator, work: str, repeats: bool) -> tuple[float
 
 def add_up(group: Group, number: int, work: str, repeats: bool = False) -> tuple[Array | None, Group]:
     """Return the sum of all reports, None if an agent does not mask its own; and the agents after it."""
-    needed = keys.threshold(len(group.agents), LEAST) - 1
-    group, sent = mask(group, number, work, needed, repeats)
+    done = exchanged(group, number, work, repeats)
+    return (None, group) if done is None else (total(group, done), replace(group, agents=done.after))
+
+
+class Exchanged(NamedTuple):
+    """What agents sent in the three exchanges of a sum, and what they store afterwards."""
+
+    sent: Mapping[str, rounds.Masked]
+    signatures: Mapping[str, bytes]
+    revealed: Mapping[str, str]
+    after: Mapping[str, Member]
+
+
+def exchanged(group: Group, number: int, work: str, repeats: bool = False) -> Exchanged | None:
+    """Return the three exchanges of an honest sum; None if an agent does not mask its report."""
+    group, sent = mask(group, number, work, group.needed, repeats)
     if len(sent) < len(group.agents):
-        return None, group
+        return None
     everybody = np.ones(len(group.agents) - 1, dtype=np.uint8)
     task = _task(Phase.EVALUATE, number, there=everybody)
-    signed = {n: secure_member.accept_signing(task, m, LEAST, repeats) for n, m in group.agents.items()}
+    signed = {n: secure_member.accept_signing(task, m, group.least, repeats) for n, m in group.agents.items()}
     signatures = {name: bytes.fromhex(secure_member.signature(m)) for name, m in signed.items()}
     revealed, after = {}, {}
     for name, member in signed.items():
@@ -216,13 +238,21 @@ def add_up(group: Group, number: int, work: str, repeats: bool = False) -> tuple
             Phase.REVEAL, number, boxes=group.boxes(name, sent),
             signatures=secure_member.to_rows(rows, keys.SIGNATURE_BYTES),
         )  # fmt: skip
-        after[name] = secure_member.accept_reveal(task, member, LEAST)
-        parts = [bytes.fromhex(part) for part in secure_member.revealed(task, after[name]).split(",")]
-        revealed[name] = dict(zip(group.others(name), parts, strict=True))
+        after[name] = secure_member.accept_reveal(task, member, group.least)
+        revealed[name] = secure_member.revealed(task, after[name])
+    return Exchanged(sent, signatures, revealed, after)
+
+
+def total(group: Group, done: Exchanged) -> Array:
+    """Return the sum of all reports."""
+    parts = {
+        name: dict(zip(group.others(name), map(bytes.fromhex, text.split(",")), strict=True))
+        for name, text in done.revealed.items()
+    }
     public = {name: keys.agreement_of(m.card()) for name, m in group.agents.items()}
-    words = rounds.unmask(sent, public, revealed, needed)
+    words = rounds.unmask(done.sent, public, parts, group.needed)
     assert words is not None
-    return fixed_point.decode(words), Group(after, group.reports)
+    return fixed_point.decode(words)
 
 
 # -- both ----------------------------------------------------------------------------------------------
@@ -237,7 +267,7 @@ def mask(
     for name, member in group.agents.items():
         rows = secure_member.to_rows([cards[other] for other in group.others(name)], keys.CARD_BYTES)
         task = _task(Phase.TRAIN, number, members=rows)
-        asked[name] = after = secure_member.accept_masking(task, member, LEAST, work, b"", repeats)
+        asked[name] = after = secure_member.accept_masking(task, member, group.least, work, b"", repeats)
         if after.masks:
             words = fixed_point.encode(group.reports[name], BOUND)
             sent[name] = rounds.mask(words, after.private, after.public, after.label(), needed)

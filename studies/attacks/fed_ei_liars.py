@@ -15,43 +15,41 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array as FlowerArray
-from flwr.app import ArrayRecord, RecordDict
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import client_app
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates.trend import LARGEST
-from fbo_flower.simulation import Fault, InProcessGrid
+from fbo_flower.simulation import InProcessGrid
 from fbo_flower.strategies import TuningStrategy
 from studies.experiment import Arrays, Experiment, Part, best_so_far, rounds_of
 from studies.papers.ei.problems import PROBLEMS
+from studies.papers.liars import lying
 
 LABELS = ("Styblinski-5", "Hartmann-6", "draws, .64 in common")
 NUM_AGENTS, NUM_INITIAL, HUGE = 8, 2, 1e9
-ALWAYS = range(1, 10**9)  # rounds
 Lie = Callable[[Arrays, np.random.Generator], Arrays]
 
 
 def at_true_points(told: Arrays, rng: np.random.Generator) -> Arrays:
-    """Return a report of `fed-ei` in which all rows have the highest value."""
+    """Return the false arrays of a report of `fed-ei` in which all rows have the highest value."""
     if "rows" not in told:
-        return told
-    return {**told, "rows": np.column_stack([told["rows"][:, :-1], np.full(len(told["rows"]), LARGEST)])}
+        return {}
+    return {"rows": np.column_stack([told["rows"][:, :-1], np.full(len(told["rows"]), LARGEST)])}
 
 
 def at_random_points(told: Arrays, rng: np.random.Generator) -> Arrays:
-    """Return a report of `fed-ei` with rows of the highest value at random points."""
+    """Return those of a report of `fed-ei` with rows of the highest value at random points."""
     if "rows" not in told:
-        return told
-    return at_true_points({**told, "rows": rng.random(told["rows"].shape)}, rng)
+        return {}
+    return at_true_points({"rows": rng.random(told["rows"].shape)}, rng)
 
 
 def huge_value(told: Arrays, rng: np.random.Generator) -> Arrays:
-    """Return a report of `share-best` with a huge value at a random point."""
+    """Return those of a report of `share-best` with a huge value at a random point."""
     if "point" not in told:
-        return told
-    return {**told, "point": rng.random(told["point"].shape), "value": np.array([HUGE])}
+        return {}
+    return {"point": rng.random(told["point"].shape), "value": np.array([HUGE])}
 
 
 # name -> algorithm, its options, the lie; rows in the clear: the same trials as in secure sums
@@ -83,24 +81,15 @@ def scores(label: str, row: str, seed: int, budget: int) -> Arrays:
     problem = PROBLEMS[label](NUM_AGENTS, seed)
     name, options, lie = METHODS[method]
     honest = NUM_AGENTS - int(num_liars)
-    faults = {}
-    if lie is not None:
-        for agent in range(honest, NUM_AGENTS):
-            change = partial(_change, lie, generator(seed, "liar", str(agent)))
-            faults[agent] = Fault("malformed", ALWAYS, change=change)
+
+    def tell(rng: np.random.Generator, told: Arrays) -> Arrays:
+        return {} if lie is None else lie(told, rng)
+
+    last = {agent: generator(seed, "liar", str(agent)) for agent in range(honest, NUM_AGENTS)}
+    faults = lying({agent: partial(tell, rng) for agent, rng in last.items()})
     app = client_app(problem, problem.space, seed=seed, disclose="trials")
     algorithm = make_algorithm(name, {"num_initial": NUM_INITIAL, **options})
     strategy = TuningStrategy(algorithm, num_agents=NUM_AGENTS, seed=seed)
     grid = InProcessGrid(app, NUM_AGENTS, faults=faults)
     study = strategy.start(grid, num_rounds=rounds_of(name, NUM_INITIAL, budget)).study
     return {"best": best_so_far(study, problem, budget)[:honest]}
-
-
-def _change(lie: Lie, rng: np.random.Generator, content: RecordDict) -> RecordDict:
-    """Return a liar's reply: its report with false rows, and its disclosed trials as they are."""
-    record = content.get("arrays")
-    if isinstance(record, ArrayRecord):
-        told = {name: array.numpy() for name, array in record.items()}
-        for name, array in lie(told, rng).items():
-            record[name] = FlowerArray(array)
-    return content

@@ -140,7 +140,7 @@ def exchanges(quick: bool, directory: Path) -> list[Part]:
         Part(
             "exchanges", exchanged, labels, rows, range(500, 502 if quick else 512),
             {"agents": 3 if quick else 10}, "ei; 1", pairs, at=(2, 3, 5, 8, 11, 13, 18, 21, 23),
-            drawn="by evaluations",
+            drawn="best by evaluations",
         )
     ]  # fmt: skip
 
@@ -155,7 +155,7 @@ def exchanged(label: str, row: str, seed: int, agents: int) -> Arrays:
     later = np.maximum(np.arange(count) - EMPTY.get(algorithm, 0), 0)
     after = np.minimum(NUM_INITIAL + later * k, NUM_INITIAL + LATER)
     sent = dict(zip(BYTES, traffic(study), strict=True))
-    return {"by evaluations": best, "by exchanges": best[:, after - 1], **sent}
+    return {"best by evaluations": best, "best by exchanges": best[:, after - 1], **sent}
 
 
 # -- several evaluations at once ---------------------------------------------------------------

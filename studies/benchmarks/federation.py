@@ -348,7 +348,7 @@ def parts(quick: bool, directory: Path) -> list[Part]:
     return [
         Part(
             "federated training", judged, labels, rows, seeds, {}, "optuna", pairs, at=(3, 4, 6, 12),
-            drawn="score", how="mean",
+            drawn="score", axis="twelfths of the budget", how="mean",
         )
     ]  # fmt: skip
 

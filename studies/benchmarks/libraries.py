@@ -1,6 +1,6 @@
 """Parts that other libraries have too, beside these libraries: CPU milliseconds on one thread.
 
-    OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.libraries [--quick]
+    OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.speed libraries [--quick]
 
 Each group is one piece of work. A library that is not installed (`pip install fbo-flower[bench]`) is left
 out, and named.
@@ -19,13 +19,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import json
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,8 +41,6 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import fitting, gp, pivots
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.problems import Himmelblau
-from studies.benchmarks.bench import options, say
-from studies.experiment import head
 from studies.papers.pne.reference import pull_many
 
 NUM_POINTS = 50
@@ -380,18 +376,3 @@ def botorch_gradient(restarts: int, raw: int, number: int) -> Array:
     _, current = optimize_acqf(PosteriorMean(model), q=1, **effort)
     gain = qKnowledgeGradient(model, num_fantasies=NUM_DRAWS, current_value=current)
     return np.asarray(optimize_acqf(gain, q=NUM_AGENTS, **effort)[0].numpy())
-
-
-def main() -> None:
-    """Print the table; with `--out`, also write it as JSON."""
-    given = options(__doc__, quick=False, out=None)
-    rows = measure(given.quick)
-    print(head(["work", "library", "CPU ms"]))
-    for row in rows:
-        say(row["group"], row["who"], f"{row['ms']:.3g}")
-    if given.out is not None:
-        Path(given.out).write_text(json.dumps(rows), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,4 @@
-"""Write the tables of `docs/results/benchmarks.md` from the results of `whole_runs.py`; keep its text.
-
-    python -m studies.benchmarks.page runs/benchmarks docs/results/benchmarks.md studies/results/benchmarks
+"""Write the tables of `docs/results/benchmarks.md` from the results of `speed.whole_runs`; keep its text.
 
 The tables are between the lines `<!-- measured -->` and `<!-- end -->`. The longer ones are CSV files in the
 folder that is named last.
@@ -11,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
@@ -164,7 +161,3 @@ def libraries_table(rows: Sequence[Row]) -> str:
 
 def _ratio(value: float | None, to: float | None) -> str:
     return "-" if value is None or not to else f"{value / to:.2f}" if value < 10 * to else f"{value / to:.0f}"
-
-
-if __name__ == "__main__":
-    write_page(*map(Path, sys.argv[1:4]))

@@ -1,9 +1,4 @@
-"""Count what one steady trial runs: files, functions and calls of the package, their depth, and its types.
-
-    python -m studies.benchmarks.trial_path random fts
-
-The engine is "inline", with 20 agents; only the rounds after the tenth are counted.
-"""
+"""What one steady trial runs: on the engine "inline", with 20 agents, in the rounds after the tenth."""
 
 from __future__ import annotations
 
@@ -17,8 +12,7 @@ from weakref import WeakKeyDictionary
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # it has no types
 
 from fbo_flower import Float, SearchSpace
-from studies.benchmarks.bench import say
-from studies.experiment import head, run
+from studies.experiment import run
 
 AGENTS, STEADY, LAST = 20, 10, 14
 
@@ -50,12 +44,15 @@ class Path:
         elif event == "return":
             self.depth[stack] = depth - 1
 
-    def per_trial(self) -> Mapping[str, float]:
+    def per_trial(self) -> tuple[float, ...]:
         """Return the numbers of files, functions, calls per trial, the depth, and the number of types."""
-        files = {file for file, _, _ in self.calls}
-        calls = sum(self.calls.values()) / (AGENTS * (LAST - STEADY))
-        counts = {"files": len(files), "functions": len(self.calls), "calls": calls, "depth": self.deepest}
-        return counts | {"types": len(self.types)}
+        calls, files = per_trial(sum(self.calls.values())), {file for file, _, _ in self.calls}
+        return len(files), len(self.calls), calls, self.deepest, len(self.types)
+
+
+def per_trial(calls: int) -> float:
+    """Return the number of calls for one trial."""
+    return calls / (AGENTS * (LAST - STEADY))
 
 
 def hill(config: Mapping[str, Any], centre: int) -> float:
@@ -77,19 +74,3 @@ def trace(name: str) -> Path:
     finally:
         sys.setprofile(None)
     return path
-
-
-def main() -> None:
-    """Print a table, and with --all every function with its calls per trial."""
-    print(head(["algorithm", "files", "functions", "calls", "depth", "types"]))
-    for name in [word for word in sys.argv[1:] if word != "--all"] or ["random", "fts"]:
-        path = trace(name)
-        say(name, *(f"{number:.0f}" for number in path.per_trial().values()))
-        if "--all" in sys.argv:
-            for (file, function, _), calls in path.calls.most_common():
-                number = calls / (AGENTS * (LAST - STEADY))
-                print(f"{number:8.2f} {file.split('/fbo_flower/')[1]} {function}")
-
-
-if __name__ == "__main__":
-    main()

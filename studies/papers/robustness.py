@@ -19,7 +19,7 @@ from fbo_flower.simulation import InProcessGrid, annotate, problem_app
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import STRATEGIES
 from studies.experiment import Arrays, Experiment, Part
-from studies.papers.liars import LIES, Liars
+from studies.papers.liars import LIES, liars
 
 NUM_AGENTS, NUM_INITIAL = 10, 3
 NUM_LIARS = (1, 2, 4)
@@ -105,16 +105,16 @@ def run_variant(name: str, row: str, seed: int, quick: bool) -> Arrays:
     """
     family = families(quick)[name]
     label, kind, number = [*row.split("; "), "none", "0"][:3]
-    liars = int(number)
+    num_liars = int(number)
     algorithm, options = family.alone if label == "alone" else family.variants[label]
     problem = make_problem(family.problem, NUM_AGENTS, seed)
     strategy = STRATEGIES[algorithm](num_agents=NUM_AGENTS, seed=seed, **options)
-    faults = Liars(kind, NUM_AGENTS, liars, seed).faults() if liars else None
+    faults = liars(kind, NUM_AGENTS, num_liars, seed) if num_liars else None
     grid = InProcessGrid(problem_app(problem, strategy.algorithm, seed), NUM_AGENTS, faults=faults)
     study = annotate(strategy.start(grid, num_rounds=family.num_rounds).study, problem)
     if study.rounds["refused"].any():  # the lies must pass all checks
         raise AssertionError(f"refused: {study.rounds['reasons'].tolist()}")
-    curves = [study.regret.where(agent=str(a))[family.column] for a in range(NUM_AGENTS - liars)]
+    curves = [study.regret.where(agent=str(a))[family.column] for a in range(NUM_AGENTS - num_liars)]
     spent = spent_on_others((family.num_rounds or 0) - 1) if (name, label) == ("fts", "alone") else 0
     ends = {"regret": -1, "regret, alone fewer": -1 - spent}
     return {metric: np.array([curve[at] for curve in curves]) for metric, at in ends.items()}

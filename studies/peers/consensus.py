@@ -27,22 +27,18 @@ consensus, IEEE Transactions on Automation Science and Engineering, 2025.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fbo_flower.algorithms import check_integer
-from fbo_flower.algorithms.ei.local import LocalEI
-from fbo_flower.algorithms.messages import Content, Replies, real
-from fbo_flower.algorithms.progress import Progress, once_per_trial, uniform_point
+from fbo_flower.algorithms.messages import Content, real
+from fbo_flower.algorithms.progress import uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
-    AnyArray,
     Array,
-    Federation,
     IntArray,
     Phase,
     Task,
@@ -51,6 +47,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.space import Categorical, SearchSpace
+from studies.peers.exchanging import Exchanging, Told, Write
 
 
 @dataclass(frozen=True)
@@ -120,25 +117,8 @@ class Design(Content):
     design: Annotated[Array | None, real("D", low=0.0, high=1.0, disclose=("trials",))] = None
 
 
-@dataclass(frozen=True)
-class ConsensusState:
-    """The server's state.
-
-    Parameters
-    ----------
-    space, progress : the search space; every agent's next trial
-    designs : agent -> trial and point `(D,)` of its next design
-    sent : agent -> trial and arrays of its last task, so that a lost task is sent again unchanged
-    """
-
-    space: SearchSpace
-    progress: Progress = field(default_factory=Progress)
-    designs: Mapping[str, tuple[int, Array]] = field(default_factory=dict)
-    sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, kw_only=True)
-class Consensus(LocalEI[ConsensusState]):
+class Consensus(Exchanging):
     """Expected improvement with averaged designs; `LocalEI` describes the other options.
 
     Parameters
@@ -157,55 +137,26 @@ class Consensus(LocalEI[ConsensusState]):
         super().__post_init__()
         check_integer("transition", self.transition, 0, 10_000)
 
-    # -- the server's half ---------------------------------------------------------------------
-
-    def init(self, federation: Federation, rng: np.random.Generator) -> ConsensusState:
-        return ConsensusState(federation.space)
-
-    def ask(
-        self,
-        state: ConsensusState,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
-    ) -> tuple[ConsensusState, dict[str, Task]]:
-        if phase is not Phase.TRAIN:
-            return state, {}
-        trials = {agent: state.progress.of(agent) for agent in present}
+    def writer(self, state: Told, trials: Mapping[str, int], rng: np.random.Generator) -> Write:
+        """Return what averages the designs; a task holds none if it is the agent's own."""
         # a design whose task was sent and lost is older than the others
         fresh = [
             agent
             for agent, trial in trials.items()
-            if state.designs.get(agent, (-1,))[0] == trial != state.sent.get(agent, (-1,))[0]
+            if state.messages.get(agent, (-1,))[0] == trial != state.sent.get(agent, (-1,))[0]
         ]
         designs = None
         if len(fresh) > 1:
-            designs = Designs.of(state.space, np.array([state.designs[a][1] for a in fresh]))
-        rows = {agent: row for row, agent in enumerate(fresh)}
-        tasks: dict[str, Task] = {}
-        sent = dict(state.sent)
-        for agent, trial in trials.items():
-            average = partial(self._average, designs, rows.get(agent), trial)
-            arrays = once_per_trial(sent, agent, trial, average)
-            tasks[agent] = Task(phase, server_round, trial, 1 if trial else self.num_initial, arrays)
-        return replace(state, sent=sent), tasks
+            told = np.array([floats(state.messages[agent][1].design) for agent in fresh])
+            designs = Designs.of(state.space, told)
 
-    def _average(self, designs: Designs | None, row: int | None, trial: int) -> dict[str, AnyArray]:
-        """Return the averaged design for an agent's task; nothing if it is the agent's own."""
-        iteration = trial - self.num_initial  # t
-        if designs is None or row is None or iteration >= self.transition:
-            return {}
-        return {"design": designs.mixed(row, max(iteration, 0) / self.transition)}
+        def write(agent: str, trial: int) -> Design:
+            iteration = trial - self.num_initial  # t
+            if designs is None or agent not in fresh or iteration >= self.transition:
+                return Design()
+            return Design(design=designs.mixed(fresh.index(agent), max(iteration, 0) / self.transition))
 
-    def tell(self, state: ConsensusState, phase: Phase, reports: Replies) -> ConsensusState:
-        designs = dict(state.designs)
-        for agent, report in reports.items():
-            if "design" in report.arrays:
-                designs[agent] = report.trial + report.num_trials, floats(report.arrays["design"])
-        return replace(state, progress=state.progress.advance(reports), designs=designs)
-
-    # -- the agent's half ----------------------------------------------------------------------
+        return write
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Evaluate the averaged design, or the agent's own; then propose the next one."""

@@ -133,9 +133,6 @@ class Ballot(Content):
     winner: int = -1
 
 
-_VOTES = summable("num_configs", bound="largest_vote", repeats=False, with_trials=True)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Votes(Content):
     """A report: the agent's noisy votes."""

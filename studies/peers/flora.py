@@ -421,8 +421,6 @@ class FLoRA(LocalEI[FloraState]):
             return []
         return [f"one configuration for all agents: {state.space.decode(state.shared)}"]
 
-    # -- secure sums ---------------------------------------------------------------------------
-
     # -- the agent's half ----------------------------------------------------------------------
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:

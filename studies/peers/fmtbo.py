@@ -28,23 +28,18 @@ Computation 28 (2024) 980-993.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fbo_flower.algorithms import check_integer, check_number
-from fbo_flower.algorithms.ei.local import KERNEL, PRIORS, LocalEI
-from fbo_flower.algorithms.messages import Content, Replies, real, whole
-from fbo_flower.algorithms.progress import Progress, once_per_trial
+from fbo_flower.algorithms.ei.local import KERNEL, PRIORS
+from fbo_flower.algorithms.messages import Content, real, whole
 from fbo_flower.algorithms.records import (
     AgentState,
-    AnyArray,
     Array,
-    Federation,
     IntArray,
-    Phase,
     Task,
     Trials,
     floats,
@@ -66,6 +61,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.gp import Posterior
 from fbo_flower.space import SearchSpace
+from studies.peers.exchanging import Exchanging, Told, Write
 
 
 def ranks_of(values: Array) -> IntArray:
@@ -173,26 +169,8 @@ class Own(Content):
     ranks: Annotated[IntArray | None, whole("num_points", high=MOST_POINTS - 1)] = None
 
 
-@dataclass(frozen=True)
-class FMTBOState:
-    """The server's state.
-
-    Parameters
-    ----------
-    seed : of the public points, which agents draw themselves
-    progress : every agent's next trial
-    messages : agent -> `theta (F + 2,)` and ranks `(P,)` that it sent last
-    sent : agent -> trial and arrays of its last task, so that a lost task is sent again unchanged
-    """
-
-    seed: int
-    progress: Progress = field(default_factory=Progress)
-    messages: Mapping[str, tuple[Array, IntArray]] = field(default_factory=dict)
-    sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, kw_only=True)
-class FMTBO(LocalEI[FMTBOState]):
+class FMTBO(Exchanging):
     """Expected improvement with shared hyperparameters; `LocalEI` describes the other options.
 
     Parameters
@@ -213,43 +191,19 @@ class FMTBO(LocalEI[FMTBOState]):
         check_integer("num_points", self.num_points, 2, MOST_POINTS)
         check_number("global_weight", self.global_weight, 0, 1)
 
-    # -- the server's half ---------------------------------------------------------------------
-
-    def init(self, federation: Federation, rng: np.random.Generator) -> FMTBOState:
-        return FMTBOState(int(rng.integers(2**31)))
-
-    def ask(
-        self,
-        state: FMTBOState,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
-    ) -> tuple[FMTBOState, dict[str, Task]]:
-        if phase is not Phase.TRAIN:
-            return state, {}
+    def writer(self, state: Told, trials: Mapping[str, int], rng: np.random.Generator) -> Write:
+        """Return what averages hyperparameters; a task holds none if the agent or all others sent none."""
         known = sorted(state.messages, key=natural_key)  # sums of floats depend on the order
-        theta = np.array([state.messages[agent][0] for agent in known])
-        ranks = np.array([state.messages[agent][1] for agent in known])
-        tasks: dict[str, Task] = {}
-        sent = dict(state.sent)
-        for agent in present:
-            trial = state.progress.of(agent)
-            own = state.messages[agent][1] if agent in state.messages else None
-            arrays = once_per_trial(sent, agent, trial, partial(_shared, theta, ranks, own))
-            count = 1 if trial else self.num_initial
-            tasks[agent] = Task(phase, server_round, trial, count, arrays, {"seed": state.seed})
-        return replace(state, sent=sent), tasks
+        theta = np.array([state.messages[agent][1].theta for agent in known])
+        ranks = np.array([state.messages[agent][1].ranks for agent in known])
 
-    def tell(self, state: FMTBOState, phase: Phase, reports: Replies) -> FMTBOState:
-        messages = dict(state.messages)
-        for agent, report in reports.items():
-            own = Own.of(report)
-            if own.theta is not None and own.ranks is not None:
-                messages[agent] = floats(own.theta), np.asarray(own.ranks, dtype=np.int64)
-        return replace(state, progress=state.progress.advance(reports), messages=messages)
+        def write(agent: str, trial: int) -> Shared:
+            if agent not in state.messages or len(theta) < 2:
+                return Shared(seed=state.seed)
+            unlike = dissimilarities(ranks, np.asarray(state.messages[agent][1].ranks))
+            return Shared(seed=state.seed, theta=shared_hyperparameters(theta, unlike)[0])
 
-    # -- the agent's half ----------------------------------------------------------------------
+        return write
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Evaluate as `ei` does, then fit the local hyperparameters, for the report and the next step."""
@@ -307,10 +261,3 @@ class FMTBO(LocalEI[FMTBOState]):
 def public_points(space: SearchSpace, num_points: int, seed: int) -> Array:
     """Return the points `(P, D)` that all agents rank."""
     return space.snap(sobol(num_points, space.dimension, generator(seed, "public points")))
-
-
-def _shared(theta: Array, ranks: IntArray, own: IntArray | None) -> dict[str, AnyArray]:
-    """Return the hyperparameters for an agent's task; nothing if the agent or all others sent none."""
-    if own is None or len(theta) < 2:
-        return {}
-    return {"theta": shared_hyperparameters(theta, dissimilarities(ranks, own))[0]}

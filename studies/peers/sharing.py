@@ -10,20 +10,16 @@ several objectives it tells one of its front, drawn at random, and none counts a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fbo_flower.algorithms import check_integer
-from fbo_flower.algorithms.ei.local import LocalEI
-from fbo_flower.algorithms.messages import Content, Replies, real
-from fbo_flower.algorithms.progress import Progress, once_per_trial
+from fbo_flower.algorithms.messages import Content, real
 from fbo_flower.algorithms.records import (
     AgentState,
     Array,
-    Federation,
     Phase,
     Task,
     Trials,
@@ -33,6 +29,7 @@ from fbo_flower.algorithms.records import (
 from fbo_flower.algorithms.requests import Rng
 from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.seeding import generator
+from studies.peers.exchanging import Exchanging, Told, Write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,17 +47,8 @@ class Best(Content):
     value: Annotated[Array | None, real(1, disclose=("trials",))] = None
 
 
-@dataclass(frozen=True)
-class SharingState:
-    """The server's state: every agent's next trial, its best point `(D,)` and value, and its last task."""
-
-    progress: Progress = field(default_factory=Progress)
-    best: Mapping[str, tuple[Array, float]] = field(default_factory=dict)
-    sent: Mapping[str, tuple[int, Copied]] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, kw_only=True)
-class ShareBest(LocalEI[SharingState]):
+class ShareBest(Exchanging):
     """Repeat the best of the others' best points; `LocalEI` describes the other options.
 
     Parameters
@@ -80,48 +68,23 @@ class ShareBest(LocalEI[SharingState]):
         super().__post_init__()
         check_integer("every", self.every, 1, 10_000)
 
-    # -- the server ----------------------------------------------------------------------------
+    def writer(self, state: Told, trials: Mapping[str, int], rng: np.random.Generator) -> Write:
+        """Return what writes the point that an agent is to repeat, if its trial is a repetition."""
+        seed = int(rng.integers(2**63))
 
-    def init(self, federation: Federation, rng: np.random.Generator) -> SharingState:
-        return SharingState()
+        def write(agent: str, trial: int) -> Copied:
+            told = [state.messages[a][1] for a in sorted(state.messages, key=natural_key) if a != agent]
+            others = [(floats(best.point), float(best.value[0])) for best in told]
+            due = trial >= self.num_initial and (trial - self.num_initial) % self.every == 0
+            if not (due and others):
+                return Copied()
+            return Copied(point=self.chosen(others, generator(seed, "share", agent)))
 
-    def ask(
-        self,
-        state: SharingState,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
-    ) -> tuple[SharingState, dict[str, Task]]:
-        if phase is not Phase.TRAIN:
-            return state, {}
-        seed, sent, tasks = int(rng.integers(2**63)), dict(state.sent), {}
-        for agent in present:
-            trial = state.progress.of(agent)
-            write = partial(self._copied, state, agent, trial, generator(seed, "share", agent))
-            content = once_per_trial(sent, agent, trial, write)
-            tasks[agent] = content.task(phase, server_round, trial, 1 if trial else self.num_initial)
-        return replace(state, sent=sent), tasks
-
-    def _copied(self, state: SharingState, agent: str, trial: int, rng: np.random.Generator) -> Copied:
-        """Return the point that an agent is to repeat, if this trial is a repetition."""
-        others = [state.best[a] for a in sorted(state.best, key=natural_key) if a != agent]
-        due = trial >= self.num_initial and (trial - self.num_initial) % self.every == 0
-        return Copied(point=self.chosen(others, rng)) if due and others else Copied()
+        return write
 
     def chosen(self, others: Sequence[tuple[Array, float]], rng: np.random.Generator) -> Array:
         """Return one of the others' best points."""
         return max(others, key=lambda best: best[1])[0]
-
-    def tell(self, state: SharingState, phase: Phase, reports: Replies) -> SharingState:
-        best = dict(state.best)
-        for agent, report in reports.items():
-            sent = Best.of(report)
-            if sent.point is not None and sent.value is not None:
-                best[agent] = floats(sent.point), float(sent.value[0])
-        return replace(state, progress=state.progress.advance(reports), best=best)
-
-    # -- an agent ------------------------------------------------------------------------------
 
     def is_random(self, task: Task, agent_state: AgentState) -> bool:
         return "point" not in task.arrays and super().is_random(task, agent_state)

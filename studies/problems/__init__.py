@@ -6,13 +6,11 @@ from fbo_flower.simulation import PROBLEMS, Problem
 from studies.problems.california_trees import CaliforniaTrees
 from studies.problems.landmine_svm import LandmineSVM
 from studies.problems.mlp import BreastCancerMLP, CaliforniaMLP
-from studies.problems.parkinsons_lr import ParkinsonsLR
 from studies.problems.sites import FriSites, GravierSites, Heart, MadelonSites, SemeionSites
 from studies.problems.synthetic import Ackley, Rastrigin10D, Rosenbrock
 
 OF_PAPERS: tuple[type[Problem], ...] = (
     LandmineSVM,
-    ParkinsonsLR,
     Ackley,
     Rastrigin10D,
     Rosenbrock,
@@ -38,7 +36,6 @@ __all__ = [
     "Heart",
     "LandmineSVM",
     "MadelonSites",
-    "ParkinsonsLR",
     "Rastrigin10D",
     "Rosenbrock",
     "SemeionSites",

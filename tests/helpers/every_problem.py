@@ -20,7 +20,7 @@ from fbo_flower.simulation.problems import PROBLEMS, make_problem
 
 FIVE_SITES = ("breast-cancer-5sites", "madelon-5sites", "fri-5sites", "semeion-5sites", "gravier-5sites")
 CALIFORNIA = ("california-mlp", "california-trees")
-NEED_DATA = ("landmine-svm", "parkinsons-lr", *CALIFORNIA, "heart-4sites", *FIVE_SITES[1:])
+NEED_DATA = ("landmine-svm", *CALIFORNIA, "heart-4sites", *FIVE_SITES[1:])
 OPTIONS = {name: {"split": "srs"} for name in FIVE_SITES}  # each site has both classes, at once
 OURS = [n for n, problem in PROBLEMS.items() if problem.__module__.startswith("studies")] or list(PROBLEMS)
 ALL = [pytest.param(name, marks=needs_data if name in NEED_DATA else ()) for name in OURS]
@@ -88,7 +88,7 @@ def test_a_problem_says_what_it_is_cannot_be_changed_and_travels_as_a_few_bytes(
     assert problem.name == name
     assert problem.metric
     assert problem.space.dimension >= 1
-    natural = {"digits-svm": 20, "landmine-svm": 29, "parkinsons-lr": 42, "gp-samples": 50}
+    natural = {"digits-svm": 20, "landmine-svm": 29, "gp-samples": 50}
     natural |= {"california-trees": 32, "digits-trees": 8}
     natural |= dict.fromkeys(("f1", "rosenbrock", "breast-cancer-mlp", "california-mlp", "heart-4sites"), 4)
     natural |= dict.fromkeys(FIVE_SITES, 5)

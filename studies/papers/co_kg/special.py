@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from flwr.app import Array as FlowerArray
-from flwr.app import ArrayRecord, Context, RecordDict
+from flwr.app import Context
 from flwr.clientapp import ClientApp
 
 from fbo_flower.algorithms import Algorithm
@@ -21,6 +20,7 @@ from fbo_flower.simulation.problems import F1, Config, Problem
 from fbo_flower.strategies import CoKG, TuningStrategy
 from fbo_flower.study import Study
 from studies.experiment import Arrays
+from studies.papers.liars import Told, lying
 
 NUM_AGENTS, MESH, NUM_INITIAL = 4, 20, 5
 ODD = 3  # the agent that is odd
@@ -140,22 +140,11 @@ def _app(kind: str, problem: F1, strategy: TuningStrategy, seed: int) -> ClientA
 def _faults(kind: str, seed: int) -> dict[int, Fault]:
     rng = generator(seed, "odd agent")
 
-    def noise(arrays: ArrayRecord) -> None:
-        if "mean" in arrays:
-            arrays["mean"] = FlowerArray(rng.standard_normal(arrays["mean"].shape))
+    def noise(told: Told) -> Told:
+        return {"mean": rng.standard_normal(told["mean"].shape)} if "mean" in told else {}
 
-    def lie(arrays: ArrayRecord) -> None:
-        if "moments" in arrays:
-            arrays["moments"] = FlowerArray(arrays["moments"].numpy() * np.array([1.0, LIE, LIE]))
+    def lie(told: Told) -> Told:
+        return {"moments": told["moments"] * np.array([1.0, LIE, LIE])} if "moments" in told else {}
 
-    changes: dict[str, Callable[[ArrayRecord], None]] = {"sends noise": noise, "lies in the warm-up": lie}
-    if kind not in changes:
-        return {}
-
-    def change(content: RecordDict) -> RecordDict:
-        arrays = content["arrays"]
-        assert isinstance(arrays, ArrayRecord)
-        changes[kind](arrays)
-        return content
-
-    return {ODD: Fault("malformed", rounds=range(1, 10_000), change=change)}
+    changes = {"sends noise": noise, "lies in the warm-up": lie}
+    return lying({ODD: changes[kind]} if kind in changes else {})

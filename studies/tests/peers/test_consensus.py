@@ -83,14 +83,6 @@ def test_every_agent_evaluates_the_average_of_the_designs_of_the_last_round():
             np.testing.assert_allclose(run.agents[agent].log.points[trial], point, atol=1e-12)
 
 
-def test_at_first_all_agents_evaluate_one_design_and_in_the_end_none_is_sent():
-    run = Run.begin(Consensus(transition=2, **SMALL)).steps(5)
-    last = {(e.server_round, e.agent): e.task.arrays for e in run.exchanges}
-    assert same(last[2, "0"]["design"], last[2, "1"]["design"])
-    assert not same(last[3, "0"]["design"], last[3, "1"]["design"])
-    assert all("design" not in last[number, agent] for number in (4, 5) for agent in "012")
-
-
 def test_only_designs_of_the_last_round_are_averaged():
     run = Run.begin(Consensus(**SMALL), num_agents=4).steps(2).step(lost=["3"])
     run.step()
@@ -113,16 +105,6 @@ def test_without_consent_a_design_stays_and_the_agent_evaluates_its_own():
     state = algorithm.tell(begun, Phase.TRAIN, Replies(silent))
     _, tasks = algorithm.ask(state, Phase.TRAIN, 2, list("0123"), np.random.default_rng(0))
     assert [a for a, task in tasks.items() if "design" in task.arrays] == ["0", "2", "3"]
-
-
-def test_a_late_joiner_begins_with_random_points_and_then_relies_on_the_others():
-    run = Run.begin(Consensus(transition=4, **SMALL), num_agents=4, late=["3"])
-    run.steps(3, present=["0", "1", "2"]).steps(2)
-    first, second = [e.task for e in run.exchanges if e.agent == "3"]
-    assert first.num_trials == 3
-    assert not first.arrays
-    designs = [e.report.arrays["design"] for e in run.exchanges[-8:-4]]
-    np.testing.assert_allclose(second.arrays["design"], np.mean(designs, axis=0), atol=1e-12)
 
 
 def test_agents_with_one_objective_are_ahead_early_by_averaging():

@@ -33,12 +33,6 @@ def test_all_agents_evaluate_one_configuration_as_their_last_trial():
     assert run.server_round == 3 + 1 + 1  # 3, 1, 1 local trials, the exchange, the shared configuration
 
 
-def test_only_one_exchange_carries_anything():
-    run = finish(Run.begin(FLoRA(budget=6, **SMALL)))
-    rounds = {e.server_round for e in run.exchanges if e.report.arrays}
-    assert rounds == {4}
-
-
 @pytest.mark.parametrize("combine", COMBINATIONS)
 @pytest.mark.parametrize("space", [SQUARE, MIXED], ids=["square", "mixed"])
 def test_the_configuration_is_the_best_of_many_on_the_combined_surface(space, combine):
@@ -79,12 +73,6 @@ def test_secure_sums_give_the_same_configuration_as_surfaces_in_the_clear(combin
     assert len(secure.trials["value"]) == 4 * 5
 
 
-def test_too_few_agents_for_a_sum_end_without_a_shared_configuration():
-    study = study_of("flora", 2, budget=4, num_candidates=64)
-    assert "found" not in study.settings["runs"][0]
-    assert len(study.trials["value"]) == 2 * 3
-
-
 def test_the_exchange_does_not_wait_for_a_silent_agent_which_gets_the_configuration_too():
     run = Run.begin(FLoRA(budget=5, **SMALL), num_agents=4).step().step(lost=["3"])
     run.step(lost=["3"])
@@ -93,13 +81,6 @@ def test_the_exchange_does_not_wait_for_a_silent_agent_which_gets_the_configurat
     run.steps(3)
     assert len(run.histories()["3"]) == 5
     assert run.algorithm.finished(run.state)
-
-
-def test_a_late_joiner_begins_with_the_shared_configuration():
-    run = Run.begin(FLoRA(budget=4, **SMALL), num_agents=4, late=["3"])
-    run.steps(4, present=["0", "1", "2"]).step()
-    assert run.state.shared is not None
-    np.testing.assert_array_equal(run.histories()["3"].points, run.state.shared[None, :])
 
 
 def test_one_configuration_is_good_for_related_agents():

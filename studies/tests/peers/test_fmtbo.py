@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from contract import MIXED, SQUARE, AlgorithmContract, Run, hills, same
-from peer_runs import assert_slopes, best_values, same_trials
+from contract import MIXED, SQUARE, AlgorithmContract, Run, hills
+from peer_runs import assert_slopes, same_trials
 from scipy.integrate import quad
-from scipy.stats import norm, rankdata, spearmanr
+from scipy.stats import norm, spearmanr
 
 from fbo_flower.algorithms import ExpectedImprovement
 from fbo_flower.algorithms.ei.local import KERNEL
-from fbo_flower.algorithms.messages import report_schema
 from fbo_flower.algorithms.records import Phase
-from fbo_flower.clients.guards import task_schema
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.expected_improvement import LogImprovement
 from fbo_flower.numerics.surrogates import gp
-from fbo_flower.space import Float, SearchSpace
 from studies.peers.fmtbo import (
     FMTBO,
     LogMixtureImprovement,
@@ -65,53 +62,7 @@ def test_each_agent_receives_the_mean_over_agents_that_rank_alike():
         np.testing.assert_allclose(tasks[own].arrays["theta"], expected, atol=1e-12)
 
 
-def test_nothing_but_hyperparameters_and_ranks_travels():
-    algorithm = FMTBO(**SMALL)
-    assert set(report_schema(algorithm, SQUARE).arrays) == {"theta", "ranks"}
-    assert set(task_schema(algorithm, SQUARE).arrays) == {"theta"}
-    task = Run.begin(algorithm).steps(3).exchanges[-1].task
-    assert task.arrays["theta"].nbytes == 8 * 4
-
-
-def test_a_lost_task_comes_again_unchanged_although_others_have_sent_new_messages():
-    run = Run.begin(FMTBO(**SMALL)).steps(2).step(lost=["1"]).step()
-    one, two = [e.task for e in run.exchanges if e.agent == "1"][-2:]
-    assert one.trial == two.trial
-    assert same(dict(one.arrays), dict(two.arrays))
-
-
-LINES = SearchSpace({f"x{i}": Float(0, 1) for i in range(5)})
-
-
-def active_axes(seed):
-    """Bowls that depend on two of five axes, the same ones for all agents, with other centres."""
-
-    def objective(config, context):
-        centre = np.random.default_rng([seed, int(context.agent)]).random(5)
-        u = LINES.encode(config)
-        return -float(((u - centre)[:2] ** 2).sum())
-
-    return objective
-
-
-def test_the_global_hyperparameters_do_no_harm_to_related_agents():
-    # the paper's claim is a gain; in a few seeds of this size we require only that nothing is lost
-    def best(algorithm, seed):
-        given = {"num_agents": 6, "seed": seed, "space": LINES, "objective": active_axes(seed)}
-        return np.mean(np.log(np.negative(best_values(algorithm, 7, **given))))
-
-    shared = np.array([best(FMTBO(**SMALL), seed) for seed in range(3)])
-    alone = np.array([best(ExpectedImprovement(num_candidates=64), seed) for seed in range(3)])
-    assert shared.mean() < alone.mean() + 0.5
-
-
 # -- rank dissimilarities against scipy's spearman, and averages of hyperparameters b ------------
-
-
-def test_ranks_are_those_of_scipy():
-    values = np.random.default_rng(0).standard_normal(40)
-    np.testing.assert_array_equal(ranks_of(values), rankdata(values) - 1)
-    assert ranks_of(np.zeros(3)).tolist() == [0, 1, 2]
 
 
 def test_the_dissimilarity_is_half_of_one_minus_spearmans_correlation():

@@ -38,14 +38,6 @@ def save_fields(path: Path, fields: Fields) -> Path:
     return path
 
 
-def test_a_data_file_is_found_in_the_directory_of_the_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "some.csv").write_text("1")
-    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
-    assert data_file("some.csv") == tmp_path / "some.csv"
-
-
 def test_a_missing_file_is_named_with_where_it_was_looked_for_and_how_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

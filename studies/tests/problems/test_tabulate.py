@@ -8,11 +8,11 @@ from every_problem import Context
 import studies.commands  # noqa: F401  # adds its commands
 from fbo_flower.cli.main import run as command
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import make_problem, simulate
+from fbo_flower.simulation import make_problem
 from fbo_flower.simulation.problems import TableProblem, read_table
 from fbo_flower.simulation.problems.table import DelaunayInterpolant
 from studies.problems import tabulate as tabulating
-from studies.problems.tabulate import accuracy, describe, first_design, next_design, stage_sizes, tabulate
+from studies.problems.tabulate import accuracy, describe, first_design, next_design, tabulate
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +41,6 @@ def test_a_table_is_near_the_objective_and_knows_how_near(table):
         assert len(points_of) == len(np.unique(points_of, axis=0)) == 150
     assert not (path.parent / "h.npz.parts").exists()
     assert "himmelblau: 3 agents, 150 points each" in describe(path)
-
-
-def test_a_study_on_a_table_has_regret_and_says_what_it_ran_on(table):
-    _, path = table
-    study = simulate(f"table:{path}", agents=2, algorithm="ts", num_rounds=4, engine="inline")
-    (run,) = study.settings["runs"]
-    assert run["problem"] == f"table:{path}"
-    assert len(study.regret) == 2 * 6
-    assert (study.regret["simple"] >= 0).all()
 
 
 def test_a_table_travels_to_other_processes(table):
@@ -88,14 +79,6 @@ def test_parts_of_another_table_are_refused(table, tmp_path):
     (tmp_path / "t.npz.parts" / "experiment.json").write_text(json.dumps({"points": 7}))
     with pytest.raises(ConfigError, match="same settings"):
         tabulate(table[0], tmp_path / "t.npz", 150, 100, 1)
-
-
-@pytest.mark.parametrize("points", [8, 100, 1001])
-@pytest.mark.parametrize("dimension", [1, 2, 3])
-def test_stages_add_up(points, dimension):
-    sizes = stage_sizes(points, dimension)
-    assert sum(sizes) == max(points, 2**dimension)
-    assert all(size > 0 for size in sizes)
 
 
 def test_spaces_that_are_no_small_cube_are_refused(tmp_path):
@@ -166,7 +149,3 @@ def test_new_points_go_where_the_function_is_steep(dimension):
     uniform = first_design(len(points), dimension)
     errors = [np.abs(DelaunayInterpolant(p, cliff(p))(z) - cliff(z)).mean() for p in (points, uniform)]
     assert errors[0] < (0.5 if dimension < 3 else 1.1) * errors[1]  # a wall in space takes many points
-
-
-def test_a_constant_function_is_explored_evenly():
-    assert len(next_design(first_design(9, 2), np.zeros(9), 8)) == 8

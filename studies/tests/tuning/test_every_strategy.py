@@ -11,6 +11,7 @@ from absurd_replies import ABSURD, lying
 from toy_federation import fedavg, toy_app, toy_grid, toy_model
 
 from fbo_flower import Float, SearchSpace
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import FIRST_NODE, Fault, InProcessGrid
 from studies.tuning import FedEx, FedPop, Personal
@@ -91,3 +92,25 @@ def test_a_client_that_raises_or_reports_no_number_costs_its_own_answer(name: st
 def test_clients_that_report_no_loss_are_named(name: str) -> None:
     with pytest.raises(ConfigError, match=r"'auc' in the metrics of @app\.train"):
         STRATEGIES[name](loss="auc").start(toy_grid(3), toy_model(), num_rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        *(("FedEx", {n: v}, n) for n, v in (
+            ("configs", []), ("step_size", "fast"), ("discount", 2.0), ("num_configs", 0), ("radius", -1))),
+        *(("FedPop", {n: v}, n) for n, v in (
+            ("num_configs", 0), ("every", 0), ("quantile", 0.6), ("width", -1), ("num_rounds", 0))),
+        *(("Personal", {"algorithm": a}, f"agents go on alone.*{w}") for a, w in (
+            ("dp-fts", "dp-fts"), (make_algorithm("co-kg", {}), "co-kg"), ("pf-pne", ""))),
+        ("Personal", {"algorithm": "fed-eye"}, "fed-ei"),
+        ("Personal", {"algorithm": 3}, "algorithm"),
+        ("Personal", {"bounds": (1, 0)}, "bounds"),
+        ("Personal", {"space": {"x": 1}}, "space"),
+        ("Personal", {"strategy": None}, "strategy"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_cannot_be_is_named(name: str, changes: dict[str, Any], words: str) -> None:
+    kind = {"FedEx": FedEx, "FedPop": FedPop, "Personal": Personal}[name]
+    with pytest.raises(ConfigError, match=words):
+        kind(**{"strategy": fedavg({}), "space": CLIENTS, **changes})

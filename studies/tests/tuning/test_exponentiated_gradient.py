@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from fbo_flower.errors import ConfigError
 from studies.tuning.exponentiated_gradient import STEP_SIZES, Distribution
 
 
@@ -75,10 +74,3 @@ def test_no_answer_and_no_difference_change_nothing() -> None:
     assert start.update(np.array([], dtype=np.int64), np.empty(0), np.empty(0), "sqrt", 0.9) is start
     same = start.update(np.array([1]), np.zeros(1), np.ones(1), "aggressive", 0.9)
     np.testing.assert_allclose(same.theta, 1 / 3)
-
-
-def test_mistakes_are_named() -> None:
-    with pytest.raises(ConfigError, match="choices"):
-        Distribution.uniform(0)
-    with pytest.raises(ConfigError, match="step_size"):
-        Distribution.uniform(2).update(np.array([0]), np.ones(1), np.ones(1), "fast", 0.9)

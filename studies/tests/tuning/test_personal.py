@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,10 @@ import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
-from toy_federation import SPACE, fedavg, toy_app, toy_model, tune_flat
+from toy_federation import toy_app, toy_model, tune_flat
 
 from fbo_flower import Float, Int, SearchSpace
-from fbo_flower.algorithms import find, make_algorithm
-from fbo_flower.errors import ConfigError
+from fbo_flower.algorithms import find
 from fbo_flower.simulation import FIRST_NODE, InProcessGrid
 from studies.tuning import Personal
 from studies.tuning.personal import _Levels, expected
@@ -66,17 +64,6 @@ def test_each_client_finds_its_own_value(algorithm: str) -> None:
     found = found_by(strategy)
     assert all((found[i] < 0.5) == (best[i] < 0.5) for i in range(6))
     assert np.median([abs(found[i] - best[i]) for i in range(6)]) < 0.1
-
-
-def test_clients_that_are_not_sampled_wait_with_their_task() -> None:
-    random.seed(1)  # from which FedAvg draws its sample
-    seen: list[Any] = []
-    strategy = Personal(FedAvg(fraction_train=0.5, min_train_nodes=2), OWN, algorithm="ei")
-    best = [0.3] * 8
-    strategy.start(InProcessGrid(own_app(best, seen=seen), 8), model(), num_rounds=16)
-    assert {me for me, _ in seen} == set(range(8))
-    found = found_by(strategy)
-    assert np.median([abs(value - 0.3) for value in found.values()]) < 0.2
 
 
 def test_a_reward_leaves_out_what_a_round_and_a_client_have_in_common() -> None:
@@ -152,25 +139,6 @@ def test_a_point_without_an_answer_is_tried_again_and_then_given_up() -> None:
     assert (agents.ask(3, ["a"])["a"] != first).all()
     agents.tell({"a": 1.0})
     assert len(agents.ask(4, ["a", "b"])) == 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"algorithm": "dp-fts"}, "agents go on alone.*dp-fts"),
-        ({"algorithm": make_algorithm("co-kg", {})}, "agents go on alone.*co-kg"),
-        ({"algorithm": "pf-pne"}, "agents go on alone"),
-        ({"algorithm": "fed-eye"}, "fed-ei"),
-        ({"algorithm": 3}, "algorithm"),
-        ({"bounds": (1, 0)}, "bounds"),
-        ({"space": {"x": 1}}, "space"),
-        ({"strategy": None}, "strategy"),
-    ],
-)
-def test_mistakes_are_named(changes: dict[str, Any], words: str) -> None:
-    arguments: dict[str, Any] = {"strategy": fedavg({}), "space": SPACE, **changes}
-    with pytest.raises(ConfigError, match=words):
-        Personal(arguments.pop("strategy"), arguments.pop("space"), **arguments)
 
 
 # within the tuner

@@ -1,0 +1,203 @@
+"""`python -m studies`: every experiment in its small version, the commands of pages, and its command line."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.util
+import logging
+import re
+import runpy
+import shlex
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fbo_flower.algorithms import ALGORITHMS, AlgorithmRecord, register, registry
+from fbo_flower.algorithms.registry import BUILT_IN, find
+from fbo_flower.cli.main import run
+from fbo_flower.errors import ConfigError
+from studies import attacks, commands  # noqa: F401  # adds its commands
+from studies import experiment as harness
+from studies.attacks import find as find_attack
+from studies.benchmarks.speed import COMMANDS, options
+from studies.experiments import EXPERIMENTS
+from studies.peers.record import RECORDS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("studies/results/**/README.md")]
+COMMAND = re.compile(r"python -m\s+(studies(?:\.[a-z_]+)*(?: [^`#\n|]*)?)")
+SLOW = {  # `--quick` takes more than ten seconds
+    "co-kg", "exchanges", "families", "federation", "fed-ei", "first-study", "fts-landmine", "fts-messages",
+    "fts-options", "fts-related", "fts-synthetic", "outputs", "peers", "pne", "pne-budgets", "pruning",
+    "rfms", "robustness",
+}  # fmt: skip
+BENCHMARKS = {  # command of a page -> arguments of its small version
+    "cohort-rounds": "--agents 20 --rounds 1 --repeats 1 --only no-op fts",
+    "libraries": "--quick",
+    "secure-sums": "--quick",
+    "trial-path": "--only random",
+    "whole-runs": "--quick --no-libraries --limit 20",
+}
+SMALL = ["simulate", "--agents", "2", "--rounds", "2", "--engine", "inline", "--algorithm", "random"]
+
+
+def listed() -> list[str]:
+    """Return the commands of all pages without `python -m`."""
+    found = set()
+    for page in PAGES:
+        for match in COMMAND.finditer(re.sub(r"\s*\\\n\s*", " ", page.read_text(encoding="utf-8"))):
+            found.add(re.split(r" && |, then | --before$|\[--", match[1])[0].strip(" ;:,.)"))
+    return sorted(command for command in found if "NAME" not in command)
+
+
+def test_pages_have_commands_and_the_page_of_results_lists_all_experiments() -> None:
+    assert len(listed()) > 30
+    page = (ROOT / "docs" / "results" / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == set(EXPERIMENTS)
+    speed = {command.split()[1] for command in listed() if command.startswith("studies.benchmarks.speed")}
+    assert speed < set(BENCHMARKS) == set(COMMANDS)
+
+
+class ParsedError(Exception):
+    """The arguments were accepted."""
+
+
+def accepted(self: argparse.ArgumentParser, arguments: Any = None) -> None:
+    known, unknown = self.parse_known_args(arguments)
+    assert not unknown, f"{known}: unknown {unknown}"
+    raise ParsedError
+
+
+@pytest.mark.parametrize("command", listed())
+def test_a_command_on_a_page_is_accepted(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, *arguments = shlex.split(command)
+    if module == "studies":
+        kind, *rest = arguments
+        if kind in {"experiment", "attack"} and rest:
+            assert rest[0] in (EXPERIMENTS if kind == "experiment" else attacks.ATTACKS)
+        assert run([kind, "--help"]) == 0
+        return
+    assert importlib.util.find_spec(module) is not None, f"no module {module}"
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", accepted)
+    monkeypatch.setattr(sys, "argv", [module, *arguments])
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises(ParsedError):
+        runpy.run_module(module, run_name="__main__")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in EXPERIMENTS]
+)
+def test_an_experiment_runs_in_small_draws_what_it_wrote_and_continues(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    try:
+        files = EXPERIMENTS[name].run(name, tmp_path, True, 1)
+    except ConfigError as error:
+        if "FBO_FLOWER_DATA" in str(error):
+            pytest.skip("needs data that cannot be distributed")
+        raise
+    text, figures, *pictures = files
+    assert (text.name, figures.name) == ("results.md", "results.csv")
+    assert all(picture.read_bytes()[:4] == b"\x89PNG" for picture in pictures)
+    rows = list(csv.DictReader(figures.open(encoding="utf-8")))
+    assert [*rows[0]] == [column.name for column in fields(harness.Line)]
+    for part in EXPERIMENTS[name].parts(True, tmp_path):
+        mine = [row for row in rows if row["part"] == part.title]
+        for problem in part.tabulated:
+            told = {row["row"] for row in mine if row["problem"] == problem and row["mean"]}
+            assert told == set(part.rows_of(problem)), f"{part.title}: rows with figures on {problem}"
+        assert (tmp_path / part.picture in pictures) == bool(part.drawn), (
+            f"{part.title}: a picture of {part.drawn!r}"
+        )
+        assert f"# {part.title}\n" in text.read_text(encoding="utf-8")
+
+    def computed(job: harness.Job, directory: Path) -> None:
+        raise AssertionError(f"{job.name} was computed again")
+
+    before = [file.read_bytes() for file in files[:2]]
+    monkeypatch.setattr(harness, "_compute", computed)
+    again = EXPERIMENTS[name].run(name, tmp_path, True, 1)
+    assert [file.read_bytes() for file in again[:2]] == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_the_small_version_of_a_benchmark_runs(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--out", str(tmp_path)] if name == "whole-runs" else []
+    COMMANDS[name](**options(COMMANDS[name], [*BENCHMARKS[name].split(), *more]))
+    assert len(capsys.readouterr().out.splitlines()) > 2
+
+
+# -- the command line ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_help_and_lists_name_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"], "python -m studies") == 0
+    shown = capsys.readouterr().out
+    assert "Usage: python -m studies" in shown
+    for command in ("experiment", "attack", "tabulate", "data", "simulate", "report"):
+        assert f" {command} " in shown
+    assert run(["experiment"]) == run(["problems"]) == 0
+    shown = capsys.readouterr().out
+    for name, experiment in EXPERIMENTS.items():
+        assert f"{name}  {experiment.summary}" in shown
+    assert "landmine-svm" in shown
+    assert {record.name for record in RECORDS} <= set(ALGORITHMS)
+    for record in (*BUILT_IN.values(), *RECORDS):
+        assert ALGORITHMS[record.name].name == record.name
+
+
+def test_an_attack_of_another_package_is_found_by_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_LOCAL", {})
+    texts = dict.fromkeys(("summary", "server_sends", "agent_sends", "inference"), "")
+    register(AlgorithmRecord(name="attacked", home="a:A", attack=f"{__name__}:attack", **texts))
+    assert find("attacked").attack_name == "attacked"
+    assert list(find_attack("attacked").run(3)) == ["attacked with seed 3"]
+
+
+def attack(seed):
+    yield f"attacked with seed {seed}"
+
+
+@pytest.mark.usefixtures("_own_directory")
+def test_without_matplotlib_an_experiment_says_what_to_install_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert run(["experiment", "families", "--quick", "--out", "x"]) == 2
+    assert "pip install 'fbo-flower[simulation]'" in capsys.readouterr().err
+    assert not Path("x").exists()
+
+
+@pytest.mark.usefixtures("_own_directory")
+def test_the_landmine_file_is_made_from_the_users_own_copy(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from scipy.io import savemat
+
+    rng = np.random.default_rng(0)
+    feature, label = np.empty(29, dtype=object), np.empty(29, dtype=object)
+    for k in range(29):
+        feature[k], label[k] = rng.random((8, 9)), np.array([[0], [1]] * 4)
+    savemat("own.mat", {"feature": feature, "label": label})
+    monkeypatch.delenv("FBO_FLOWER_DATA", raising=False)
+    assert run(["data", "landmine", "own.mat", "--out", "made"]) == 0
+    assert "FBO_FLOWER_DATA=" in capsys.readouterr().out
+    monkeypatch.setenv("FBO_FLOWER_DATA", "made")
+    assert run([*SMALL, "--problem", "landmine-svm", "-q"]) == 0
+    assert run(["data", "landmine", "nowhere.mat"]) == 2
+    assert "no such file" in capsys.readouterr().err
