@@ -105,7 +105,7 @@ def test_what_nobody_could_mistake_is_allowed():
         names: tuple[str, ...] = field(default=())
 
         def summarise(self, task, agent_state, rng, *, extra=None):
-            return Sum().payload
+            return Sum()
 
     assert Mine(num_initial=2).num_initial == 2
     assert Mine(secure_sums=3).options()["secure_sums"] == 3, "it has a summable report"

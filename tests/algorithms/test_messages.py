@@ -17,7 +17,7 @@ from fbo_flower.algorithms.bandits.base import once_per_state
 from fbo_flower.algorithms.fts.fts import Advice, Message
 from fbo_flower.algorithms.messages import ArraySpec, Content, Schema, real, schema_of, summable, summands_of
 from fbo_flower.algorithms.progress import Progress
-from fbo_flower.algorithms.records import AgentState, AnyArray, Payload, Phase, Report, Task, Trials
+from fbo_flower.algorithms.records import AgentState, AnyArray, Phase, Report, Task, Trials
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.wire.checks import checked_arrays, checked_values
 
@@ -78,7 +78,8 @@ def test_content_travels_without_its_defaults_and_comes_back():
     task = Task(Phase.TRAIN, 1, 0, 1, {**sent.arrays, "secure.members": np.ones(1)}, sent.values)
     assert Advice.of(task).values == sent.values
     assert Advice.of(task).point is sent.point
-    assert Message().payload == Payload()
+    assert not Message().arrays
+    assert not Message().values
     assert Message.of(Report(0, 1)) == Message()
 
 

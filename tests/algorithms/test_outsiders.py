@@ -15,7 +15,6 @@ from fbo_flower import simulate
 from fbo_flower.algorithms import (
     Algorithm,
     Content,
-    Payload,
     Phase,
     Progress,
     Task,
@@ -109,12 +108,12 @@ class FedMean(TrialsPerRound, Algorithm[State]):
         told = Told.of(task)
         if told.stage:
             assert told.text == f"stage {told.stage}"
-            return Good(heard=told.stage).payload
+            return Good(heard=told.stage)
         points, values = agent_state.history.observed()
         if len(values) < 4:
-            return Payload()
+            return Good()
         better = points[np.argsort(-values)[: len(values) // 2]].mean(axis=0)
-        return Good(good=np.tile(better, (self.copies, 1)), agents=np.ones(1)).payload
+        return Good(good=np.tile(better, (self.copies, 1)), agents=np.ones(1))
 
 
 class TestFedMean(AlgorithmContract):
@@ -150,8 +149,8 @@ def learning(**arrays):
     return {"learn": lambda self, task, state, outcome, rng: state.learn(outcome).write(**arrays)}
 
 
-def sending(payload):
-    return {"summarise": lambda self, task, agent_state, rng: payload}
+def sending(content):
+    return {"summarise": lambda self, task, agent_state, rng: content}
 
 
 def asking(make):
@@ -176,11 +175,10 @@ WRONG = {
     "one point": (proposing(np.ones(1)), r"got \(1,\); .*point.None"),
     "an outcome dropped": ({"learn": lambda self, task, state, outcome, rng: state}, "trial 0 again"),
     "a text kept": (learning(x="a"), "write: expected an array of numbers as x, got the text 'a'"),
-    "nothing to send": (sending(None), "summarise: .*a Payload, got None"),
-    "content to send": (sending(Good()), "summarise: .*got a Good; return content.payload"),
-    "another shape": (sending(Payload({"good": np.ones(3)})), r"summarise: good: .*got \(3,\)"),
-    "another name": (sending(Payload({"new": np.ones(1)})), "summarise: arrays: .*got 'new'"),
-    "NumPy's scalar": (sending(Payload(values={"heard": np.int64(1)})), r"got int64; .*\.item\(\)"),
+    "nothing to send": (sending(None), "summarise: .*a Good, its report_content, got None; return Good"),
+    "content of another class": (sending(Told()), "summarise: .*a Good.*got a Told"),
+    "another shape": (sending(Good(good=np.ones(3))), r"summarise: good: .*got \(3,\)"),
+    "NumPy's scalar": (sending(Good(heard=np.int64(1))), r"got int64; .*\.item\(\)"),
 }  # fmt: skip
 
 

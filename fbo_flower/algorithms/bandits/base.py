@@ -30,7 +30,6 @@ from fbo_flower.algorithms.records import (
     Array,
     Best,
     IntArray,
-    Payload,
     Phase,
     Report,
     Task,
@@ -203,8 +202,8 @@ class Bandit(Algorithm[State]):
     def finished(self, state: State) -> bool:
         return state.attendance.is_over(state.agents, state.progress, self.budget)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        return Evaluations(evaluations=self.evaluations(agent_state)).payload
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
+        return Evaluations(evaluations=self.evaluations(agent_state))
 
     def evaluations(self, agent_state: AgentState) -> int:
         """Return the number of evaluations made if values are reused, else 0."""

@@ -37,7 +37,6 @@ from fbo_flower.algorithms.records import (
     Array,
     Federation,
     IntArray,
-    Payload,
     Phase,
     Task,
     Trials,
@@ -192,15 +191,15 @@ class Fed1UCB(BatchedBandit[Fed1State]):
             pulls, agent_state = with_outcome(pulls, rows, outcome), agent_state.passed_to(outcome.next_trial)
         return agent_state.write(**pulls.arrays("arms."), **{"phase.done": done})
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         content, sent = Arms.of(task), PullMeans(evaluations=self.evaluations(agent_state))
         if content.arms is None:
-            return sent.payload
+            return sent
         active = np.asarray(content.arms, np.int64)
         done = np.asarray(agent_state.arrays["phase.done"], dtype=np.int64)[active]
         owed = np.maximum(0, content.pulls - done).sum(keepdims=True)
         pulls = base.read_pulls(agent_state).rows(active)
-        return replace(sent, means=pulls.means(), counts=pulls.count, owed=owed).payload
+        return replace(sent, means=pulls.means(), counts=pulls.count, owed=owed)
 
     @once_per_state
     def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:

@@ -45,7 +45,6 @@ from fbo_flower.algorithms.records import (
     Array,
     Federation,
     IntArray,
-    Payload,
     Phase,
     Task,
     Trials,
@@ -349,17 +348,17 @@ class FNUCB(Bandit[FNState]):
             agent_state = train(agent_state, features)
         return agent_state.write(send=np.array([send], dtype=np.int64))
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         """Return the sums and weights that the agent sends at an exchange; nothing of them if none is due."""
         sent = Sums(evaluations=self.evaluations(agent_state))
         if not np.any(agent_state.arrays.get("send", 0)):
-            return sent.payload
+            return sent
         seed = int(np.asarray(agent_state.arrays["seed"])[0])
         features = neural_features(seed, agent_state.space.dimension, self.neural_options())
         with np.errstate(over="ignore", invalid="ignore"):
             gram, response = sums(features.gradients, base.read_pulls(agent_state))
         weights = None if (trained := agent_state.arrays.get("trained")) is None else floats(trained)
-        return replace(sent, gram=pack_symmetric(gram), response=response, weights=weights).payload
+        return replace(sent, gram=pack_symmetric(gram), response=response, weights=weights)
 
     @once_per_state
     def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:

@@ -28,12 +28,12 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.options import check_choice
+from fbo_flower.algorithms.options import bounded, choice, integer
 from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import ENDED, AgentState, Array, Best, Task, Trials, floats
@@ -54,7 +54,6 @@ from fbo_flower.numerics.acquisition.hypervolume import non_dominated
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import fitting, gp
 from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, all_equal, transform
-from fbo_flower.space.checks import check_integer, check_number
 
 KERNEL = "matern52"
 PRIORS = fitting.Priors(lengthscale_stddev=0.85, noise_centre=1e-4)  # measured, docs/papers/fed_ei.md
@@ -83,37 +82,6 @@ def kept_with(anchor: Array) -> dict[Hashable, Any]:
         found = weakref.ref(anchor, lambda _: kept.pop(name, None)), {}
         _KEPT[name] = found
     return found[1]
-
-
-@dataclass(frozen=True, kw_only=True)
-class EIOptions(Algorithm[State]):
-    """The options of an agent that maximises expected improvement.
-
-    Parameters
-    ----------
-    num_initial : random trials of an agent's first round, evaluated as one batch
-    y_transform : how values are transformed before modelling: "winsorise" (standardised, diverged low values
-        raised first), "standardise", "rank" or "clip"
-    min_distance : smallest distance to an earlier point, in the unit cube of features; 0 allows repeats
-    num_candidates : points spread over the search space from which the maximisation starts; points around the
-        incumbent are added
-    stop_when : "no gain": an agent ends its search after 10 trials or more, when what it can still gain is
-        less than the noise of its model, or than a hundredth of the values' standard deviation, see
-        `acquisition.feasible`. It does not with several objectives. "": all agents go on
-    """
-
-    num_initial: int = 3
-    y_transform: str = "winsorise"
-    min_distance: float = 1e-3
-    num_candidates: int = 256
-    stop_when: str = ""
-
-    def __post_init__(self) -> None:
-        check_integer("num_initial", self.num_initial, 1, 10_000)
-        check_choice("y_transform", self.y_transform, Y_TRANSFORMS)
-        check_number("min_distance", self.min_distance, 0, 1)
-        check_integer("num_candidates", self.num_candidates, 2, 2**16)
-        check_choice("stop_when", self.stop_when, ("", NO_GAIN))
 
 
 @dataclass(frozen=True)
@@ -145,8 +113,27 @@ class Model:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalEI(EIOptions[State]):
-    """The agent's half of `ei`; `EIOptions` describes the options."""
+class LocalEI(Algorithm[State]):
+    """An agent that maximises expected improvement.
+
+    Parameters
+    ----------
+    num_initial : random trials of an agent's first round, evaluated as one batch
+    y_transform : how values are transformed before modelling: "winsorise" (standardised, diverged low values
+        raised first), "standardise", "rank" or "clip"
+    min_distance : smallest distance to an earlier point, in the unit cube of features; 0 allows repeats
+    num_candidates : points spread over the search space from which the maximisation starts; points around the
+        incumbent are added
+    stop_when : "no gain": an agent ends its search after 10 trials or more, when what it can still gain is
+        less than the noise of its model, or than a hundredth of the values' standard deviation, see
+        `acquisition.feasible`. It does not with several objectives. "": all agents go on
+    """
+
+    num_initial: int = integer(3, 1, 10_000)
+    y_transform: str = choice("winsorise", Y_TRANSFORMS)
+    min_distance: float = bounded(1e-3, 0, 1)
+    num_candidates: int = integer(256, 2, 2**16)
+    stop_when: str = choice("", ("", NO_GAIN))
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Evaluate one point after the other; store each fit, from which the next one starts."""
@@ -232,25 +219,18 @@ class LocalEI(EIOptions[State]):
         """Return the agent's model, fitted to its observations."""
         if agent_state.history.outputs is not None:
             return self.model_of_outputs(task, agent_state)
-        x, y = self.observations(agent_state)
-        hyperparameters = compute(fit_of(agent_state, x, y))
-        process = compute(Condition(x, y, hyperparameters))
-        improvement = GuidedImprovement(process, float(process.means.max()) if len(y) else 0.0)
-        none = np.empty((0, agent_state.space.dimension))
-        return Model(improvement, y, process.means, hyperparameters.to_array(), none)
+        x, y = self.observations_for(task, agent_state)
+        process, means, fitted = self.process(task, agent_state, 0, x, y)
+        improvement = replace(process, best=float(means.max()) if len(means) else 0.0)
+        return Model(improvement, y, means, fitted, np.empty((0, agent_state.space.dimension)))
 
     def model_of_outputs(self, task: Task, agent_state: AgentState) -> Model:
         """Return the agent's model of several outputs."""
         x, ys, least, start = self.outputs_for(task, agent_state)
-        processes, at_own, fits = [], [], []
-        for output, y in enumerate(ys):
-            process, own, fitted = self.process(task, agent_state, output, x, y)
-            processes.append(process)
-            at_own.append(own)
-            fits.append(fitted)
-        means = np.array(at_own)
-        objectives = range(len(agent_state.aims.objectives))
-        improvement = FeasibleImprovement(tuple(processes), Goal.of(means, objectives, least, start))
+        found = [self.process(task, agent_state, output, x, y) for output, y in enumerate(ys)]
+        processes, at_own, fits = zip(*found, strict=True)
+        means, objectives = np.array(at_own), range(len(agent_state.aims.objectives))
+        improvement = FeasibleImprovement(processes, Goal.of(means, objectives, least, start))
         holds = feasible(means, least)
         if holds.any():
             ranks = np.where(holds, means[0], -np.inf)
@@ -259,6 +239,10 @@ class LocalEI(EIOptions[State]):
             ranks, front = -np.maximum(least[:, None] - means, 0.0).sum(axis=0), np.empty(0, dtype=np.int64)
         return Model(improvement, ys, ranks, np.array(fits), agent_state.history.points[front])
 
+    def observations_for(self, task: Task, agent_state: AgentState) -> tuple[Array, Array]:
+        """Return `observations` in the units of the model for a task."""
+        return self.observations(agent_state)
+
     def outputs_for(self, task: Task, agent_state: AgentState) -> tuple[Array, Array, Array, Array]:
         """Return `outputs` in the units of the model for a task."""
         return self.outputs(agent_state)
@@ -266,7 +250,7 @@ class LocalEI(EIOptions[State]):
     def process(
         self, task: Task, agent_state: AgentState, output: int, x: Array, y: Array
     ) -> tuple[GuidedImprovement, Array, Array]:
-        """Return the process of an output, its means `(n,)` at own points, and the fitted `theta`."""
+        """Return the process of an output or of the value; its means `(n,)` at own points; its `theta`."""
         fitted = compute(fit_of(agent_state, x, y, output=output))
         process = compute(Condition(x, y, fitted))
         return GuidedImprovement(process, 0.0), process.means, fitted.to_array()
@@ -280,20 +264,15 @@ class LocalEI(EIOptions[State]):
 
     def climb(self, model: Model, agent_state: AgentState, rng: np.random.Generator) -> Trials:
         """Return the point of the largest improvement found, or `farthest` while all values are equal."""
-        history = agent_state.history
+        space, history = agent_state.space, agent_state.history
         values = history.observed()[1] if history.outputs is None else history.observed_outputs()[1]
         if not model.knows_others and all_equal(values):
-            return Trials(farthest(agent_state.space, history.points, rng))
+            return Trials(farthest(space, history.points, rng))
         best = int(np.argmax(model.means)) if len(model.means) else 0
-        own = agent_state.history.observed()[0][best : best + 1]
+        own = history.observed()[0][best : best + 1]
+        centres = np.concatenate([own, model.centres])
         point = search(
-            model.improvement,
-            agent_state.space,
-            agent_state.history.points,
-            np.concatenate([own, model.centres]),
-            self.num_candidates,
-            self.min_distance,
-            rng,
+            model.improvement, space, history.points, centres, self.num_candidates, self.min_distance, rng
         )
         return Trials(point)
 
@@ -373,11 +352,7 @@ def fit_of(
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedImprovement(LocalEI[Progress], Independent):
-    """Expected improvement by every agent alone; `EIOptions` describes the options."""
+    """Expected improvement by every agent alone; `LocalEI` describes the options."""
 
     name: ClassVar[str] = "ei"
     takes_outputs: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        Independent.__post_init__(self)

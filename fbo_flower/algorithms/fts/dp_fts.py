@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -52,7 +52,6 @@ from fbo_flower.algorithms.records import (
     AnyArray,
     Array,
     Federation,
-    Payload,
     Phase,
     Scalar,
     ServerResults,
@@ -379,9 +378,9 @@ class DPFTS(LocalSurrogate[DPFTSState]):
         sums = BoxwiseLinearFunction(features, floats(task.arrays["weights"]), boxes, axes)
         return self.maximise(sums, agent_state, rng())
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         if not task.values.get("message"):
-            return Payload()
+            return ReleaseMessage()
         bound = largest_norm(self, agent_state.space)
         weights = np.zeros(self.num_features)
         if agent_state.history.num_succeeded:
@@ -390,24 +389,24 @@ class DPFTS(LocalSurrogate[DPFTSState]):
             assert features is not None
             weights = clip_norm(self._message(features, x, y, rng()), bound)  # clip_C(omega_n)
         elif self.noise == "central":
-            return Payload()  # with local noise zeros are sent: the message must not reveal this
+            return ReleaseMessage()  # with local noise zeros are sent: the message must not reveal this
         step = self._step(agent_state.space)
-        return Payload({"weights": to_steps(weights, step) * step})
+        return ReleaseMessage(weights=floats(to_steps(weights, step) * step))
 
-    def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
+    def protect(self, task: Task, agent_state: AgentState, content: Any, uniform: Uniform) -> Any:
         """Add local noise to the message, then multiply it by the shares if it goes into a secure sum."""
-        if "weights" not in payload.arrays:
-            return payload
-        weights, step = floats(payload.arrays["weights"]), self._step(agent_state.space)
+        if content.weights is None:
+            return content
+        weights, step = content.weights, self._step(agent_state.space)
         if self.noise == "local":
             stddev = (
                 2 * largest_norm(self, agent_state.space) * self.noise_multiplier
             )  # two messages differ by 2 C
             weights = add_noise(to_steps(weights, step), stddev, step, uniform)
         if not self.secure_sums:
-            return Payload({"weights": weights})
+            return ReleaseMessage(weights=weights)
         sums = np.outer(floats(task.arrays["shares"]), weights)
-        return Payload({"sums": to_steps(sums, step) * step if self.noise == "central" else sums})
+        return ReleaseMessage(sums=floats(to_steps(sums, step) * step) if self.noise == "central" else sums)
 
     def message_noise(self) -> float:
         return self.noise_multiplier if self.noise == "local" else 0.0

@@ -29,7 +29,6 @@ from fbo_flower.algorithms.records import (
     Array,
     Federation,
     IntArray,
-    Payload,
     Phase,
     Task,
     Trials,
@@ -292,19 +291,19 @@ class FTS(senders.MessageOptions[State]):
             agent_state = agent_state.write(**{name: task.arrays[name] for name in mixture.NAMES})
         return agent_state
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         if not task.values.get("message") or not agent_state.history.num_succeeded:
-            return Payload()
+            return Message()
         x, y = self.observations(agent_state)
         if "lengthscales" in task.arrays:
             scales = floats(task.arrays["lengthscales"])
             noise, ones = self.message_noise_variance, np.ones(x.shape[1])
             grid = [gp.Hyperparameters("rbf", scale * ones, 1.0, noise) for scale in scales]
             logs = np.array([gp.log_marginal_likelihood(x, y, point)[0] for point in grid])
-            return Message(log_likelihoods=logs).payload
+            return Message(log_likelihoods=logs)
         features = Advice.of(task).features()
         omega = compute(DrawWeights(features, x, y, self.message_noise_variance, rng()))  # Eqs. 2-3
-        return Message(weights=omega).payload
+        return Message(weights=omega)
 
     def _mixture(
         self, messages: mixture.Messages, agent_state: AgentState, rng: np.random.Generator

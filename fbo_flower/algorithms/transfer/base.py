@@ -33,7 +33,6 @@ from fbo_flower.algorithms.records import (
     Array,
     Federation,
     IntArray,
-    Payload,
     Phase,
     Scalar,
     Task,
@@ -417,22 +416,19 @@ class Transfer(MessageOptions[TransferState]):
         function = self.acquisition(posterior, self.others(task, agent_state), draws)
         return self.maximise(function, agent_state, draws)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         features = rff.shared_features(agent_state.arrays)
-        values: dict[str, Scalar] = {}
+        missing = False
         if "members" in task.arrays:  # has the agent lost what the task does not carry?
             stored = _integers(agent_state.arrays.get("digests", np.empty(0, dtype=np.int64)))
-            if features is None or not set(_integers(task.arrays["members"])) <= set(stored):
-                values["missing"] = True
+            missing = features is None or not set(_integers(task.arrays["members"])) <= set(stored)
         if not task.values.get("message") or not agent_state.history.num_succeeded or features is None:
-            return Payload(values=values)
+            return PosteriorReport(missing=missing)
         x, y = self.observations(agent_state)
         # nu and Sigma^-1 [Dai2020, Eq. 2]
         nu, inverse = rff.weight_posterior(features(x), y, self.message_noise_variance)
-        arrays: dict[str, AnyArray] = {"mean": nu, "inverse": pack_symmetric(inverse)}
-        if self.sends_incumbent:
-            arrays["incumbent"] = np.array([y.max()])
-        return Payload(arrays, values)
+        incumbent = np.array([y.max()]) if self.sends_incumbent else None
+        return PosteriorReport(missing=missing, mean=nu, inverse=pack_symmetric(inverse), incumbent=incumbent)
 
 
 def _integers(array: AnyArray) -> list[int]:

@@ -7,7 +7,7 @@ from scipy import stats
 from fbo_flower.algorithms import FTS, ThompsonSampling
 from fbo_flower.algorithms.fts.fts import Adviser, Message
 from fbo_flower.algorithms.messages import Replies
-from fbo_flower.algorithms.records import Federation, Payload, Phase, Report, Task
+from fbo_flower.algorithms.records import Federation, Phase, Report, Task
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
@@ -141,7 +141,7 @@ def test_an_agent_without_a_success_and_one_that_is_not_asked_tell_nothing():
     nothing = observed(np.eye(2), np.full(2, np.nan))
     for agent_state, values in ((nothing, {"message": True}), (AGENT, {})):
         task = Task(Phase.TRAIN, 1, 0, 2, SHARED, values)
-        assert step(FTS().summarise, task, agent_state, generator(0)) == Payload()
+        assert step(FTS().summarise, task, agent_state, generator(0)) == Message()
 
 
 # -- portfolio ---------------------------------------------------------------------------------
