@@ -36,9 +36,6 @@ def test_a_card_holds_both_keys_and_is_signed_and_a_changed_one_is_none():
     swapped = keys.identity_of(card) + other[keys.IDENTITY_BYTES :]
     for wrong in (*flipped, swapped, b"", bytes(CARD_BYTES), card[:-1], card + b"x"):
         assert not keys.is_card(wrong)
-
-
-def test_cards_share_no_key():
     assert keys.are_distinct([new_card(), new_card()])
     assert not keys.are_distinct([new_card(IDENTITY) for _ in range(2)])
     assert not keys.are_distinct([new_card(None, PRIVATE[0]) for _ in range(2)])
@@ -46,16 +43,8 @@ def test_cards_share_no_key():
 
 def test_labels_and_statements_differ_by_what_they_say_and_not_by_the_order_of_members():
     cards = [new_card() for _ in range(4)]
-    labels = {
-        keys.label(*of)
-        for of in (
-            (b"study", 1, cards),
-            (b"study1", 1, cards),
-            (b"study", 2, cards),
-            (b"study", 1, cards[:3]),
-        )
-    }
-    assert len(labels) == 4
+    named = (b"study", 1, cards), (b"study1", 1, cards), (b"study", 2, cards), (b"study", 1, cards[:3])
+    assert len({keys.label(*of) for of in named}) == 4
     assert keys.label(b"study", 1, cards[::-1]) == keys.label(b"study", 1, cards)
     made = {keys.statement(label, cards[:n]) for label in (b"1" * 32, b"2" * 32) for n in (1, 2, 3)}
     assert len(made) == 6

@@ -3,11 +3,15 @@
 import secrets
 from contextlib import suppress
 from dataclasses import replace
+from fractions import Fraction
 from itertools import combinations, product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fbo_flower.errors import ConfigError
 from fbo_flower.secure import fixed_point, keys, rounds
 
 SIZE, LABEL = 5, b"study 1"
@@ -24,15 +28,11 @@ class Sum:
         self.needed = keys.threshold(len(group), 2) - 1
         rng = np.random.default_rng(seed)
         self.values = {a: rng.standard_normal(SIZE) * 10.0 ** rng.integers(-6, 7, SIZE) for a in group}
+        self.words = {a: fixed_point.encode(v, 1e9) for a, v in self.values.items()}
+        publics = {a: [PUBLIC[o] for o in self.others(a)] for a in group}
         self.sent = {
-            a: rounds.mask(
-                fixed_point.encode(v, 1e9),
-                PRIVATE[a],
-                [PUBLIC[o] for o in self.others(a)],
-                LABEL,
-                self.needed,
-            )
-            for a, v in self.values.items()
+            a: rounds.mask(words, PRIVATE[a], publics[a], LABEL, self.needed)
+            for a, words in self.words.items()
         }
 
     def others(self, agent):
@@ -53,7 +53,7 @@ class Sum:
         return rounds.unmask({a: self.sent[a] for a in sent}, public, revealed, self.needed)
 
     def expected(self, sent):
-        return fixed_point.total((fixed_point.encode(self.values[a], 1e9) for a in sent), size=SIZE)
+        return fixed_point.total((self.words[a] for a in sent), size=SIZE)
 
 
 def check(run, sent, speakers):
@@ -197,14 +197,9 @@ def test_what_is_no_sharing_is_refused():
     beyond = (2 * int.from_bytes(shares[0][4:]) - 2**256) % rounds.PRIME  # the secret is 2 y1 - y2
     with pytest.raises(ValueError, match="of one secret"):
         rounds.join([shares[0], (2).to_bytes(4) + beyond.to_bytes(33)])
-    for secret, threshold, number in (
-        (bytes(32), 0, 3),
-        (bytes(32), 4, 3),
-        (bytes(32), 1, 2**32),
-        (b"x", 1, 1),
-    ):
+    for wrong in ((bytes(32), 0, 3), (bytes(32), 4, 3), (bytes(32), 1, 2**32), (b"x", 1, 1)):
         with pytest.raises(ValueError, match="threshold"):
-            rounds.split(secret, threshold, number)
+            rounds.split(*wrong)
 
 
 def test_shares_of_any_content_give_another_secret_or_none_and_no_other_error():
@@ -213,3 +208,52 @@ def test_shares_of_any_content_give_another_secret_or_none_and_no_other_error():
     for shares in [*made, [index.to_bytes(4) + b"\xff" * 33 for index in (1, 2, 3)]]:
         with suppress(ValueError):
             assert rounds.join(shares) != bytes(32)
+
+
+# -- fixed point against exact fractions ---------------------------------------------------------------
+
+
+NUMBERS = st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=20)
+
+
+def exact(words):
+    """What a row stands for."""
+    whole = [int(fraction) + (int(w) << 64) for fraction, w in words]
+    return [Fraction(n - (1 << 128) if n >> 127 else n, 1 << 64) for n in whole]
+
+
+@given(NUMBERS)
+def test_an_encoded_number_is_off_by_half_a_unit_at_most(values):
+    found = exact(fixed_point.encode(values, 1e12))
+    assert all(abs(f - Fraction(v)) <= Fraction(1, 2**65) for f, v in zip(found, values, strict=True))
+    assert all(f == Fraction(v) for f, v in zip(found, values, strict=True) if v == 0 or abs(v) >= 2**-12)
+
+
+@given(NUMBERS)
+def test_decoding_is_correct_to_the_last_place(values):
+    words = fixed_point.encode(values, 1e12)
+    for decoded, number in zip(fixed_point.decode(words), exact(words), strict=True):
+        assert abs(Fraction(float(decoded)) - number) <= abs(number) * Fraction(1, 2**52)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1.5, -1.5])
+def test_numbers_outside_their_bound_are_refused(bad):
+    with pytest.raises(ConfigError, match="between -1 and 1"):
+        fixed_point.encode([0.0, bad], 1.0)
+
+
+def modulo(words):
+    return [(int(low) + (int(high) << 64)) % 2**128 for low, high in words]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 40])
+def test_a_total_is_that_of_integers_modulo_2_to_the_128(count):
+    rng = np.random.default_rng(count)
+    arrays = rng.integers(0, 2**64, (2 * count, 5, 2), dtype=np.uint64)
+    arrays[:, 0], arrays[:, 1] = 2**64 - 1, 0
+    integers = np.array([modulo(words) for words in arrays], dtype=object).reshape(-1, 5)
+    expected = integers[:count].sum(axis=0) - integers[count:].sum(axis=0)
+    total = fixed_point.total(arrays[:count], arrays[count:], size=5)
+    assert modulo(total) == [int(number) % 2**128 for number in expected]
+    for words, numbers in zip(arrays, integers, strict=True):
+        assert modulo(fixed_point.negate(words)) == [-n % 2**128 for n in numbers]

@@ -179,9 +179,8 @@ def test_an_agent_that_does_not_sign_or_reveal_is_in_the_sum_all_the_same():
 
 def test_a_depth_whose_sum_failed_is_divided_as_a_whole_and_never_summed_again(works_asked):
     # one agent leaves before it sends numbers, and another before it reveals: their mask stays in the sum
-    made, asked = sums(
-        run("fed-pne", faults={1: Fault("raising", rounds=[2]), 2: faulty(saying("secure.revealed"), [2])})
-    )
+    faults = {1: Fault("raising", rounds=[2]), 2: faulty(saying("secure.revealed"), [2])}
+    made, asked = sums(run("fed-pne", faults=faults))
     assert made == asked - 1
     assert len(works_asked) == len(set(works_asked)) >= 4
 
@@ -290,15 +289,14 @@ def rows(parts):
 
 
 def cards(count):
-    return rows([Agent().card for _ in range(count)])
+    return rows([Agent().card for _ in range(count)]).reshape(count, keys.CARD_BYTES)
 
 
 def summing(number, others, depth=0):
     ones = np.ones(1, dtype=np.int64)
     arrays = {"cells": 0 * ones, "pulls": ones, "secure.members": others}
-    return Task(
-        Phase.TRAIN, 1, 0, 0, arrays, {"secure.sum": number, "sum": True, "agents": 4, "depth": depth}
-    )
+    values = {"secure.sum": number, "sum": True, "agents": 4, "depth": depth}
+    return Task(Phase.TRAIN, 1, 0, 0, arrays, values)
 
 
 def signing(number, there):
@@ -432,8 +430,7 @@ def test_the_same_observations_have_the_same_name_whatever_the_task_says(name, o
 
 def test_an_agent_does_not_go_into_sums_of_too_few_nor_of_too_many(agent):
     for count in (0, 1, 12):
-        others = cards(count).reshape(count, keys.CARD_BYTES)
-        refused(agent.state, summing(1, others), "2 to 11 other members")
+        refused(agent.state, summing(1, cards(count)), "2 to 11 other members")
     for other, needed in ((2, 2), (3, 2), (5, 4)):
         there = [1] * (needed - 1) + [0] * (other - needed + 1)
         masked = GUARD.admit(summing(1, cards(other)), agent.state)

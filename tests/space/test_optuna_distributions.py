@@ -15,54 +15,26 @@ from fbo_flower.space.optuna import from_distributions, to_distributions
 optuna = pytest.importorskip("optuna", reason="needs fbo-flower[optuna]")
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: E402
 
-
-def test_each_kind_becomes_its_distribution():
-    space = SearchSpace(
-        {
-            "a": Float(-1, 2),
-            "b": Float(1e-4, 1e2, log=True),
-            "c": Int(-3, 8),
-            "d": Int(1, 1000, log=True),
-            "e": Categorical(["x", 1, False, None]),
-            "f": Ordinal([16, 32, 64], active_when={"e": "x"}),
-        }
-    )
-    assert to_distributions(space) == {
-        "a": FloatDistribution(-1, 2),
-        "b": FloatDistribution(1e-4, 1e2, log=True),
-        "c": IntDistribution(-3, 8),
-        "d": IntDistribution(1, 1000, log=True),
-        "e": CategoricalDistribution(("x", 1, False, None)),
-        "f": CategoricalDistribution((16, 32, 64)),
-    }
+PAIRS = [
+    (Float(-1, 2), FloatDistribution(-1, 2)),
+    (Float(1e-4, 1e2, log=True), FloatDistribution(1e-4, 1e2, log=True)),
+    (Float(0.0, 0.5, step=0.25), FloatDistribution(0.0, 0.5, step=0.25)),
+    (Int(-3, 8), IntDistribution(-3, 8)),
+    (Int(1, 1000, log=True), IntDistribution(1, 1000, log=True)),
+    (Int(32, 96, step=32), IntDistribution(32, 96, step=32)),
+    (Categorical(["x", 1, False, None]), CategoricalDistribution(("x", 1, False, None))),
+]
 
 
-def test_distributions_become_parameters_and_keep_their_steps():
-    space = from_distributions(
-        {
-            "lr": FloatDistribution(1e-5, 1e-1, log=True),
-            "dropout": FloatDistribution(0.0, 0.5, step=0.25),
-            "layers": IntDistribution(1, 4),
-            "units": IntDistribution(32, 96, step=32),
-            "act": CategoricalDistribution(("relu", "tanh")),
-            "fixed": IntDistribution(7, 7),
-        }
-    )
-    assert space == SearchSpace(
-        {
-            "lr": Float(1e-5, 1e-1, log=True),
-            "dropout": Float(0.0, 0.5, step=0.25),
-            "layers": Int(1, 4),
-            "units": Int(32, 96, step=32),
-            "act": Categorical(["relu", "tanh"]),
-            "fixed": Categorical([7]),
-        }
-    )
-
-
-def test_a_space_without_ordinals_and_conditions_comes_back():
-    space = SearchSpace({"x": Float(0, 1), "n": Int(1, 9, log=True), "k": Categorical(["a", "b"])})
-    assert from_distributions(to_distributions(space)) == space
+def test_each_kind_becomes_its_distribution_and_comes_back():
+    space = SearchSpace({f"p{i}": parameter for i, (parameter, _) in enumerate(PAIRS)})
+    distributions = {f"p{i}": distribution for i, (_, distribution) in enumerate(PAIRS)}
+    assert to_distributions(space) == distributions
+    assert from_distributions(distributions) == space
+    choice, sizes = SearchSpace({"e": PAIRS[-1][0]}), Ordinal([16, 32, 64], active_when={"e": "x"})
+    more = SearchSpace({**choice.parameters, "f": sizes})
+    assert to_distributions(more)["f"] == CategoricalDistribution((16, 32, 64))
+    assert from_distributions({"fixed": IntDistribution(7, 7)}) == SearchSpace({"fixed": Categorical([7])})
 
 
 NUMBERS = st.integers(-(10**6), 10**6).map(lambda n: n / 1000) | st.floats(-1e6, 1e6)

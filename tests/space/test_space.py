@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.categories import FIRST_CATEGORY
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
+from fbo_flower.space.checks import plain, show
 from fbo_flower.space.parameters import is_continuous
 
 SVM = {
@@ -395,6 +396,23 @@ def test_hostile_json_gives_one_of_our_errors_in_one_line_or_a_space(texts, data
 
 
 # -- errors ----------------------------------------------------------------------------------------
+
+
+class Holding:
+    """A tensor without axes, whose value nobody can read."""
+
+    shape = ()
+
+    def item(self):
+        raise RuntimeError
+
+
+def test_values_are_shown_in_one_short_line_and_a_tensor_that_holds_none_stays_what_it_is():
+    assert show("x" * 78) == f"'{'x' * 78}'"
+    assert show("x" * 79) == f"'{'x' * 76}..."
+    held = Holding()
+    assert plain(held) is held
+
 
 NAMES = "search space: expected names of 1 to 256 printable characters, got"
 LEGAL = {"C": 1.0, "kernel": "rbf", "gamma": 0.1, "tol": 1e-3, "iterations": 10}
