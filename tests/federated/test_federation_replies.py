@@ -39,12 +39,11 @@ def exchange(*changes, kind="train"):
     return sent, replies
 
 
-def nothing(content):
-    """Change nothing."""
-
-
 def put(**records):
     return lambda content: content.update(records)
+
+
+nothing = put()
 
 
 def array(value):
@@ -176,8 +175,7 @@ def tune(attack, **guards):
     )  # fmt: skip
 
 
-def honestly(kind, content):
-    """Change nothing."""
+def honestly(kind, content): ...
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@ import os
 import pytest
 from toy_federation import SPACE, fedavg, toy_grid, toy_model, tune_flat
 
+from fbo_flower.study.optuna import open_storage
 from fbo_flower.trackers import Callback, MLflowTracker, OptunaTracker, TensorBoardTracker, WandbTracker
 
 
@@ -27,6 +28,15 @@ def tune(*callbacks, num_trials=6, **more):
     return tune_flat(toy_grid(3), fedavg, SPACE, callbacks=callbacks, **given)
 
 
+def trials_in(file):
+    """Return the trials of each study in a storage of Optuna."""
+    import optuna
+
+    storage = open_storage(file)
+    names = optuna.get_all_study_names(storage)
+    return [optuna.load_study(study_name=name, storage=storage).trials for name in names]
+
+
 def test_trackers_get_a_trial_for_each_configuration_with_its_curve(caplog):
     told, called = Noted(), []
     tuned = tune(told, called.append)
@@ -42,11 +52,9 @@ def test_trackers_get_a_trial_for_each_configuration_with_its_curve(caplog):
 
 
 def test_optuna_shows_the_trials_and_their_intermediate_values(tmp_path):
-    optuna = pytest.importorskip("optuna")
-    storage = f"sqlite:///{tmp_path / 'study.db'}"
-    tuned = tune(OptunaTracker(storage))
-    (name,) = optuna.get_all_study_names(storage)
-    trials = optuna.load_study(study_name=name, storage=storage).trials
+    pytest.importorskip("optuna")
+    tuned = tune(OptunaTracker(tmp_path / "study.log"))
+    (trials,) = trials_in(tmp_path / "study.log")
     assert len(trials) == 6
     for trial in trials:
         assert list(trial.intermediate_values.values()) == tuned.curve(trial.user_attrs["trial"])
@@ -71,11 +79,7 @@ def metrics(directory):
 
 
 def trial_counts(directory):
-    import optuna
-
-    storage = f"sqlite:///{directory}.db"
-    studies = optuna.get_all_study_names(storage)
-    return [len(optuna.load_study(study_name=name, storage=storage).trials) for name in studies]
+    return [len(trials) for trials in trials_in(f"{directory}.log")]
 
 
 def offline_runs(directory):
@@ -86,7 +90,7 @@ def offline_runs(directory):
 @pytest.mark.parametrize(
     ("package", "make", "read"),
     [
-        ("optuna", lambda path: OptunaTracker(f"sqlite:///{path}.db"), trial_counts),
+        ("optuna", lambda path: OptunaTracker(f"{path}.log"), trial_counts),
         ("tensorboard", TensorBoardTracker, scalars),
         ("mlflow", lambda path: MLflowTracker(f"sqlite:///{path}.db"), metrics),
         ("wandb", WandbTracker, offline_runs),

@@ -76,13 +76,6 @@ def unpictured(monkeypatch):
 
 
 __all__ = [
-    "_ray_stack",
-    "devices",
-    "flowers_log_level",
-    "flwr_run",
-    "pytest_collection_modifyitems",
-    "pytest_configure",
-    "ray_cluster",
-    "registered_before",
-    "unpictured",
-]
+    "_ray_stack", "devices", "flowers_log_level", "flwr_run", "pytest_collection_modifyitems",
+    "pytest_configure", "ray_cluster", "registered_before", "unpictured",
+]  # fmt: skip

@@ -37,13 +37,9 @@ CASES = [
     for options in ([{}] if name == "heart-4sites" else [{"split": "srs"}, {"split": "drc"}])
 ]
 ALL_ROWS = {
-    "heart-4sites": 920,
-    "breast-cancer-5sites": 569,
-    "madelon-5sites": 2000,
-    "fri-5sites": 500,
-    "semeion-5sites": 1593,
-    "gravier-5sites": 168,
-}
+    "heart-4sites": 920, "breast-cancer-5sites": 569, "madelon-5sites": 2000, "fri-5sites": 500,
+    "semeion-5sites": 1593, "gravier-5sites": 168,
+}  # fmt: skip
 
 
 def sites(name, options, seed=0):

@@ -1,7 +1,6 @@
 """The grid over workers that are planted here: batches, memories and failures, without Ray."""
 
 import pickle
-from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -31,14 +30,11 @@ class PlantedWorkers:
 
     def __init__(self, count, seconds=1e-4, num_bytes=100):
         self.count, self.seconds, self.num_bytes = count, seconds, num_bytes
-        self.sent: list[tuple[int, Sequence[Message]]] = []  # worker, messages
-        self.under_way: dict[int, tuple[Sequence[Message], Mapping[int, bytes]]] = {}
-        self.most_under_way = 0  # messages
-        self.deadly: set[int] = set()  # nodes
-        self.broken: set[int] = set()
-        self.num_replaced = 0
+        self.sent, self.under_way = [], {}  # worker and messages; reference -> messages and memories
+        self.most_under_way = self.num_replaced = 0  # messages, workers
+        self.deadly, self.broken = set(), set()  # nodes
         self.gone = self.stillborn = False
-        self.rng: np.random.Generator | None = None  # with it, one batch in ten fails
+        self.rng = None  # with a generator, one batch in ten fails
 
     def __len__(self):
         return self.count

@@ -251,23 +251,11 @@ def test_no_text_file_is_opened_with_the_encoding_of_the_locale():
 VICTIM = b"of another user"
 
 
-def link(path, victim):
-    path.symlink_to(victim)
-
-
-def hard_link(path, victim):
-    path.hardlink_to(victim)
-
-
-def pipe(path, victim):
-    os.mkfifo(path)
-
-
-def directory(path, victim):
-    path.mkdir()
-
-
-PLANTS = [link, pipe, directory]
+PLANTS = {
+    "link": lambda path, victim: path.symlink_to(victim),
+    "pipe": lambda path, victim: os.mkfifo(path),
+    "directory": lambda path, victim: path.mkdir(),
+}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs links and pipes")
@@ -278,10 +266,10 @@ def test_a_journal_refuses_what_somebody_planted_beside_it(ending, plant, tmp_pa
     victim.write_bytes(VICTIM)
     journal = tmp_path / "shared" / "north.db"
     journal.parent.mkdir()
-    plant(journal.with_name(f"north.db{ending}"), victim)
+    PLANTS[plant](journal.with_name(f"north.db{ending}"), victim)
     is_mail = ".mail" in ending
     # a rest of an earlier start is removed, not followed
-    removed = ending == ".new" and plant is not directory
+    removed = ending == ".new" and plant != "directory"
     with nullcontext() if removed else pytest.raises(JournalError, match=r"^[^\n]*north.db[^\n]*$"):
         Site(journal).know([({"x": 0.5}, 1.0)]) if is_mail else AgentJournal(journal, "north").close()
     assert victim.read_bytes() == VICTIM
@@ -290,7 +278,7 @@ def test_a_journal_refuses_what_somebody_planted_beside_it(ending, plant, tmp_pa
 @pytest.mark.skipif(os.name != "posix", reason="needs links")
 def test_a_lock_that_is_another_name_of_a_file_does_not_empty_it(tmp_path):
     (tmp_path / "victim").write_bytes(VICTIM)
-    hard_link(tmp_path / "a.db.lock", tmp_path / "victim")
+    (tmp_path / "a.db.lock").hardlink_to(tmp_path / "victim")
     with pytest.raises(JournalError, match="expected a regular file with one name"):
         AgentJournal(tmp_path / "a.db", "a")
     assert (tmp_path / "victim").read_bytes() == VICTIM
@@ -300,7 +288,7 @@ def test_a_lock_that_is_another_name_of_a_file_does_not_empty_it(tmp_path):
 @pytest.mark.parametrize("private", [False, True])
 def test_results_replace_a_link_and_do_not_follow_it(private, tmp_path):
     (tmp_path / "victim").write_bytes(VICTIM)
-    link(tmp_path / "best.json", tmp_path / "victim")
+    (tmp_path / "best.json").symlink_to(tmp_path / "victim")
     with atomic_file(tmp_path / "best.json", private=private) as file:
         file.write(b"ours")
     assert (tmp_path / "victim").read_bytes() == VICTIM
@@ -308,10 +296,10 @@ def test_results_replace_a_link_and_do_not_follow_it(private, tmp_path):
     assert not (tmp_path / "best.json").is_symlink()
     digest = Checkpoints(tmp_path / "checkpoints").put({"a": np.zeros(1)}, {})
     (tmp_path / "checkpoints" / f"{digest}.npz").unlink()
-    link(tmp_path / "checkpoints" / f"{digest}.tmp", tmp_path / "victim")
+    (tmp_path / "checkpoints" / f"{digest}.tmp").symlink_to(tmp_path / "victim")
     Checkpoints(tmp_path / "checkpoints").put({"a": np.zeros(1)}, {})
     assert (tmp_path / "victim").read_bytes() == VICTIM
     pytest.importorskip("optuna")
-    link(tmp_path / "o.db", tmp_path / "victim")
+    (tmp_path / "o.db").symlink_to(tmp_path / "victim")
     with pytest.raises(ConfigError, match="expected a regular file, got a symbolic link"):
         storage_name(tmp_path / "o.db")
