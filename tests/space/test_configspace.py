@@ -147,9 +147,7 @@ def test_what_a_search_space_cannot_say_is_refused(part, message):
 def test_without_the_package_the_bridge_is_imported_and_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ConfigSpace", None)
     importlib.reload(configspace)
-    with pytest.raises(
-        ConfigError, match=r"ConfigSpace: expected the package .* pip install 'fbo-flower\[configspace\]'"
-    ):
+    with pytest.raises(ConfigError, match=r"ConfigSpace is not .* pip install 'fbo-flower\[configspace\]'"):
         to_configspace(SPACE)
     with pytest.raises(ConfigError, match=r"fbo-flower\[configspace\]"):
         from_configspace(None)
