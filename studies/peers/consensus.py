@@ -139,7 +139,7 @@ class ConsensusState:
 
 @dataclass(frozen=True, kw_only=True)
 class Consensus(LocalEI[ConsensusState]):
-    """Expected improvement with averaged designs; `EIOptions` describes the other options.
+    """Expected improvement with averaged designs; `LocalEI` describes the other options.
 
     Parameters
     ----------

@@ -271,7 +271,7 @@ class Sums(Content):
 
 @dataclass(frozen=True, kw_only=True)
 class FLoRA(LocalEI[FloraState]):
-    """One exchange of loss surfaces; `EIOptions` describes the options of the local steps.
+    """One exchange of loss surfaces; `LocalEI` describes the options of the local steps.
 
     Parameters
     ----------

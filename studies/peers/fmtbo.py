@@ -193,7 +193,7 @@ class FMTBOState:
 
 @dataclass(frozen=True, kw_only=True)
 class FMTBO(LocalEI[FMTBOState]):
-    """Expected improvement with shared hyperparameters; `EIOptions` describes the other options.
+    """Expected improvement with shared hyperparameters; `LocalEI` describes the other options.
 
     Parameters
     ----------

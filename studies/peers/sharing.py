@@ -61,7 +61,7 @@ class SharingState:
 
 @dataclass(frozen=True, kw_only=True)
 class ShareBest(LocalEI[SharingState]):
-    """Repeat the best of the others' best points; `EIOptions` describes the other options.
+    """Repeat the best of the others' best points; `LocalEI` describes the other options.
 
     Parameters
     ----------
