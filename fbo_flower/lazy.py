@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are used, so that importing the package takes no time."""
+"""What is imported when it is used: names, so that importing the package takes no time, and extras."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from fbo_flower.errors import did_you_mean
+from fbo_flower.errors import ConfigError, did_you_mean
 
 
 def lazily(module: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -32,3 +32,21 @@ def lazily(module: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any],
         return sorted({*vars(sys.modules[module]), *homes})
 
     return import_name, names
+
+
+def required(module: str, caller: str, title: str = "", extra: str = "") -> Any:  # the module, without types
+    """Return a module that need not be installed; ConfigError says what to install if there is none.
+
+    Parameters
+    ----------
+    caller : what needs it
+    title : of the package; "": as the module
+    extra : of fbo-flower that installs it; "": as the package, in small letters
+    """
+    title = title or module
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"{caller}: {title} is not installed; run pip install 'fbo-flower[{extra or title.lower()}]'"
+        ) from error

@@ -26,11 +26,12 @@ from flwr.app import ArrayRecord
 from fbo_flower.algorithms.records import Array
 from fbo_flower.errors import ConfigError
 from fbo_flower.federated.state import from_record, to_record
+from fbo_flower.lazy import required
 from fbo_flower.space.copies import copies
 from fbo_flower.space.space import Config
 from fbo_flower.storage.files import atomic_file, read_arrays, writable_directory
 from fbo_flower.storage.paths import path_of, read_text
-from fbo_flower.study.table import Kind, Table, require_pandas
+from fbo_flower.study.table import Kind, Table
 
 
 @copies("metrics", "blocks")
@@ -211,7 +212,7 @@ class TunedFederation:
 
         Learning curves are in `curves.to_pandas()`.
         """
-        pandas = require_pandas("to_dataframe")
+        pandas = required("pandas", "to_dataframe")
         frame = self.trials.to_pandas()
         configs = frame.pop("config").tolist()
         names = dict.fromkeys(name for config in configs for name in config)

@@ -108,13 +108,6 @@ def export_xgboost(model: Any, x: Any) -> bytes:
     return bytes(booster.save_raw("json"))
 
 
-def checked_xgboost(body: bytes, num_columns: int) -> bytes:
-    """Return the parts of a booster that predict, as JSON; ModelError if something is not as it should be."""
-    with _refusing(XGBOOST):
-        root = json.loads(body, parse_constant=_refuse)
-        return json.dumps(_xgboost(root, num_columns), separators=(",", ":"), allow_nan=False).encode()
-
-
 def load_xgboost(body: bytes) -> Callable[[AnyArray], AnyArray]:
     """Return the function from rows to margins that went through the objective's link."""
     import xgboost
@@ -134,7 +127,10 @@ def _refuse(text: str) -> None:
     raise ModelError(f"{XGBOOST}: expected finite numbers, got {text}")
 
 
-def _xgboost(root: Any, num_columns: int) -> dict[str, Any]:
+@_refusing(XGBOOST)
+def checked_xgboost(body: bytes, num_columns: int) -> bytes:
+    """Return the parts of a booster that predict, as JSON; ModelError if something is not as it should be."""
+    root = json.loads(body, parse_constant=_refuse)
     learner, version = root["learner"], root["version"]
     if not isinstance(version, list) or len(version) != 3 or any(type(part) is not int for part in version):
         raise ModelError(f"{XGBOOST}: expected a version of three numbers")
@@ -159,7 +155,7 @@ def _xgboost(root: Any, num_columns: int) -> dict[str, Any]:
         raise ModelError(f"{XGBOOST}: expected base_score to be numbers")
     parameters = {k: str(_whole_text(given[k])) for k in ("num_class", "num_feature") if k in given}
     parameters |= {"base_score": score, "num_target": "1", "boost_from_average": "1"}
-    return {
+    kept = {
         "learner": {
             "attributes": {},
             "feature_names": [],
@@ -173,6 +169,7 @@ def _xgboost(root: Any, num_columns: int) -> dict[str, Any]:
         },
         "version": version,
     }
+    return json.dumps(kept, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _settings(objective: dict[str, Any]) -> dict[str, Any]:
@@ -197,9 +194,7 @@ def _forest(model: dict[str, Any], num_columns: int, num_groups: int) -> dict[st
     if _whole_text(settings["num_trees"]) != len(trees):
         raise ModelError(f"{XGBOOST}: expected {len(trees)} trees, got {str(settings['num_trees'])[:20]}")
     if any(model.get("cats", {}).get(key) for key in ("enc", "feature_segments", "sorted_idx")):
-        raise ModelError(
-            f"{XGBOOST}: expected no categories; encode them in the model's pipeline, or use onnx"
-        )
+        raise ModelError(f"{XGBOOST}: expected no categories; encode them in the pipeline, or use onnx")
     parallel = _whole_text(settings.get("num_parallel_tree", "1"))
     groups = indices("tree_info", model["tree_info"], len(trees), num_groups - 1)
     if groups.min() < 0 or parallel < 1:
@@ -282,10 +277,10 @@ def export_lightgbm(model: Any, x: Any) -> bytes:
     return text.encode()
 
 
+@_refusing(LIGHTGBM)
 def checked_lightgbm(body: bytes, num_columns: int) -> bytes:
     """Return the parts of a booster that predict, as text; ModelError if something is not as it should be."""
-    with _refusing(LIGHTGBM):
-        return "".join(_lightgbm(body.decode("ascii", errors="replace"), num_columns)).encode()
+    return "".join(_lightgbm(body.decode("ascii", errors="replace"), num_columns)).encode()
 
 
 def load_lightgbm(body: bytes) -> Callable[[AnyArray], AnyArray]:

@@ -150,7 +150,7 @@ def pack_exported(
     header: dict[str, Any] = {"format": model_format, "num_columns": num_columns, "classes": labels}
     try:
         text = json.dumps(header, separators=(",", ":")).encode()
-        chosen, _, _ = _read_header(text)
+        chosen, _ = _read_header(text)
         data = chosen.checked(bytes(body), num_columns)
     except (ModelError, TypeError, ValueError) as error:
         raise ObjectiveError(f"export: {reason(error)}") from error
@@ -200,7 +200,7 @@ def read_envelope(data: bytes, limits: Limits) -> tuple[Format, dict[str, Any], 
     (length,) = _LENGTH.unpack(data[len(MAGIC) : start])
     if length > min(MAX_HEADER, len(data) - start):
         raise ModelError(f"envelope: expected a header of up to {MAX_HEADER} bytes, got {length}")
-    chosen, header, _ = _read_header(data[start : start + length])
+    chosen, header = _read_header(data[start : start + length])
     inflater, allowed = zlib.decompressobj(), limits.inflated(len(data))
     try:
         body = inflater.decompress(data[start + length :], allowed + 1)
@@ -213,7 +213,7 @@ def read_envelope(data: bytes, limits: Limits) -> tuple[Format, dict[str, Any], 
     return chosen, header, body
 
 
-def _read_header(text: bytes) -> tuple[Format, dict[str, Any], list[int | str]]:
+def _read_header(text: bytes) -> tuple[Format, dict[str, Any]]:
     try:
         header = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -231,4 +231,4 @@ def _read_header(text: bytes) -> tuple[Format, dict[str, Any], list[int | str]]:
     texts = all(isinstance(label, str) and len(label) <= MAX_LABEL for label in classes)
     if not (whole or texts) or len(set(classes)) != len(classes):
         raise ModelError("classes: expected different whole numbers, or different short texts")
-    return EXPORTED[name], header, classes
+    return EXPORTED[name], header

@@ -172,8 +172,11 @@ def check_model(model: Any) -> None:
     """Raise ModelError if parts of a model are inconsistent; set all parts to predict in one thread."""
     if not callable(getattr(model, "predict", None)):
         raise ModelError(f"model: expected an estimator that predicts, got {type(model).__name__}")
-    for part in estimators(model):
-        _check_part(part)
+    from sklearn.base import BaseEstimator
+
+    for _, part in named_parts(model):
+        if isinstance(part, BaseEstimator):
+            _check_part(part)
 
 
 def num_features(model: Any) -> int:
@@ -182,13 +185,6 @@ def num_features(model: Any) -> int:
     if type(number) is not int or number < 1:
         raise ModelError(f"model: expected n_features_in_ of a fitted model, got {str(number)[:40]}")
     return number
-
-
-def estimators(model: Any) -> Iterator[Any]:
-    """Yield the model itself and every estimator in it, each once."""
-    from sklearn.base import BaseEstimator
-
-    return (part for _, part in named_parts(model) if isinstance(part, BaseEstimator))
 
 
 def named_parts(model: Any) -> Iterator[tuple[str, Any]]:

@@ -3,9 +3,8 @@
 A child process loads the model and predicts. It is started fresh (not forked), inherits only the environment
 variables that Python needs, and runs BLAS in one thread. It is reused: the first request takes a second or
 two, later ones milliseconds. If the child crashes or exceeds the time limit, the request raises ModelError
-and the next request starts a new child. Before it reads a model,
-the child gives up network, files and other processes as far as the system can deny them; `confinement()`
-returns what holds here.
+and the next request starts a new child. Before it reads a model, the child gives up network, files and other
+processes as far as the system can deny them; `confinement()` returns what holds here.
 """
 
 from __future__ import annotations

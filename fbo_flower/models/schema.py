@@ -9,7 +9,6 @@ would take it (`check_trust`).
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -135,12 +134,6 @@ class Walk:
             self.arrays[name] = read_array(name, self.parts[name])
         return self.arrays[name]
 
-    def count(self, num_bytes: int) -> None:
-        """Add to the size of the arrays to load; ModelError above `max_bytes`."""
-        self.num_bytes += num_bytes
-        if self.num_bytes > self.max_bytes:
-            raise ModelError(f"model: expected up to {self.max_bytes} bytes in arrays, got more")
-
 
 def check_schema(parts: Mapping[str, bytes], trusted: frozenset[str], max_bytes: int) -> set[str]:
     """Check the schema and the arrays of a model, and return the names of its types.
@@ -257,7 +250,9 @@ def _of_array(walk: Walk, node: Node) -> Iterator[Node]:
         yield from _items(node)
         yield _child(node, "shape")
     else:
-        walk.count(walk.array(node).nbytes)
+        walk.num_bytes += walk.array(node).nbytes
+        if walk.num_bytes > walk.max_bytes:
+            raise ModelError(f"model: expected up to {walk.max_bytes} bytes in arrays, got more")
 
 
 def _of_tree(walk: Walk, node: Node) -> Iterator[Node]:
@@ -356,6 +351,8 @@ def check_tree(
     nodes : `(node_count,)`, of scikit-learn's node dtype
     values : `(node_count, num_outputs, max(num_classes))`, finite
     """
+    from sklearn.tree._tree import NODE_DTYPE
+
     for name, value, least in (
         ("features", num_features, 1),
         ("outputs", num_outputs, 1),
@@ -370,7 +367,7 @@ def check_tree(
         raise ModelError(f"tree: expected classes of {num_outputs} outputs, got {num_classes.shape}")
     if num_classes.min() < 1 or num_classes.max() > MAX_CLASSES:
         raise ModelError(f"tree: expected 1 to {MAX_CLASSES} classes, got {num_classes.tolist()[:8]}")
-    if nodes.dtype != _node_dtype() or nodes.shape != (node_count,):
+    if nodes.dtype != NODE_DTYPE or nodes.shape != (node_count,):
         raise ModelError(f"tree: expected {node_count} nodes, got {nodes.shape} of {str(nodes.dtype)[:40]}")
     expected = (node_count, num_outputs, int(num_classes.max()))
     if values.dtype != np.float64 or values.shape != expected or not np.isfinite(values).all():
@@ -393,11 +390,3 @@ def check_tree(
         raise ModelError("tree: expected thresholds that are numbers, got NaN")
     if (nodes["missing_go_to_left"][~leaf] > 1).any():
         raise ModelError("tree: expected missing_go_to_left of 0 or 1")
-
-
-@functools.cache
-def _node_dtype() -> np.dtype[np.void]:
-    from sklearn.tree import _tree
-
-    dtype: np.dtype[np.void] = _tree.NODE_DTYPE
-    return dtype

@@ -23,6 +23,7 @@ import numpy as np
 
 from fbo_flower.algorithms.options import check_choice
 from fbo_flower.errors import ConfigError, number_text, printable
+from fbo_flower.lazy import required
 from fbo_flower.reports.curves import draw_curves, draw_regret, mean_lines, metric_of, named_agents
 from fbo_flower.reports.fronts import COLUMNS, MOST_AXES, draw_all, feasible, feasible_shares, has_outputs
 from fbo_flower.reports.importance import draw_slices, most_important, study_axes, study_importance
@@ -224,12 +225,7 @@ def hover_figure(study: Study, x: str = "evaluations") -> Any:  # of plotly, whi
     ConfigError
         If plotly is not installed.
     """
-    try:
-        import plotly.graph_objects as go
-    except ImportError as error:
-        raise ConfigError(
-            "hover_figure: plotly is not installed; run pip install 'fbo-flower[notebook]'"
-        ) from error
+    go = required("plotly.graph_objects", "hover_figure", "plotly", "notebook")
 
     def plain(text: str) -> str:
         return html.escape(printable(text))

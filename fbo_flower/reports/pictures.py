@@ -22,6 +22,7 @@ import numpy as np
 from fbo_flower.algorithms import PlotStyle
 from fbo_flower.algorithms.registry import lookup
 from fbo_flower.errors import ConfigError, printable
+from fbo_flower.lazy import required
 from fbo_flower.numerics import finite
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.storage.files import atomic_file
@@ -54,12 +55,7 @@ _STYLE: dict[Any, Any] = {  # what matplotlib reads when it makes axes and texts
 
 def require_matplotlib() -> None:
     """Raise ConfigError if matplotlib is not installed."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            "pictures: matplotlib is not installed; run pip install 'fbo-flower[simulation]' to draw them"
-        ) from error
+    required("matplotlib.figure", "pictures", "matplotlib", "simulation")
 
 
 @contextmanager

@@ -327,7 +327,7 @@ def _with_times_of(grid: ClockedGrid, study: Study) -> Study:
         if (agent, trial) in times
         for start, end in [times[agent, trial]]
     ]
-    return study.with_times(Table.from_rows(rows, TIMES))
+    return replace(study, times=Table.from_rows(rows, TIMES))
 
 
 def _saved(

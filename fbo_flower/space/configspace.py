@@ -15,16 +15,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.errors import ConfigError, kind_of
-from fbo_flower.space.space import (
-    Categorical,
-    Choice,
-    Float,
-    Int,
-    Ordinal,
-    Parameter,
-    SearchSpace,
-    check_space,
-)
+from fbo_flower.lazy import required
+from fbo_flower.space.checks import Choice
+from fbo_flower.space.parameters import Categorical, Float, Int, Ordinal, Parameter
+from fbo_flower.space.space import SearchSpace, check_space
 
 if TYPE_CHECKING:
     from ConfigSpace import ConfigurationSpace
@@ -45,10 +39,7 @@ def from_configspace(cs: ConfigurationSpace) -> SearchSpace:
     ConfigError
         If ConfigSpace is not installed, or `cs` has a feature that a search space does not support.
     """
-    _require_configspace()
-    from ConfigSpace import ConfigurationSpace
-
-    if not isinstance(cs, ConfigurationSpace):
+    if not isinstance(cs, required("ConfigSpace", "from_configspace").ConfigurationSpace):
         raise ConfigError(f"cs: expected a ConfigurationSpace, got {kind_of(cs)}")
     if cs.forbidden_clauses:
         raise ConfigError(f"ConfigSpace: expected no forbidden clauses, got {_line(cs.forbidden_clauses[0])}")
@@ -74,7 +65,7 @@ def to_configspace(space: SearchSpace) -> ConfigurationSpace:
         If ConfigSpace is not installed.
     """
     check_space(space)
-    _require_configspace()
+    required("ConfigSpace", "to_configspace")
     from ConfigSpace import AndConjunction, ConfigurationSpace, EqualsCondition, InCondition
 
     cs = ConfigurationSpace()
@@ -89,16 +80,6 @@ def to_configspace(space: SearchSpace) -> ConfigurationSpace:
         if literals:
             cs.add(literals[0] if len(literals) == 1 else AndConjunction(*literals))
     return cs
-
-
-def _require_configspace() -> None:
-    try:
-        import ConfigSpace  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"ConfigSpace: expected the package to be installed, got {error}; "
-            "try pip install 'fbo-flower[configspace]'"
-        ) from error
 
 
 def _hyperparameter(name: str, parameter: Parameter) -> AnyHyperparameter:

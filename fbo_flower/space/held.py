@@ -82,14 +82,6 @@ class HeldSpace(SearchSpace):
         held[:, list(self._held)] = list(self._held.values())
         return super().snap(held)
 
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, SearchSpace):
-            return isinstance(other, HeldSpace) and self.digest == other.digest
-        return NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
     def __reduce__(self) -> tuple[Any, ...]:
         return HeldSpace, (self._whole, self.fixed)
 

@@ -6,8 +6,7 @@
 
 The canonical form is ASCII with sorted keys, no spaces, floats in Python's shortest repr, parameters in the
 order of the axes, `step` only where there is one, and `active_when` only for conditional parameters, always
-with lists. Equal spaces have
-equal texts.
+with lists. Equal spaces have equal texts.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.space.checks import show
@@ -52,7 +51,7 @@ def read(text: str) -> dict[str, Parameter]:
         raise WireError(f"search space: expected a JSON text of at most 1 MiB, got {got}")
     try:
         content = json.loads(
-            text, parse_float=_finite, parse_constant=_refuse_constant, object_pairs_hook=_without_duplicates
+            text, parse_float=_finite, parse_constant=_finite, object_pairs_hook=_without_duplicates
         )
     except WireError:
         raise
@@ -122,10 +121,6 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise WireError(f"search space: expected finite numbers, got {show(text)}")
     return number
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise WireError(f"search space: expected finite numbers, got {text}")
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

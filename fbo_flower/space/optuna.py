@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.space.space import Categorical, Float, Int, Parameter, SearchSpace
+from fbo_flower.lazy import required
+from fbo_flower.space.parameters import Categorical, Float, Int, Parameter
+from fbo_flower.space.space import SearchSpace
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -20,13 +22,7 @@ _EXACT = 2**53  # Optuna stores integers as floats, which are exact up to here
 
 def require_optuna(caller: str) -> Any:  # the module, whose API is used in several rooms
     """Return the module optuna; ConfigError says what to install if there is none."""
-    try:
-        import optuna
-    except ImportError as error:
-        raise ConfigError(
-            f"{caller}: Optuna is not installed; run pip install 'fbo-flower[optuna]'"
-        ) from error
-    return optuna
+    return required("optuna", caller, "Optuna")
 
 
 def to_distributions(space: SearchSpace) -> dict[str, BaseDistribution]:

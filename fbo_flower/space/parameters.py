@@ -30,22 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fbo_flower.errors import ConfigError, explains_names
-from fbo_flower.space.checks import (
-    MAX_VALUES,
-    STEP_TOLERANCE,
-    Choice,
-    Conditions,
-    as_real,
-    check_range,
-    check_step,
-    conditions_of,
-    distinct,
-    finite,
-    integer,
-    is_choice,
-    plain,
-    show,
-)
+from fbo_flower.space import checks
+from fbo_flower.space.checks import Choice, Conditions, as_real, show
 from fbo_flower.space.copies import copies
 
 Array: TypeAlias = NDArray[np.float64]
@@ -62,7 +48,7 @@ class _Discrete(ABC):
     @property
     def conditions(self) -> dict[str, tuple[Choice, ...]]:
         """Parent -> values of it that make this parameter active; the conditions of all parents must hold."""
-        return conditions_of(type(self).__name__, self.active_when) or {}
+        return checks.conditions_of(type(self).__name__, self.active_when) or {}
 
     def _set(self, **values: object) -> None:
         for name, value in values.items():  # bypasses the frozen dataclass
@@ -128,12 +114,12 @@ class Float(_Discrete):
     step: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        low, high = finite("Float", "low", self.low), finite("Float", "high", self.high)
-        log = check_range("Float", low, high, self.log)
-        self._set(low=low, high=high, log=log, active_when=conditions_of("Float", self.active_when))
+        low, high = checks.finite("Float", "low", self.low), checks.finite("Float", "high", self.high)
+        log = checks.check_range("Float", low, high, self.log)
+        self._set(low=low, high=high, log=log, active_when=checks.conditions_of("Float", self.active_when))
         if self.step is not None:
-            step = finite("Float", "step", self.step)
-            check_step("Float", low, high, log, step, math.ulp(max(abs(low), abs(high))))
+            step = checks.finite("Float", "step", self.step)
+            checks.check_step("Float", low, high, log, step, math.ulp(max(abs(low), abs(high))))
             self._set(step=step)
             self._set(high=self.value_at(self.num_values - 1))
         if not 0 < self._width < math.inf:
@@ -144,7 +130,7 @@ class Float(_Discrete):
     def num_values(self) -> int:
         low, high, step = (Decimal(repr(number)) for number in (self.low, self.high, self.step))
         steps = _DECIMAL.divide(_DECIMAL.subtract(high, low), step)
-        return int(_DECIMAL.add(steps, Decimal(STEP_TOLERANCE))) + 1
+        return int(_DECIMAL.add(steps, Decimal(checks.STEP_TOLERANCE))) + 1
 
     def value_at(self, index: int) -> float:
         return float(_DECIMAL.fma(Decimal(repr(self.step)), int(index), Decimal(repr(self.low))))
@@ -155,7 +141,7 @@ class Float(_Discrete):
         if number is not None and self.low - step <= number <= self.high + step:
             index = min(max(round((number - self.low) / step), 0), self.num_values - 1)
             rounding = 2 * math.ulp(max(abs(self.low), abs(self.high)))
-            if abs(number - self.value_at(index)) <= STEP_TOLERANCE * step + rounding:
+            if abs(number - self.value_at(index)) <= checks.STEP_TOLERANCE * step + rounding:
                 return index
         raise ConfigError(
             f"{name}: expected a number in [{self.low}, {self.high}] in steps of {step}, got {show(value)}"
@@ -210,21 +196,22 @@ class Int(_Discrete):
     step: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
-        low, high = integer("Int", "low", self.low), integer("Int", "high", self.high)
-        log = check_range("Int", low, high, self.log)
-        if high - low >= MAX_VALUES:
+        low, high = checks.integer("Int", "low", self.low), checks.integer("Int", "high", self.high)
+        log = checks.check_range("Int", low, high, self.log)
+        if high - low >= checks.MAX_VALUES:
             raise ConfigError(
                 f"Int: expected at most 2**40 values, got {low=}, {high=}; try a Float and round"
             )
-        if log and high > MAX_VALUES:
+        if log and high > checks.MAX_VALUES:
             raise ConfigError(
                 f"Int: expected high <= 2**40 for a log scale, got {high=}; try a Float and round"
             )
-        step = integer("Int", "step", self.step)
+        step = checks.integer("Int", "step", self.step)
         if step != 1:
-            check_step("Int", low, high, log, step)
+            checks.check_step("Int", low, high, log, step)
         high = low + (high - low) // step * step
-        self._set(low=low, high=high, log=log, step=step, active_when=conditions_of("Int", self.active_when))
+        conditions = checks.conditions_of("Int", self.active_when)
+        self._set(low=low, high=high, log=log, step=step, active_when=conditions)
 
     @property
     def num_values(self) -> int:
@@ -278,8 +265,8 @@ class _Chosen(_Discrete):
         kind = type(self).__name__
         if isinstance(self.choices, str) or not isinstance(self.choices, Sequence | np.ndarray):
             raise ConfigError(f"{kind}: expected a list of choices, got {show(self.choices)}")
-        choices = distinct(kind, "choices", self.choices)
-        self._set(choices=choices, active_when=conditions_of(kind, self.active_when))
+        choices = checks.distinct(kind, "choices", self.choices)
+        self._set(choices=choices, active_when=checks.conditions_of(kind, self.active_when))
 
     @property
     def num_values(self) -> int:
@@ -289,8 +276,8 @@ class _Chosen(_Discrete):
         return self.choices[index]
 
     def index_of(self, value: object, name: str) -> int:
-        item = plain(value)
-        index = self._numbering.get(item) if is_choice(item) else None
+        item = checks.plain(value)
+        index = self._numbering.get(item) if checks.is_choice(item) else None
         if index is None or isinstance(item, bool) != isinstance(self.choices[index], bool):
             raise ConfigError(f"{name}: expected one of {show(list(self.choices))}, got {show(value)}")
         return index

@@ -29,15 +29,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from fbo_flower.errors import ConfigError, explains_names, kind_of
 from fbo_flower.numerics.categories import FIRST_CATEGORY, breadth
-from fbo_flower.space.checks import Choice, Conditions, show
+from fbo_flower.space.checks import Choice, show
 from fbo_flower.space.json import MAX_JSON_LENGTH, read, write
 from fbo_flower.space.parameters import (
     Array,
     Categorical,
-    Float,
     Indices,
-    Int,
-    Ordinal,
     Parameter,
     Rules,
     check_parents,
@@ -46,18 +43,6 @@ from fbo_flower.space.parameters import (
     order_of,
     rules_of,
 )
-
-__all__ = [
-    "Categorical",
-    "Choice",
-    "Conditions",
-    "Config",
-    "Float",
-    "Int",
-    "Ordinal",
-    "Parameter",
-    "SearchSpace",
-]
 
 Config: TypeAlias = dict[str, Choice]
 
@@ -263,7 +248,7 @@ class SearchSpace:
         return cls(read(text))
 
     def __eq__(self, other: object) -> bool:
-        return self.to_json() == other.to_json() if isinstance(other, SearchSpace) else NotImplemented
+        return self.digest == other.digest if isinstance(other, SearchSpace) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.digest)

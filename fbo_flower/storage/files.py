@@ -110,7 +110,7 @@ def writable_directory(path: str | os.PathLike[str], *, private: bool = False, n
             make_private_directory(directory)
         directory.mkdir(parents=True, exist_ok=True)
         probe = directory / f".{secrets.token_hex(8)}.tmp"
-        create_private_file(probe)
+        probe.touch(0o600, exist_ok=False)
         probe.unlink()
     except OSError as error:
         raise ConfigError(
@@ -127,11 +127,6 @@ def make_private_directory(path: Path) -> None:
         path = path.parent
     for directory in reversed(missing):
         directory.mkdir(mode=0o700, exist_ok=True)
-
-
-def create_private_file(path: Path) -> None:
-    """Create an empty file that only its owner can read and write; FileExistsError if it exists."""
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 _KINDS = {

@@ -28,14 +28,7 @@ from typing import TYPE_CHECKING, Any, Self
 from zlib import crc32
 
 from fbo_flower.errors import JournalError, WireError
-from fbo_flower.storage.files import (
-    check_own,
-    create_private_file,
-    lock,
-    make_private_directory,
-    sync_directory,
-    warn_if_others_can_read,
-)
+from fbo_flower.storage import files
 from fbo_flower.storage.paths import path_of
 
 if TYPE_CHECKING:
@@ -262,9 +255,9 @@ class Store(StoredRows):
         self._counts: dict[str, int] = {}
         with self._writing():
             for ending in _ENDINGS:
-                check_own(Path(f"{self.path}{ending}"))
-            make_private_directory(self.path.parent)
-            self._lock = lock(self.path, wait_seconds)
+                files.check_own(Path(f"{self.path}{ending}"))
+            files.make_private_directory(self.path.parent)
+            self._lock = files.lock(self.path, wait_seconds)
         try:
             with self._writing(), self.errors():
                 self._open()
@@ -364,7 +357,7 @@ class Store(StoredRows):
             self._create(self.path.resolve())
         elif self.path.stat().st_size == 0:
             raise Damaged("the file is empty")
-        warn_if_others_can_read(self.path)
+        files.warn_if_others_can_read(self.path)
         self.connection = _connect(self.path, self._wait_seconds)
         self.identify()
         known = _checked.get(self.path.resolve()) == _identity(self.path)
@@ -376,7 +369,7 @@ class Store(StoredRows):
         new = path.with_name(path.name + ".new")
         for name in (new.name, f"{new.name}-wal", f"{new.name}-shm", f"{path.name}-wal", f"{path.name}-shm"):
             path.with_name(name).unlink(missing_ok=True)  # of a process that died, or of a removed journal
-        create_private_file(new)
+        new.touch(0o600, exist_ok=False)  # only its owner can read and write it
         self.connection = _connect(new, self._wait_seconds)
         self._configure()
         with self.transaction():
@@ -387,7 +380,7 @@ class Store(StoredRows):
             self.put_meta("version", str(self.kind.version))
         self.connection.close()
         os.replace(new, path)
-        sync_directory(path.parent)
+        files.sync_directory(path.parent)
 
     def _configure(self) -> None:
         self.connection.execute("PRAGMA journal_mode=WAL")

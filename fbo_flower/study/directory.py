@@ -153,19 +153,7 @@ def removed_if_empty(directory: Path) -> Iterator[None]:
 
 
 def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[str, Table]) -> None:
-    """Write a study's files; each file is replaced as a whole or, if writing fails, not at all.
-
-    Parameters
-    ----------
-    directory : created if it does not exist
-    settings : plain JSON
-    tables : as in `schema.TABLES`
-
-    Raises
-    ------
-    ConfigError
-        If a file cannot be written; the message names it.
-    """
+    """Write the files of a study with these settings, plain JSON, and `schema.TABLES`; see `Study.save`."""
     if holds_study(directory):
         try:
             former = dict(json.loads(read_text(directory / MARK)))
@@ -191,19 +179,7 @@ def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[st
 
 
 def read_study(directory: Path) -> tuple[dict[str, Any], dict[str, Table]]:
-    """Return the settings and the tables of a study's directory.
-
-    Returns
-    -------
-    settings : as in the file
-    tables : `trials`, `rounds`, `recommendations`, and each of the others that has a file
-
-    Raises
-    ------
-    ConfigError
-        If a file is missing, malformed, of another schema or does not match `study.json`. The message names
-        the file or the entry of `study.json`.
-    """
+    """Return the settings, and the tables that are there, of a study's directory; see `Study.load`."""
     settings = _read_json(directory / MARK)
     check_schema(settings)
     layouts = expect(settings.pop("tables", None), dict, "tables")

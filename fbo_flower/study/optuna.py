@@ -322,13 +322,7 @@ def write(study: Study, storage: Storage, one_study: bool, space: SearchSpace | 
 def read_studies(
     storage: Storage, name: str | None, agent: str | None, space: SearchSpace | None
 ) -> tuple[dict[str, Any], Table, Table]:
-    """Return the settings, the trials and the times of Optuna studies; see `Study.from_optuna`.
-
-    Raises
-    ------
-    ConfigError
-        If Optuna is not installed, there is no such study, or one has several objectives without names.
-    """
+    """Return the settings, the trials and the times of Optuna studies; see `Study.from_optuna`."""
     chosen = _stored(storage, name)
     runs: dict[str, dict[str, Any]] = {}
     rows: list[dict[str, Any]] = []

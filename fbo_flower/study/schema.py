@@ -173,9 +173,7 @@ def check_schema(settings: Any) -> None:
     """Raise ConfigError if the settings have another schema version."""
     schema = expect(settings, dict, "settings").get("schema")
     if type(schema) is not int or schema != SCHEMA:
-        raise ConfigError(
-            f"study: expected schema {SCHEMA}, got {schema!r}; was it saved by another version?"
-        )
+        raise ConfigError(f"study: expected schema {SCHEMA}, got {schema!r}; did another version save it?")
 
 
 def expect(value: Any, type_: type, name: str) -> Any:

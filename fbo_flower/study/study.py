@@ -30,7 +30,7 @@ import html
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,26 +40,8 @@ from fbo_flower.space.checks import show
 from fbo_flower.space.copies import copies, own
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.paths import path_of
+from fbo_flower.study import ranking, schema
 from fbo_flower.study.directory import read_study, write_study
-from fbo_flower.study.ranking import (
-    Front,
-    best_rows,
-    expected_of,
-    front_of,
-    natural_order,
-    sorted_rows,
-    worst_values,
-)
-from fbo_flower.study.schema import (
-    RECOMMENDATIONS,
-    ROUNDS,
-    TABLES,
-    as_json,
-    check_columns,
-    checked_settings,
-    label,
-    with_columns,
-)
 from fbo_flower.study.table import Table
 from fbo_flower.study.trial import Observations, observations, trials_frame
 
@@ -111,16 +93,19 @@ class Study:
 
     def __post_init__(self) -> None:
         given = self.recommendations
-        for name, columns in TABLES.items():
+        for name, columns in schema.TABLES.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, Table.from_rows([], columns))
-            check_columns(name, getattr(self, name))
-        object.__setattr__(self, "settings", checked_settings(vars(self)["settings"]))
+            schema.check_columns(name, getattr(self, name))
+        object.__setattr__(self, "settings", schema.checked_settings(vars(self)["settings"]))
         order = {name: rank for rank, name in enumerate(self.algorithms)}
-        for name in TABLES:
-            object.__setattr__(self, name, sorted_rows(getattr(self, name), order))
-        best = self._best(self.trials if given is None else given)
-        object.__setattr__(self, "recommendations", sorted_rows(best, order))
+        for name in schema.TABLES:
+            object.__setattr__(self, name, ranking.sorted_rows(getattr(self, name), order))
+        best = Table.from_rows([], schema.RECOMMENDATIONS)
+        if len(self.objectives) < 2:
+            minimized = {schema.label(run) for run in self._runs if run.get("minimize")}
+            best = ranking.best_rows(self.trials if given is None else given, minimized)
+        object.__setattr__(self, "recommendations", ranking.sorted_rows(best, order))
 
     if not TYPE_CHECKING:
 
@@ -133,7 +118,7 @@ class Study:
     @property
     def algorithms(self) -> list[str]:
         """Labels of the runs, in order of appearance in the settings, then in the tables."""
-        labels = [label(run) for run in self._runs]
+        labels = [schema.label(run) for run in self._runs]
         return list(dict.fromkeys(labels + [name for t in self._tables for name in t["algorithm"].tolist()]))
 
     @property
@@ -159,15 +144,17 @@ class Study:
             agent, minimize = row.pop("agent"), self.minimizes(row["algorithm"])
             numbers = {name: row[name] for name in ("value", "mean") if math.isfinite(row[name])}
             entry = {"config": row["config"], **numbers, "algorithm": row["algorithm"]}
-            known = expected_of(best[agent]) if agent in best else -math.inf if not minimize else math.inf
-            if expected_of(entry) < known if minimize else expected_of(entry) > known:
+            known = (
+                ranking.expected_of(best[agent]) if agent in best else -math.inf if not minimize else math.inf
+            )
+            if ranking.expected_of(entry) < known if minimize else ranking.expected_of(entry) > known:
                 best[agent] = entry
         for agent, entry in best.items() if "outputs" in self.trials.columns else ():
             found = self.trials.where(agent=agent, algorithm=entry["algorithm"])
             outputs = [row["outputs"] for row in found if row["config"] == entry["config"]]
             if outputs and outputs[0]:
                 entry["outputs"] = dict(outputs[0])
-        return {agent: best[agent] for agent in sorted(best, key=natural_order)}
+        return {agent: best[agent] for agent in sorted(best, key=ranking.natural_order)}
 
     @property
     def objectives(self) -> dict[str, str]:
@@ -177,7 +164,7 @@ class Study:
 
     def front(
         self, agent: str, algorithm: str | None = None, reference: Mapping[str, float] | None = None
-    ) -> Front:
+    ) -> ranking.Front:
         """Return an agent's own Pareto front, of the trials that hold its limits.
 
         Parameters
@@ -197,18 +184,20 @@ class Study:
         objectives = self.objectives
         if not objectives or "outputs" not in self.trials.columns:
             raise ConfigError("front: expected a study with several objectives, got one; use study.best")
-        if agent not in (agents := sorted(set(self.trials["agent"].tolist()), key=natural_order)):
+        if agent not in (agents := sorted(set(self.trials["agent"].tolist()), key=ranking.natural_order)):
             raise ConfigError(f"agent: expected one of {', '.join(agents)}, got {agent!r}")
         if algorithm is not None and algorithm not in self.algorithms:
             raise ConfigError(f"algorithm: expected one of {', '.join(self.algorithms)}, got {algorithm!r}")
-        worst = dict(zip(objectives, worst_values(self.trials.where(agent=agent), objectives), strict=True))
+        worst = dict(
+            zip(objectives, ranking.worst_values(self.trials.where(agent=agent), objectives), strict=True)
+        )
         if reference is not None and reference.keys() != objectives.keys():
             names = ", ".join(objectives)
             raise ConfigError(f"reference: expected a number for each of {names}, got {dict(reference)}")
         known = worst | self._runs[0].get("reference", {}) | dict(reference or {})
         point = np.array([float(known[name]) for name in objectives])
         which = {"agent": agent} | ({} if algorithm is None else {"algorithm": algorithm})
-        return front_of(self.trials.where(**which), objectives, point)
+        return ranking.front_of(self.trials.where(**which), objectives, point)
 
     @property
     def infeasible(self) -> list[str]:
@@ -216,7 +205,7 @@ class Study:
         if "feasible" not in self.trials.columns:
             return []
         agents, feasible = self.trials["agent"], self.trials["feasible"]
-        return sorted(set(agents.tolist()) - set(agents[feasible].tolist()), key=natural_order)
+        return sorted(set(agents.tolist()) - set(agents[feasible].tolist()), key=ranking.natural_order)
 
     @property
     def best_config(self) -> dict[str, Any]:
@@ -236,12 +225,7 @@ class Study:
     def _best_of_all(self) -> dict[str, Any]:
         if not (best := list(self.best.values())):
             raise ConfigError("best: expected an agent that has disclosed a finite value, found none")
-        return (min if self.any_minimizes else max)(best, key=expected_of)
-
-    def _best(self, table: Table) -> Table:
-        if len(self.objectives) > 1:
-            return Table.from_rows([], RECOMMENDATIONS)
-        return best_rows(table, {label(run) for run in self._runs if run.get("minimize")})
+        return (min if self.any_minimizes else max)(best, key=ranking.expected_of)
 
     def run(self, algorithm: str) -> dict[str, Any]:
         """Return the settings of one algorithm's run; an empty dict if they were not recorded."""
@@ -261,7 +245,7 @@ class Study:
         if not isinstance(algorithm, str) or algorithm not in self.algorithms:
             known = ", ".join(self.algorithms)
             raise ConfigError(f"study: expected one of {known}, got {show(algorithm)}")
-        runs = [run for run in self.settings["runs"] if label(run) == algorithm]
+        runs = [run for run in self.settings["runs"] if schema.label(run) == algorithm]
         tables = (table.where(algorithm=algorithm) for table in self._tables)
         return Study({**self.settings, "runs": runs}, *tables)
 
@@ -272,7 +256,9 @@ class Study:
                 f"relabel: expected a known name and a new one besides {', '.join(self.algorithms)}, "
                 f"got {algorithm!r} and {new!r}"
             )
-        runs = [{**run, "label": new} if label(run) == algorithm else run for run in self.settings["runs"]]
+        runs = [
+            {**run, "label": new} if schema.label(run) == algorithm else run for run in self.settings["runs"]
+        ]
         tables = []
         for table in self._tables:
             columns = {name: table[name] for name in table.columns}
@@ -310,7 +296,7 @@ class Study:
             settings["name"] = name
         trials, *tables = zip(*(study._tables for study in studies), strict=True)
         names = {name for table in trials for name in table.columns}
-        trials = tuple(with_columns(table, names) for table in trials)
+        trials = tuple(schema.with_columns(table, names) for table in trials)
         return Study(settings, Table.concatenate(trials), *map(Table.concatenate, tables))
 
     def to_dataframe(self) -> Any:  # pandas is optional and has no types of its own
@@ -412,7 +398,7 @@ class Study:
         from fbo_flower.study.optuna import read_studies
 
         settings, trials, times = read_studies(storage, name, agent, space)
-        return cls(settings, trials, Table.from_rows([], ROUNDS), times=times)
+        return cls(settings, trials, Table.from_rows([], schema.ROUNDS), times=times)
 
     def observations(self, space: SearchSpace, without: Sequence[str] = ()) -> Observations:
         """Return agent -> points `(n, D)` and values `(n,)` of the trials that succeeded, as measured.
@@ -431,10 +417,6 @@ class Study:
         """
         return observations(self.trials, space, without)
 
-    def with_times(self, times: Table) -> Study:
-        """Return this study with other start and end times of trials, columns as in `TIMES`."""
-        return replace(self, times=times)
-
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the study's files into `directory`, which is created if it does not exist.
 
@@ -445,7 +427,7 @@ class Study:
         ConfigError
             If a file cannot be written; the message names it.
         """
-        tables = dict(zip(TABLES, self._tables, strict=True))
+        tables = dict(zip(schema.TABLES, self._tables, strict=True))
         write_study(path_of(directory, "directory"), self.settings, tables)
 
     @classmethod
@@ -471,18 +453,20 @@ class Study:
         return runs
 
     def _run(self, algorithm: str) -> dict[str, Any]:
-        return next((run for run in self._runs if label(run) == algorithm), {})
+        return next((run for run in self._runs if schema.label(run) == algorithm), {})
 
     @property
     def _tables(self) -> tuple[Table, ...]:
-        return tuple(getattr(self, name) for name in TABLES)
+        return tuple(getattr(self, name) for name in schema.TABLES)
 
     __hash__ = None  # type: ignore[assignment]  # equal by value, too large to hash
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Study):
             return NotImplemented
-        return as_json(self.settings) == as_json(other.settings) and self._tables == other._tables
+        return (
+            schema.as_json(self.settings) == schema.as_json(other.settings) and self._tables == other._tables
+        )
 
     def _repr_html_(self) -> str:
         """Return the best of each agent as HTML, which notebooks show; of several objectives all trials."""

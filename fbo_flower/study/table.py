@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import csv
 import html
-import importlib
 import itertools
 import json
 import math
@@ -33,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError, printable
+from fbo_flower.lazy import required
 from fbo_flower.space.copies import own
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.storage.paths import open_text, path_of
@@ -200,8 +200,7 @@ class Table:
 
         `Study.to_dataframe` returns the trials with one column per parameter.
         """
-        pandas = require_pandas("to_pandas")
-        return pandas.DataFrame({name: self[name].copy() for name in self._columns})
+        return required("pandas", "to_pandas").DataFrame({name: self[name].copy() for name in self._columns})
 
     def write_csv(self, path: str | os.PathLike[str]) -> Layout:
         """Write the table to a CSV file; if writing fails, an existing file stays unchanged.
@@ -338,22 +337,6 @@ def _objects(values: list[Any]) -> Column:
     return np.fromiter(values, dtype=object, count=len(values))
 
 
-def require_pandas(caller: str) -> Any:  # the module, which has no types of its own
-    """Return the module pandas.
-
-    Raises
-    ------
-    ConfigError
-        If pandas is not installed; the message says what to install.
-    """
-    try:
-        return importlib.import_module("pandas")
-    except ImportError as error:
-        raise ConfigError(
-            f"{caller}: pandas is not installed; run pip install 'fbo-flower[pandas]'"
-        ) from error
-
-
 def _header_of(layout: Mapping[str, Any]) -> list[str]:
     """Return the CSV header of a layout; ConfigError if the layout, which may be untrusted, is invalid."""
     header = []
@@ -390,7 +373,7 @@ def _decoded(name: str, kind: Any, cells: Sequence[str], *, may_be_absent: bool 
             return np.array([cell or "nan" for cell in cells], dtype=object).astype(np.float64)
         values = list(map(read, cells))
         return np.array(values, dtype=np.int64) if kind == "integer" else _objects(values)
-    except (ValueError, OverflowError, RecursionError) as error:
+    except (ValueError, KeyError, OverflowError, RecursionError) as error:
         raise ConfigError(f"column {name!r}: expected {kind} cells ({error})") from error
 
 
@@ -431,12 +414,6 @@ def printable_json(text: str) -> str:
     )
 
 
-def _read_boolean(cell: str) -> bool:
-    if cell not in {"true", "false"}:
-        raise ValueError(f"neither true nor false: {cell!r}")
-    return cell == "true"
-
-
 def _read_json(cell: str) -> Any:
     value = json.loads(cell)
     if type(value) not in _SCALARS:
@@ -459,6 +436,6 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "text": lambda cell: sys.intern(unguard(cell)),  # stores equal texts once: few are distinct
     "integer": int,
     "real": float,
-    "boolean": _read_boolean,
+    "boolean": {"true": True, "false": False}.__getitem__,
     "json": _read_json,
 }

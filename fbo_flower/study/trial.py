@@ -17,9 +17,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fbo_flower.lazy import required
 from fbo_flower.space.copies import copies
 from fbo_flower.space.space import SearchSpace, check_space
-from fbo_flower.study.table import Column, Table, require_pandas
+from fbo_flower.study.table import Column, Table
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Observations: TypeAlias = dict[str, tuple[Array, Array | Mapping[str, Array]]]
@@ -121,8 +122,7 @@ def trials_frame(trials: Table, times: Table) -> Any:
     ConfigError
         If pandas is not installed.
     """
-    pandas = require_pandas("to_dataframe")
-    configs = trials["config"].tolist()
+    pandas = required("pandas", "to_dataframe")
     columns: dict[str, Column] = {
         name: trials[name].copy() for name in ("algorithm", "agent", "round", "trial", "value")
     }
@@ -133,10 +133,7 @@ def trials_frame(trials: Table, times: Table) -> Any:
     seconds = np.array([known.get(key, (math.nan, math.nan)) for key in _keys(trials)]).reshape(-1, 2)
     for name, column in zip(("started", "ended"), seconds.T, strict=True):
         columns[name] = pandas.to_datetime(column, unit="s", utc=True)
-    named = [("config", configs)]
-    if "outputs" in trials.columns:
-        named.append(("outputs", trials["outputs"].tolist()))
-    for kind, rows in named:
+    for kind, rows in {n: trials[n].tolist() for n in ("config", "outputs") if n in trials.columns}.items():
         for name in dict.fromkeys(name for row in rows for name in row):
             values = [row.get(name) for row in rows]
             types = {type(value) for value in values}
@@ -149,30 +146,13 @@ def trials_frame(trials: Table, times: Table) -> Any:
                 dtype = np.float64  # None -> NaN
             column = np.fromiter(values, dtype=object, count=len(values))
             columns[f"{kind}.{name}"] = column.astype(dtype)
-    last = [
-        name
-        for name in ("pulls", "regret", "failure", "stopped_at", "best", "feasible")
-        if name in trials.columns
-    ]
-    columns |= {name: trials[name].copy() for name in last}
+    last = ("pulls", "regret", "failure", "stopped_at", "best", "feasible")
+    columns |= {name: trials[name].copy() for name in last if name in trials.columns}
     return pandas.DataFrame(columns)
 
 
 def observations(trials: Table, space: SearchSpace, without: Collection[str] = ()) -> Observations:
-    """Return agent -> points `(n, D)` and values `(n,)` of the trials that completed.
-
-    Values of several outputs are a dict, name -> `(n,)`.
-
-    Parameters
-    ----------
-    trials : columns as in `study.schema.TRIALS`
-    without : agents that are left out
-
-    Raises
-    ------
-    ConfigError
-        If a configuration is not in the space.
-    """
+    """Return the points and values of the trials that completed; see `Study.observations`."""
     check_space(space)
     held: Observations = {}
     succeeded = np.isfinite(trials["value"])

@@ -7,7 +7,6 @@ far), `failed` (0 or 1) and `config/NAME` for each number of its configuration.
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import os
@@ -20,7 +19,7 @@ from itertools import zip_longest
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.lazy import required
 from fbo_flower.storage.files import open_own
 from fbo_flower.storage.paths import file_name, path_of
 from fbo_flower.study.trial import RUNNING, SUCCEEDED, Trial
@@ -54,12 +53,7 @@ class Tracker(StudyByStudy):
     """
 
     def __init__(self, title: str, package: str) -> None:
-        try:
-            importlib.import_module(package)
-        except ImportError as error:
-            raise ConfigError(
-                f"{type(self).__name__}: {title} is not installed; run pip install 'fbo-flower[{package}]'"
-            ) from error
+        required(package, type(self).__name__, title, package)
         self._begin_study()
 
     def _begin_study(self) -> None:

@@ -144,7 +144,7 @@ def test_what_a_search_space_cannot_say_is_refused(part, message):
 def test_without_the_package_the_bridge_is_imported_and_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ConfigSpace", None)
     importlib.reload(configspace)
-    match = r"ConfigSpace: expected the package .* pip install 'fbo-flower\[configspace\]'"
+    match = r"ConfigSpace is not .* pip install 'fbo-flower\[configspace\]'"
     for call in (lambda: to_configspace(SPACE), lambda: from_configspace(None)):
         with pytest.raises(ConfigError, match=match):
             call()

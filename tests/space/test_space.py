@@ -357,7 +357,7 @@ X = '{"high":1.0,"kind":"float","log":false,"low":0.0,"name":"x"}'
         (entry(low=True), "parameter 'x': expected low to be a float, got True"),
         (entry(log=1), "parameter 'x': expected log to be a bool, got 1"),
         (entry(kind="int"), "parameter 'x': expected low to be a int, got 0.0"),
-        (entry(low=math.nan), "search space: expected finite numbers, got NaN"),
+        (entry(low=math.nan), "search space: expected finite numbers, got 'NaN'"),
         (entry().replace("1.0", "1e999"), "search space: expected finite numbers, got '1e999'"),
         (entry(active_when=[]), "parameter 'x': expected active_when to be a dict, got []"),
         (entry(active_when={"y": 1}), "parameter 'x': expected a list of plain values, got 1"),

@@ -3,6 +3,7 @@
 import math
 import os
 import shutil
+import sys
 from collections import Counter
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
@@ -328,10 +329,7 @@ def frame_of(*configs, times=None):
 
 @pytest.mark.parametrize("asked", [Table({"a": [1]}).to_pandas, made_study([]).to_dataframe])
 def test_a_missing_pandas_names_the_extra_in_one_line(monkeypatch, asked):
-    def missing(_):
-        raise ImportError
-
-    monkeypatch.setattr("importlib.import_module", missing)
+    monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ConfigError, match=r"pip install 'fbo-flower\[pandas\]'"):
         asked()
 

@@ -170,7 +170,7 @@ def test_a_file_that_another_program_saved_reads_the_same(ending, tmp_path):
         (b"a\nx\n", {"a": "integer"}, "'a': expected integer cells"),
         (b"a\n99999999999999999999\n", {"a": "integer"}, "integer"),
         (b"a\nx\n", {"a": "real"}, "'a': expected real cells"),
-        (b"a\nTrue\n", {"a": "boolean"}, "neither true nor false"),
+        (b"a\nTrue\n", {"a": "boolean"}, "expected boolean cells"),
         (b'a\n"x\n', {"a": "text"}, "unexpected end"),
         (b"a\n\xff\n", {"a": "text"}, "expected a text in UTF-8, got the byte 0xff"),
         (b"a\n'\\q\n", {"a": "text"}, "not an escape"),

@@ -22,7 +22,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.partitioners import dirichlet, train_validation
 from fbo_flower.simulation.problems.base import Config, Problem, number
-from fbo_flower.space.space import Float, Int, SearchSpace
+from fbo_flower.space import Float, Int, SearchSpace
 
 NUM_ROWS = 1797
 NUM_CLASSES = 10

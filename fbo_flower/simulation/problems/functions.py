@@ -28,7 +28,7 @@ import numpy as np
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.problems.base import Config, Problem, number
-from fbo_flower.space.space import Float, SearchSpace
+from fbo_flower.space import Float, SearchSpace
 
 _Function = Callable[[Array], Array]
 

@@ -28,7 +28,7 @@ from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ObjectiveError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems.base import Config, Problem, number
-from fbo_flower.space.space import Float, SearchSpace
+from fbo_flower.space import Float, SearchSpace
 
 GRID_SIZES = {1: 1000, 2: 50}  # points per axis
 SPACES = {

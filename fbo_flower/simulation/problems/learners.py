@@ -39,7 +39,7 @@ import numpy as np
 from fbo_flower.errors import ConfigError, NumericalError
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.problems.base import Config, number
-from fbo_flower.space.space import Float, Int, Parameter, SearchSpace
+from fbo_flower.space import Float, Int, Parameter, SearchSpace
 
 TOLERANCE = 1e-5  # of the residual, a gradient for features of unit variance
 MAX_NEWTON_STEPS = 100
