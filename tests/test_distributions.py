@@ -1,21 +1,15 @@
 """What is in the source distribution and in the wheel. `make dist` builds both and checks their metadata."""
 
-import subprocess
-import sys
 import tarfile
 import zipfile
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
+from processes import ROOT, python
 
 
 def build(kind, out):
     """Build a distribution with the backend that is installed: no index is needed."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    python("-m", "hatchling", "build", "-t", kind, "-d", out)
     (file,) = out.iterdir()
     return file
 

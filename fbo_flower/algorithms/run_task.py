@@ -98,7 +98,7 @@ def run_task(
     outcomes: list[Trials] = []
 
     def outcome_of(query: Trials) -> Trials:
-        check_query(algorithm, query, agent_state.space.dimension)
+        check_query(algorithm.name, query, agent_state.space.dimension)
         first = outcomes[-1].next_trial if outcomes else agent_state.next_trial
         outcomes.append(outside(partial(evaluate, query, first)))
         return outcomes[-1]

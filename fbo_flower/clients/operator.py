@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -52,12 +52,6 @@ def agent_id(context: Context) -> str:
         "node_config: expected 'agent' or 'partition-id', got neither; start the SuperNode with "
         "--node-config 'agent=\"NAME\"'"
     )
-
-
-def partition_of(context: Context) -> int:
-    """Return the partition of a simulated data set that belongs to the node, -1 without one."""
-    partition = context.node_config.get("partition-id")
-    return int(partition) if partition is not None else -1
 
 
 def in_simulation() -> bool:
@@ -239,7 +233,7 @@ class Operator(Settings):
         given |= {"disclose": disclose, "chosen_by": chosen_by}
         return Operator(**given)
 
-    @property
+    @cached_property
     def limits(self) -> tuple[str, ...]:
         """Return the names of the limits that this operator set."""
         return tuple(name for name in _LIMITS if getattr(self, name))

@@ -78,11 +78,9 @@ FTS_VARIANTS: dict[str, dict[str, Any]] = {
 VARIANTS: dict[str, tuple[Algorithm[Any], dict[str, Any]]] = {
     "random in twos": (RandomSearch(trials_per_round=2, num_initial=1), {}),
     "ts in twos": (ThompsonSampling(trials_per_round=2, y_transform="clip", **PATHS), {}),
-    "ts repeats": (
-        ThompsonSampling(
-            kernel="matern52", y_transform="rank", min_distance=0.0, deviation_scale=0.5, **PATHS
-        ), {},
-    ),
+    "ts repeats": (ThompsonSampling(
+        kernel="matern52", y_transform="rank", min_distance=0.0, deviation_scale=0.5, **PATHS
+    ), {}),
     "ei in twos": (ExpectedImprovement(trials_per_round=2, y_transform="rank", min_distance=0.0, **FEW), {}),
     **{f"fts {name}": (FTS(**FTS_SMALL, **options), {}) for name, options in FTS_VARIANTS.items()},
     "dp-fts draws of regions": (

@@ -1,16 +1,13 @@
 import io
 import json
-import os
-import subprocess
-import sys
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
-from flower_runtime import ROOT
 from flwr.app import Context, RecordDict
 from flwr.cli.build import build_fab_from_disk
+from processes import ROOT, python
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.registry import RECOMMENDED
@@ -123,16 +120,9 @@ def test_the_app_runs_what_simulate_runs(tmp_path):
     options = {"advice": "portfolio", "num_features": 20}
     given = {"algorithm": "fts", "options": json.dumps(options), "label": "mine"}
     run_in_process(3, out=str(tmp_path), num_rounds=4, seed=5, **given)
-    study = Study.load(tmp_path)
-    expected = simulate(
-        "digits-svm",
-        agents=3,
-        algorithm=make_algorithm("fts", options),
-        num_rounds=4,
-        seed=5,
-        engine="inline",
-        keep=Keep(label="mine"),
-    )
+    study, algorithm = Study.load(tmp_path), make_algorithm("fts", options)
+    keep = Keep(label="mine")
+    expected = simulate("digits-svm", None, 3, algorithm, 4, seed=5, engine="inline", keep=keep)
     assert study.trials == expected.trials
     assert study.run("mine")["problem"] == "digits-svm"
 
@@ -215,14 +205,7 @@ server_app.app(grid, Context(1, 0, {}, RecordDict(), config))
 print(fbo_flower.__file__)
 """
     config = run_config(problem="gp-samples", num_rounds=2, out=str(tmp_path / "out"))
-    done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(config)],
-        cwd=tmp_path / "app",
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "app")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python("-c", code, json.dumps(config), cwd=tmp_path / "app", PYTHONPATH=str(tmp_path / "app"))
     assert Path(done.stdout.strip()) == tmp_path / "app" / "fbo_flower" / "__init__.py"
     assert set(Study.load(tmp_path / "out").trials["agent"].tolist()) == {"0", "1"}
     assert (tmp_path / "out" / "report.png").read_bytes().startswith(b"\x89PNG")

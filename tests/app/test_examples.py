@@ -1,17 +1,15 @@
 """The examples: as short as promised, laid out as promised, and they run in this process."""
 
 import importlib
-import os
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 import tomllib
 
 import pytest
-from flower_runtime import ROOT
 from flwr.app import Context, RecordDict
+from processes import ROOT, python
 
 from fbo_flower.federated import TunedFederation
 from fbo_flower.simulation.grids import InProcessGrid
@@ -156,19 +154,9 @@ def test_a_federation_is_tuned_on_flowers_runtime(flwr_run, tmp_path):
     assert len(TunedFederation.load(tmp_path).trials) >= 2
 
 
-def python(*words, paths=(), cwd=ROOT):
-    """Run Python with these directories on its path; return what it prints."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT)))}
-    done = subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, check=False, cwd=cwd, env=environment
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
 def test_the_command_of_its_page_prints_its_table():
     words = ("-m", "fts_baseline.compare", "--seeds", "2", "--agents", "3", "--rounds", "3")
-    lines = python(*words, paths=(BASELINE,)).splitlines()
+    lines = python(*words, paths=(BASELINE,)).stdout.splitlines()
     rows = [line.split(" | ")[0] for line in lines if line.startswith("| ")]
     assert rows == ["| algorithm", "| random", "| ts", "| fts", "| fts-portfolio"]
     page = (BASELINE / "README.md").read_text()
@@ -192,13 +180,13 @@ def installed(tmp_path_factory):
     target = tmp_path_factory.mktemp("installed")
     source = target.with_name("own-algorithm")  # a build leaves files beside its source
     shutil.copytree(OWN_ALGORITHM, source, ignore=shutil.ignore_patterns("__pycache__"))
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(target)]
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True)
+    options = ("--no-deps", "--no-build-isolation", "--no-index", "--target", target)
+    python("-m", "pip", "install", *options, source)
     return target
 
 
 def test_an_installed_algorithm_is_listed_explained_run_and_reported_by_its_name(installed, tmp_path):
-    out = python("-c", SESSION, paths=(installed,), cwd=tmp_path)
+    out = python("-c", SESSION, paths=(installed,), cwd=tmp_path).stdout
     for text in (
         "gossip  epsilon-greedy search",
         "    epsilon = 0.2",
@@ -210,9 +198,10 @@ def test_an_installed_algorithm_is_listed_explained_run_and_reported_by_its_name
     ):
         assert text in out
     assert "`incumbent`: the agent's best point so far" in (tmp_path / "study" / "privacy.md").read_text()
-    assert "gossip" not in python("-m", "fbo_flower.cli", "algorithms"), "without being installed"
+    assert "gossip" not in python("-m", "fbo_flower.cli", "algorithms").stdout, "without being installed"
 
 
 def test_its_own_tests_and_the_contract_hold(installed):
     words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
-    assert " passed" in python(*words, paths=(installed, ROOT / "tests" / "helpers"), cwd=OWN_ALGORITHM)
+    paths = (installed, ROOT / "tests" / "helpers")
+    assert " passed" in python(*words, paths=paths, cwd=OWN_ALGORITHM).stdout

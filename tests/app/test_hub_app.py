@@ -2,16 +2,13 @@
 
 import importlib.util
 import io
-import os
-import subprocess
-import sys
 import zipfile
 from importlib import import_module
 
 import pytest
-from flower_runtime import ROOT
 from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import load_and_validate
+from processes import ROOT, python
 
 flower = import_module("flwr.cli.app_cmd.publish")  # the package has a function of that name
 
@@ -24,14 +21,7 @@ spec.loader.exec_module(hub)
 @pytest.fixture(scope="module")
 def app(tmp_path_factory):
     directory = tmp_path_factory.mktemp("hub") / "fbo-tuning"
-    command = [
-        sys.executable,
-        str(ROOT / ".ci" / "hub_app.py"),
-        str(directory),
-        "--publisher",
-        "someone-else",
-    ]
-    subprocess.run(command, check=True)
+    python(ROOT / ".ci" / "hub_app.py", directory, "--publisher", "someone-else")
     return directory
 
 
@@ -57,13 +47,8 @@ def test_its_bundle_has_the_current_format_and_needs_no_package_of_ours(app, tmp
         "assert fbo_flower.__file__.startswith(sys.argv[1]), fbo_flower.__file__; "
         "print(type(server_app.app).__name__, type(client_app.app).__name__)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)],
-        env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "ServerApp" in done.stdout
+    own = {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    assert "ServerApp" in python("-c", script, tmp_path, cwd=tmp_path, **own).stdout
 
 
 def test_its_page_explains_every_setting(app):

@@ -1,9 +1,9 @@
 """`fbo-flower algorithms` and `problems`: what they list, and that every algorithm has its papers."""
 
 import re
-from pathlib import Path
 
 import pytest
+from processes import ROOT
 
 from fbo_flower import __version__
 from fbo_flower.algorithms import ALGORITHMS
@@ -13,7 +13,6 @@ from fbo_flower.cli import catalogue
 from fbo_flower.cli.main import run
 from fbo_flower.simulation import PROBLEMS
 
-ROOT = Path(__file__).parents[2]
 PAPERS = catalogue.read_papers()
 # papers whose title is on the page of their algorithm; the other pages name author and year
 QUOTED = ("dai2020", "dai2021", "feurer2018", "wistuba2018", "li2024", "zhan2025", "sun2019")

@@ -1,5 +1,6 @@
 """What the doctor finds wrong with a federation, and how it asks."""
 
+import io
 import json
 import threading
 import time
@@ -13,6 +14,7 @@ import pytest
 from flower_runtime import ROOT
 from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.cli.build import build_fab_from_disk
+from flwr.clientapp import ClientApp
 from rich.console import Console
 
 from fbo_flower import Float, Int, SearchSpace, __version__
@@ -29,6 +31,7 @@ from fbo_flower.strategies.registration import skew
 
 SPACE = SearchSpace({"x": Float(0, 1)})
 APP = client_app(lambda config, context: config["x"], SPACE)
+OTHER = RecordDict({"metrics": ConfigRecord({"x": 1})})
 
 
 @pytest.fixture(autouse=True)
@@ -80,10 +83,7 @@ def test_a_journal_that_cannot_be_used_is_found(tmp_path):
         ({1: Fault("silent")}, "no reply within 0.2 s"),
         ({1: Fault("raising")}, "planted fault"),
         (dict.fromkeys(range(3), Fault("down")), "got none"),
-        (
-            {0: Fault("malformed", change=lambda _: RecordDict({"metrics": ConfigRecord({"x": 1})}))},
-            "expected the properties of an fbo-flower agent",
-        ),
+        ({0: Fault("malformed", change=lambda _: OTHER)}, "expected the properties of an fbo-flower agent"),
     ],
 )
 def test_a_node_that_does_not_answer_as_an_agent_is_found(faults, words):
@@ -127,12 +127,8 @@ def test_the_parameters_in_which_spaces_differ_are_named():
 
 
 def test_nodes_that_are_not_there_and_another_version_at_the_command_line_are_found():
-    known = [
-        {"node-id": "1001", "status": "online"},
-        {"node-id": "77", "status": "offline"},
-        {"node-id": "78", "status": "registered"},
-        {"node-id": "79", "status": "unregistered"},
-    ]
+    states = {"1001": "online", "77": "offline", "78": "registered", "79": "unregistered"}
+    known = [{"node-id": node, "status": status} for node, status in states.items()]
     assert texts(report_of(), known, here="9.9") == {
         "server": f"runs fbo-flower {__version__}, this computer 9.9; install one version",
         "node 77": "is not connected any more",
@@ -141,8 +137,6 @@ def test_nodes_that_are_not_there_and_another_version_at_the_command_line_are_fo
 
 
 def test_agents_beside_something_else_answer_by_their_action():
-    from flwr.clientapp import ClientApp
-
     app = ClientApp()
     add_tuning(app, lambda config, context: 0.0, SPACE)
     assert len(texts(report_of(app=app))) == 3
@@ -176,7 +170,7 @@ def test_the_examiner_has_the_agents_of_the_app_and_the_doctors_server(tmp_path)
 
 def test_the_screen_shows_every_agent_and_what_is_wrong():
     report = report_of(faults={1: Fault("silent")})
-    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=80, record=True, file=io.StringIO())
     cli_doctor.show(report, diagnose(report, (), __version__), console)
     text = console.export_text()
     assert "wrong node 1002: no reply within 0.2 s" in text
@@ -199,7 +193,6 @@ class Federation:
 
     def __init__(self, connection, *, install_dependencies):
         assert (connection, install_dependencies) == ("deploy", False)
-        self.stopped = False
 
     def nodes(self):
         return [{"node-id": "1001", "status": "online"}]
@@ -216,8 +209,7 @@ class Federation:
     def log(self, run_id):
         return doctor.MARK + json.dumps(self.report) if self.status == "finished:completed" else "nothing"
 
-    def stop(self, run_id):
-        self.stopped = True
+    def stop(self, run_id): ...
 
 
 @pytest.mark.parametrize(
@@ -232,12 +224,12 @@ class Federation:
 def test_the_command_fails_if_something_is_wrong(
     faults, status, exit_status, words, tmp_path, monkeypatch, capsys
 ):
-    new_app(tmp_path / "my-app")
+    monkeypatch.chdir(tmp_path)
+    new_app("my-app")
     monkeypatch.setattr(cli_doctor, "FlowerCLI", Federation)
     monkeypatch.setattr(Federation, "faults", faults)
     monkeypatch.setattr(Federation, "status", status)
-    app = str(tmp_path / "my-app")
-    assert run(["doctor", "deploy", "--app", app, "--nodes", "2", "--wait", "0.2"]) == exit_status
+    assert run(["doctor", "deploy", "--app", "my-app", "--nodes", "2", "--wait", "0.2"]) == exit_status
     assert words in "".join(capsys.readouterr())
 
 
@@ -246,12 +238,7 @@ def test_the_command_fails_if_something_is_wrong(
 
 @pytest.mark.parametrize(
     ("seconds", "status", "said"),
-    [
-        (0, 0, "clock: +0 s against the SuperLink's\n"),
-        (280, 0, "clock: -2"),
-        (-3600, 1, "clock: +359"),
-        (3600, 1, "clock: -3"),
-    ],
+    [(0, 0, "+0 s against the SuperLink's\n"), (280, 0, "-2"), (-3600, 1, "+359"), (3600, 1, "-3")],
 )
 def test_a_device_learns_that_its_clock_is_off_before_it_connects(seconds, status, said, monkeypatch, capsys):
     class SuperLink(BaseHTTPRequestHandler):
@@ -270,4 +257,4 @@ def test_a_device_learns_that_its_clock_is_off_before_it_connects(seconds, statu
         thread.start()
         assert run(["doctor", "--superlink", f"127.0.0.1:{server.server_port}", "--insecure"]) == status
         thread.join()
-    assert capsys.readouterr().out.startswith(said)
+    assert capsys.readouterr().out.startswith(f"clock: {said}")

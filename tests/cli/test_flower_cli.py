@@ -71,36 +71,34 @@ class Flower:
 
 
 @pytest.fixture
-def flower(tmp_path, monkeypatch):
-    monkeypatch.setattr(flower_cli, "_CODE", FAKE)
-    monkeypatch.setattr("fbo_flower.cli.run._PAUSE", 0.0)
-    monkeypatch.setenv("FAKE_HOME", str(tmp_path))
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
-    monkeypatch.setattr("fbo_flower.cli.flower_cli.running_processes", list)
-    monkeypatch.setattr("fbo_flower.cli.flower_cli._is_free", lambda port: True)
-    monkeypatch.setattr("fbo_flower.cli.run.check_app", lambda *_, **__: None)  # see below: unsent
+def app(tmp_path, monkeypatch):
+    """A new app in this directory, on a machine on which no SuperLink runs."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(NO_INSTALLATION, raising=False)
-    return Flower(tmp_path)
-
-
-@pytest.fixture
-def app(tmp_path):
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
+    monkeypatch.setattr(flower_cli, "running_processes", list)
+    monkeypatch.setattr(flower_cli, "_is_free", lambda port: True)
     new_app(tmp_path / "my-app")
     return tmp_path / "my-app"
 
 
+@pytest.fixture
+def flower(app, tmp_path, monkeypatch):
+    monkeypatch.setattr(flower_cli, "_CODE", FAKE)
+    monkeypatch.setattr("fbo_flower.cli.run._PAUSE", 0.0)
+    monkeypatch.setenv("FAKE_HOME", str(tmp_path))
+    monkeypatch.setattr("fbo_flower.cli.run.check_app", lambda *_, **__: None)  # see below: unsent
+    monkeypatch.delenv(NO_INSTALLATION, raising=False)
+    return Flower(tmp_path)
+
+
 def test_a_run_that_succeeds_is_streamed_and_ends_with_0(flower, app, capfd):
-    words = ["run", str(app), "deploy", "-c", "num-rounds=3", "--federation-config", "num-supernodes=4"]
-    assert run(words) == 0
+    given = ["num-rounds=3", "--federation-config", "num-supernodes=4"]
+    assert run(["run", str(app), "deploy", "-c", *given]) == 0
     out, err = capfd.readouterr()
     assert out.count("round 1 of 1") == 2, "the log was followed again each time the run was not over"
     assert "Run 17 finished:completed" in err
     assert "\x1b" not in out + err, "a redirected log has no colours"
-    submission = flower.calls[0][0]
-    expected = ["run", str(app), "deploy", "--run-config", "num-rounds=3"]
-    assert submission[:5] == expected
-    assert submission[5:] == ["--federation-config", "num-supernodes=4", "--format", "json"]
+    assert flower.calls[0][0] == ["run", str(app), "deploy", "--run-config", *given, "--format", "json"]
     assert flower.calls[1][0] == ["log", "17", "deploy", "--stream"]
 
 
@@ -336,16 +334,8 @@ def objective(config, context):
 
 MISTAKES = [
     # client_app.py -> what the line says, and whether it is a mistake in every environment
-    (
-        "app = client_app(objective, {'x': (0, 1)})",
-        "space: expected a SearchSpace, got a dict; wrap it",
-        True,
-    ),
-    (
-        "app = objective",
-        "clientapp my_app.client_app:app: expected a ClientApp, as in app = client_app(",
-        True,
-    ),
+    ("app = client_app(objective, {'x': (0, 1)})", "space: expected a SearchSpace, got a dict; wrap", True),
+    ("app = objective", "clientapp my_app.client_app:app: expected a ClientApp, as in app = client_a", True),
     ("apps = client_app(objective, space)", "module 'my_app.client_app' has no attribute 'app'", False),
     ("app = client_app(objective, spacee)", "name 'spacee' is not defined (client_app.py, line 7)", False),
     ("app = client_app(objective, space", "SyntaxError: '(' was never closed (client_app.py, line 7)", False),
@@ -355,23 +345,14 @@ MISTAKES = [
 
 
 @pytest.fixture
-def unsent(app, tmp_path, monkeypatch):
-    """Return a new app in this directory; Flower must not be called."""
+def unsent(app, monkeypatch):
+    """The app; Flower must not be called."""
 
     def submit(*_):
         raise AssertionError("Flower got the app")
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
-    monkeypatch.setattr("fbo_flower.cli.flower_cli.running_processes", list)
-    monkeypatch.setattr("fbo_flower.cli.flower_cli._is_free", lambda port: True)
     monkeypatch.setattr(FlowerCLI, "submit", submit)
-    forget_the_app()
     yield app
-    forget_the_app()
-
-
-def forget_the_app():
     for name in [name for name in sys.modules if name.split(".")[0] == "my_app"]:
         del sys.modules[name]
 

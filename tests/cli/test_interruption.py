@@ -2,17 +2,14 @@
 
 import os
 import signal
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
 import pytest
+from processes import python
 
 from fbo_flower.cli.main import run
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-ROOT = Path(__file__).parents[2]
 STUDY = ["simulate", "--problem", "double-sine", "--algorithm", "random", "--agents", "2", "--rounds", "4"]
 STUDY += ["--engine", "inline", "--journal", "--out", "x y", "-q"]
 NOTHING = "nothing was written"
@@ -42,30 +39,27 @@ AT = """
         return before(*arguments, **given)
     {module}.{name} = pressed
 """
-REGISTERING = AT.format(
-    module="fbo_flower.strategies.registration", name="AgentRegistry.wait_for_agents", lines="press()"
-)
+
+
+def at(module, name, lines="press()"):
+    return AT.format(module=module, name=name, lines=lines)
+
+
+REGISTERING = at("fbo_flower.strategies.registration", "AgentRegistry.wait_for_agents")
+ADVANCING = at("fbo_flower.cli.progress", "Display.advance", "len(calls) == 2 and (press(), press())")
 CASES = {
     "the first import": (IMPORT.format(name="click"), NOTHING, STUDY),
     "an import that swallows it": (IMPORT.format(name="numpy"), NOTHING, STUDY),
     "the imports of a command": (IMPORT.format(name="fbo_flower.simulation.runner"), NOTHING, STUDY),
     "registration": (REGISTERING, f"x y holds the settings and journals of the run{RESUME}", STUDY),
-    "a round": (
-        AT.format(
-            module="fbo_flower.cli.progress",
-            name="Display.advance",
-            lines="len(calls) == 2 and (press(), press())",
-        ),
-        f"x y holds the results so far: random 2 rounds{RESUME}",
-        STUDY,
-    ),
+    "a round": (ADVANCING, f"x y holds the results so far: random 2 rounds{RESUME}", STUDY),
     "a picture": (
-        AT.format(module="fbo_flower.reports.figures", name="draw", lines="press()"),
+        at("fbo_flower.reports.figures", "draw"),
         f"x y holds the results so far: random 4 rounds{RESUME}",
         STUDY,
     ),
     "a new app": (
-        AT.format(module="fbo_flower.cli.new", name="new_app", lines="press()"),
+        at("fbo_flower.cli.new", "new_app"),
         "every file is whole or as it was before; run the same command again",
         ["new", "my-app"],
     ),
@@ -81,17 +75,7 @@ CASES = {
 def test_a_signal_ends_a_command_with_one_true_line(place, number, tmp_path, monkeypatch):
     code, said, arguments = CASES[place]
     script = PRESS.format(number=int(number)) + textwrap.dedent(code) + "\nmain()\n"
-    done = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        # a shell lets what runs in its background ignore the signal, and children inherit that
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    done = python("-c", script, *arguments, cwd=tmp_path, fails=True)
     assert (done.stderr, done.returncode) == (f"interrupted; {said}\n", 128 + number)
     assert done.stdout == ""
     monkeypatch.chdir(tmp_path)
@@ -113,7 +97,5 @@ def test_what_takes_too_long_to_end_is_ended():
             finally:
                 time.sleep(100)
     """)
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
-    )
+    done = python("-c", script, fails=True, seconds=60)
     assert (done.stderr, done.returncode) == ("interrupted; it is slow\n", 128 + signal.SIGTERM)

@@ -94,9 +94,8 @@ def test_a_new_app_tunes_on_files_with_text_and_gaps_and_the_operators_comes_fir
 def test_a_new_app_of_several_outputs_runs_and_a_node_has_bounds_of_its_own(app, capsys):
     shutil.rmtree(app)
     new_app(app, aims=Aims.of(False, "error min, kilobytes min", "kilobytes <= 11"))
-    study = run_app(
-        app, lambda n: {"disclose": "trials"} | ({"limits": "kilobytes <= 0.1"} if n == 1 else {})
-    )
+    own = {1: {"limits": "kilobytes <= 0.1"}}
+    study = run_app(app, lambda n: {"disclose": "trials", **own.get(n, {})})
     assert study.infeasible == ["1"]
     assert 0 < study.front("2").values[:, 1].max() <= 11
     assert "agent 2: [" in capsys.readouterr().out
@@ -104,12 +103,8 @@ def test_a_new_app_of_several_outputs_runs_and_a_node_has_bounds_of_its_own(app,
 
 def test_a_new_app_is_a_bundle_that_flower_builds(app):
     names = set(zipfile.ZipFile(io.BytesIO(build_fab_from_disk(app))).namelist())
-    assert {
-        "clinic_tuning/client_app.py",
-        "clinic_tuning/server_app.py",
-        "pyproject.toml",
-        "LICENSE",
-    } <= names
+    components = {"clinic_tuning/client_app.py", "clinic_tuning/server_app.py"}
+    assert {*components, "pyproject.toml", "LICENSE"} <= names
     made = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     assert made["fab-format-version"] == 1
 
@@ -125,19 +120,13 @@ def test_every_setting_of_a_new_app_has_a_comment_and_is_used(app):
 
 @pytest.mark.parametrize(
     ("name", "instead"),
-    [
-        ("my_app", "'my-app'"),
-        ("My App", "'my-app'"),
-        ("9lives", "'lives'"),
-        ("a" * 33, f"'{'a' * 32}'"),
-        ("é", ""),
-    ],
+    [("my_app", "my-app"), ("My App", "my-app"), ("9lives", "lives"), ("a" * 33, "a" * 32), ("é", "")],
 )
 def test_a_name_that_flower_refuses_is_refused_with_one_that_works(name, instead, tmp_path):
     with pytest.raises(ConfigError, match="try") as raised:
         new_app(tmp_path / name)
     suggestion = str(raised.value).split("try ")[1].strip("'")
-    assert instead in str(raised.value)
+    assert suggestion == (instead or suggestion)
     assert is_valid_name(suggestion)[0]
     assert not (tmp_path / name).exists()
     new_app(tmp_path / suggestion)
@@ -157,8 +146,7 @@ def test_the_command_lists_the_files_and_says_what_to_do(tmp_path, monkeypatch, 
     for name in ("pyproject.toml", "README.md", "my_app/client_app.py", "my_app/server_app.py"):
         assert str(tmp_path / "x" / name) in out
     assert 'publisher = "ward"' in (tmp_path / "x" / "pyproject.toml").read_text()
-    assert run(["new", "x"]) == 2
-    assert "expected a new or an empty directory" in capsys.readouterr().err
     (tmp_path / "notes").write_text("mine")
-    assert run(["new", "notes"]) == 2
-    assert "expected a new or an empty directory" in capsys.readouterr().err
+    for name in ("x", "notes"):
+        assert run(["new", name]) == 2
+        assert "expected a new or an empty directory" in capsys.readouterr().err

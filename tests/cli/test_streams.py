@@ -1,11 +1,10 @@
 """Commands whose terminal, pipe or file cannot show every character; the files are UTF-8 all the same."""
 
 import io
-import os
-import subprocess
 import sys
 
 import pytest
+from processes import python
 
 from fbo_flower import Float, SearchSpace, Study, simulate
 from fbo_flower.cli.main import run
@@ -53,10 +52,7 @@ def test_a_stream_replaces_what_it_cannot_write(command, status, encoding, place
     [("fbo_flower.cli", {"LC_ALL": "C", "PYTHONUTF8": "0"}), ("studies", {"PYTHONIOENCODING": "ascii"})],
 )
 def test_a_process_in_another_locale_ends_in_order(module, settings, place):
-    command = [sys.executable, "-m", module, "report", str(place / "out")]
-    environment = {**os.environ, **settings, "PYTHONCOERCECLOCALE": "0"}
-    done = subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert b"Z" in done.stdout
+    done = python("-m", module, "report", place / "out", **settings, PYTHONCOERCECLOCALE="0")
+    assert "Z" in done.stdout
     assert "Zürich ±" in (place / "out" / "privacy.md").read_text(encoding="utf-8")
     assert Study.load(place / "out").algorithms == ["Zürich ±"]

@@ -33,9 +33,8 @@ def recorded(tmp_path, grid, num_rounds=4, mode="sync", **extent):
     """Run a study; return the settings and the events of its journal."""
     path, extent = tmp_path / "whole.db", extent or {"num_rounds": num_rounds}
     with suppress(ObjectiveError):
-        strategy = RandomSearch(
-            num_agents=len(list(grid.get_node_ids())), num_initial=1, seed=1, round_timeout=0.1
-        )
+        number = len(list(grid.get_node_ids()))
+        strategy = RandomSearch(num_agents=number, num_initial=1, seed=1, round_timeout=0.1)
         strategy.start(grid, journal=path, mode=mode, **extent)
     reader = StudyJournalReader(path)
     return reader.settings(), list(reader.new_events())
@@ -158,15 +157,8 @@ def test_a_running_simulation_is_watched_and_ends_as_its_study(tmp_path, capsys)
         assert run(["watch", str(tmp_path), "--once"]) == 0
         seen.append(capsys.readouterr().out)
 
-    study = simulate(
-        "gp-samples",
-        agents=3,
-        algorithm="random",
-        num_rounds=4,
-        engine="inline",
-        keep=Keep(journals=tmp_path),
-        callbacks=[on_round],
-    )
+    keep = Keep(journals=tmp_path)
+    study = simulate("gp-samples", None, 3, "random", 4, engine="inline", keep=keep, callbacks=[on_round])
     for number, text in enumerate(seen, 1):
         assert f"random: running (process {os.getpid()}), last write " in text
         assert f"{number} of 4 done" in text

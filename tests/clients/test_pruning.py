@@ -16,7 +16,7 @@ from fbo_flower.algorithms.ei.pool import Pool
 from fbo_flower.algorithms.records import Phase, Trials
 from fbo_flower.cli.main import app
 from fbo_flower.clients import ObjectiveContext, Pruning, TuningAgent, client_app
-from fbo_flower.clients.memory import agent_state_from_bytes
+from fbo_flower.clients.memory import agent_state_from_bytes, open_memory
 from fbo_flower.clients.own_answer import own_answer
 from fbo_flower.clients.pruning import BY_OTHERS, Curve, CurveBook, StopRule, columns_of
 from fbo_flower.errors import ConfigError, ObjectiveError
@@ -70,7 +70,7 @@ def told(reply, name):
 
 
 def state_of(tuned):
-    stored = tuned._open_memory().study("s")
+    stored = open_memory(tuned._context, "3", tuned._journal).study("s")
     return agent_state_from_bytes(stored[1], SPACE)
 
 

@@ -148,9 +148,8 @@ def check_readme(printed):
     Processors differ in last digits, and then in which points a model proposes. The figures are means over 18
     sites; over seeds they have deviations of .004 and .04.
     """
-    together, alone = (
-        float(re.search(rf"^{name} ([\d.]+)$", printed, re.MULTILINE).group(1)) for name in ("fed-ei", "ei")
-    )
+    found = [re.search(rf"^{name} ([\d.]+)$", printed, re.MULTILINE) for name in ("fed-ei", "ei")]
+    together, alone = (float(match.group(1)) for match in found)
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     said = [float(number) for number in re.search(r"It prints (\.\d+) and (\.\d+)\.", page).groups()]
     assert [together, alone] == pytest.approx(said, abs=0.05)

@@ -4,16 +4,13 @@ mkdocs is in the extra `docs`; CI installs it and runs `make docs` too.
 """
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import site_pages
+from processes import ROOT, python
 
 from fbo_flower.algorithms.registry import BUILT_IN, find
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +69,7 @@ def test_every_picture_is_shown_on_a_page():
 def test_the_site_builds_strictly_and_asks_no_other_host(tmp_path):
     pytest.importorskip("mkdocs", reason="needs the extra docs")
     pytest.importorskip("material", reason="needs the extra docs")
-    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
-    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = python("-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path)
     assert (tmp_path / "search" / "search_index.js").is_file(), "search without a server"
     assert "anchor" not in done.stderr
     page = (tmp_path / "docs" / "api" / "fbo_flower.simulation.html").read_text(encoding="utf-8")

@@ -2,13 +2,12 @@
 
 import re
 from functools import cache
-from pathlib import Path
 
 import typer
+from processes import ROOT
 
 from fbo_flower.cli.main import app
 
-ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*/README.md")])
 # the changelog names what there was
 NAMING = [*(p for p in PAGES if p.name != "CHANGELOG.md"), *(ROOT / "studies").rglob("*.md")]

@@ -1,17 +1,15 @@
 """`docs/reference.md` and the tables of `docs/algorithms.md` are made from the code."""
 
 import re
-from pathlib import Path
 
 import pytest
 import reference
 import typer
+from processes import ROOT
 
 from fbo_flower.app.config import AppConfig
 from fbo_flower.cli.main import app
 from fbo_flower.errors import ConfigError
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", reference.PAGES)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import site_pages
+from processes import ROOT
 
-ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
 # what the reader has at the end
 PRODUCTS = {
@@ -27,8 +27,7 @@ RUN = [pytest.param(notebook, marks=MARKS.get(notebook.stem, pytest.mark.slow)) 
 
 
 def cells(notebook):
-    found = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    return found
+    return json.loads(notebook.read_text(encoding="utf-8"))["cells"]
 
 
 @pytest.mark.parametrize("notebook", RUN, ids=lambda notebook: notebook.stem)

@@ -1,13 +1,12 @@
 """Processes that are killed: no observation is lost, and none is made twice, also without a barrier."""
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from flower_runtime import Deployment, nodes
+from processes import python
 from waiting import LIMIT
 
 from fbo_flower.study import Study
@@ -87,14 +86,14 @@ def ended(deployment, number):
 def in_process(out, num_rounds):
     """The same app with the same seeds, undisturbed."""
     code = (
-        "import sys; from slow_app import client_app, server_app; from flwr.app import Context, RecordDict; "
+        "from slow_app import client_app, server_app; from flwr.app import Context, RecordDict; "
         "from fbo_flower.simulation.grids import InProcessGrid; import tomllib; "
         "config = tomllib.load(open('pyproject.toml', 'rb'))['tool']['flwr']['app']['config']; "
         f"config |= {{'out': {str(out)!r}, 'num-rounds': {num_rounds}}}; "
         "grid = InProcessGrid(client_app.app, 3, run_config=config); "
         "server_app.app(grid, Context(1, 0, {}, RecordDict(), config))"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=APP, check=True)
+    python("-c", code, cwd=APP)
     return Study.load(out)
 
 

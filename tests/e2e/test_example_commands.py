@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import ROOT
 
 pytestmark = [pytest.mark.deployment, pytest.mark.ray]
-ROOT = Path(__file__).parents[2]
 COMMANDS = [
     pytest.param(page.parent, command, id=f"{page.parent.name}: {command[:40]}")
     for page in sorted((ROOT / "examples").glob("*/README.md"))

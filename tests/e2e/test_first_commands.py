@@ -10,14 +10,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from processes import ROOT
 
 from fbo_flower.study import Study
 
 pytestmark = [pytest.mark.deployment, pytest.mark.ray]
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,11 @@
 """Engine `ray` on a cluster of two machines: two Ray node processes, in a process of their own."""
 
-import os
-import subprocess
-import sys
 import tempfile
-from pathlib import Path
 
 import pytest
+from processes import python
 
 pytestmark = [pytest.mark.ray, pytest.mark.deployment]  # workers that die: test_ray_batches, test_ray_grid
-ROOT = Path(__file__).parents[2]
 STUDY = """
 import os, sys
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
@@ -61,12 +57,5 @@ print("both machines worked")
 
 
 def test_two_machines_work_and_one_that_is_lost_costs_its_batches_a_second_try():
-    with tempfile.TemporaryDirectory(
-        ignore_cleanup_errors=True
-    ) as folder:  # where others do not find the cluster
-        done = subprocess.run(
-            [sys.executable, "-c", STUDY],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_TMPDIR": folder},
-            cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
-    assert "both machines worked" in done.stdout, done.stdout + done.stderr
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # others do not find the cluster
+        assert "both machines worked" in python("-c", STUDY, RAY_TMPDIR=folder).stdout

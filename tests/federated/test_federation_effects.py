@@ -1,10 +1,8 @@
 """Apps that read the run config, misspelt names, and metrics of every shape."""
 
-import re
-
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import message_size_mod
 from flwr.serverapp.strategy import FedAvg
@@ -59,13 +57,10 @@ def run_of(config, **given):
     return Run(strategy, ArrayRecord({"w": Array(np.zeros(2))}), **more)
 
 
-def tune(app, space=None, metric="loss[-1]", build=run_of, **given):
-    grid = InProcessGrid(app, 4, run_config=OWN)
-    search = Search(num_trials=5, num_initial=5)
-    space = SearchSpace(SPACE if space is None else space)
-    return tune_federation(
-        grid, build, space, metric, rounds=2, search=search, judge=Judge(minimize=True, **given)
-    )
+def tune(app, space=SPACE, metric="loss[-1]", build=run_of, **given):
+    grid, judge = InProcessGrid(app, 4, run_config=OWN), Judge(minimize=True, **given)
+    search, space = Search(num_trials=5, num_initial=5), SearchSpace(space)
+    return tune_federation(grid, build, space, metric, rounds=2, search=search, judge=judge)
 
 
 def warned(caplog):
@@ -141,17 +136,11 @@ def test_a_value_keeps_the_type_of_the_run_config(own, value, expected):
 def test_messages_of_any_other_strategy_work_and_bring_no_further_record():
     seen = []
     grid = InProcessGrid(an_app(seen, [tuned_run_config, message_size_mod]), 2, run_config=OWN)
-    content = {"arrays": ArrayRecord({"w": Array(np.zeros(2))}), "config": _config(**{"local-epochs": 3})}
+    content = {"arrays": ArrayRecord({"w": Array(np.zeros(2))}), "config": ConfigRecord({"local-epochs": 3})}
     (reply,) = grid.send_and_receive([Message(RecordDict(content), 1001, "train")])
     assert set(reply.content) == {"arrays", "metrics"}
     assert seen[0][1]["local-epochs"] == 3
     assert grid.contexts[1001].run_config == OWN
-
-
-def _config(**entries):
-    from flwr.app import ConfigRecord
-
-    return ConfigRecord(entries)
 
 
 MOD = [tuned_run_config]
@@ -205,4 +194,4 @@ def _aggregated(contents, weighted_by):
 def test_a_metric_that_is_not_there_is_named_with_what_is(metric, words):
     with pytest.raises(ConfigError, match=words) as caught:
         tune(an_app(mods=MOD), metric=metric)
-    assert not re.search("\n", str(caught.value))
+    assert "\n" not in str(caught.value)

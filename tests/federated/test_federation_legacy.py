@@ -16,10 +16,8 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.federated import LegacyClients, Run
 from fbo_flower.simulation.grids import InProcessGrid
 
-ARGUMENTS = {
-    "rounds": 4, "eta": 2, "num_trials": 5, "num_parallel": 2, "number": 4,
-    "initial_arrays": toy_model(),
-}  # fmt: skip
+ARGUMENTS = {"rounds": 4, "eta": 2, "num_trials": 5, "num_parallel": 2, "initial_arrays": toy_model()}
+ARGUMENTS["number"] = 4
 
 
 class ToyClient(NumPyClient):
@@ -30,11 +28,8 @@ class ToyClient(NumPyClient):
 
     def fit(self, parameters, config):
         moved = parameters[0] + config["learning-rate"] * (self.centre - parameters[0])
-        return (
-            ([moved, moved] if self.broken else [moved]),
-            10,
-            {"note": "text", "val-loss": 0.5, "bit": True},
-        )
+        metrics = {"note": "text", "val-loss": 0.5, "bit": True}
+        return [moved, moved] if self.broken else [moved], 10, metrics
 
     def evaluate(self, parameters, config):
         loss = float((parameters[0][0] - self.centre) ** 2)
@@ -79,10 +74,8 @@ def test_the_tuned_configuration_trains_the_same_clients():
 
 
 ONLY_EVALUATED = {"fraction_train": 0.0}
-CLIENT_FN, SECAGG = (
-    r"LegacyClients\(grid\).*tune_federation\(Legacy",
-    "secaggplus_mod.*tune in a simulation without",
-)
+CLIENT_FN = r"LegacyClients\(grid\).*tune_federation\(Legacy"
+SECAGG = "secaggplus_mod.*tune in a simulation without"
 CLIPPING = r"clipping mods in @app.train\(mods=.*flwr.client.mod"
 
 

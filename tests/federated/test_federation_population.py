@@ -92,7 +92,6 @@ def test_the_first_value_of_a_copy_is_that_of_its_parents_model_and_its_own_sett
 
 def test_a_copy_takes_over_momentum_and_not_the_learning_rate():
     old, fresh = build({"server-learning-rate": 0.2}), build({"server-learning-rate": 0.7})
-    arrays, form = state_of(old)
     old.momentum_vector = [np.ones(3)]
     arrays, form = state_of(old)
     restore(fresh, arrays, in_common(build({"server-learning-rate": 0.2}), fresh, form))

@@ -76,10 +76,7 @@ MALFORMED = [
     (metrics(num_examples=-5, loss=0.1), "positive"),
     (metrics(num_examples=[5], loss=0.1), "positive"),
     (metrics(num_examples=5, auc=0.1), "expected the metrics loss"),
-    (
-        array(np.ones(2, dtype=np.float32)),
-        "expected the dtypes w: float64, as most clients sent them, got w: ",
-    ),
+    (array(np.ones(2, dtype=np.float32)), "expected the dtypes w: float64, as most clients sent them, got w"),
     (lambda content: content.clear(), "one MetricRecord"),
 ]
 

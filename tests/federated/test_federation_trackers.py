@@ -60,19 +60,20 @@ def scalars(directory):
     return [[event.step for event in one.Scalars("client_rounds")] for one in found]
 
 
-def metrics(database):
+def metrics(directory):
     import mlflow
 
-    client = mlflow.MlflowClient(database)
+    client = mlflow.MlflowClient(f"sqlite:///{directory}.db")
     experiment = client.get_experiment_by_name("fbo-flower").experiment_id
     runs = [r for r in client.search_runs([experiment]) if r.info.run_name == "tune_federation"]
     steps = [client.get_metric_history(r.info.run_id, "client_rounds") for r in runs]
     return [[metric.step for metric in one] for one in steps]
 
 
-def trial_counts(storage):
+def trial_counts(directory):
     import optuna
 
+    storage = f"sqlite:///{directory}.db"
     studies = optuna.get_all_study_names(storage)
     return [len(optuna.load_study(study_name=name, storage=storage).trials) for name in studies]
 
@@ -85,17 +86,9 @@ def offline_runs(directory):
 @pytest.mark.parametrize(
     ("package", "make", "read"),
     [
-        (
-            "optuna",
-            lambda path: OptunaTracker(f"sqlite:///{path}.db"),
-            lambda p: trial_counts(f"sqlite:///{p}.db"),
-        ),
+        ("optuna", lambda path: OptunaTracker(f"sqlite:///{path}.db"), trial_counts),
         ("tensorboard", TensorBoardTracker, scalars),
-        (
-            "mlflow",
-            lambda path: MLflowTracker(f"sqlite:///{path}.db"),
-            lambda p: metrics(f"sqlite:///{p}.db"),
-        ),
+        ("mlflow", lambda path: MLflowTracker(f"sqlite:///{path}.db"), metrics),
         ("wandb", WandbTracker, offline_runs),
     ],
 )

@@ -16,9 +16,7 @@ from fbo_flower.trackers import Callback
 
 def tune(grid=None, build=fedavg, **changes):
     arguments = {"rounds": 4, "num_trials": 6, "initial_arrays": toy_model(), "number": 4}
-    return tune_flat(
-        toy_grid(4) if grid is None else grid, build, changes.pop("space", SPACE), **{**arguments, **changes}
-    )
+    return tune_flat(grid or toy_grid(4), build, changes.pop("space", SPACE), **{**arguments, **changes})
 
 
 def test_the_curve_of_a_trial_is_that_of_the_strategy_computed_by_hand():
@@ -65,12 +63,9 @@ def test_expected_improvement_finds_what_random_search_does_not():
 
 
 def test_side_by_side_every_client_trains_one_trial_per_round_and_meets_all():
-    places = 4
-    seen = []
-    result = tune(
-        InProcessGrid(toy_app(seen), 8), number=8, num_parallel=places, schedule="none",
-        rounds=4, num_trials=places,
-    )  # fmt: skip
+    places, seen = 4, []
+    given = {"num_parallel": places, "num_trials": places, "schedule": "none", "rounds": 4, "number": 8}
+    result = tune(InProcessGrid(toy_app(seen), 8), **given)
     trained = [(node, config) for node, kind, config in seen if kind == "train"]
     assert len(trained) == 4 * 8  # every client once in each round
     for trial in result.trials:
@@ -187,10 +182,7 @@ def test_if_every_trial_fails_the_error_says_why():
     ("changes", "words"),
     [
         ({"metric": "auc"}, "'auc'.*got accuracy"),
-        (
-            {"build": lambda c: FedAvg(min_available_nodes=1, fraction_evaluate=0.0)},
-            "got val-loss; return it",
-        ),
+        ({"build": lambda c: FedAvg(min_available_nodes=1, fraction_evaluate=0)}, "got val-loss; return it"),
         ({"rounds": 0}, "rounds"),
         ({"schedule": "ahsa"}, "schedule: expected one of .*; did you mean asha"),
         ({"first_rung": 17}, "first_rung"),

@@ -6,13 +6,12 @@ Of the studies' problems, where they are registered, and of the package's otherw
 import ast
 import os
 import pickle
-import subprocess
-import sys
 from dataclasses import FrozenInstanceError, dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from processes import python
 from real_data import needs_data
 
 from fbo_flower.errors import ConfigError, ObjectiveError
@@ -61,23 +60,19 @@ def test_a_problem_evaluates_to_the_same_finite_number_again_and_after_pickling(
 
 
 @pytest.fixture(scope="module")
-def elsewhere():
+def elsewhere(tmp_path_factory):
     """The value of a configuration of every problem whose data are there, evaluated in a new process."""
     names = [name for name in OURS if name not in NEED_DATA or os.environ.get("FBO_FLOWER_DATA")]
     problems = {name: five_agents(name) for name in names}
     program = (
         "import pickle, sys; from fbo_flower.numerics.seeding import generator;"
         "c = lambda: type('C', (), {'partition': 3, 'rng': generator(0, 'evaluation', 3)});"
-        "given = pickle.load(sys.stdin.buffer);"
+        "given = pickle.load(open(sys.argv[1], 'rb'));"
         "print(repr({name: problem(config, c()) for name, (problem, config) in given.items()}))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        input=pickle.dumps({name: (problem, some_config(problem)) for name, problem in problems.items()}),
-        capture_output=True,
-        check=True,
-    )
-    return dict(ast.literal_eval(run.stdout.decode()))
+    given = tmp_path_factory.mktemp("given") / "problems"
+    given.write_bytes(pickle.dumps({n: (problem, some_config(problem)) for n, problem in problems.items()}))
+    return dict(ast.literal_eval(python("-c", program, given).stdout))
 
 
 @pytest.mark.parametrize("name", ALL)

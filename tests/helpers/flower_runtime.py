@@ -11,16 +11,15 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from processes import ROOT
 from waiting import LIMIT, wait_until
 
 from fbo_flower.simulation.ray_workers import ray_running
 
-ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(sys.executable).parent
 
 
@@ -31,9 +30,6 @@ class FlowerRun:
     log: str
     status: str
     details: str
-
-
-FlwrRun = Callable[[Path, int, str], FlowerRun]
 
 
 def free_ports(number):

@@ -48,11 +48,15 @@ def refused(payload, match, **options):
     assert isinstance(caught.value, WireError)
 
 
+def estimator(schema, owner):
+    return next(node for node in nodes(schema) if node["__class__"] == owner)
+
+
 def with_attributes(payload, owner, **values):
     """The payload with other plain attributes of one estimator; None removes."""
 
     def change(schema):
-        node = next(node for node in nodes(schema) if node["__class__"] == owner)
+        node = estimator(schema, owner)
         attributes = node["content"]["content"]
         for key, value in values.items():
             if value is None:
@@ -129,15 +133,11 @@ def test_a_type_by_any_loader_is_refused_with_its_name(loader, name):
     [
         *((lambda s, p=p: s.update(protocol=p), "protocol") for p in (0, 1, True, "2", None, [2])),
         (lambda s: first(s, "JsonNode").update(__loader__="New"), "New"),
-        # a trusted type does not extend to other loaders
-        (
-            lambda s: first(s, "JsonNode").update(
-                __loader__="TypeNode", __module__="sklearn.svm._classes", __class__="SVC"
-            ),
-            "SVC",
-        ),
+        (lambda s: first(s, "JsonNode").update(  # a trusted type does not extend to other loaders
+            __loader__="TypeNode", __module__="sklearn.svm._classes", __class__="SVC"
+        ), "SVC"),
     ],
-)
+)  # fmt: skip
 def test_another_protocol_or_loader_is_refused(change, match):
     refused(with_schema(PAYLOADS["linear"], change), match)
 
@@ -300,20 +300,19 @@ def test_a_tree_whose_numbers_lie_is_refused(where, value):
 @pytest.mark.parametrize("make", [tree, forest, linear, svm])
 def test_a_model_of_other_columns_than_the_sites_is_refused(make):
     for x in (X[:, :4], np.hstack([X, X])):
-        with pytest.raises(
-            ModelError, match=rf"expected {x.shape[1]} features as in this site's rows, got 5"
-        ):
+        match = rf"expected {x.shape[1]} features as in this site's rows, got 5"
+        with pytest.raises(ModelError, match=match):
             predict(pack(make()), x, in_process=True)
 
 
 # -- attributes ------------------------------------------------------------------------------------
 
 
-def with_svm_array(key, change):
-    """The machine with one array changed, under the name of a new file."""
-    content = parts(PAYLOADS["svm"])
+def with_array(payload, owner, key, change):
+    """The payload with one array of an estimator changed, under the name of a new file."""
+    content = parts(payload)
     schema = json.loads(content["schema.json"])
-    holder = next(n for n in nodes(schema) if n["__class__"] == "SVC")["content"]["content"][key]
+    holder = estimator(schema, owner)["content"]["content"][key]
     content["999.npy"] = npy(change(np.load(io.BytesIO(content[holder["file"]]))))
     holder["file"] = "999.npy"
     used = {child.get("file") for child in nodes(schema)} | {"schema.json"}
@@ -336,24 +335,17 @@ def with_svm_array(key, change):
         ("_dual_coef_", lambda c: np.vstack([c, c])),
         ("_intercept_", lambda i: i[:0]),
         ("_probA", lambda p: np.zeros(7)),
+        *(("coef_", lambda _, c=c: c) for c in (np.zeros((1, 4)), np.zeros((3, 5)), np.full((1, 5), np.nan))),
     ],
 )
-def test_a_support_vector_machine_out_of_its_shapes_is_refused(key, change):
-    refused(with_svm_array(key, change), "SVC: expected")
-
-
-def test_coefficients_of_another_shape_are_refused():
-    content = parts(PAYLOADS["linear"])
-    schema = json.loads(content["schema.json"])
-    node = next(node for node in nodes(schema) if node["__class__"] == "LogisticRegression")
-    name = node["content"]["content"]["coef_"]["file"]
-    for coefficients in (np.zeros((1, 4)), np.zeros((3, 5)), np.full((1, 5), np.nan)):
-        refused(zipped(content | {name: npy(coefficients)}), "LogisticRegression: expected")
+def test_arrays_of_an_estimator_out_of_their_shapes_are_refused(key, change):
+    name, owner = ("linear", "LogisticRegression") if key == "coef_" else ("svm", "SVC")
+    refused(with_array(PAYLOADS[name], owner, key, change), f"{owner}: expected")
 
 
 def test_a_pipeline_without_steps_is_refused():
     def change(schema):
-        node = next(node for node in nodes(schema) if node["__class__"] == "Pipeline")
+        node = estimator(schema, "Pipeline")
         plain = {"__class__": "str", "__module__": "builtins", "__loader__": "JsonNode", "content": "null"}
         version = node["content"]["content"]["_sklearn_version"]
         node["content"]["content"] = {"steps": plain, "_sklearn_version": version}
@@ -365,16 +357,12 @@ def test_a_pipeline_without_steps_is_refused():
         predict(payload, X, in_process=True)
 
 
-def test_a_model_that_is_not_fitted_is_an_error():
-    with pytest.raises(ModelError, match="n_features_in_"):
-        predict(pack(SVC()), X, in_process=True)
-
-
-def test_a_model_that_asks_for_a_petabyte_is_an_error():
+def test_a_model_that_is_not_fitted_or_asks_for_a_petabyte_is_an_error():
     model = make_pipeline(PolynomialFeatures(2), SVC()).fit(X, Y)
-    payload = with_attributes(pack(model), "PolynomialFeatures", _n_out_full=2**40)
-    with pytest.raises(ModelError, match="more memory"):
-        predict(payload, X, in_process=True)
+    huge = with_attributes(pack(model), "PolynomialFeatures", _n_out_full=2**40)
+    for payload, match in ((pack(SVC()), "n_features_in_"), (huge, "more memory")):
+        with pytest.raises(ModelError, match=match):
+            predict(payload, X, in_process=True)
 
 
 @pytest.mark.parametrize(

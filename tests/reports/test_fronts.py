@@ -17,15 +17,11 @@ TWO = {"accuracy": "max", "kilobytes": "min"}
 
 def tuned(names, objectives, hard=""):
     def outputs(config, centre):
-        return {
-            "accuracy": 1 - (config["x"] - centre) ** 2 - 0.1 * config["y"],
-            "kilobytes": 1 + 100 * (1 - config["y"]),
-        }
+        accuracy = 1 - (config["x"] - centre) ** 2 - 0.1 * config["y"]
+        return {"accuracy": accuracy, "kilobytes": 1 + 100 * (1 - config["y"])}
 
-    data = {name: number / len(names) for number, name in enumerate(names)}
-    bounds = {
-        name: {"kilobytes": 100.0 * (4 + number) / (3 + len(names))} for number, name in enumerate(names)
-    }
+    data = {name: k / len(names) for k, name in enumerate(names)}
+    bounds = {name: {"kilobytes": 100.0 * (4 + k) / (3 + len(names))} for k, name in enumerate(names)}
     agents = Agents(data, limits=bounds | ({hard: {"kilobytes": 0.5}} if hard else {}))
     return simulate(
         outputs, SPACE, agents, "random", 10,

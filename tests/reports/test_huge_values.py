@@ -40,29 +40,20 @@ def a_study(values, *, minimize=False, regret=False, **run):
             for trial, value in enumerate(own):
                 config = SPACE.decode(np.full(3, (trial + 0.5) / len(own)))
                 row = {"algorithm": algorithm, "agent": agent, "trial": trial, "config": config}
-                outputs = {"a": value, "b": -value}
                 failed = bool(np.isnan(value))
                 row |= {"value": value, "failure": "diverged" if failed else ""}
                 row |= {"regret": abs(value)} if regret else {}
-                trials.append(
-                    row
-                    | (
-                        {"outputs": {} if failed else outputs, "feasible": not failed}
-                        if "objectives" in run
-                        else {}
-                    )
-                )
+                if "objectives" in run:
+                    row |= {"outputs": {} if failed else {"a": value, "b": -value}, "feasible": not failed}
+                trials.append(row)
     bests = [row["value"] for row in trials]
-    rounds = [
-        {"algorithm": algorithm, "round": 1, "bytes_down": 9, "best": max(bests), "mean_incumbent": bests[0]}
-        for algorithm in ("ei", "random")
-    ]
+    first = {"round": 1, "bytes_down": 9, "best": max(bests), "mean_incumbent": bests[0]}
+    rounds = [{"algorithm": name, **first} for name in ("ei", "random")]
     settings = {"num_agents": 2, "space": SPACE.to_json(), "minimize": minimize, **run}
     runs = [{"algorithm": name, **settings} for name in ("ei", "random")]
+    keys = ("algorithm", "agent", "trial")
     times = [
-        {"algorithm": row["algorithm"], "agent": row["agent"], "trial": row["trial"]}
-        | {"started": float(row["trial"]), "ended": row["trial"] + 1.0}
-        for row in trials
+        {k: t[k] for k in keys} | {"started": 1.0 * t["trial"], "ended": t["trial"] + 1.0} for t in trials
     ]
     return made_study(runs, trials=trials, rounds=rounds, times=times)
 
@@ -138,10 +129,9 @@ def test_algorithms_work_with_every_finite_value(values, algorithm):
     def objective(config, _data):
         return values[int(config["x"] * 1000) % len(values)]
 
+    space = SearchSpace({"x": Float(0, 1)})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        study = simulate(
-            objective, SearchSpace({"x": Float(0, 1)}), 2, algorithm, 6, engine="inline", minimize=True
-        )
+        study = simulate(objective, space, 2, algorithm, 6, engine="inline", minimize=True)
     assert any(study.best_value == pytest.approx(value) for value in values)
     assert not np.isinf([study.rounds["best"], study.rounds["mean_incumbent"]]).any()

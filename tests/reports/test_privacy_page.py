@@ -55,13 +55,9 @@ def test_noise_of_a_simulation_protects_nobody_and_the_page_says_so(noise, sourc
     problem = make_problem("gp-samples", 2, 0, {})
     journals = {node: {"journal": str(tmp_path / f"agent-{node}.db")} for node in range(2)}
     grid = InProcessGrid(client_app(problem, problem.space), 2, node_configs=journals)
-    studies = [
-        run("dp-fts", noise=noise, **SMALL),
-        *(
-            DPFTS(num_agents=2, noise=noise, seed=s, **SMALL).start(grid, num_rounds=3).study
-            for s in (None, 0)
-        ),
-    ]
+    strategies = [DPFTS(num_agents=2, noise=noise, seed=seed, **SMALL) for seed in (None, 0)]
+    studies = [run("dp-fts", noise=noise, **SMALL)]
+    studies += [strategy.start(grid, num_rounds=3).study for strategy in strategies]
     simulated, deployed, with_seed = (privacy_page(study) for study in studies)
     sources = [study.settings["runs"][0]["privacy"]["noise_from"] for study in studies[:2]]
     assert sources == ["seed", source]

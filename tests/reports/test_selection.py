@@ -74,9 +74,7 @@ def test_wins_are_shares_of_common_replications_and_runs_of_one_problem_and_seed
     wins = win_matrix(np.random.default_rng(0).random((50, 4)))
     np.testing.assert_allclose((wins + wins.T)[~np.eye(4, dtype=bool)], 1.0)
     assert np.isnan(win_matrix(np.full((3, 2), np.nan))).all()
-    pairs = [
-        study((f"lso {seed}", "lso", FRONT), (f"fmo {seed}", "fmo", FRONT), seed=seed) for seed in (0, 1)
-    ]
+    pairs = [study(*((f"{m} {seed}", m, FRONT) for m in ("lso", "fmo")), seed=seed) for seed in (0, 1)]
     names, volumes = volume_matrix(selections(Study.merge(pairs)), "paper")
     assert names == ["lso", "fmo"]
     assert volumes.shape == (2, 2)

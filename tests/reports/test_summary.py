@@ -59,9 +59,8 @@ TWO = {
 
 def test_mean_and_standard_error_of_a_hand_worked_sample():
     # 1, 2, 3: s = 1, s.e. = 1 / sqrt(3); a NaN leaves 1, 3: s = sqrt(2), s.e. = 1
-    mean, stderr = mean_and_stderr(
-        np.array([[1.0, 1.0, NAN, NAN], [2.0, NAN, 2.0, NAN], [3.0, 3.0, NAN, NAN]])
-    )
+    sample = np.array([[1.0, 1.0, NAN, NAN], [2.0, NAN, 2.0, NAN], [3.0, 3.0, NAN, NAN]])
+    mean, stderr = mean_and_stderr(sample)
     np.testing.assert_allclose(mean, [2.0, 2.0, 2.0, NAN])
     np.testing.assert_allclose(stderr, [1 / math.sqrt(3), 1.0, NAN, NAN])
 
@@ -96,10 +95,8 @@ def test_algorithms_are_compared_after_as_many_evaluations_as_all_have_made():
     assert (rows["fts"].compared_at, rows["ts"].final.mean) == (3, 99.0)
     assert rows["fts"].final_difference.mean == rows["fts"].differences[3].mean == 1.0
     assert (rows["ts"].evaluations_to_reference, rows["fts"].evaluations_to_reference) == (3, 2)
-    assert [h for h in summary_cells([*rows.values()]) if "ts at" in h] == [
-        "gain on ts at 1",
-        "gain on ts at 3",
-    ]
+    cells = summary_cells([*rows.values()])
+    assert [head for head in cells if "ts at" in head] == ["gain on ts at 1", "gain on ts at 3"]
 
 
 def test_the_gain_is_one_sentence_with_its_error():
@@ -170,9 +167,8 @@ def test_a_study_that_discloses_nothing_says_so_and_shows_what_the_server_knows(
     assert (seen.final.mean, seen.num_agents) == (2.5, 3), "what the strategy saw"
     (row,) = summarise(study)
     assert (row.num_with_value, row.replies, row.lost_replies) == (None, 6, 2)
-    cells = dict(
-        zip(*(line.strip("| ").split(" | ") for line in to_markdown([row]).splitlines()[::2]), strict=True)
-    )
+    head, _, line = to_markdown([row]).splitlines()
+    cells = dict(zip(head.split(" | "), line.split(" | "), strict=True))
     assert cells["best at end"] == cells["evaluations"] == cells["agents with a value"] == "not disclosed"
     assert cells["disclosed"] == "none (default): 2, none (operator): 1"
     assert (cells["replies"], cells["lost replies"], cells["up per agent-round"]) == ("6", "2", "20 B")

@@ -25,11 +25,7 @@ def echo():
     def train(message, context):
         count = context.state.get("count", ConfigRecord({"n": 0}))["n"] + 1
         context.state["count"] = ConfigRecord({"n": count})
-        answer = {
-            "partition": context.node_config["partition-id"],
-            "count": count,
-            "of": message.content["c"]["i"],
-        }
+        answer = {"count": count}
         return Message(RecordDict({"c": ConfigRecord(answer)}), reply_to=message)
 
     return app
@@ -39,15 +35,13 @@ def grid(faults=None, num_nodes=3, **options):
     return InProcessGrid(echo(), num_nodes, faults=faults, **options)
 
 
+def messages(grid, server_round=1, nodes=None):
+    nodes = grid.contexts if nodes is None else nodes
+    return [grid.create_message(RecordDict(), MessageType.TRAIN, node, str(server_round)) for node in nodes]
+
+
 def send(grid, server_round=1, nodes=None):
-    nodes = list(grid.contexts) if nodes is None else nodes
-    messages = [
-        grid.create_message(
-            RecordDict({"c": ConfigRecord({"i": i})}), MessageType.TRAIN, node, str(server_round)
-        )
-        for i, node in enumerate(nodes)
-    ]
-    return grid.push_messages(messages)
+    return grid.push_messages(messages(grid, server_round, nodes))
 
 
 def answers(grid, ids):
@@ -112,12 +106,7 @@ def test_send_and_receive_waits_for_the_slow_but_not_for_the_silent(monkeypatch)
     clock = Clock()
     monkeypatch.setattr(grids, "time", clock)
     one = grid({0: Fault("silent"), 1: Fault("slow", seconds=3.0)})
-    messages = [
-        one.create_message(RecordDict({"c": ConfigRecord({"i": i})}), MessageType.TRAIN, node, "1")
-        for i, node in enumerate(one.contexts)
-    ]
-    replies = one.send_and_receive(messages, timeout=LIMIT)
-    assert len(replies) == 2
+    assert len(one.send_and_receive(messages(one), timeout=LIMIT)) == 2
     assert clock.now == pytest.approx(3.0, abs=0.01), "until the slow one has answered, and no longer"
 
 

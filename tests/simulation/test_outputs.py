@@ -1,7 +1,6 @@
 """Objectives that return a dict: directions, limits of each agent, and what the study shows of them."""
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +15,8 @@ from fbo_flower.study import Study
 
 SPACE = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
 SITES = {"north": 0.2, "south": 0.9}
-ONE: dict[str, Any] = {"objectives": {"accuracy": "max"}, "limits": {"latency_ms": 20.0}}
-TWO: dict[str, Any] = {
+ONE = {"objectives": {"accuracy": "max"}, "limits": {"latency_ms": 20.0}}
+TWO = {
     "objectives": {"kilobytes": "min", "accuracy": "max"},
     "limits": {"recall": ">= 0.3", "kilobytes": 80},
 }
@@ -40,9 +39,7 @@ def tune(objective, **settings):
 @pytest.fixture(scope="module")
 def one():
     """A study of one objective; a limit of the agent north is its own."""
-    return tune(
-        score, **{**ONE, "agents": Agents(SITES, limits={"north": {"latency_ms": 12.0}})}, num_rounds=20
-    )
+    return tune(score, **ONE, agents=Agents(SITES, limits={"north": {"latency_ms": 12.0}}), num_rounds=20)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +77,7 @@ def test_the_best_configuration_holds_the_limits_of_its_own_agent(one):
 
 
 def test_an_agent_without_a_feasible_trial_has_no_best_an_empty_front_and_is_named():
-    study = tune(score, **{**ONE, "agents": Agents(SITES, limits={"north": {"latency_ms": -1.0}})})
+    study = tune(score, **ONE, agents=Agents(SITES, limits={"north": {"latency_ms": -1.0}}))
     assert list(study.best) == ["south"]
     assert study.infeasible == ["north"]
     page = html_page(study)
@@ -108,14 +105,12 @@ def test_an_algorithm_that_models_one_number_says_which_take_several(name):
 
 
 def test_a_dict_with_one_number_is_for_every_algorithm():
-    study = tune(
-        lambda config, centre: {"loss": (config["x"] - centre) ** 2},
-        objectives={"loss": "min"}, algorithm="fts", num_rounds=3,
-    )  # fmt: skip
-    plain = tune(
-        lambda config, centre: (config["x"] - centre) ** 2, minimize=True, algorithm="fts", num_rounds=3
-    )
-    assert study.trials == plain.trials
+    def loss(config, centre):
+        return (config["x"] - centre) ** 2
+
+    given = {"algorithm": "fts", "num_rounds": 3}
+    study = tune(lambda config, data: {"loss": loss(config, data)}, objectives={"loss": "min"}, **given)
+    assert study.trials == tune(loss, minimize=True, **given).trials
 
 
 @pytest.mark.parametrize(
@@ -148,15 +143,11 @@ def test_agents_begin_with_outputs_from_before():
 
 
 def test_the_front_holds_the_feasible_trials_that_no_other_dominates_and_its_volume(two):
-    study = two
     for agent in SITES:
-        rows = [row["outputs"] for row in study.trials if row["agent"] == agent and row["feasible"]]
+        rows = [row["outputs"] for row in two.trials if row["agent"] == agent and row["feasible"]]
         points = np.array([[row["kilobytes"], row["accuracy"]] for row in rows])
-        kept = [
-            p for p in points
-            if not any(q[0] <= p[0] and q[1] >= p[1] and (q != p).any() for q in points)
-        ]  # fmt: skip
-        front = study.front(agent)
+        dominated = [any(q[0] <= p[0] and q[1] >= p[1] and (q != p).any() for q in points) for p in points]
+        kept, front = points[~np.array(dominated)], two.front(agent)
         assert 1 < len(kept) < len(points)
         np.testing.assert_array_equal(front.values, sorted(kept, key=lambda p: -p[0]))
         np.testing.assert_array_equal(front.reference, [points[:, 0].max(), points[:, 1].min()])
@@ -169,24 +160,21 @@ def test_the_front_holds_the_feasible_trials_that_no_other_dominates_and_its_vol
             right = higher[:, 0].min() if len(higher) else front.reference[0]
             area += (right - size) * (accuracy - front.reference[1])
         assert front.hypervolume == pytest.approx(area)
-    with pytest.raises(
-        ConfigError, match=r"best: expected one objective, got kilobytes and accuracy; use st"
-    ):
-        study.best  # noqa: B018
+    with pytest.raises(ConfigError, match="best: expected one objective, got kilobytes and accuracy; use st"):
+        two.best  # noqa: B018
 
 
 def test_curves_and_pages_of_several_objectives_show_the_volume_so_far(two):
-    study = two
-    agents, curves = agent_curves(study, "random")
+    agents, curves = agent_curves(two, "random")
     for agent, curve in zip(agents, curves, strict=True):
-        assert curve[-1] == study.front(agent).hypervolume
+        assert curve[-1] == two.front(agent).hypervolume
         assert (np.diff(curve[np.isfinite(curve)]) >= 0).all()
-    study.plot()
-    page = html_page(study)
+    two.plot()
+    page = html_page(two)
     assert "hypervolume" in page
     assert "No configuration holds" not in page
     for agent in SITES:
-        for value in study.front(agent).values.ravel():
+        for value in two.front(agent).values.ravel():
             assert f"{value:.6g}" in page
 
 

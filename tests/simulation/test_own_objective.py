@@ -1,7 +1,5 @@
 """`simulate(objective=..., space=..., agents=...)`: the user's own function and data."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from grouped import grouped
@@ -28,6 +26,10 @@ def loss(config, centre):
     return 3.0 + (config["x"] - centre) ** 2
 
 
+def minus_loss(config, centre):
+    return -loss(config, centre)
+
+
 def tune(objective=gain, **changes):
     settings = {"space": SPACE, "agents": CENTRES, "num_rounds": 4, "engine": "inline", "algorithm": "random"}
     return simulate(**grouped(**{"objective": objective, **settings, **changes}))
@@ -52,10 +54,9 @@ def test_a_list_numbers_the_agents_and_a_number_stands_for_its_data():
 @pytest.mark.parametrize("algorithm", [None, "co-kg", "hct"])
 def test_a_loss_is_minimised_and_shown_as_it_is(algorithm, tmp_path):
     options = {"budget": 20} if algorithm == "hct" else {}
-    progress: list[Any] = []
-    gains: list[Any] = []
+    progress, gains = [], []
     settings = {"algorithm": algorithm, "options": options, "num_rounds": None if options else 3}
-    maximised = tune(lambda config, centre: -loss(config, centre), on_round=gains.append, **settings)
+    maximised = tune(minus_loss, on_round=gains.append, **settings)
     study = tune(loss, minimize=True, on_round=progress.append, out=tmp_path / "study", **settings)
     assert study.trials["config"].tolist() == maximised.trials["config"].tolist()
     np.testing.assert_array_equal(study.trials["value"], -maximised.trials["value"])
@@ -95,27 +96,12 @@ def test_known_configurations_come_first_and_the_initial_design_follows(algorith
 
 def test_an_earlier_study_of_a_loss_is_known_with_the_right_sign():
     earlier = tune(loss, minimize=True, algorithm="random", num_rounds=3, seed=9)
-    negated = tune(lambda config, centre: -loss(config, centre), algorithm="random", num_rounds=3, seed=9)
+    negated = tune(minus_loss, algorithm="random", num_rounds=3, seed=9)
     one = tune(loss, minimize=True, algorithm="ts", start=Start(observations=earlier))
-    two = tune(
-        lambda config, centre: -loss(config, centre), algorithm="ts", start=Start(observations=negated)
-    )
+    two = tune(minus_loss, algorithm="ts", start=Start(observations=negated))
     assert one.trials["config"].tolist() == two.trials["config"].tolist()
     three = tune(loss, minimize=True, initial=KNOWN, start=Start(prior_rounds=2))
     assert three.trials["config"].tolist()[:2] == KNOWN
-
-
-def test_a_study_is_not_overwritten_unless_asked_for(tmp_path):
-    first = tune(out=tmp_path)
-    (tmp_path / "privacy.md").write_text("of the first study")
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ConfigError, match=r"out: expected a directory without a study.*overwrite=True"):
-        tune(out=tmp_path, num_rounds=2)
-    assert Study.load(tmp_path) == first
-    second = tune(out=tmp_path, num_rounds=2, overwrite=True)
-    assert Study.load(tmp_path) == second
-    assert not (tmp_path / "privacy.md").exists()
-    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_a_run_that_fails_before_its_first_round_leaves_no_directory(tmp_path):

@@ -40,12 +40,8 @@ def test_digits_accuracy_is_that_of_scikit_learn_on_the_agents_rows():
 )
 def test_samples_have_the_covariance_of_the_kernel(dimension, lengthscale, wrong):
     num_draws, size = 1000, 11
-    draws = np.stack(
-        [
-            sample_on_grid(size, dimension, lengthscale, generator(0, "draw", i)).ravel()
-            for i in range(num_draws)
-        ]
-    )
+    rngs = [generator(0, "draw", i) for i in range(num_draws)]
+    draws = np.stack([sample_on_grid(size, dimension, lengthscale, rng).ravel() for rng in rngs])
     axes = np.meshgrid(*[np.linspace(0, 1, size)] * dimension, indexing="ij")
     grid = np.stack([axis.ravel() for axis in axes], axis=1)
     squares = ((grid[:, None] - grid[None]) ** 2).sum(axis=2)

@@ -163,19 +163,16 @@ def test_a_file_that_was_perhaps_never_a_journal_is_not_to_be_removed_unseen(tmp
         path.touch()
         kind(path, np.random.default_rng(1))
         before = path.read_bytes() if path.is_file() else b""
-        with pytest.raises(
-            JournalError, match=r"pass the path of (a journal; if this was one|the file itself)"
-        ):
+        advice = r"pass the path of (a journal; if this was one|the file itself)"
+        with pytest.raises(JournalError, match=advice):
             AgentJournal(path, "0")
         assert (path.read_bytes() if path.is_file() else b"") == before
 
 
-def test_commands_say_in_one_line_what_to_do_about_a_damaged_journal(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("fbo_flower.reports.figures.draw", lambda *_, **__: "")
-    given = (
-        "simulate --problem gp-samples --algorithm random --agents 2 --rounds 2 --engine inline --journal -q"
-    )
-    assert run([*given.split(), "--out", str(tmp_path / "run")]) == 0
+@pytest.mark.usefixtures("unpictured")
+def test_commands_say_in_one_line_what_to_do_about_a_damaged_journal(tmp_path, capsys):
+    given = "simulate --problem gp-samples --algorithm random --agents 2 --rounds 2 --engine inline -q"
+    assert run([*given.split(), "--journal", "--out", str(tmp_path / "run")]) == 0
     for kind in (zero_a_page, empty):
         directory = copy(tmp_path / "run", tmp_path / "copy")
         for path in (next(directory.rglob("study.db")), min(directory.rglob("agent-*.db"))):

@@ -11,7 +11,6 @@ import struct
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 
@@ -162,7 +161,7 @@ def test_the_journal_of_another_agent_and_other_files_are_refused_and_not_locked
     StudyJournal(tmp_path / "study.db").close()
     (tmp_path / "text").write_text("not a database, but long enough to be looked at" * 50)
     (tmp_path / "empty.db").touch()
-    refused: list[tuple[Callable[[], object], str]] = [
+    refused = [
         (lambda: AgentJournal(tmp_path / "a.db", "8"), "'8'"),
         (lambda: StudyJournal(tmp_path / "a.db"), "study journal"),
         (lambda: AgentJournal(tmp_path / "text", "7"), "text"),

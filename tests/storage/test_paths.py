@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
+from processes import ROOT
 
 from fbo_flower import Float, Optimizer, SearchSpace, Study, simulate
 from fbo_flower.cli.journals import journal_files
@@ -31,7 +32,6 @@ from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.study.directory import Keep, study_directory
 from fbo_flower.study.optuna import storage_name
 
-ROOT = Path(__file__).parents[2]
 SPACE = SearchSpace({"x": Float(0, 1)})
 PRINTABLE = [
     "医" * 40, "医" * 100, "a", "A", "CON", "con", "con.x", "north.", " ", "-x", ".x", "..", "/", "a/../b",
@@ -178,9 +178,7 @@ def test_a_tilde_is_expanded_where_a_file_is_used(name, at_home):
 )
 def test_an_error_names_the_setting_of_the_path(setting, value):
     with pytest.raises(ConfigError, match=f"^{setting}: expected a"):
-        simulate(
-            "gp-samples", algorithm="random", num_rounds=1, engine="inline", keep=Keep(**{setting: value})
-        )
+        simulate("gp-samples", None, 2, "random", 1, engine="inline", keep=Keep(**{setting: value}))
 
 
 # -- texts --------------------------------------------------------------------------------------------------
@@ -226,14 +224,12 @@ def test_study_files_and_tables_are_read_with_a_mark(home, tmp_path):
 
 def test_no_text_file_is_opened_with_the_encoding_of_the_locale():
     found = []
-    for path in [
-        p for folder in ("fbo_flower", "examples", "studies", ".ci") for p in (ROOT / folder).rglob("*.py")
-    ]:
+    folders = ("fbo_flower", "examples", "studies", ".ci")
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
         if "tests" in path.parts[len(ROOT.parts) :]:
             continue
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(call, ast.Call):
-                continue
+        calls = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for call in (node for node in calls if isinstance(node, ast.Call)):
             text, given = ast.unparse(call), {keyword.arg for keyword in call.keywords}
             name = ast.unparse(call.func)
             method = name.rpartition(".")[2]

@@ -177,10 +177,8 @@ def test_a_resumed_study_must_start_from_the_same_messages(kept, tmp_path):
         run(seed=1, warm_start=tmp_path / "other", keep=resume, num_rounds=2)
 
 
-def test_the_command_starts_from_what_a_study_kept(kept, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "fbo_flower.reports.figures.draw", lambda *_, **__: ""
-    )  # `tests/cli` looks at pictures
+@pytest.mark.usefixtures("unpictured")
+def test_the_command_starts_from_what_a_study_kept(kept, tmp_path):
     directory, _ = kept("fts")
     given = "simulate --algorithm fts --problem gp-samples --agents 2 --rounds 2 --engine inline -q --journal"
     given += f" --warm-start {directory}"

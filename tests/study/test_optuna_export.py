@@ -92,13 +92,9 @@ def test_another_run_with_the_same_label_and_somebody_elses_study_are_left_alone
 def test_a_loss_is_minimised_in_optuna_and_back(tmp_path):
     space = SearchSpace({"x": Float(0, 1)})
     study = simulate(
-        lambda config, centre: (config["x"] - centre) ** 2,
-        space=space,
-        agents={"north": 0.2, "south": 0.3},
-        num_rounds=3,
-        minimize=True,
-        engine="inline",
-    )
+        lambda config, centre: (config["x"] - centre) ** 2, space, {"north": 0.2, "south": 0.3},
+        num_rounds=3, minimize=True, engine="inline",
+    )  # fmt: skip
     written, _ = study.to_optuna(tmp_path / "study.log")
     assert written.study_name == "fed-ei: north"
     assert written.direction.name == "MINIMIZE"
@@ -139,14 +135,9 @@ def test_an_agent_begins_with_what_it_found_with_optuna(tmp_path):
     assert [space.decode(point)["n"] for point in points] == [trial.params["n"] for trial in inside]
 
     study = simulate(
-        lambda config, _: config["x"],
-        space=space,
-        agents={"0": 1, "1": 2},
-        num_rounds=2,
-        minimize=True,
-        engine="inline",
-        start=Start(observations=before),
-    )
+        lambda config, _: config["x"], space, {"0": 1, "1": 2}, num_rounds=2,
+        minimize=True, engine="inline", start=Start(observations=before),
+    )  # fmt: skip
     assert study.settings["runs"][0]["prior_trials"] == {"0": len(inside)}
 
 
@@ -252,9 +243,7 @@ def test_a_trial_that_was_stopped_early_is_pruned_in_optuna_and_back(tmp_path):
         return float(slope * config["x"] * 4)
 
     space = SearchSpace({"x": Float(0.0, 1.0)})
-    study = simulate(
-        curved, space=space, agents=[1.0, 2.0], algorithm="random", num_rounds=12, engine="inline"
-    )
+    study = simulate(curved, space, [1.0, 2.0], "random", 12, engine="inline")
     stopped = np.isfinite(study.trials["stopped_at"])
     assert stopped.any()
     assert sum(len(values) for _, values in study.observations(space).values()) == (~stopped).sum()

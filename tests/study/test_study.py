@@ -40,16 +40,15 @@ def a_study(trials, *, algorithm="ts"):
     return made_study([{"algorithm": algorithm, "status": "finished"}], trials=trials, rounds=rounds)
 
 
+TRIALS_OF_THREE = [
+    trial("10", 0, 0.1, C=1.0, kernel="rbf"), trial("2", 1, 0.5, C=2.0, kernel="1"),
+    trial("2", 0, NAN, C=3, kernel=""), trial("007", 0, 1 / 3, kernel=None, shrink=True),
+]  # fmt: skip
+
+
 @pytest.fixture
 def study():
-    return a_study(
-        [
-            trial("10", 0, 0.1, C=1.0, kernel="rbf"),
-            trial("2", 1, 0.5, C=2.0, kernel="1"),
-            trial("2", 0, NAN, C=3, kernel=""),
-            trial("007", 0, 1 / 3, kernel=None, shrink=True),
-        ]
-    )
+    return a_study(TRIALS_OF_THREE)
 
 
 def test_rows_are_sorted_by_algorithm_agent_and_trial():
@@ -74,9 +73,7 @@ def test_the_best_of_each_agent_is_its_first_best_trial_and_the_best_of_all_is_d
     runs = [{"algorithm": name} for name in ("ts", "fts")]
     both = made_study(runs, trials=[trial("1", 0, 0.5, "fts", C=2), trial("1", 0, 0.5, C=1)])
     assert both.best == tied.best, "of equal ones that of the first run"
-    losses = Study(
-        {**study.settings, "runs": [{"algorithm": "ts", "minimize": True}]}, study.trials, study.rounds
-    )
+    losses = made_study([{"algorithm": "ts", "minimize": True}], trials=TRIALS_OF_THREE)
     assert (losses.best_value, losses.best_config) == (0.1, {"C": 1.0, "kernel": "rbf"})
     with pytest.raises(ConfigError, match="best: expected an agent that has disclosed a finite value"):
         changed(study, trials=[]).best_config  # noqa: B018
@@ -115,10 +112,7 @@ def test_equal_studies_are_saved_as_equal_bytes_and_are_equal_when_loaded(study,
 @given(rows=st.lists(st.tuples(TEXT, TEXT, st.floats(), CONFIGS), max_size=6), name=TEXT)
 def test_every_study_survives_its_directory(tmp_path_factory, rows, name):
     directory = tmp_path_factory.getbasetemp() / "every-study"
-    trials = [
-        trial(agent, i, value, label) | {"config": config}
-        for i, (agent, label, value, config) in enumerate(rows)
-    ]
+    trials = [trial(*(row[0], i, row[2], row[1])) | {"config": row[3]} for i, row in enumerate(rows)]
     meta = {"schema": 2, "name": name, "runs": []}
     study = Study(meta, Table.from_rows(trials, TRIALS), Table.from_rows([], ROUNDS))
     study.save(directory)
@@ -345,10 +339,8 @@ def test_a_missing_pandas_names_the_extra_in_one_line(monkeypatch, asked):
 def test_a_trial_is_a_row_of_the_data_frame_and_a_parameter_is_a_column():
     pytest.importorskip("pandas")
     study, frame = frame_of({"C": 1.0, "value": 3}, {"C": 10.0, "value": 4})
-    assert list(frame.columns) == [
-        *("algorithm", "agent", "round", "trial", "value", "state", "started", "ended"),
-        *("config.C", "config.value", "pulls", "regret", "failure"),
-    ]
+    names = "algorithm agent round trial value state started ended config.C config.value pulls regret failure"
+    assert list(frame.columns) == names.split()
     assert frame["agent"].tolist() == ["007", "007"]
     assert frame["config.C"].tolist() == [1.0, 10.0]
     assert frame["config.value"].dtype == np.int64

@@ -6,6 +6,7 @@ import struct
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tracked import SPACE, tune
@@ -16,9 +17,7 @@ from fbo_flower.trackers import MLflowTracker, RoundInfo, StudyInfo, TensorBoard
 from fbo_flower.trackers.dashboards import AGENT, STUDY
 
 BLOCK, FULL, LAST = 32768, 1, 4  # of LevelDB's log format
-TRACKERS = {
-    "tensorboard": TensorBoardTracker, "mlflow": MLflowTracker, "wandb": WandbTracker,
-}  # fmt: skip
+TRACKERS = {"tensorboard": TensorBoardTracker, "mlflow": MLflowTracker, "wandb": WandbTracker}
 
 
 @pytest.fixture(params=TRACKERS)
@@ -135,9 +134,7 @@ def wandb_file(directory):
     from wandb.proto import wandb_internal_pb2
 
     (file,) = directory.glob("wandb/offline-run-*/run-*.wandb")
-    rows = []
-    config = {}
-    code = -1
+    rows, config, code = [], {}, -1
     for data in chunks(file.read_bytes()):
         record = wandb_internal_pb2.Record()
         record.ParseFromString(data)
@@ -156,6 +153,9 @@ def test_rounds_and_the_trials_of_every_agent_are_written_with_their_steps(kind,
     found = series(kind, tmp_path / "x")
     assert sorted(found) == ["", "0", "1", "2"]
     assert found[""]["replies"] == [(1, 3.0), (2, 3.0), (3, 3.0)]
+    if kind == "tensorboard":
+        (folder,) = (tmp_path / "x").iterdir()
+        assert folder.name == f"by-chance {study.settings['runs'][0]['study']}"
     for name in ("best", "bytes_up"):
         assert [value for _, value in found[""][name]] == pytest.approx(study.rounds[name].tolist())
     for agent in "012":
@@ -223,12 +223,6 @@ def test_a_run_of_wandb_says_what_it_is_and_has_a_table_of_all_trials(tmp_path):
     assert sorted(kernels) == sorted(config["kernel"] for config in study.trials["config"])
 
 
-def test_the_folder_of_tensorboard_is_named_after_the_study(tmp_path):
-    with_package("tensorboard")
-    study = tune([TensorBoardTracker(tmp_path)], num_rounds=1)
-    assert [path.name for path in tmp_path.iterdir()] == [f"by-chance {study.settings['runs'][0]['study']}"]
-
-
 def test_a_hostile_name_stays_in_the_log_directory(tmp_path):
     with_package("tensorboard")
     tracker, info = TensorBoardTracker(tmp_path / "logs"), StudyInfo("id", "../..", "x", {}, SPACE, False)
@@ -243,9 +237,7 @@ def test_what_cannot_be_written_is_written_with_a_later_round(tmp_path, monkeypa
     tracker, info = TensorBoardTracker(tmp_path / "logs"), StudyInfo("id", "x", "x", {}, SPACE, True)
     tracker.on_trial(info, Trial("a", 0, 1, "succeeded", {"C": 1.0}, 0.5))
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "builtins.open", lambda *_, **__: (_ for _ in ()).throw(OSError("No space left on device"))
-        )
+        patch.setattr("builtins.open", Mock(side_effect=OSError("No space left on device")))
         with pytest.raises(OSError, match="No space"):
             tracker.on_round(info, RoundInfo(1, {"replies": 1}))
     tracker.on_trial(info, Trial("a", 1, 2, "succeeded", {"C": 1.0}, 0.75))

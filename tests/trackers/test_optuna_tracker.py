@@ -1,8 +1,10 @@
 """A running study in Optuna's storage and in its dashboard."""
 
+import json
 import logging
 import math
 import sqlite3
+from wsgiref.util import setup_testing_defaults
 
 import pytest
 from tracked import SPACE, score, tune
@@ -14,6 +16,7 @@ from fbo_flower.simulation.durations import constant, slower
 from fbo_flower.simulation.grids import ClockedGrid, InProcessGrid
 from fbo_flower.strategies import STRATEGIES
 from fbo_flower.study import Study
+from fbo_flower.study.optuna import OptunaWriter, open_storage
 from fbo_flower.study.trial import Trial
 from fbo_flower.trackers import Callback, OptunaTracker, RoundInfo, StudyInfo
 
@@ -50,6 +53,26 @@ class Look(Callback):
         self.finished.append(len(trials(self.url)))
 
 
+def test_the_dashboard_shows_the_trials_of_an_agent(tmp_path):
+    dashboard = pytest.importorskip("optuna_dashboard", reason="needs fbo-flower[optuna]")
+    url = f"sqlite:///{tmp_path}/study.db"
+    study, app = tune([OptunaTracker(url)]), dashboard.wsgi(url)
+
+    def get(path):
+        asked = {"PATH_INFO": path}
+        setup_testing_defaults(asked)
+        return b"".join(app(asked, lambda status, headers: None))
+
+    assert b"Optuna Dashboard" in get("/dashboard/")
+    summaries = json.loads(get("/api/studies"))["study_summaries"]
+    ids = {summary["study_name"]: summary["study_id"] for summary in summaries}
+    shown = json.loads(get(f"/api/studies/{ids['by chance: 1']}"))["trials"]
+    rows = list(study.trials.where(agent="1"))
+    states = ["Fail" if math.isnan(row["value"]) else "Complete" for row in rows]
+    assert [trial["state"] for trial in shown] == states
+    assert [{p["name"] for p in trial["params"]} for trial in shown] == [{*row["config"]} for row in rows]
+
+
 @pytest.mark.parametrize("running_from", [ALWAYS, NEVER])
 def test_trials_are_shown_as_running_and_are_there_when_their_round_ends(tmp_path, running_from):
     url = f"sqlite:///{tmp_path}/study.db"
@@ -71,11 +94,8 @@ def test_what_is_under_way_when_an_asynchronous_study_ends_has_failed(tmp_path):
     app = client_app(score, SPACE, seed=1, disclose="trials")
     tracker = OptunaTracker(url, running_from=ALWAYS)
     grid = ClockedGrid(InProcessGrid(app, 3), slower(constant(1.0), {"2": 90.0}), 1)
-    study = (
-        STRATEGIES["random"](seed=1, num_agents=3, callbacks=[tracker])
-        .start(grid, num_rounds=3, mode="async")
-        .study
-    )
+    strategy = STRATEGIES["random"](seed=1, num_agents=3, callbacks=[tracker])
+    study = strategy.start(grid, num_rounds=3, mode="async").study
     assert "2" not in study.trials["agent"]
     (slow, *_) = optuna.load_study(study_name="random: 2", storage=url).trials
     assert slow.state is TrialState.FAIL
@@ -126,8 +146,6 @@ def test_a_locked_database_costs_a_warning_and_the_trials_come_later(
 def test_a_full_disk_costs_a_warning_and_the_trials_come_later(
     tmp_path, monkeypatch, warnings_of_flower, file
 ):
-    from fbo_flower.study.optuna import OptunaWriter
-
     create, calls = OptunaWriter._frozen, []
 
     def full(self, trial):
@@ -194,8 +212,5 @@ def test_a_tracker_takes_several_studies_in_turn(tmp_path):
     tracker = OptunaTracker(tmp_path / "study.log")
     for _ in range(2):
         tune([tracker], num_rounds=1)
-    storage = optuna.storages.JournalStorage(
-        optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log"))
-    )
-    names = optuna.get_all_study_names(storage)
+    names = optuna.get_all_study_names(open_storage(tmp_path / "study.log"))
     assert sorted(names) == [f"by chance{n}: {agent}" for n in (" (2)", "") for agent in "012"]

@@ -278,7 +278,7 @@ class CoKG(CoKGOptions):
             return replace(sent, best=np.array([best]), best_mean=means[[best]])
         if self.framework == "data-communication":
             return sent
-        believes: dict[str, Any] = posterior(self, agent_state, setting, draws).arrays
+        believes: Mapping[str, Any] = posterior(self, agent_state, setting, draws).arrays
         return replace(sent, **believes)
 
     def best(self, agent_state: AgentState, *, own: bool = True) -> Best | None:

@@ -9,17 +9,9 @@ from contract import SQUARE, AlgorithmContract, Run, check_variant, hills, same,
 
 from fbo_flower.algorithms import RFMS
 from fbo_flower.algorithms.records import Federation, Phase, Report, Task
+from fbo_flower.algorithms.rfms import state as rfms
 from fbo_flower.algorithms.rfms.site import digest
-from fbo_flower.algorithms.rfms.state import (
-    Method,
-    ModelTrial,
-    RFMSState,
-    SiteReply,
-    pooled_loss,
-    read_late,
-    shipped,
-    write_late,
-)
+from fbo_flower.algorithms.rfms.state import Method, SiteReply, pooled_loss, shipped
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.seeding import generator
 
@@ -99,7 +91,7 @@ def state_of(losses, points=None):
     """A state whose trials have these `(J_l, {curator: (J_i, n_i)})`."""
     points = np.linspace(0, 1, 2 * len(losses)).reshape(-1, 2) if points is None else points
     trials = tuple(
-        ModelTrial(1, p, SiteReply(local, 50, "" if np.isfinite(local) else "failed"))
+        rfms.ModelTrial(1, p, SiteReply(local, 50, "" if np.isfinite(local) else "failed"))
         for p, (local, _) in zip(points, losses, strict=True)
     )
     replies = {
@@ -111,7 +103,7 @@ def state_of(losses, points=None):
         if row
     }
     models = {t: np.array([t], dtype=np.uint8) for t in range(len(losses))}
-    return RFMSState(SQUARE, "0", ("1", "2"), (), points[:0], trials, replies, models=models)
+    return rfms.RFMSState(SQUARE, "0", ("1", "2"), (), points[:0], trials, replies, models=models)
 
 
 def test_remote_loss_is_the_mean_by_rows_over_those_who_answered():
@@ -124,18 +116,9 @@ def test_remote_loss_is_the_mean_by_rows_over_those_who_answered():
 
 
 def test_front_holds_no_dominated_failed_unknown_or_repeated_trial():
-    losses = [
-        (0.3, 0.1),
-        (0.1, 0.3),
-        (0.3, 0.1),
-        (0.3, 0.3),
-        (0.05, None),
-        (np.nan, None),
-        (0.0, "refused: no"),
-    ]
-    state = state_of(
-        [(a, {} if b is None else {"1": b if isinstance(b, str) else (b, 10)}) for a, b in losses]
-    )
+    losses = [(0.3, 0.1), (0.1, 0.3), (0.3, 0.1), (0.3, 0.3)]
+    rows = [*((a, {"1": (b, 10)}) for a, b in losses), (0.05, {}), (np.nan, {}), (0.0, {"1": "refused: no"})]
+    state = state_of(rows)
     assert state.front() == [0, 1]
     assert state.failed().tolist() == [False] * 5 + [True, True]
 
@@ -163,10 +146,9 @@ def test_failed_trials_count_as_the_worst_and_unknown_ones_not_at_all():
      ("rand_mo", 0.5, "own", 1), ("ehvi", 0.5, "mean", 1), ("lso", 0.5, "max", 2)],
 )  # fmt: skip
 def test_what_is_shipped_minimises_its_criterion(method, alpha, ship, expected):
-    rows = [(0.1, 0.9, 0.9), (0.2, 0.25, 0.31), (0.29, 0.28, 0.28), (0.5, 0.11, 0.11), (0.01, None, None)]
-    state = state_of(
-        [(a, {"1": "refused: x"} if b is None else {"1": (b, 10), "2": (c, 10)}) for a, b, c in rows]
-    )
+    losses = [(0.1, 0.9, 0.9), (0.2, 0.25, 0.31), (0.29, 0.28, 0.28), (0.5, 0.11, 0.11)]
+    rows = [(a, {"1": (b, 10), "2": (c, 10)}) for a, b, c in losses]
+    state = state_of([*rows, (0.01, {"1": "refused: x"})])
     assert shipped(state, ship, Method(method, alpha)) == expected
     assert shipped(state_of([(np.nan, {})]), ship, Method(method, alpha)) is None
 
@@ -315,9 +297,9 @@ def test_answers_that_are_none_are_refused(task, said, match):
 
 def test_answers_that_are_some_pass():
     RFMS().check_report(TRAIN, report())
-    RFMS().check_report(EVALUATE, report(model=False, late=write_late({1: (0.5, 10), 3: (0.0, 9)})))
+    RFMS().check_report(EVALUATE, report(model=False, late=rfms.write_late({1: (0.5, 10), 3: (0.0, 9)})))
     RFMS().check_report(EVALUATE, Report(4, 1, 1, {}, {"failure": "failed"}))
-    assert read_late("[[3,0.25,10]]", [3]) == {3: SiteReply(0.25, 10)}
+    assert rfms.read_late("[[3,0.25,10]]", [3]) == {3: SiteReply(0.25, 10)}
 
 
 # -- the sites ---------------------------------------------------------------------------------------------

@@ -1,18 +1,14 @@
 """An ask-and-tell loop with a failed trial."""
 
-import sys
-
-import numpy as np
 import optuna
+from rows import num_trials, rows_of, seed
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 
-site, seed, num_trials = map(int, sys.argv[1:4])
-rows = np.random.default_rng(site).permutation(442)[:200]
-x, y = (part[rows] for part in load_diabetes(return_X_y=True))
+x, y = rows_of(load_diabetes, 200)
 
 sampler = optuna.samplers.TPESampler(seed=seed)
 study = optuna.create_study(sampler=sampler)

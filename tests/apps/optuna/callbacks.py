@@ -1,17 +1,13 @@
 """User attributes, callbacks, trials that fail, and an early end."""
 
-import sys
-
-import numpy as np
 import optuna
+from rows import num_trials, rows_of, seed
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import ElasticNet
 from sklearn.model_selection import cross_val_score
 from sklearn.preprocessing import PolynomialFeatures
 
-site, seed, num_trials = map(int, sys.argv[1:4])
-rows = np.random.default_rng(site).permutation(442)[:200]
-x, y = (part[rows] for part in load_diabetes(return_X_y=True))
+x, y = rows_of(load_diabetes, 200)
 
 
 def objective(trial):

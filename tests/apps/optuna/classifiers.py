@@ -1,17 +1,13 @@
 """Choose a classifier and its parameters: a space with branches."""
 
-import sys
-
-import numpy as np
 import optuna
+from rows import num_trials, rows_of, seed
 from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import cross_val_score
 from sklearn.svm import SVC
 
-site, seed, num_trials = map(int, sys.argv[1:4])
-rows = np.random.default_rng(site).permutation(1797)[:240]
-x, y = (part[rows] for part in load_digits(return_X_y=True))
+x, y = rows_of(load_digits, 240)
 
 
 def objective(trial):

@@ -35,73 +35,29 @@ import fbo_flower
 from fbo_flower import Asked, Categorical, Float, Int, SearchSpace, client_app
 from fbo_flower.clients import asking, ei_sampler, optuna_sampler  # noqa: F401  # before the forks
 from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.space.optuna import from_distributions
 from fbo_flower.strategies import FedEI
 
 HERE, NUM_SITES = Path(__file__).parent, 3
+sys.path.insert(0, str(HERE))  # for the scripts' rows.py
 OWN = "sampler = optuna.samplers.TPESampler(seed=seed"
 SAMPLERS = {
     "own": OWN,
     "EISampler": "sampler = fbo_flower.EISampler(seed=seed",
     "FederatedSampler": 'sampler = fbo_flower.FederatedSampler(f"agent-{site}.db"',
 }
-RATE = Float(1e-4, 1e4, log=True)
+SCRIPTS = ["classifiers", "pruning", "two_objectives", "constraints", "ask_and_tell", "enqueue"]
+SCRIPTS += ["processes", "steps", "callbacks", "retries"]
 SVC, FOREST = {"classifier": "SVC"}, {"classifier": "RandomForest"}
-# script -> the search space of the app, and what differs from a loss of one trial at a time
-APPS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "classifiers": (
-        {
-            "classifier": Categorical(["SVC", "RandomForest"]),
-            "svc_c": Float(1e-4, 1e4, log=True, active_when=SVC),
-            "svc_gamma": Float(1e-6, 1.0, log=True, active_when=SVC),
-            "rf_max_depth": Int(2, 32, log=True, active_when=FOREST),
-        },
-        {},
-    ),
-    "pruning": ({"alpha": Float(1e-6, 1.0, log=True), "eta0": Float(1e-4, 10.0, log=True)}, {}),
-    "two_objectives": (
-        {
-            "max_depth": Int(1, 12),
-            "ccp_alpha": Float(1e-5, 0.3, log=True),
-            "min_samples_leaf": Int(1, 40, log=True),
-        },
-        {"objectives": {"error": "min", "leaves": "min"}},
-    ),
-    "constraints": (
-        {
-            "max_depth": Int(1, 12),
-            "max_features": Float(0.1, 1.0),
-            "min_impurity_decrease": Float(1e-5, 0.3, log=True),
-        },
-        {"objectives": {"error": "min"}, "limits": {"leaves": 6.0}},
-    ),
-    "ask_and_tell": (
-        {"C": Float(1e-2, 1e4, log=True), "epsilon": Float(0.01, 50), "gamma": Float(1e-5, 1.0, log=True)},
-        {},
-    ),
-    "enqueue": (
-        {
-            "n_neighbors": Int(1, 40, log=True),
-            "weights": Categorical(["uniform", "distance"]),
-            "p": Float(1.0, 5.0),
-            "columns": Float(0.2, 1.0),
-        },
-        {},
-    ),
-    "processes": ({"C": Float(1e-4, 1e3, log=True), "l1_ratio": Float(0.0, 1.0)}, {}),
-    "steps": (
-        {
-            "num_leaves": Int(4, 64, step=4),
-            "learning_rate": Float(1e-3, 1.0, log=True),
-            "subsample": Float(0.1, 1.0, step=0.1),
-            "min_child_samples": Int(1, 60, log=True),
-        },
-        {},
-    ),
-    "callbacks": (
-        {"degree": Int(1, 3), "alpha": Float(1e-5, 10.0, log=True), "l1_ratio": Float(0.0, 1.0)},
-        {},
-    ),
-    "retries": ({"C": RATE, "gamma": Float(1e-5, 1e2, log=True)}, {}),
+BRANCHES = {  # of `classifiers`; the other scripts suggest all their parameters in each trial
+    "classifier": Categorical(["SVC", "RandomForest"]),
+    "svc_c": Float(1e-4, 1e4, log=True, active_when=SVC),
+    "svc_gamma": Float(1e-6, 1.0, log=True, active_when=SVC),
+    "rf_max_depth": Int(2, 32, log=True, active_when=FOREST),
+}
+AIMS = {  # of scripts that do not return a loss alone
+    "two_objectives": {"objectives": {"error": "min", "leaves": "min"}},
+    "constraints": {"objectives": {"error": "min"}, "limits": {"leaves": 6.0}},
 }
 NUM_PROCESSES = {"processes": 2}  # of a site
 
@@ -113,21 +69,36 @@ def text_of(script: str, sampler: str) -> str:
     return text.replace(OWN, SAMPLERS[sampler])
 
 
-def run_site(text: str, arguments: Sequence[int], said: Any) -> None:
-    """Run a script in this process and say what it prints last."""
+def run_script(text: str, arguments: Sequence[int], names: dict[str, Any]) -> float:
+    """Run a script with these names in this process; return what it prints last."""
     sys.argv = ["script.py", *map(str, arguments)]
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    names |= {"fbo_flower": fbo_flower, "site": arguments[0], "__name__": "__main__"}
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(text, "script.py", "exec"), {"fbo_flower": fbo_flower, "__name__": "__main__"})
-    said.put((arguments[0], float(printed.getvalue().split()[-1])))
+        exec(compile(text, "script.py", "exec"), names)
+    return float(printed.getvalue().split()[-1])
+
+
+def run_site(text: str, arguments: Sequence[int], said: Any) -> None:
+    """Run a script in this process and say what it prints last."""
+    said.put((arguments[0], run_script(text, arguments, {})))
+
+
+def space_of(script: str) -> SearchSpace:
+    """Return the search space of a script: that of its first trial, which is made here at one more site."""
+    if script == "classifiers":
+        return SearchSpace(BRANCHES)
+    names: dict[str, Any] = {}
+    with contextlib.suppress(ValueError):  # the trial may break the limits, so that there is no best one
+        run_script(text_of(script, "own"), [NUM_SITES, 0, 1], names)
+    return from_distributions(names["study"].trials[0].distributions)
 
 
 def serve(script: str, seed: int, num_trials: int, directory: Path) -> None:
     """Run the federated study."""
-    parameters, given = APPS[script]
-    given = given if "objectives" in given else {"minimize": True, **given}
-    app = client_app(Asked(), SearchSpace(parameters), seed=seed, disclose="trials", **given)
+    given: dict[str, Any] = AIMS.get(script, {"minimize": True})
+    app = client_app(Asked(), space_of(script), seed=seed, disclose="trials", **given)
     journals = {site: {"journal": str(directory / f"agent-{site}.db")} for site in range(NUM_SITES)}
     grid = InProcessGrid(app, NUM_SITES, node_configs=journals)
     FedEI(num_agents=NUM_SITES, seed=seed).start(grid, num_rounds=num_trials)
@@ -171,7 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=15)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("scripts", nargs="*", default=list(APPS))
+    parser.add_argument("scripts", nargs="*", default=SCRIPTS)
     given = parser.parse_args()
     asking.POLL_SECONDS = 0.02
     print("| script | lines changed | " + " | ".join(SAMPLERS) + " | minutes |")

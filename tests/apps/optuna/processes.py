@@ -1,19 +1,15 @@
 """Several processes share a study in SQLite; they stop together."""
 
-import sys
-
-import numpy as np
 import optuna
 from optuna.study import MaxTrialsCallback
 from optuna.trial import TrialState
+from rows import num_trials, rows_of, seed, site
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.preprocessing import scale
 
-site, seed, num_trials = map(int, sys.argv[1:4])
-rows = np.random.default_rng(site).permutation(569)[:200]
-x, y = (part[rows] for part in load_breast_cancer(return_X_y=True))
+x, y = rows_of(load_breast_cancer, 200)
 
 
 def objective(trial):

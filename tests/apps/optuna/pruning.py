@@ -1,16 +1,12 @@
 """Report the error after each epoch, and prune trials that are behind."""
 
-import sys
-
-import numpy as np
 import optuna
+from rows import num_trials, rows_of, seed
 from sklearn.datasets import load_digits
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import train_test_split
 
-site, seed, num_trials = map(int, sys.argv[1:4])
-rows = np.random.default_rng(site).permutation(1797)[:400]
-x, y = (part[rows] for part in load_digits(return_X_y=True))
+x, y = rows_of(load_digits, 400)
 x_train, x_test, y_train, y_test = train_test_split(x / 16, y, random_state=0)
 
 

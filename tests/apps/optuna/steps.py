@@ -1,16 +1,12 @@
 """LightGBM with steps, logarithms and whole numbers."""
 
-import sys
-
 import lightgbm
-import numpy as np
 import optuna
+from rows import num_trials, rows_of, seed
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-site, seed, num_trials = map(int, sys.argv[1:4])
-rows = np.random.default_rng(site).permutation(1797)[:300]
-x, y = (part[rows] for part in load_digits(return_X_y=True))
+x, y = rows_of(load_digits, 300)
 x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=0.4, random_state=0)
 
 

@@ -217,9 +217,8 @@ def increments(seed, *, odd=None, num_agents=4, scale=1.0):
 
 
 def p_values(known_scale, **options):
-    return np.array(
-        [agreement(increments(s, **options), known_scale=known_scale).p_value for s in range(RUNS)]
-    )
+    runs = (increments(seed, **options) for seed in range(RUNS))
+    return np.array([agreement(agents, known_scale=known_scale).p_value for agents in runs])
 
 
 @pytest.mark.parametrize(
@@ -284,8 +283,7 @@ def test_it_is_the_difference_of_the_marginal_likelihoods_of_the_observations():
         x, y = (np.concatenate(column) for column in zip(*parts, strict=True))
         return gp.log_marginal_likelihood(x, y, NOISY)[0]
 
-    exact = [
-        likelihood(data) - likelihood(data[:n] + data[n + 1 :]) - likelihood([data[n]]) for n in range(3)
-    ]
+    others = [data[:n] + data[n + 1 :] for n in range(3)]
+    exact = [likelihood(data) - likelihood(others[n]) - likelihood([data[n]]) for n in range(3)]
     found = log_bayes_factors([pivots.observe(x, y, SEEN_AT, NOISY) for x, y in data])
     np.testing.assert_allclose(found, exact, rtol=1e-5)

@@ -11,19 +11,9 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
-    strategy = STRATEGIES[config["algorithm"]](
-        num_agents=config["num-agents"],
-        seed=config["seed"],
-        round_timeout=config["round-timeout"],
-        num_initial=config["num-initial"],
-    )
-    journal = config["journal"] or None
-    study = strategy.start(
-        grid,
-        num_rounds=config["num-rounds"],
-        journal=journal,
-        resume=journal is not None,
-        mode=config["mode"],
-    ).study
+    names, journal = ("num-agents", "seed", "round-timeout", "num-initial"), config["journal"] or None
+    given = {name.replace("-", "_"): config[name] for name in names}
+    kept = {"num_rounds": config["num-rounds"], "journal": journal, "resume": journal is not None}
+    study = STRATEGIES[config["algorithm"]](**given).start(grid, mode=config["mode"], **kept).study
     if config["out"]:
         study.save(config["out"])
