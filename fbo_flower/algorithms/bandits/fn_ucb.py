@@ -23,7 +23,7 @@ Notation: `G (K, P)` are the network's gradients at the initial weights, the sam
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -213,10 +213,7 @@ class FNUCB(Bandit[FNState]):
 
     def neural_options(self) -> ucb.NeuralOptions:
         """Return the constants of the bandit."""
-        return ucb.NeuralOptions(
-            self.width, self.regulariser, self.nu_a, self.nu_b, self.mix_from, self.mix_until,
-            self.train_steps, self.learning_rate, self.train_until, self.threshold,
-        )  # fmt: skip
+        return ucb.NeuralOptions(*(getattr(self, f.name) for f in fields(ucb.NeuralOptions)))
 
     # -- the server's half ---------------------------------------------------------------------
 

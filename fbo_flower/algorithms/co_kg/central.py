@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
+from numpy.random import Generator
 
 from fbo_flower.algorithms.co_kg.state import (
     CoKGOptions,
@@ -24,16 +25,9 @@ from fbo_flower.algorithms.co_kg.state import (
     WarmUp,
     WhitenedPosterior,
 )
-from fbo_flower.algorithms.records import Array, IntArray, Trials, floats, natural_key
+from fbo_flower.algorithms.records import Array, IntArray, floats, natural_key
 from fbo_flower.numerics.acquisition.joint_design import joint_design, own_gain
-from fbo_flower.numerics.aggregation import bures
-from fbo_flower.numerics.aggregation.agreement import (
-    agreement,
-    bounded_moments,
-    log_bayes_factors,
-    pooled_units,
-)
-from fbo_flower.numerics.aggregation.bures import reliability
+from fbo_flower.numerics.aggregation import agreement, bures
 from fbo_flower.numerics.finite import standardised
 from fbo_flower.numerics.linalg import cholesky, square_root
 from fbo_flower.numerics.surrogates import gp, shared_hyperparameters
@@ -71,7 +65,8 @@ def settle(
     robust = options.weights == "reliability"
     if before is None:
         moments = [warm_ups[a].moments for a in agents]
-        shift, scale, version = *pooled_units(bounded_moments(moments) if robust else moments), 1
+        moments = agreement.bounded_moments(moments) if robust else moments
+        shift, scale, version = *agreement.pooled_units(moments), 1
     else:
         shift, scale, version = before.shift, before.scale, before.version + 1
     hyperparameters = fitted(options, [warm_ups[a] for a in agents], scale, space.dimension)
@@ -159,26 +154,15 @@ def agent_weights(options: CoKGOptions, frame: Frame, posteriors: Sequence[White
     if options.weights == "uniform":
         return np.full(len(posteriors), 1.0 / len(posteriors))
     means = np.array([frame.scale @ p.mean for p in posteriors])
-    return reliability(means, np.array([frame.scale @ p.covariance @ frame.scale.T for p in posteriors]))
+    return bures.reliability(
+        means, np.array([frame.scale @ p.covariance @ frame.scale.T for p in posteriors])
+    )
 
 
 def central_product(frame: Frame, increments: Sequence[Increment]) -> Central:
     """Return the posterior given all observations that the increments summarise."""
     mean, covariance = pool(increments)
     return Central(frame.basis @ mean, frame.basis @ cholesky(covariance).lower)
-
-
-def increment_of(
-    options: CoKGOptions, space: SearchSpace, setting: SharedPrior, histories: Sequence[Trials]
-) -> Increment:
-    """Return the precision and shift that disclosed trials add to the prior."""
-    pivots = space.features(setting.pivots)
-    total = observe(np.empty((0, pivots.shape[1])), np.empty(0), pivots, setting.hyperparameters)
-    for history in histories:
-        points, values = history.observed()
-        y = standardised(options.transformed(values), setting.shift, setting.scale)
-        total += observe(space.features(points), y, pivots, setting.hyperparameters)
-    return total
 
 
 def pools(options: CoKGOptions, state: CoKGState) -> bool:
@@ -196,9 +180,13 @@ def disagree(options: CoKGOptions, state: CoKGState) -> bool:
 def central_model(options: CoKGOptions, state: CoKGState, frame: Frame) -> Central:
     """Return the central model: barycenter [Zhan2025, Eqs. 5 and 8], product, or one of all trials."""
     assert state.setting is not None
-    if options.framework == "data-communication":
-        agents = sorted(state.histories, key=natural_key)
-        total = increment_of(options, state.space, state.setting, [state.histories[a] for a in agents])
+    if options.framework == "data-communication":  # what the disclosed trials add to the prior
+        pivots, theta = state.space.features(state.setting.pivots), state.setting.hyperparameters
+        total = observe(np.empty((0, pivots.shape[1])), np.empty(0), pivots, theta)
+        for agent in sorted(state.histories, key=natural_key):
+            points, values = state.histories[agent].observed()
+            y = standardised(options.transformed(values), state.setting.shift, state.setting.scale)
+            total += observe(state.space.features(points), y, pivots, theta)
         return central_product(frame, [total])
     known = state.known(options.stale)
     posteriors = [known[agent] for agent in sorted(known, key=natural_key)]
@@ -213,11 +201,7 @@ def central_model(options: CoKGOptions, state: CoKGState, frame: Frame) -> Centr
 
 
 def next_points(
-    options: CoKGOptions,
-    state: CoKGState,
-    server_round: int,
-    present: Sequence[str],
-    rng: np.random.Generator,
+    options: CoKGOptions, state: CoKGState, server_round: int, present: Sequence[str], rng: Generator
 ) -> tuple[CoKGState, dict[str, Array]]:
     """Choose a point for every agent whose posterior is known [Zhan2025, Alg. 1, lines 4-6]."""
     setting = state.setting
@@ -229,33 +213,28 @@ def next_points(
         agents = [a for a in present if state.progress.of(a) > 0] if state.histories else []
     if not agents or disagree(options, state):
         return state, {}
-    state = _refine(options, state, server_round)
+    due = (server_round - state.settled) // options.refine_every
+    if options.refinement and due > state.renewals and state.recommended:
+        around = options.around(state.space, state.recommended[-1].point, due - 1)
+        state = replace(state, refined=around, renewals=due)
     points, pending = _with_pending(options, state, setting)
     central = central_model(options, state, points)  # Alg. 1, line 5
     noise = setting.hyperparameters.noise_variance
     beta = options.weight(server_round - state.settled + 1)  # beta_t of Eq. 6
     if options.central == "auto" and pools(options, state):
         beta = min(beta, SMALL)  # the pooled posterior knows all that the agents know
-    if beta > 0.0:
-        own = own_gains(options, points, [known[a] for a in agents], noise, rng)
-    else:
-        own = np.zeros((len(agents), len(points.points)))
-    # Alg. 1, line 6: argmax of Eq. 6
-    mean, factor, draws, starts = central.mean, central.factor, options.num_draws, options.num_starts
+    kind, draws, starts = options.acquisition, options.num_draws, options.num_starts
+    own = np.zeros((len(agents), len(points.points)))
+    for row, agent in enumerate(agents):
+        if beta > 0.0:  # the agent's own acquisition, Eq. 4
+            factor = points.basis @ cholesky(known[agent].covariance).lower
+            own[row] = own_gain(kind, points.basis @ known[agent].mean, factor, noise, draws, rng)
+    mean, factor = central.mean, central.factor  # Alg. 1, line 6: argmax of Eq. 6
     index = joint_design(
-        options.acquisition, mean, factor, own, beta, noise, rng, pending, num_draws=draws, num_starts=starts
+        kind, mean, factor, own, beta, noise, rng, pending, num_draws=draws, num_starts=starts
     )
     design = {agent: points.points[i] for agent, i in zip(agents, index, strict=True)}
     return replace(state, start=central.inner), design
-
-
-def _refine(options: CoKGOptions, state: CoKGState, server_round: int) -> CoKGState:
-    """Renew the points around the best one so far, every `refine_every` rounds."""
-    due = (server_round - state.settled) // options.refine_every
-    if options.refinement == 0 or due <= state.renewals or not state.recommended:
-        return state
-    added = options.around(state.space, state.recommended[-1].point, due - 1)
-    return replace(state, refined=added, renewals=due)
 
 
 def _with_pending(options: CoKGOptions, state: CoKGState, setting: SharedPrior) -> tuple[Frame, IntArray]:
@@ -275,19 +254,6 @@ def _with_pending(options: CoKGOptions, state: CoKGState, setting: SharedPrior) 
     return found, np.array(index, dtype=np.int64)
 
 
-def own_gains(
-    options: CoKGOptions,
-    frame: Frame,
-    posteriors: Sequence[WhitenedPosterior],
-    noise_variance: float,
-    rng: np.random.Generator,
-) -> Array:
-    """Return each agent's own acquisition value at every point, `(N, S)` [Zhan2025, Eq. 4]."""
-    models = [(frame.basis @ p.mean, frame.basis @ cholesky(p.covariance).lower) for p in posteriors]
-    kind, draws = options.acquisition, options.num_draws
-    return np.array([own_gain(kind, mean, factor, noise_variance, draws, rng) for mean, factor in models])
-
-
 # -- after a round -----------------------------------------------------------------------------------
 
 
@@ -303,11 +269,11 @@ def compare(options: CoKGOptions, state: CoKGState) -> CoKGState:
         return state
     number, increments = state.round, list(found.values())
     if options.central == "auto":
-        least = float(log_bayes_factors(increments).min())
+        least = float(agreement.log_bayes_factors(increments).min())
         state = replace(state, evidence=(*_before(state, state.evidence), (number, least)))
     if number & (number - 1):
         return state
-    p_values = dict(zip(found, agreement(increments).p_value.tolist(), strict=True))
+    p_values = dict(zip(found, agreement.agreement(increments).p_value.tolist(), strict=True))
     return replace(state, agreement=(*_before(state, state.agreement), (number, p_values)))
 
 

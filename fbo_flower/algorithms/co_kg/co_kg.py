@@ -36,7 +36,6 @@ from fbo_flower.algorithms.co_kg.state import (
 from fbo_flower.algorithms.messages import Content, Replies
 from fbo_flower.algorithms.records import (
     AgentState,
-    Array,
     Best,
     Federation,
     Phase,
@@ -51,6 +50,7 @@ from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
 from fbo_flower.numerics.acquisition.joint_design import own_gain
 from fbo_flower.numerics.aggregation.agreement import moments
+from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.finite import difference, standardised
 from fbo_flower.numerics.linalg import Factor, cholesky
 from fbo_flower.numerics.optim.sobol import sobol
@@ -105,10 +105,8 @@ class CoKG(CoKGOptions):
 
     def tell(self, state: CoKGState, phase: Phase, replies: Replies) -> CoKGState:
         if phase is Phase.FINISH:
-            received = {agent: Found.of(report) for agent, report in replies.items()}
-            best = {
-                a: self._recommended(state, sent) for a, sent in received.items() if sent.best is not None
-            }
+            reports = [(agent, Found.of(report)) for agent, report in replies.items()]
+            best = {a: self._recommended(state, sent) for a, sent in reports if sent.best is not None}
             return replace(state, finished={**state.finished, **best})
         warm_ups, posteriors, histories = dict(state.warm_ups), dict(state.posteriors), dict(state.histories)
         finished = dict(state.finished)
@@ -117,7 +115,9 @@ class CoKG(CoKGOptions):
             if sent.moments is not None:
                 warm_ups[agent] = WarmUp(sent.moments, sent.theta, sent.log_likelihoods)
             if sent.points is not None and sent.outcomes is not None:
-                histories[agent] = _extended(histories.get(agent), sent.points, sent.outcomes)
+                known = histories.get(agent, Trials.empty(state.space.dimension))
+                trials = np.arange(len(known), len(known) + len(sent.outcomes), dtype=np.int64)
+                histories[agent] = known.concat(Trials(sent.points, sent.outcomes, trials))
             if sent.best is not None and state.setting is not None:
                 finished[agent] = self._recommended(state, sent)
             posterior = self._read_posterior(state, agent, sent)
@@ -195,55 +195,43 @@ class CoKG(CoKGOptions):
     def results(self, state: CoKGState) -> ServerResults | None:
         """Return every agent's recommendation: the maximiser of its posterior mean, and the mean there.
 
-        Under "product" and "data-communication" it is the central model's maximiser for every agent.
+        Under "product" and "data-communication" it is the central model's maximiser for every agent. `found`
+        has the shared prior, and the point that the server would have returned after every round.
         """
-        if state.setting is None:
+        if (setting := state.setting) is None:
             return None
         maximisers = dict(state.finished)
         if state.recommended and not state.recommended[-1].agent:
             last = state.recommended[-1]
             maximisers = dict.fromkeys(maximisers, (last.point, last.value))
-        found = {a: Best(x, math.nan, self.in_units(state.setting, m)) for a, (x, m) in maximisers.items()}
-        return ServerResults(recommendations=found, found=self._found(state, state.setting))
+        bests = {a: Best(x, math.nan, self.in_units(setting, m)) for a, (x, m) in maximisers.items()}
+        h, recommended = setting.hyperparameters, []
+        for best in state.recommended:  # after every round [Zhan2025, Alg. 1, line 11]
+            value, config = self.in_units(setting, best.value), state.space.decode(best.point)
+            row = {"round": best.round, "agent": best.agent, "config": config, "value": value}
+            recommended.append(row)
+        found: dict[str, object] = {
+            "lengthscales": h.lengthscales.tolist(),
+            "outputscale": h.outputscale,
+            "noise_variance": h.noise_variance,
+            "shift": setting.shift,
+            "scale": setting.scale,
+            "num_pivots": len(setting.pivots),
+            "recommended": recommended,
+            "agreement": [{"round": number, "p_values": dict(p)} for number, p in state.agreement],
+        }
+        if state.evidence:
+            found["evidence"] = [{"round": number, "log_bayes_factor": b} for number, b in state.evidence]
+        return ServerResults(recommendations=bests, found=found)
 
     def in_units(self, setting: SharedPrior, value: float) -> float:
         """Return a posterior mean in units of the objective; with a transform, the posterior median."""
         transformed = float(difference(setting.shift, -setting.scale * value))
         return expanded(transformed, self.transform, self.transform_scale)
 
-    def _found(self, state: CoKGState, setting: SharedPrior) -> dict[str, object]:
-        """Return the shared prior and the recommendations.
-
-        `recommended` has a row per round: the point that the server would have returned after it
-        [Zhan2025, Alg. 1, line 11].
-        """
-        found: dict[str, object] = {
-            "lengthscales": setting.hyperparameters.lengthscales.tolist(),
-            "outputscale": setting.hyperparameters.outputscale,
-            "noise_variance": setting.hyperparameters.noise_variance,
-            "shift": setting.shift,
-            "scale": setting.scale,
-            "num_pivots": len(setting.pivots),
-            "recommended": [
-                {
-                    "round": best.round,
-                    "agent": best.agent,
-                    "config": state.space.decode(best.point),
-                    "value": self.in_units(setting, best.value),
-                }
-                for best in state.recommended
-            ],
-            "agreement": [{"round": number, "p_values": dict(p)} for number, p in state.agreement],
-        }
-        if state.evidence:
-            found["evidence"] = [{"round": number, "log_bayes_factor": b} for number, b in state.evidence]
-        return found
-
     def progress_lines(self, state: CoKGState, before: CoKGState) -> list[str]:
         """Return a log line for every new test of agreement, and every change of "auto"."""
-        lines = [
-            _agreement(number, p_values) for number, p_values in state.agreement[len(before.agreement) :]
-        ]
+        lines = [_agreement(*test) for test in state.agreement[len(before.agreement) :]]
         if state.evidence:
             (number, value), earlier = state.evidence[-1], before.evidence[-1][1] if before.evidence else 0.0
             if _model(value) != _model(earlier):
@@ -253,8 +241,21 @@ class CoKG(CoKGOptions):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials | None:
-        return propose(self, task, agent_state, rng())
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Trials:
+        """Return the warm-up as one batch; later the server's point, or without one the agent's own."""
+        trial, space, point = agent_state.next_trial, agent_state.space, Work.of(task).point
+        setting = SharedPrior.read(task.arrays, self.kernel)
+        if point is not None and trial == task.trial:
+            return Trials(space.snap(floats(point)[np.newaxis]))
+        if setting is None or trial < self.num_initial:
+            return Trials(space.snap(first_points(self, task.end - trial, space.dimension, rng())))
+        # the largest acquisition value under the agent's own posterior [Eq. 4]
+        frame, pivots = setting.frame(self, space), space.features(setting.pivots)
+        x, y = observations(self, agent_state, setting)
+        mean, covariance = pool([observe(x, y, pivots, setting.hyperparameters)])
+        factor, noise = frame.basis @ cholesky(covariance).lower, setting.hyperparameters.noise_variance
+        gain = own_gain(self.acquisition, frame.basis @ mean, factor, noise, self.num_draws, rng())
+        return Trials(frame.points[[int(np.argmax(gain))]])
 
     def learn(self, task: Task, agent_state: AgentState, outcome: Trials, rng: Rng) -> AgentState:
         setting = SharedPrior.read(task.arrays, self.kernel)
@@ -332,26 +333,20 @@ def check_posterior(report: Report, setting: SharedPrior) -> None:
                 got = report.arrays[name].shape if name in report.arrays else "none"
                 raise WireError(f"{name}: expected ({length},), got {got}", "shape")
         whole = unpack_symmetric(floats(report.arrays[matrix]), size)
-        _check_definite(matrix, whole)
-        largest = float(whole.diagonal().max())
+        largest = float(np.abs(whole.diagonal()).max())
+        try:  # is an eigenvalue clearly below 0?
+            np.linalg.cholesky(whole + max(NOT_DEFINITE * largest, 1e-300) * np.eye(size))
+        except np.linalg.LinAlgError as error:
+            lowest = float(np.linalg.eigvalsh(whole)[0])
+            raise WireError(
+                f"{matrix}: expected positive semi-definite, got an eigenvalue of {lowest:.3g} "
+                f"with entries up to {largest:.3g} on the diagonal",
+                "covariance",
+            ) from error
         if matrix == "covariance" and largest > prior * (1.0 + NOT_DEFINITE):
             raise WireError(
                 f"covariance: expected variances up to the prior's {prior:g}, got {largest:g}", "covariance"
             )
-
-
-def _check_definite(name: str, matrix: Array) -> None:
-    """Raise WireError if a symmetric matrix has an eigenvalue clearly below 0 (tested by one Cholesky)."""
-    largest = float(np.abs(matrix.diagonal()).max())
-    try:
-        np.linalg.cholesky(matrix + max(NOT_DEFINITE * largest, 1e-300) * np.eye(len(matrix)))
-    except np.linalg.LinAlgError as error:
-        lowest = float(np.linalg.eigvalsh(matrix)[0])
-        raise WireError(
-            f"{name}: expected positive semi-definite, got an eigenvalue of {lowest:.3g} "
-            f"with entries up to {largest:.3g} on the diagonal",
-            "covariance",
-        ) from error
 
 
 @lru_cache(maxsize=8)
@@ -360,32 +355,21 @@ def _factor(kernel: str, theta: bytes, pivots: bytes, num_features: int) -> Fact
     return pivot_factor(points, gp.Hyperparameters.from_array(kernel, np.frombuffer(theta)))
 
 
-def _extended(history: Trials | None, points: Array, values: Array) -> Trials:
-    """Return an agent's disclosed trials with those of a report appended."""
-    trials = np.arange(len(values), dtype=np.int64)
-    if history is None:
-        return Trials(points, values, trials)
-    return history.concat(Trials(points, values, trials + len(history)))
-
-
 def _model(log_bayes_factor: float) -> str:
     if log_bayes_factor > central.ENOUGH:
         return "central model: product"
-    return "central model: " + (
-        "barycenter" if log_bayes_factor >= central.AGAINST else "none, agents differ"
-    )
+    differ = log_bayes_factor < central.AGAINST
+    return f"central model: {'none, agents differ' if differ else 'barycenter'}"
 
 
 def _agreement(number: int, p_values: Mapping[str, float]) -> str:
     listed = ", ".join(f"{agent}: {p:.2g}" for agent, p in p_values.items())
     odd = [agent for agent, p in p_values.items() if p < DOUBTFUL / len(p_values)]
-    advice = ""
-    if odd:
-        least = min(odd, key=lambda agent: p_values[agent])
-        advice = (
-            f"; they do not share one objective, least of all agent {least}: use central=barycenter or auto"
-        )
-    return f"[round {number}] do agents share one objective? p-values {listed}{advice}"
+    line = f"[round {number}] do agents share one objective? p-values {listed}"
+    if not odd:
+        return line
+    least = min(odd, key=lambda agent: p_values[agent])
+    return f"{line}; they do not, least of all agent {least}: use central=barycenter or auto"
 
 
 # -- an agent: its warm-up, its posterior at the pivots, its own knowledge gradient --------------------
@@ -399,23 +383,7 @@ def observations(options: CoKGOptions, agent_state: AgentState, setting: SharedP
     return agent_state.space.features(points), standardised(transformed, setting.shift, setting.scale)
 
 
-def propose(
-    options: CoKGOptions, task: Task, agent_state: AgentState, rng: np.random.Generator
-) -> Trials | None:
-    """Return the warm-up as one batch; later the server's point, or without one the agent's own choice."""
-    trial = agent_state.next_trial
-    if trial >= task.end:
-        return None
-    space = agent_state.space
-    setting = SharedPrior.read(task.arrays, options.kernel)
-    if "point" in task.arrays and trial == task.trial:
-        return Trials(space.snap(np.asarray(task.arrays["point"], dtype=np.float64)[np.newaxis]))
-    if setting is None or trial < options.num_initial:
-        return Trials(space.snap(first_points(options, task.end - trial, space.dimension, rng)))
-    return Trials(own_choice(options, agent_state, setting, rng)[np.newaxis])
-
-
-def first_points(options: CoKGOptions, num_points: int, dimension: int, rng: np.random.Generator) -> Array:
+def first_points(options: CoKGOptions, num_points: int, dimension: int, rng: Generator) -> Array:
     """Return the points of the warm-up, `(n, D)`: Sobol points, the first of which are repeated at the end.
 
     At least three points differ: two values could be computed from their mean and standard deviation.
@@ -423,20 +391,6 @@ def first_points(options: CoKGOptions, num_points: int, dimension: int, rng: np.
     num_repeated = max(min(options.num_repeated, num_points - 3, num_points // 2), 0)
     points = sobol(num_points - num_repeated, dimension, rng)
     return np.concatenate([points, points[:num_repeated]])
-
-
-def own_choice(
-    options: CoKGOptions, agent_state: AgentState, setting: SharedPrior, rng: np.random.Generator
-) -> Array:
-    """Return the point `(D,)` with the largest acquisition value under the agent's own posterior [Eq. 4]."""
-    frame, pivots = setting.frame(options, agent_state.space), agent_state.space.features(setting.pivots)
-    x, y = observations(options, agent_state, setting)
-    mean, covariance = pool([observe(x, y, pivots, setting.hyperparameters)])
-    factor = frame.basis @ cholesky(covariance).lower
-    noise = setting.hyperparameters.noise_variance
-    gain = own_gain(options.acquisition, frame.basis @ mean, factor, noise, options.num_draws, rng)
-    best: Array = frame.points[int(np.argmax(gain))]
-    return best
 
 
 def means_at(options: CoKGOptions, agent_state: AgentState, setting: SharedPrior, points: Array) -> Array:
@@ -473,9 +427,7 @@ def warm_up(options: CoKGOptions, agent_state: AgentState, setting: SharedPrior 
     return WarmUp(own, theta, log_likelihoods)
 
 
-def posterior(
-    options: CoKGOptions, agent_state: AgentState, setting: SharedPrior, rng: np.random.Generator
-) -> Found:
+def posterior(options: CoKGOptions, agent_state: AgentState, setting: SharedPrior, rng: Generator) -> Found:
     """Return mean `(r,)` and packed covariance at the pivots [Zhan2025, Eq. 3].
 
     With `central = "product"` or "auto" return instead the precision and shift that the observations add to

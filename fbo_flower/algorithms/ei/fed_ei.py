@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
+from numpy.random import Generator
 
 from fbo_flower.algorithms.aims import MOST_OUTPUTS
 from fbo_flower.algorithms.ei.local import PRIORS, LocalEI, Model, fit_of, kept_with, measured
@@ -35,16 +36,7 @@ from fbo_flower.algorithms.ei.pool import (
 from fbo_flower.algorithms.messages import SUM, Content, Replies
 from fbo_flower.algorithms.options import TrialsPerRound, check_secure_sums, checked, choice, integer
 from fbo_flower.algorithms.progress import Progress
-from fbo_flower.algorithms.records import (
-    AgentState,
-    Federation,
-    Phase,
-    Report,
-    Task,
-    Trials,
-    floats,
-    natural_key,
-)
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Report, Task, Trials, floats
 from fbo_flower.algorithms.requests import Condition, Draws, Evaluation, Rng, compute
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics import slots
@@ -147,18 +139,13 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
 
     # -- the server's half ---------------------------------------------------------------------
 
-    def init(self, federation: Federation, rng: np.random.Generator) -> FedEIState:
+    def init(self, federation: Federation, rng: Generator) -> FedEIState:
         space, num_values = federation.space, self.num_values
         rows = np.empty((0, space.dimension + num_values))
         return FedEIState(space, rows, np.zeros(num_values * trend.NUM_SUMS))
 
     def ask(
-        self,
-        state: FedEIState,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
+        self, state: FedEIState, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[FedEIState, dict[str, Task]]:
         if phase is not Phase.TRAIN:
             return state, {}
@@ -200,20 +187,17 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         state = replace(state, progress=state.progress.advance(replies), introduced=introduced)
         return (self._read_sums if self.secure_sums else self._read_clear)(state, replies)
 
-    def _read_clear(self, state: FedEIState, reports: Replies) -> FedEIState:
+    def _read_clear(self, state: FedEIState, replies: Replies) -> FedEIState:
         """Return the state with reports that are not in secure sums, as if their tables had been summed."""
-        level = state.level
+        if (level := replies.sum("level")) is not None:
+            state = replace(state, level=state.level + level)
         rows, places = [state.rows[:0]], [np.empty(0, dtype=np.int64)]
-        for agent in sorted(reports, key=natural_key):
-            part = Part.of(reports[agent])
-            if part.level is not None:
-                level = level + floats(part.level)
+        for part in map(Part.of, replies.values()):  # their order makes no difference to the table
             if part.rows is not None and part.slots is not None:
-                rows.append(floats(part.rows))
-                places.append(np.asarray(part.slots, dtype=np.int64))
+                rows.append(part.rows)
+                places.append(part.slots)
         drawn = np.concatenate(places)
         table = slots.write(np.concatenate(rows), drawn, int(drawn.max(initial=0)) + 1)
-        state = replace(state, level=level)
         return self._with_rows(state, *slots.read(table, *bounds_of_rows(table.shape[1], self.num_values)))
 
     def _read_sums(self, state: FedEIState, replies: Replies) -> FedEIState:
@@ -323,9 +307,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         advises = "rows" in task.arrays and not num_slots(task)
         return advises and agent_state.next_trial <= task.trial
 
-    def step(
-        self, task: Task, agent_state: AgentState, rng: np.random.Generator
-    ) -> tuple[Trials, Array | None]:
+    def step(self, task: Task, agent_state: AgentState, rng: Generator) -> tuple[Trials, Array | None]:
         """Return the next point: the row of which the model expects most, or by expected improvement."""
         model = self.model(task, agent_state)
         if self._is_advised(task, agent_state):
@@ -493,7 +475,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
             rows = rows[np.argsort(-rows[:, agent_state.space.dimension], kind="stable")[:1]]
         return slots.rounded(rows)
 
-    def _moments(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Array:
+    def _moments(self, task: Task, agent_state: AgentState, rng: Generator) -> Array:
         """Return the moments `(5 S,)` of the values of an initial task; zeros if there are fewer than two."""
         history = agent_state.history
         trials, values = history.trials, history.final_values(own=True)

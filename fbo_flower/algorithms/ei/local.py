@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from numpy.random import Generator
 
 from fbo_flower.algorithms.options import bounded, choice, integer
 from fbo_flower.algorithms.progress import Independent, Progress, uniform_point
@@ -161,7 +162,7 @@ class LocalEI(Algorithm[State]):
             agent_state = agent_state.write(**{ENDED: np.array([ends])})
         return agent_state
 
-    def has_no_gain(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> bool:
+    def has_no_gain(self, task: Task, agent_state: AgentState, rng: Generator) -> bool:
         """Return whether the bound on what is left to gain is below the noise."""
         space, history, objectives = agent_state.space, agent_state.history, agent_state.aims.objectives
         if len(objectives) > 1:
@@ -247,14 +248,12 @@ class LocalEI(Algorithm[State]):
         process = compute(Condition(x, y, fitted))
         return GuidedImprovement(process, 0.0), process.means, fitted.to_array()
 
-    def step(
-        self, task: Task, agent_state: AgentState, rng: np.random.Generator
-    ) -> tuple[Trials, Array | None]:
+    def step(self, task: Task, agent_state: AgentState, rng: Generator) -> tuple[Trials, Array | None]:
         """Return the next point and the fitted hyperparameters `theta`, None if there is nothing to fit."""
         model = self.model(task, agent_state)
         return self.climb(model, agent_state, rng), model.fitted
 
-    def climb(self, model: Model, agent_state: AgentState, rng: np.random.Generator) -> Trials:
+    def climb(self, model: Model, agent_state: AgentState, rng: Generator) -> Trials:
         """Return the point of the largest improvement found, or `farthest` while all values are equal."""
         space, history = agent_state.space, agent_state.history
         if not model.knows_others and all_equal(measured(history)[1]):

@@ -36,6 +36,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from fbo_flower.algorithms import senders
 from fbo_flower.algorithms.messages import STEPS, Content, Replies, has_step, real, step_numbers, summable
 from fbo_flower.algorithms.options import bounded, check_secure_sums, checked, choice, integer
 from fbo_flower.algorithms.progress import Progress, once_per_trial, uniform_point
@@ -51,13 +52,7 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Rng
-from fbo_flower.algorithms.senders import (
-    FeatureTask,
-    SharedFeatures,
-    check_schedule,
-    drawn_features,
-    own_probability,
-)
+from fbo_flower.algorithms.senders import check_schedule, own_probability
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.portfolio import Boxes, BoxwiseLinearFunction
 from fbo_flower.numerics.arrays import AnyArray, Array, IntArray
@@ -93,7 +88,7 @@ _SUMS = summable(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Release(FeatureTask):
+class Release(senders.FeatureTask):
     """A task: the shared features, the last release for some of its steps, and what the server asks for."""
 
     weights: Annotated[Array | None, real(regions_of, "num_features")] = None  # omega^i, Eq. (R)
@@ -177,7 +172,7 @@ class DPFTSState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPFTS(SharedFeatures[DPFTSState]):
+class DPFTS(senders.SharedFeatures[DPFTSState]):
     """Differentially private federated Thompson sampling; `SharedFeatures` describes the other options.
 
     Parameters
@@ -272,7 +267,7 @@ class DPFTS(SharedFeatures[DPFTSState]):
     def init(self, federation: Federation, rng: Generator) -> DPFTSState:
         self.check_cost()
         space = federation.space
-        features = drawn_features(self.num_features, self.lengthscale, space, rng)
+        features = senders.drawn_features(self.num_features, self.lengthscale, space, rng)
         return DPFTSState(space, features).with_agents(federation.agents, regions_of(self, space))
 
     def secret_draws(

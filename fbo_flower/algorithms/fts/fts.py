@@ -17,6 +17,7 @@ from functools import partial
 from typing import Annotated, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from fbo_flower.algorithms import senders
 from fbo_flower.algorithms.fts import mixture
@@ -151,13 +152,13 @@ class FTS(senders.MessageOptions[State]):
 
     # -- the server's half ---------------------------------------------------------------------
 
-    def init(self, federation: Federation, rng: np.random.Generator) -> State:
+    def init(self, federation: Federation, rng: Generator) -> State:
         self.check_targets(federation)
         state = State(federation.space)
         return state if self.lengthscale == "federated" else self._draw_features(state, self.lengthscale, rng)
 
     def ask(
-        self, state: State, phase: Phase, server_round: int, present: Sequence[str], rng: np.random.Generator
+        self, state: State, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[State, dict[str, Task]]:
         if phase is not Phase.TRAIN:
             return state, {}
@@ -226,9 +227,7 @@ class FTS(senders.MessageOptions[State]):
         earlier = {f"earlier.{i}": row for i, row in enumerate(weights)}
         return replace(state, features=features, messages=earlier)
 
-    def _draw_features(
-        self, state: State, lengthscale: senders.Lengthscale | str, rng: np.random.Generator
-    ) -> State:
+    def _draw_features(self, state: State, lengthscale: senders.Lengthscale | str, rng: Generator) -> State:
         features = senders.drawn_features(self.num_features, lengthscale, state.space, rng)
         return replace(state, features=features)
 
@@ -245,8 +244,10 @@ class FTS(senders.MessageOptions[State]):
             message = LinearFunction(advice.features(), floats(advice.weights))
             return self.maximise(message, agent_state, draws)
         if advice.point is not None:
-            advised = self._advised_point(floats(advice.point), agent_state)
-            return advised if advised is not None else self.thompson_point(agent_state, draws)
+            space, distance = agent_state.space, self.distance(agent_state)
+            point, seen = space.snap(floats(advice.point)[None]), space.features(agent_state.history.points)
+            new = keeps_distance(space.features(point)[None], seen[None], distance).all()
+            return Trials(point) if new else self.thompson_point(agent_state, draws)
         if messages is not None:
             function = self._mixture(messages, agent_state, draws)
             return self.maximise(function, agent_state, draws)
@@ -272,9 +273,7 @@ class FTS(senders.MessageOptions[State]):
         omega = compute(DrawWeights(features, x, y, self.message_noise_variance, rng()))  # Eqs. 2-3
         return Message(weights=omega)
 
-    def _mixture(
-        self, messages: mixture.Messages, agent_state: AgentState, rng: np.random.Generator
-    ) -> Differentiable:
+    def _mixture(self, messages: mixture.Messages, agent_state: AgentState, rng: Generator) -> Differentiable:
         """Return a draw of the mixture; before the first success the mean of the messages."""
         if not agent_state.history.num_succeeded:
             cube = agent_state.space.features(sobol(256, agent_state.space.dimension, rng))
@@ -286,18 +285,11 @@ class FTS(senders.MessageOptions[State]):
         path = self.draw_path(x, values, fitted, rng)
         return path if trend is None else Sum(trend, path)
 
-    def _advised_point(self, point: Array, agent_state: AgentState) -> Trials | None:
-        """Return an advised point `(D,)`, None if it is closer than `min_distance` to an evaluated one."""
-        point = agent_state.space.snap(point[None, :])
-        seen = agent_state.space.features(agent_state.history.points)
-        new = keeps_distance(agent_state.space.features(point)[None], seen[None], self.distance(agent_state))
-        return Trials(point) if new.all() else None
-
 
 class Adviser:
     """Chooses advice for one target after the other; its `used` and `advised` continue those of the state."""
 
-    def __init__(self, options: FTS, state: State, rng: np.random.Generator) -> None:
+    def __init__(self, options: FTS, state: State, rng: Generator) -> None:
         self.options, self.state = options, state
         self.used, self.advised = dict(state.used), dict(state.advised)
         self.has_messages = set(state.has_messages)
@@ -325,7 +317,7 @@ class Adviser:
         random = self.options.advice == "random"  # a random point is what the initial design would be
         return not random and self.state.features is not None and len(self.senders) > (agent in self.rows)
 
-    def advise(self, agent: str, iteration: int, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def advise(self, agent: str, iteration: int, rng: Generator) -> dict[str, AnyArray]:
         """Return the arrays for a task: a coin and a draw for each of its steps, or messages for all.
 
         Parameters
@@ -338,7 +330,7 @@ class Adviser:
         steps = [self.advise_step(agent, iteration + step, rng) for step in range(number)]
         return rows_of(steps) if number > 1 else steps[0]
 
-    def advise_step(self, agent: str, iteration: int, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def advise_step(self, agent: str, iteration: int, rng: Generator) -> dict[str, AnyArray]:
         """Return the arrays for one step; none if it is to use the target's own surrogate [Alg. 1]."""
         # Alg. 1, lines 2-3: r ~ U(0, 1), r <= p_t; in the initial design there is no coin
         if iteration > 0 and rng.random() <= own_probability(self.options.schedule, iteration):
@@ -355,7 +347,7 @@ class Adviser:
         # not a row of `self.weights`: a view would keep the whole matrix in memory
         return {"weights": self.state.messages[self.senders[row]]}  # omega_n, Alg. 1, line 6
 
-    def draw_sender(self, agent: str, iteration: int, rng: np.random.Generator) -> int | None:
+    def draw_sender(self, agent: str, iteration: int, rng: Generator) -> int | None:
         """Return the row of one of the others; None if there is nobody. Those that left count only alone."""
         unusable = {agent, *self.used.get(agent, ())}
         pool, excluded = self.staying, sorted(self.places[a] for a in unusable if a in self.places)
@@ -399,7 +391,7 @@ class Adviser:
         self.advised[agent] = np.concatenate([earlier, point[None, :]])
         return {"point": point}
 
-    def _messages(self, agent: str, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def _messages(self, agent: str, rng: Generator) -> dict[str, AnyArray]:
         """Return the other agents' messages, or `mixture_messages` of them drawn at random."""
         rows = [row for row, sender in enumerate(self.senders) if sender != agent]
         once = self.options.communication == "once"

@@ -24,40 +24,17 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fbo_flower.algorithms.bandits.base import (
-    MAX_SEED,
-    BanditState,
-    BatchedBandit,
-    Evaluations,
-    in_order,
-    once_per_state,
-    with_outcome,
-)
+from fbo_flower.algorithms.bandits import base
+from fbo_flower.algorithms.bandits.base import MAX_SEED, BanditState, BatchedBandit, Evaluations
 from fbo_flower.algorithms.messages import Content, Replies, real, whole
 from fbo_flower.algorithms.options import choice
-from fbo_flower.algorithms.records import (
-    AgentState,
-    AnyArray,
-    Array,
-    Federation,
-    IntArray,
-    Phase,
-    Task,
-    Trials,
-    floats,
-)
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Task, Trials, floats
 from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric, unpack_symmetric
 from fbo_flower.numerics.aggregation import shared_mean
-from fbo_flower.numerics.aggregation.shared_mean import (
-    LENGTHSCALES,
-    NOISES,
-    RESIDUALS,
-    Belief,
-    Evidence,
-    SharedMeanModel,
-)
+from fbo_flower.numerics.aggregation.shared_mean import LENGTHSCALES, NOISES, RESIDUALS, Evidence
+from fbo_flower.numerics.arrays import AnyArray, Array, IntArray
 from fbo_flower.numerics.bandits.pulls import Pulls
 from fbo_flower.space.space import SearchSpace
 
@@ -111,14 +88,6 @@ class Evidences(Evaluations):
     misfit: Annotated[Array | None, real(len(RESIDUALS))] = None
 
 
-def read_scale(arrays: Mapping[str, AnyArray]) -> Array | None:
-    """Return mean and deviation of values in a task or an agent's state, `(2,)`; None before they are known.
-
-    The model is of `(y - mean) / stddev`.
-    """
-    return floats(arrays["scale"]) if "scale" in arrays else None
-
-
 @dataclass(frozen=True)
 class Observations:
     """The points `(n, D)` that the agent evaluated, and its pulls of each.
@@ -149,7 +118,7 @@ class Observations:
             rows.append(int(place[0]) if len(place) else len(points) - 1)
         pulls = self.pulls.joined(Pulls.read({}, "", len(points) - len(self.points)))
         for k, row in enumerate(rows):
-            pulls = with_outcome(pulls, [row], outcome.rows(slice(k, k + 1)))
+            pulls = base.with_outcome(pulls, [row], outcome.rows(slice(k, k + 1)))
         return Observations(points, pulls)
 
     def moments(self) -> Array:
@@ -166,7 +135,12 @@ class Observations:
         return np.array([count.sum(), mean, unit * math.sqrt(variance)])
 
     def modelled(self, scale: Array) -> tuple[Array, Array, Array]:
-        """Return points, standardised means and counts, failures included; nothing before a success."""
+        """Return points, means in units of `scale` and counts, failures included; nothing before a success.
+
+        Parameters
+        ----------
+        scale : `(2,)`, mean and standard deviation of the values of all agents
+        """
         count, means = self.pulls.count, self.pulls.means(np.nan)
         if not count.any():
             return self.points[:0], np.empty(0), np.empty(0)
@@ -174,26 +148,31 @@ class Observations:
         return self.points, values, (count + self.pulls.in_vain).astype(np.float64)
 
 
-def model(setting: AnyArray, dim: int, residual: float) -> SharedMeanModel:
+def model(setting: AnyArray, dim: int, residual: float) -> shared_mean.SharedMeanModel:
     """Return the model of a setting: places in `LENGTHSCALES` and in `NOISES`."""
     scale, noise = np.asarray(setting, dtype=np.int64).tolist()[:2]
-    return SharedMeanModel(dim, LENGTHSCALES[scale] * math.sqrt(dim), NOISES[noise], residual)
+    return shared_mean.SharedMeanModel(dim, LENGTHSCALES[scale] * math.sqrt(dim), NOISES[noise], residual)
 
 
-def unpacked(precision: AnyArray, response: AnyArray) -> Evidence:
-    """Return evidence about the shared function from the packed precision."""
-    return Evidence(unpack_symmetric(floats(precision), len(response)), floats(response), 0.0)
+def evidence_of(report: Mapping[str, AnyArray], place: int, dim: int) -> Evidence:
+    """Return what an agent's report says about the shared function under a residual of `RESIDUALS`."""
+    misfit = float(floats(report["misfit"])[place])
+    if place >= SHARING:
+        return replace(shared_mean.nothing(dim), misfit=misfit)
+    response = floats(report["response"])[place]
+    return Evidence(unpack_symmetric(floats(report["precision"])[place], len(response)), response, misfit)
 
 
-def belief(agent_state: AgentState, seen: Observations) -> Belief | None:
+def belief(agent_state: AgentState, seen: Observations) -> shared_mean.Belief | None:
     """Return the agent's posterior of its function; None before the first exchange."""
-    arrays, scale = agent_state.arrays, read_scale(agent_state.arrays)
-    if scale is None or "chosen" not in arrays:
+    arrays, dim = agent_state.arrays, agent_state.space.dimension
+    if "chosen" not in arrays:
         return None
-    residual = RESIDUALS[int(np.asarray(arrays["chosen"])[2])]
-    others = unpacked(arrays["others_precision"], arrays["others_response"])
-    dim = agent_state.space.dimension
-    return shared_mean.belief(model(arrays["chosen"], dim, residual), *seen.modelled(scale), others)
+    residual = RESIDUALS[int(arrays["chosen"][2])]
+    response = floats(arrays["others_response"])
+    others = Evidence(unpack_symmetric(floats(arrays["others_precision"]), len(response)), response, 0.0)
+    seen_by_all = seen.modelled(floats(arrays["scale"]))
+    return shared_mean.belief(model(arrays["chosen"], dim, residual), *seen_by_all, others)
 
 
 @dataclass(frozen=True)
@@ -206,14 +185,10 @@ class GPState(BanditState):
     exchange: int = 0  # number of the exchange that is open
     # agent -> arrays of its report for the open exchange
     reports: Mapping[str, Mapping[str, AnyArray]] = field(default_factory=dict)
-    # mean and standard deviation of the design's values; None: not known yet
-    scale: tuple[float, float] | None = None
-    # places of lengthscale and noise, for the evidence that agents send next
-    setting: tuple[int, int] | None = None
-    # places of lengthscale, noise and residual, to which `sent` belongs
-    chosen: tuple[int, int, int] | None = None
-    # agent -> its precisions and responses of the last exchange, for the chosen residual
-    sent: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
+    scale: Array | None = None  # mean and standard deviation of the design's values; None: not known yet
+    setting: IntArray | None = None  # places of lengthscale and noise, for the evidence that agents send next
+    chosen: IntArray | None = None  # places of lengthscale, noise and residual, to which `sent` belongs
+    sent: Mapping[str, Evidence] = field(default_factory=dict)  # agent -> what it sent at the last exchange
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,24 +218,17 @@ class GPPNE(BatchedBandit[GPState]):
         for agent, report in reports.items():
             if Evidences.of(report).exchange == state.exchange and report.arrays:
                 received[agent] = dict(report.arrays)
-        return super().tell(replace(state, reports=in_order(received)), phase, reports)
+        return super().tell(replace(state, reports=base.in_order(received)), phase, reports)
 
     def next_pulls(self, state: GPState, agent: str, left: int) -> tuple[Content | None, int]:
-        content = Setting(
-            exchange=state.exchange,
-            agents=len(state.agents),
-            scale=None if state.scale is None else np.array(state.scale),
-            setting=None if state.setting is None else np.array(state.setting, dtype=np.int64),
-        )
+        number = len(state.agents)
+        content = Setting(exchange=state.exchange, agents=number, scale=state.scale, setting=state.setting)
         if state.chosen is not None:
-            others = [state.sent[other] for other in state.sent if other != agent]
-            size = shared_mean.num_inducing(state.dim)
-            zeros = np.zeros(size * (size + 1) // 2), np.zeros(size)
+            others = [evidence for other, evidence in state.sent.items() if other != agent]
+            told = sum(others, shared_mean.nothing(state.dim))
+            precision = pack_symmetric(told.precision)
             content = replace(
-                content,
-                chosen=np.array(state.chosen, dtype=np.int64),
-                others_precision=sum((p for p, _ in others), zeros[0]),
-                others_response=sum((r for _, r in others), zeros[1]),
+                content, chosen=state.chosen, others_precision=precision, others_response=told.response
             )
         elif agent in state.agents:
             content = replace(content, design_seed=state.design_seed, place=state.agents.index(agent))
@@ -276,7 +244,8 @@ class GPPNE(BatchedBandit[GPState]):
 
     def close(self, state: GPState, waiting: Sequence[str]) -> GPState:
         """Merge the reports, once all waiting agents that answer have made their pulls and sent them."""
-        responsive = [a for a in state.attendance.responsive(waiting) if a in state.agents or state.chosen]
+        answering = state.attendance.responsive(waiting)
+        responsive = [a for a in answering if a in state.agents or state.chosen is not None]
         if not state.reports or not responsive:
             return state
         behind = any(state.progress.of(agent) < min(state.target, self.budget) for agent in responsive)
@@ -288,19 +257,22 @@ class GPPNE(BatchedBandit[GPState]):
             return self._agree_on_scale(opened, reports)
         likelihoods = sum(floats(r["likelihoods"]) for r in reports.values())
         best = int(np.argmax(likelihoods))
-        setting = best // len(NOISES), best % len(NOISES)
+        setting = np.array(divmod(best, len(NOISES)), dtype=np.int64)
         full = {agent: r for agent, r in reports.items() if "misfit" in r}
         if state.setting is None or not full:
             return replace(opened, setting=setting)
-        place = self._best_residual(state, full)
-        size = shared_mean.num_inducing(state.dim)
-        nothing = np.zeros(size * (size + 1) // 2), np.zeros(size)
-        sent = {
-            a: (floats(r["precision"])[place], floats(r["response"])[place]) if place < SHARING else nothing
-            for a, r in full.items()
-        }
+        # the residual variance with the largest likelihood of all data together
+        evidences = []
+        for place, residual in enumerate(RESIDUALS):
+            found = (evidence_of(report, place, state.dim) for report in full.values())
+            total = sum(found, shared_mean.nothing(state.dim))
+            evidences.append(shared_mean.log_likelihood(model(state.setting, state.dim, residual), total))
+        place = int(np.argmax(evidences))
+        sent = {agent: evidence_of(report, place, state.dim) for agent, report in full.items()}
         target = min(self.budget, shared_mean.next_exchange(state.target))
-        return replace(opened, setting=setting, chosen=(*state.setting, place), sent=sent, target=target)
+        return replace(
+            opened, setting=setting, chosen=np.append(state.setting, place), sent=sent, target=target
+        )
 
     def _agree_on_scale(self, state: GPState, reports: Mapping[str, Mapping[str, AnyArray]]) -> GPState:
         """Set mean and standard deviation of all values; without any value, make the design longer."""
@@ -311,66 +283,48 @@ class GPPNE(BatchedBandit[GPState]):
         unit = max(float(np.ptp(means)), float(stddevs.max())) or 1.0  # squares of huge values would overflow
         mean = float(means[0] + unit * (n @ ((means - means[0]) / unit)) / n.sum())
         variance = float(n @ ((stddevs / unit) ** 2 + ((means - mean) / unit) ** 2) / n.sum())
-        return replace(state, scale=(mean, unit * math.sqrt(variance) or 1.0))
-
-    def _best_residual(self, state: GPState, reports: Mapping[str, Mapping[str, AnyArray]]) -> int:
-        """Return the place of the residual variance with the largest likelihood of all data together."""
-        assert state.setting is not None
-        values = []
-        for place, residual in enumerate(RESIDUALS):
-            total = shared_mean.nothing(state.dim)
-            for arrays in reports.values():
-                found = shared_mean.nothing(state.dim)
-                if place < SHARING:
-                    found = unpacked(arrays["precision"][place], arrays["response"][place])
-                total = total + replace(found, misfit=float(floats(arrays["misfit"])[place]))
-            setting = np.array(state.setting, dtype=np.int64)
-            values.append(shared_mean.log_likelihood(model(setting, state.dim, residual), total))
-        return int(np.argmax(values))
+        return replace(state, scale=np.array([mean, unit * math.sqrt(variance) or 1.0]))
 
     # -- the agent's half ----------------------------------------------------------------------
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws, evaluate: Evaluation) -> AgentState:
         """Evaluate the first points, or one point after another that have the largest upper bound."""
-        seen, dim = Observations.read(agent_state), agent_state.space.dimension
-        if "others_response" in task.arrays:
+        seen, space, content = Observations.read(agent_state), agent_state.space, Setting.of(task)
+        if content.others_response is not None:
             kept = {n: task.arrays[n] for n in ("scale", "chosen", "others_precision", "others_response")}
             agent_state = agent_state.write(**kept)
         while (left := task.end - agent_state.next_trial) > 0:
             trial = agent_state.next_trial
-            if "others_response" in task.arrays:
+            if content.others_response is not None:
                 believed = belief(agent_state, seen)
                 assert believed is not None
                 points = shared_mean.choose(believed, draws("choose", trial))[np.newaxis]
             else:
-                content = Setting.of(task)
                 seed, place, agents = content.design_seed, content.place, content.agents
                 if seed < 0 or not 0 <= place < agents <= MAX_AGENTS:
                     raise WireError(
                         f"place: expected a seed and a place below agents <= {MAX_AGENTS}, got {seed}, "
                         f"{place}, {agents}"
                     )
-                points = shared_mean.design(dim, agents, place, trial, left, seed)
-            outcome = evaluate(
-                Trials(agent_state.space.snap(points), pulls=np.ones(len(points), dtype=np.int64))
-            )
+                points = shared_mean.design(space.dimension, agents, place, trial, left, seed)
+            outcome = evaluate(Trials(space.snap(points), pulls=np.ones(len(points), dtype=np.int64)))
             seen = seen.add(outcome)
             agent_state = agent_state.passed_to(outcome.next_trial)
         return agent_state.write(**seen.arrays())
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         """Return what the agent tells of its observations."""
-        seen, scale = Observations.read(agent_state), read_scale(task.arrays)
-        dim = agent_state.space.dimension
-        sent = Evidences(exchange=Setting.of(task).exchange, evaluations=self.evaluations(agent_state))
-        if scale is None:
+        content, seen, dim = Setting.of(task), Observations.read(agent_state), agent_state.space.dimension
+        sent = Evidences(exchange=content.exchange, evaluations=self.evaluations(agent_state))
+        if content.scale is None:
             return replace(sent, moments=seen.moments())
+        scale = floats(content.scale)
         x, y, counts = seen.modelled(scale)
         within = float(seen.pulls.within.sum()) / scale[1] / scale[1]
         likelihoods = shared_mean.log_likelihoods(dim, x, y, counts, within).reshape(-1)
-        if "setting" not in task.arrays:
+        if content.setting is None:
             return replace(sent, likelihoods=likelihoods)
-        found = [shared_mean.evidence(model(task.arrays["setting"], dim, d), x, y, counts) for d in RESIDUALS]
+        found = [shared_mean.evidence(model(content.setting, dim, d), x, y, counts) for d in RESIDUALS]
         return replace(
             sent,
             likelihoods=likelihoods,
@@ -379,7 +333,7 @@ class GPPNE(BatchedBandit[GPState]):
             misfit=np.array([e.misfit for e in found]),
         )
 
-    @once_per_state
+    @base.once_per_state
     def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return the point with the largest posterior mean, and its mean value; None without a success."""
         seen = Observations.read(agent_state)

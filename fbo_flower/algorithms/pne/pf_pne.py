@@ -22,38 +22,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
-from fbo_flower.algorithms.bandits.base import (
-    BanditState,
-    Evaluations,
-    XArmedBandit,
-    first_that_fit,
-    in_order,
-    once_per_state,
-    with_outcome,
-)
+from fbo_flower.algorithms.bandits import base
+from fbo_flower.algorithms.bandits.base import BanditState, Evaluations, XArmedBandit
 from fbo_flower.algorithms.messages import Content, Replies, real, summable, whole
 from fbo_flower.algorithms.options import bounded, check_secure_sums, checked, choice
 from fbo_flower.algorithms.pne.gp import GPPNE
 from fbo_flower.algorithms.pne.racing import RacingPNE
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import (
-    AgentState,
-    AnyArray,
-    Array,
-    Federation,
-    IntArray,
-    Phase,
-    Task,
-    Trials,
-    natural_key,
-)
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Task, Trials, natural_key
 from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.arrays import AnyArray, Array, IntArray
 from fbo_flower.numerics.bandits import elimination, partition
 from fbo_flower.numerics.bandits.pulls import CellPulls, Survivors
 from fbo_flower.space.space import SearchSpace
@@ -82,6 +67,9 @@ class CellTask(Content):
         return f"depth {cls.of(task).depth}" if "cells" in task.arrays else None
 
 
+_per_cell = partial(summable, "len(cells)", repeats=False)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Means(Evaluations):
     """A report: mean and count of every cell of the task; in stage 2 neither.
@@ -89,16 +77,10 @@ class Means(Evaluations):
     A sum over agents also needs who has pulls and 1 / count, see `elimination.merge_sums`.
     """
 
-    means: Annotated[Array | None, summable("len(cells)", bound=1e12, most=MAX_CELLS, repeats=False)] = None
-    counts: Annotated[
-        Array | None, summable("len(cells)", bound=1e9, low=0.0, most=MAX_CELLS, repeats=False)
-    ] = None
-    present: Annotated[
-        Array | None, summable("len(cells)", bound=1.0, only_if="secure_sums", repeats=False)
-    ] = None
-    inverse: Annotated[
-        Array | None, summable("len(cells)", bound=1.0, only_if="secure_sums", repeats=False)
-    ] = None
+    means: Annotated[Array | None, _per_cell(bound=1e12, most=MAX_CELLS)] = None
+    counts: Annotated[Array | None, _per_cell(bound=1e9, low=0.0, most=MAX_CELLS)] = None
+    present: Annotated[Array | None, _per_cell(bound=1.0, only_if="secure_sums")] = None
+    inverse: Annotated[Array | None, _per_cell(bound=1.0, only_if="secure_sums")] = None
 
     @classmethod
     def asks_for_sum(cls, task: Task) -> bool:
@@ -256,25 +238,16 @@ class PhasedPNE(XArmedBandit[PNEState]):
         for agent in punctual if not state.stage_two else ():
             spent[agent] = spent.get(agent, 0) + progress.of(agent) - state.progress.of(agent)
             failed[agent] = failed.get(agent, 0) + replies[agent].num_failed
-        state = replace(state, spent=in_order(spent), failed=in_order(failed))
-        state = replace(state, reports=heard, synced=in_order(synced))
-        if self.secure_sums:
-            state = self._with_sums(state, replies)
+        state = replace(state, spent=base.in_order(spent), failed=base.in_order(failed))
+        state = replace(state, reports=heard, synced=base.in_order(synced))
+        if replies.failed:  # all cells are divided, unless nobody had evaluations left for the sum
+            any_pulls = any(trials > failed.get(agent, 0) for agent, trials in spent.items())
+            state = replace(state, skipped=any_pulls)
+        elif self.secure_sums and (sums := replies.sums):
+            found = elimination.merge_sums(sums["present"], sums["means"], sums["inverse"], sums["counts"])
+            usable = found.mean.shape == state.active.shape and found.count.any()  # some agent has pulls
+            state = replace(state, merged=found if usable else None)
         return super().tell(state, phase, replies)
-
-    def _with_sums(self, state: PNEState, replies: Replies) -> PNEState:
-        """Return the state with the statistics over all agents of a depth.
-
-        If the sum failed, all its cells are divided, unless nobody had evaluations left for it.
-        """
-        if replies.failed:
-            any_pulls = any(spent > state.failed.get(agent, 0) for agent, spent in state.spent.items())
-            return replace(state, skipped=any_pulls)
-        if not (sums := replies.sums):
-            return state
-        found = elimination.merge_sums(sums["present"], sums["means"], sums["inverse"], sums["counts"])
-        fits = found.mean.shape == state.active.shape and bool(np.any(found.count))  # some agent has pulls
-        return replace(state, merged=found if fits else None)
 
     def _open_depth(self, state: PNEState) -> PNEState:
         """Ask for `ceil(tau_h / M)` pulls of each active cell [Li2024, Alg. 2, line 6]."""
@@ -408,14 +381,14 @@ class PhasedPNE(XArmedBandit[PNEState]):
             else:
                 search, index, missing = self.alone(search, space.dimension)
                 depth = search.depth
-            taken = first_that_fit(missing, left)
+            taken = base.first_that_fit(missing, left)
             index, taken = index[taken > 0], taken[taken > 0]
             if len(index) == 0:
                 break
             centres = partition.centre(depth, index, space.dimension, arity)
             outcome = evaluate(Trials(space.snap(centres), pulls=taken))
             own = search.pulls.of(partition.number(depth, index, arity))
-            own = with_outcome(own, np.arange(len(index)), outcome)
+            own = base.with_outcome(own, np.arange(len(index)), outcome)
             search = replace(search, pulls=search.pulls.updated(own))
             trial = outcome.next_trial
         return search.write(agent_state).passed_to(trial)
@@ -459,7 +432,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
             found = replace(found, present=present, inverse=present / np.maximum(counts, 1))
         return found
 
-    @once_per_state
+    @base.once_per_state
     def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return centre `(D,)` and mean of the cell with the best lower bound; None before a success.
 

@@ -27,44 +27,17 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fbo_flower.algorithms.bandits.base import (
-    ARITIES,
-    BanditState,
-    BatchedBandit,
-    PullMeans,
-    branching,
-    first_that_fit,
-    once_per_state,
-    with_outcome,
-)
+from fbo_flower.algorithms.bandits import base
+from fbo_flower.algorithms.bandits.base import ARITIES, BanditState, BatchedBandit, PullMeans
 from fbo_flower.algorithms.messages import Content, Replies, real, whole
 from fbo_flower.algorithms.options import bounded, choice
-from fbo_flower.algorithms.records import (
-    AgentState,
-    AnyArray,
-    Array,
-    Federation,
-    IntArray,
-    Phase,
-    Task,
-    Trials,
-    floats,
-    natural_key,
-)
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Task, Trials, floats, natural_key
 from fbo_flower.algorithms.requests import Draws, Evaluation, Rng
 from fbo_flower.errors import WireError
-from fbo_flower.numerics.arrays import BoolArray
-from fbo_flower.numerics.bandits import partition
+from fbo_flower.numerics.arrays import AnyArray, Array, BoolArray, IntArray
+from fbo_flower.numerics.bandits import partition, racing
 from fbo_flower.numerics.bandits.pulls import CellPulls, Pulls
-from fbo_flower.numerics.bandits.racing import (
-    STAGE_ONE_PART,
-    Gathering,
-    RacingOptions,
-    RacingSearch,
-    StageOneResult,
-    first_cells,
-    grown_tree,
-)
+from fbo_flower.numerics.bandits.racing import Gathering, RacingOptions, RacingSearch, StageOneResult
 from fbo_flower.space.space import SearchSpace
 
 MAX_CELLS = 2**16
@@ -97,12 +70,12 @@ def _batch(task: Task, agent_state: AgentState, options: RacingOptions, evaluate
     batch = seen.of(cells)
     while next_trial < task.end:
         owed = np.maximum(0, options.first_pulls - batch.count - batch.failed)
-        taken = first_that_fit(owed, task.end - next_trial)
+        taken = base.first_that_fit(owed, task.end - next_trial)
         rows = np.flatnonzero(taken)
         if len(rows) == 0:
             break
         outcome = evaluate(_query(agent_state, options, depth[rows], index[rows], taken[rows]))
-        batch, next_trial = with_outcome(batch, rows, outcome), outcome.next_trial
+        batch, next_trial = base.with_outcome(batch, rows, outcome), outcome.next_trial
     seen = seen.updated(batch.rows(np.argsort(cells)))
     return agent_state.write(**seen.arrays("cells.")).passed_to(next_trial)
 
@@ -123,7 +96,7 @@ def _race(
             break
         at = search.cells.depth[[cell]], search.cells.index[[cell]]
         outcome = evaluate(_query(agent_state, options, *at, np.array([pulls])))
-        search.own, next_trial = with_outcome(search.own, [cell], outcome), outcome.next_trial
+        search.own, next_trial = base.with_outcome(search.own, [cell], outcome), outcome.next_trial
         spent = outcome.num_trials
         search.left, owed = search.left - spent, owed - spent
     kept = {f"{_SEARCH}{name}": array for name, array in search.arrays().items()}
@@ -168,7 +141,7 @@ def unpacked(arrays: Mapping[str, AnyArray], options: RacingOptions) -> tuple[St
     names = ("depth", "index", "num_clients", "pulled")
     depth, index, num_clients, pulled = (np.asarray(found[f"shared_{n}"], dtype=np.int64) for n in names)
     mean, count, spread = (floats(found[f"shared_{name}"]) for name in ("mean", "count", "spread"))
-    tree = grown_tree(options, depth, index, mean)
+    tree = racing.grown_tree(options, depth, index, mean)
     return StageOneResult(tree, mean, count, spread, num_clients), pulled > 0
 
 
@@ -224,7 +197,7 @@ class RacingPNE(BatchedBandit[RacingState]):
 
     def racing_options(self, dim: int) -> RacingOptions:
         """Return the settings of the search in `dim` dimensions."""
-        return RacingOptions(dim, branching(self.arity, dim), nu=self.nu, rho=self.rho)
+        return RacingOptions(dim, base.branching(self.arity, dim), nu=self.nu, rho=self.rho)
 
     def most_rows(self, space: SearchSpace) -> int:
         """Return the largest number of cells in a report."""
@@ -237,7 +210,7 @@ class RacingPNE(BatchedBandit[RacingState]):
 
     def init(self, federation: Federation, rng: Generator) -> RacingState:
         options = self.racing_options(federation.space.dimension)
-        depth, index = first_cells(options, self.budget)
+        depth, index = racing.first_cells(options, self.budget)
         pulls_requested = len(depth) * options.first_pulls
         return RacingState(
             federation.agents, Gathering(options, self.budget), depth, index, pulls_requested=pulls_requested
@@ -279,7 +252,7 @@ class RacingPNE(BatchedBandit[RacingState]):
         gathering = state.gathering.copy()
         gathering.hear(np.array(means), np.array(counts))
         with np.errstate(over="ignore", invalid="ignore"):  # squares of huge values
-            depth, index = gathering.next_cells(self.budget // STAGE_ONE_PART - state.pulls_requested)
+            depth, index = gathering.next_cells(self.budget // racing.STAGE_ONE_PART - state.pulls_requested)
             shared = None if len(depth) else gathering.result()
         return replace(
             state,
@@ -309,7 +282,7 @@ class RacingPNE(BatchedBandit[RacingState]):
         owed = np.maximum(0, options.first_pulls - seen.count - seen.failed).sum(keepdims=True)
         return PullMeans(evaluations=made, means=seen.means(), counts=seen.count, owed=owed)
 
-    @once_per_state
+    @base.once_per_state
     def best_pulled(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return centre `(D,)` and mean of the cell to recommend; None before the first success.
 

@@ -103,10 +103,16 @@ class Outgoing:
         arrays: dict[str, AnyArray] = {"members": np.array(wanted, dtype=np.int64)}
         if len(missing) >= SHARED_FROM:
             missing = [a for a in sample if digests[a] not in has]
-        if missing:
-            content = {digests[a]: self._posteriors[a] for a in missing}
-            arrays |= self._content(tuple(content), list(content.values()))
-        return arrays
+        if not missing:
+            return arrays
+        content = {digests[a]: self._posteriors[a] for a in missing}
+        if (key := tuple(content)) not in self._made:
+            sent = content.values()
+            self._made[key] = {"means": np.array([p.mean for p in sent])}
+            self._made[key]["inverses"] = np.array([p.inverse for p in sent])
+            if self._with_incumbents:
+                self._made[key]["incumbents"] = np.concatenate([p.incumbent for p in sent])
+        return arrays | self._made[key]
 
     def _sample(self, agent: str) -> list[str]:
         """Return the agents whose posteriors a target is sent: perhaps itself too, and perhaps one too many.
@@ -125,19 +131,6 @@ class Outgoing:
             chosen[:-1].sort()  # the last one is for the targets that are in the sample themselves
             self._samples[group] = [everyone[i] for i in chosen]
         return self._samples[group]
-
-    def _content(
-        self, digests: tuple[int, ...], posteriors: Sequence[WeightPosterior]
-    ) -> dict[str, AnyArray]:
-        if digests not in self._made:
-            arrays: dict[str, AnyArray] = {
-                "means": np.array([p.mean for p in posteriors]),
-                "inverses": np.array([p.inverse for p in posteriors]),
-            }
-            if self._with_incumbents:
-                arrays["incumbents"] = np.concatenate([p.incumbent for p in posteriors])
-            self._made[digests] = arrays
-        return self._made[digests]
 
 
 def received(arrays: Mapping[str, Array]) -> tuple[list[int], dict[str, Array]]:

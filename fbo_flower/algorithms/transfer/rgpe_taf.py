@@ -32,16 +32,7 @@ from fbo_flower.numerics.acquisition.feature_models import (
     LogTransferImprovement,
     unpack_symmetric,
 )
-from fbo_flower.numerics.aggregation.rank_weights import (
-    TARGET_WEIGHT,
-    bootstrap_losses,
-    differences,
-    ensemble_weights,
-    kernel_weights,
-    leave_one_out_gaps,
-    prediction_losses,
-    ranking_losses,
-)
+from fbo_flower.numerics.aggregation import rank_weights
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.surrogates import gp
 
@@ -85,14 +76,17 @@ class RGPE(Transfer):
         phi = members.features(posterior.x)  # (n, M)
         if self.draws == "bootstrap":
             counts = rng.multinomial(len(y), np.full(len(y), 1 / len(y)), num_draws).astype(np.float64)
-            predictions = differences(members.means @ phi.T)
-            losses = np.array([bootstrap_losses(gaps, y, counts) for gaps in predictions])
-            target = bootstrap_losses(leave_one_out_gaps(posterior, 0, rng)[0], y, counts)
+            predictions = rank_weights.differences(members.means @ phi.T)
+            losses = np.array([rank_weights.bootstrap_losses(gaps, y, counts) for gaps in predictions])
+            own = rank_weights.leave_one_out_gaps(posterior, 0, rng)[0]
+            target = rank_weights.bootstrap_losses(own, y, counts)
         else:
             drawn = self._draws(phi, members, rng)
-            losses = prediction_losses(drawn.reshape(-1, len(y)), y)
-            target = ranking_losses(leave_one_out_gaps(posterior, num_draws, rng), y)
-        return ensemble_weights(losses.reshape(-1, num_draws), target)
+            losses = rank_weights.prediction_losses(drawn.reshape(-1, len(y)), y)
+            target = rank_weights.ranking_losses(
+                rank_weights.leave_one_out_gaps(posterior, num_draws, rng), y
+            )
+        return rank_weights.ensemble_weights(losses.reshape(-1, num_draws), target)
 
     def _draws(self, phi: Array, members: Members, rng: np.random.Generator) -> Array:
         """Draw every other agent's function at the target's points, `(K, S, n)`."""
@@ -117,15 +111,14 @@ def roots(covariances: Array) -> Array:
     try:
         return np.asarray(np.linalg.cholesky(covariances), dtype=np.float64)
     except np.linalg.LinAlgError:
-        return np.array([_root(covariance) for covariance in covariances])
-
-
-def _root(covariance: Array) -> Array:
-    try:
-        return cholesky(covariance).lower
-    except NumericalError:
-        eigenvalues, vectors = np.linalg.eigh(covariance)
-        return np.asarray(vectors * np.sqrt(np.maximum(eigenvalues, 0.0)), dtype=np.float64)
+        found = np.empty(covariances.shape)
+    for place, covariance in enumerate(covariances):
+        try:
+            found[place] = cholesky(covariance).lower
+        except NumericalError:
+            eigenvalues, vectors = np.linalg.eigh(covariance)
+            found[place] = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,10 +146,12 @@ class TAF(Transfer):
     ) -> LogTransferImprovement:
         best = float(posterior.mean(posterior.x).max())
         predictions = members.means @ members.features(posterior.x).T  # (K, n)
-        losses = prediction_losses(predictions, posterior.y)
-        # a ranking needs two different values; without them the other agents get no weight
-        has_ranking = np.ptp(posterior.y) > 0.0
-        weights = kernel_weights(losses, self.bandwidth) if has_ranking else np.zeros(len(losses))
+        losses = rank_weights.prediction_losses(predictions, posterior.y)
+        weights = np.zeros(len(losses))
+        if np.ptp(posterior.y) > 0.0:  # a ranking needs two different values
+            weights = rank_weights.kernel_weights(losses, self.bandwidth)
         bests = members.incumbents if self.sends_incumbent else predictions.max(axis=1)
         own = LogImprovement(posterior, best)
-        return LogTransferImprovement(own, TARGET_WEIGHT, members.features, members.means, bests, weights)
+        return LogTransferImprovement(
+            own, rank_weights.TARGET_WEIGHT, members.features, members.means, bests, weights
+        )
