@@ -16,7 +16,7 @@ function of algorithm and space; "len(cells)", the length of the task's array `c
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -315,7 +315,7 @@ class Reporting(Configurable):
         return 0
 
 
-class Replies(Mapping[str, Report]):
+class Replies(dict[str, Report]):
     """The reports of the agents that answered in a half-round, and the sums over them.
 
     Parameters
@@ -332,17 +332,9 @@ class Replies(Mapping[str, Report]):
         content: type[Content] = Content,
         groups: Sequence[tuple[Sequence[str], Mapping[str, Array]]] | None = None,
     ) -> None:
-        self._reports, self._content, self._groups = reports, content, groups
+        super().__init__(reports)
+        self._content, self._groups = content, groups
         self.unread = bool(groups)  # whether the sums were not looked at
-
-    def __getitem__(self, agent: str) -> Report:
-        return self._reports[agent]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._reports)
-
-    def __len__(self) -> int:
-        return len(self._reports)
 
     @property
     def failed(self) -> bool:

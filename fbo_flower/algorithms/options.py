@@ -73,8 +73,11 @@ class Configurable(Settings):
 
     def options(self) -> dict[str, object]:
         """Return the options as JSON values."""
-        given = {f.name: own(getattr(self, f.name)) for f in fields(self)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+        found: dict[str, object] = {}
+        for option in fields(self):
+            value = own(getattr(self, option.name))
+            found[option.name] = list(value) if isinstance(value, tuple) else value
+        return found
 
     @classmethod
     def option_defaults(cls) -> dict[str, object]:

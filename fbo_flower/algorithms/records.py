@@ -268,15 +268,16 @@ class Trials:
 
     def to_arrays(self, prefix: str = "") -> dict[str, AnyArray]:
         """Return the table as arrays whose names begin with `prefix`."""
-        columns = self._columns()
-        if self.failures is not None:
-            columns["failures"] = np.frombuffer(json.dumps(self.reasons).encode(), dtype=np.uint8)
-        for name in ("artifact", "curve"):
+        arrays = {}
+        for name in (*_COLUMNS, "artifact", "curve"):
             if (array := getattr(self, name)) is not None:
-                columns[name] = array
+                arrays[prefix + name] = array
         for name, measure in self.measures.items():
-            columns[_MEASURE + name] = measure
-        return {prefix + name: column for name, column in columns.items()}
+            arrays[prefix + _MEASURE + name] = measure
+        if self.failures is not None:
+            reasons = json.dumps(self.reasons).encode()
+            arrays[f"{prefix}failures"] = np.frombuffer(reasons, dtype=np.uint8)
+        return arrays
 
     @staticmethod
     def from_arrays(arrays: dict[str, AnyArray], prefix: str = "") -> Trials:
