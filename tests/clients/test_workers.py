@@ -78,16 +78,18 @@ def test_outcomes_are_those_of_one_evaluation_after_the_other(repeats, objective
     )
     assert same(one, many)
     assert same(*caches)
+    if cached:  # a point that failed is evaluated again
+        assert (caches[0].num_evaluations, len(caches[0].values)) == (4, 2)
     if cached and repeats is not None:  # an evaluation stands for all of its row
         assert one.counts.tolist() == np.where(np.isnan(one.values), 0, repeats).tolist()
 
 
 def test_a_row_of_pulls_has_the_mean_the_number_and_the_squared_deviations_of_those_that_succeeded():
-    values = iter([1.0, math.nan, 3.0, 8.0, -0.0])
-    query = Trials(np.full((2, 2), 0.5), pulls=np.array([4, 1]))
+    values = iter([1.0, math.nan, 3.0, 8.0, 2.0, 4.0, -0.0, -0.0, -0.0])
+    query = Trials(np.full((4, 2), 0.5), pulls=np.array([4, 2, 2, 1]))
     outcome = evaluate(query, 0, lambda config, context: next(values), Parallel())
-    assert [str(value) for value in outcome.values] == ["4.0", "0.0"]
-    assert (outcome.counts.tolist(), outcome.deviations.tolist()) == ([3, 1], [26.0, 0.0])
+    assert [str(value) for value in outcome.values] == ["4.0", "3.0", "0.0", "0.0"]
+    assert (outcome.counts.tolist(), outcome.deviations.tolist()) == ([3, 2, 2, 1], [26.0, 2.0, 0.0, 0.0])
     assert outcome.reasons == {0: "expected a finite number, got nan"}
 
 
@@ -113,7 +115,7 @@ def test_the_operator_overrides_the_app():
     assert Parallel.read({}, Parallel(3, 5.0)) == Parallel(3, 5.0)
     assert Parallel.read({"num_parallel": 2}, Parallel(3, 5.0)) == Parallel(2, 5.0)
     assert Parallel.read({"trial_timeout": 9}, Parallel(3, 5.0)) == Parallel(3, 9)
-    assert [p.needs_workers for p in (Parallel(), Parallel(2), Parallel(1, 5.0))] == [False, True, True]
+    assert [p.needs_workers for p in (Parallel(), Parallel(2), Parallel(1, 0.5))] == [False, True, True]
 
 
 # -- an agent that is killed ------------------------------------------------------------------------------
