@@ -16,9 +16,8 @@ The samplers reject and try again, so the time of a draw depends a little on its
 measure the time of single draws.
 
 **The grid.** Gaussian noise on a vector, without floating point. The vector is cut off to whole steps of a
-grid, towards 0. That never makes it longer, so a bound on its norm
-still holds, and two vectors on the grid differ by a vector on the grid. Then a discrete Gaussian is added,
-an integer per step. The result says nothing by its last bits, because every multiple of the step is
+grid, towards 0. That never makes it longer, so a bound on its norm still holds. Then a discrete Gaussian is
+added, an integer per step. The result says nothing by its last bits, because every multiple of the step is
 possible whatever the vector was.
 
 The guarantee: the discrete Gaussian satisfies the same bound on concentrated differential privacy as the
@@ -44,9 +43,6 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
 
 Uniform = Callable[[int], int]
-
-# a draw of an array beyond int64 is then 128 scales or more from 0, which happens once in e^128 draws
-LARGEST_SCALE = 2**56
 
 
 def uniform_from(rng: np.random.Generator) -> Uniform:
@@ -107,16 +103,6 @@ def discrete_gaussian(variance: Fraction, uniform: Uniform) -> int:
         draw = discrete_laplace(Fraction(t), uniform)
         if _bernoulli_exp((abs(draw) - variance / t) ** 2 / (2 * variance), uniform):
             return draw
-
-
-def discrete_gaussians(variance: Fraction, count: int, uniform: Uniform) -> IntArray:
-    """Draw `count` integers `(count,)` by `discrete_gaussian`; the variance is at most `LARGEST_SCALE^2`."""
-    value, largest = _positive("variance", variance), LARGEST_SCALE**2
-    if value > largest:
-        raise ConfigError(f"variance: expected at most {largest} for an array of int64, got {value}")
-    if count < 0:
-        raise ConfigError(f"count: expected 0 or more draws, got {count}")
-    return np.array([discrete_gaussian(variance, uniform) for _ in range(count)], dtype=np.int64)
 
 
 def noisy_count(count: int, n: int, epsilon: Fraction, uniform: Uniform) -> int:
@@ -203,6 +189,7 @@ def add_noise(steps: IntArray, stddev: float, step: float, uniform: Uniform) -> 
     """
     if stddev > 0:
         variance = Fraction(noise_variance(stddev, step))
-        steps = steps + discrete_gaussians(variance, steps.size, uniform).reshape(steps.shape)
+        drawn = [discrete_gaussian(variance, uniform) for _ in range(steps.size)]
+        steps = steps + np.array(drawn, dtype=np.int64).reshape(steps.shape)
     noisy: Array = steps.astype(np.float64) * step
     return noisy

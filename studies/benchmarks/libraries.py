@@ -126,7 +126,7 @@ def thompson(number: int) -> object:
     y, rng = (y - y.mean()) / y.std(), generator(number, "peer")
     fitted = fitting.fit_one(x, y, "rbf")
     (path,) = sample_paths(x[None], y[None], [fitted], 256, [rng])
-    return maximise([path], sobol(512, 2, rng)[None], np.arange(2), num_starts=4)
+    return maximise([path], sobol(512, 2, rng)[None], np.arange(2))
 
 
 def torch_with_one_thread(seed: int) -> Any:

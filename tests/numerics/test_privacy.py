@@ -227,15 +227,6 @@ def test_all_paths_of_a_sampler_add_up_to_the_formula(draw, mass, parameter, mon
         assert abs(x) > 20 or found.get(x, 0.0) == pytest.approx(p, abs=1e-6), x
 
 
-def test_arrays_hold_the_single_draws():
-    uniform = seeded(6)
-    single = [dn.discrete_gaussian(Fraction(7), uniform) for _ in range(20)]
-    array = dn.discrete_gaussians(Fraction(7), 20, seeded(6))
-    assert array.dtype == np.int64
-    assert array.tolist() == single
-    assert dn.discrete_gaussians(Fraction(7), 0, seeded(6)).shape == (0,)
-
-
 def test_scales_beyond_any_float_are_drawn_exactly_and_the_operating_systems_generator_serves_too():
     draw = dn.discrete_laplace(Fraction(10**400 + 1, 3), secrets.randbelow)
     assert 10**390 < abs(draw) < 10**402

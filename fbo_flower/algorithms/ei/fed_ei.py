@@ -45,7 +45,7 @@ from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
 from fbo_flower.numerics.arrays import AnyArray, Array
 from fbo_flower.numerics.optim.maximise import keeps_distance
 from fbo_flower.numerics.surrogates import trend
-from fbo_flower.numerics.surrogates.fitting import Known
+from fbo_flower.numerics.surrogates.fitting import LENGTHSCALE_CENTRE, Known
 from fbo_flower.numerics.surrogates.transforms import winsorise
 from fbo_flower.space.space import SearchSpace
 
@@ -362,7 +362,7 @@ class FedEI(LocalEI[FedEIState], TrialsPerRound):
         share = max(share, LEAST_SHARE) if self._is_advised(task, agent_state) else share
         guide = Shared(rows, share, tau)
         mean, covariance = guide.prior(x)
-        own = np.log(PRIORS.lengthscale_centre * np.sqrt(agent_state.space.breadth))
+        own = np.log(LENGTHSCALE_CENTRE * np.sqrt(agent_state.space.breadth))
         centre = np.exp(own + share * (np.log(rows.lengthscales) - own))
         known = Known(covariance, centre, OWN_STDDEV + share * (COMMON_STDDEV - OWN_STDDEV), 1.0 - share)
         fitted = compute(fit_of(agent_state, x, y - mean, known, output))

@@ -28,7 +28,7 @@ ignore that such an observation may move the maximum.
 from __future__ import annotations
 
 import itertools
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import numpy as np
 
@@ -45,20 +45,26 @@ PIVOT = 1e-12  # smaller relative pivots are rounding errors
 NONE_PENDING: IntArray = np.empty(0, dtype=np.int64)
 
 
-class BatchAcquisition(Protocol):
-    """A function of batches of up to `num_agents` points, given as indices into a set of `num_points`."""
+class BatchAcquisition(ABC):
+    """A function of batches of up to `num_agents` points, given as indices into a set of `num_points`.
 
-    @property
-    def num_points(self) -> int:
-        """`S`."""
+    Parameters
+    ----------
+    mean : `(S,)`, central posterior mean
+    factor : `(S, r)`, the central covariance is `factor factor^T`
+    num_agents : `N`, size of the largest batch
+    """
 
-    @property
-    def num_agents(self) -> int:
-        """`N`, the longest batch."""
+    def __init__(self, mean: Array, factor: Array, num_agents: int) -> None:
+        if factor.ndim != 2 or len(factor) != len(mean):
+            raise ConfigError(f"factor: expected ({len(mean)}, r), got {factor.shape}")
+        self.num_points, self.num_agents = len(mean), num_agents
 
+    @abstractmethod
     def guess(self, design: IntArray, agent: int) -> Array:
         """Return estimates of `values` for all points, `(S,)`, up to an additive constant."""
 
+    @abstractmethod
     def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
         """Return the value of the batch `design (n,)`, entry `agent` replaced by each candidate, `(C,)`."""
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.acquisition.batch import batch_covariances, replaced, stacked_cholesky
+from fbo_flower.numerics.acquisition import batch
 from fbo_flower.numerics.acquisition.expected_improvement import LOG_SQRT_2PI, log_cdf, mills
 from fbo_flower.numerics.arrays import Array, IntArray
 
@@ -73,39 +73,35 @@ def variance_below(gamma: Array) -> Array:
     return np.asarray(np.clip(1.0 - ratio * (gamma + ratio), 0.0, 1.0))
 
 
-class BatchMaxValueEntropy:
-    """A `BatchAcquisition`: information about the maximum in the observations of a batch.
+class BatchMaxValueEntropy(batch.BatchAcquisition):
+    """Information about the maximum in the observations of a batch.
 
     Parameters
     ----------
-    mean : `(S,)`, central posterior mean
-    factor : `(S, r)`, the central covariance is `factor factor^T`
+    mean, factor, num_agents : as of `BatchAcquisition`
     noise_variance : of each observation
     maxima : `(K,)`, draws of the central maximum
-    num_agents : size of the largest batch
     """
 
     def __init__(
         self, mean: Array, factor: Array, noise_variance: float, maxima: Array, num_agents: int
     ) -> None:
-        if factor.ndim != 2 or len(factor) != len(mean):
-            raise ConfigError(f"factor: expected ({len(mean)}, r), got {factor.shape}")
+        super().__init__(mean, factor, num_agents)
         variance = np.einsum("sr,sr->s", factor, factor)
         self._single = max_value_entropy(mean, variance, noise_variance, maxima)
         self._factor, self._noise_variance = factor, noise_variance
-        self.num_points, self.num_agents = len(mean), num_agents
 
     def guess(self, design: IntArray, agent: int) -> Array:
         """Return the exact values of all points, which are cheap here."""
         return self.values(design, agent, np.arange(self.num_points))
 
     def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
-        covariances = batch_covariances(self._factor, design, agent, candidates)
+        covariances = batch.batch_covariances(self._factor, design, agent, candidates)
         covariances += self._noise_variance * np.eye(len(design))
         variances = np.einsum("cii->ci", covariances)
-        pivots = np.square(np.einsum("cii->ci", stacked_cholesky(covariances)))
+        pivots = np.square(np.einsum("cii->ci", batch.stacked_cholesky(covariances)))
         ratio = np.divide(pivots, variances, out=np.ones_like(pivots), where=variances > 0)
         log_correlation = np.log(np.maximum(ratio, SMALLEST)).sum(axis=1)  # log|R|
         return np.asarray(
-            self._single[replaced(design, agent, candidates)].sum(axis=1) + 0.5 * log_correlation
+            self._single[batch.replaced(design, agent, candidates)].sum(axis=1) + 0.5 * log_correlation
         )

@@ -28,15 +28,13 @@ Global Optimization 13 (1998) 455-492.
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
-from types import ModuleType
 
 import numpy as np
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.acquisition.batch import batch_covariances, replaced, stacked_cholesky
+from fbo_flower.numerics.acquisition import batch
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.optim.sobol import BITS, sobol
 from fbo_flower.numerics.surrogates import gp
@@ -44,14 +42,6 @@ from fbo_flower.numerics.surrogates import gp
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 FAR = -40.0  # below it the fifth term of the series is below 1e-12 of the first
 HIGH = 36.0  # above it h(z) = z to the last bit, and Mills' ratio overflows soon
-
-
-@functools.cache
-def _special() -> ModuleType:
-    """Return `scipy.special`, imported at the first call, because the import is slow."""
-    from scipy import special
-
-    return special
 
 
 def excess(z: Array) -> Array:
@@ -97,12 +87,16 @@ def excess_ratios(z: Array) -> tuple[Array, Array, Array]:
 
 def mills(z: Array) -> Array:
     """Return `Phi(z) / phi(z)` for `z <= 36`, Mills' ratio of `-z`: 0 at `-inf`."""
-    return np.asarray(math.sqrt(math.pi / 2) * _special().erfcx(z * -math.sqrt(0.5)), dtype=np.float64)
+    from scipy.special import erfcx  # imported late, because it is slow
+
+    return np.asarray(math.sqrt(math.pi / 2) * erfcx(z * -math.sqrt(0.5)), dtype=np.float64)
 
 
 def log_cdf(z: Array) -> Array:
     """Return `log Phi(z)`, precise in both tails."""
-    return np.asarray(_special().log_ndtr(z), dtype=np.float64)
+    from scipy.special import log_ndtr
+
+    return np.asarray(log_ndtr(z), dtype=np.float64)
 
 
 def centred_draws(num_draws: int, dimension: int, rng: np.random.Generator) -> Array:
@@ -123,7 +117,9 @@ def centred_draws(num_draws: int, dimension: int, rng: np.random.Generator) -> A
         )
     half_step = 0.5 ** (BITS + 1)  # keeps away from 0 and 1, whose quantiles are infinite
     uniform = np.clip(sobol(num_draws, dimension, rng), half_step, 1 - half_step)
-    normal = np.asarray(_special().ndtri(uniform), dtype=np.float64)
+    from scipy.special import ndtri
+
+    normal = np.asarray(ndtri(uniform), dtype=np.float64)
     return np.asarray(normal - normal.mean(axis=0))
 
 
@@ -203,23 +199,20 @@ def moments(posterior: gp.Posterior, z: Array) -> tuple[Array, Array, Array, Arr
     return mean, stddev, kernel_gradient(posterior.alpha), stddev_slope
 
 
-class BatchExpectedImprovement:
-    """A `BatchAcquisition`: parallel expected improvement on a finite set.
+class BatchExpectedImprovement(batch.BatchAcquisition):
+    """Parallel expected improvement on a finite set.
 
     Parameters
     ----------
-    mean : `(S,)`, central posterior mean
-    factor : `(S, r)`, the central covariance is `factor factor^T`
+    mean, factor : as of `BatchAcquisition`
     best : value to improve on, e.g. the largest mean
     draws : `(M, N)`, standard normal draws, used for all batches
     """
 
     def __init__(self, mean: Array, factor: Array, best: float, draws: Array) -> None:
-        if factor.ndim != 2 or len(factor) != len(mean):
-            raise ConfigError(f"factor: expected ({len(mean)}, r), got {factor.shape}")
+        super().__init__(mean, factor, int(draws.shape[1]))
         self._gap = mean - best
         self._factor, self._draws = factor, draws
-        self.num_points, self.num_agents = len(mean), int(draws.shape[1])
 
     def guess(self, design: IntArray, agent: int) -> Array:
         """Return the values of all points, estimated with the first quarter of the draws."""
@@ -235,8 +228,8 @@ class BatchExpectedImprovement:
         width = max(1, BLOCK // len(draws))
         for start in range(0, len(candidates), width):
             part = candidates[start : start + width]
-            gap = self._gap[replaced(design, agent, part)]  # (C, n)
-            lower = stacked_cholesky(batch_covariances(self._factor, design, agent, part))
+            gap = self._gap[batch.replaced(design, agent, part)]  # (C, n)
+            lower = batch.stacked_cholesky(batch.batch_covariances(self._factor, design, agent, part))
             total = value[start : start + width]
             reached = np.zeros((len(gap), len(draws)))  # b_n - best
             for n in range(gap.shape[1]):

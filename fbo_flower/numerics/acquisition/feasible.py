@@ -43,14 +43,9 @@ from typing import ClassVar
 import numpy as np
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.acquisition import hypervolume
 from fbo_flower.numerics.acquisition.expected_improvement import HIGH, log_cdf, mills
 from fbo_flower.numerics.acquisition.guided import LEAST_GAIN, GuidedImprovement, GuidedStack, Pull
-from fbo_flower.numerics.acquisition.hypervolume import (
-    free_boxes,
-    log_improvement,
-    non_dominated,
-    reference_point,
-)
 from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 from fbo_flower.numerics.optim.functions import Stack, Stackable
 from fbo_flower.numerics.surrogates.transforms import FENCE, winsorise
@@ -97,13 +92,13 @@ class Goal:
             raise ConfigError(f"objectives: expected some of {len(means)} outputs, got {list(objectives)}")
         values = means[list(objectives)].T[feasible(means, least)]
         if len(values):
-            usual = reference_point(values[non_dominated(values)])
+            usual = hypervolume.reference_point(values[hypervolume.non_dominated(values)])
             start = usual if reference is None else np.where(np.isnan(reference), usual, reference)
-            boxes = free_boxes(values, start)
+            boxes = hypervolume.free_boxes(values, start)
         elif means.shape[1] or np.isfinite(least).any():
             return Goal(tuple(objectives), least, None)
         else:
-            boxes = free_boxes(values, np.zeros(len(objectives)))
+            boxes = hypervolume.free_boxes(values, np.zeros(len(objectives)))
         return Goal(tuple(objectives), least, boxes)
 
     def __call__(self, mean: Array, stddev: Array) -> tuple[Array, Array, Array]:
@@ -118,7 +113,9 @@ class Goal:
             in_stddev[output] = -z * in_mean[output]
         if self.boxes is not None:
             which = list(self.objectives)
-            improvement, by_mean, by_stddev = log_improvement(mean[which], stddev[which], *self.boxes)
+            improvement, by_mean, by_stddev = hypervolume.log_improvement(
+                mean[which], stddev[which], *self.boxes
+            )
             value += improvement
             in_mean[which] += by_mean
             in_stddev[which] += by_stddev
@@ -138,9 +135,11 @@ class Goal:
         if likely.max() < LIKELY:
             return likely
         values = mean[list(self.objectives)]
-        boxes = self.boxes or free_boxes(np.empty((0, len(values))), values.min(axis=1) - 1.0)
+        boxes = self.boxes or hypervolume.free_boxes(np.empty((0, len(values))), values.min(axis=1) - 1.0)
         return np.where(
-            likely < LIKELY, -np.inf, log_improvement(values, np.full_like(values, 0.01), *boxes)[0]
+            likely < LIKELY,
+            -np.inf,
+            hypervolume.log_improvement(values, np.full_like(values, 0.01), *boxes)[0],
         )
 
 

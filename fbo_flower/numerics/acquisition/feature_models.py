@@ -15,13 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.numerics.acquisition.expected_improvement import (
-    LEAST_STDDEV,
-    LogImprovement,
-    log_improvement,
-    log_improvement_and_gradient,
-    moments,
-)
+from fbo_flower.numerics.acquisition import expected_improvement as ei
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
@@ -75,14 +69,14 @@ class LogEnsembleImprovement:
         phi = self.features(z)
         others = np.einsum("ij,ij->i", phi @ self.covariance, phi)
         total = self.weight**2 * variance + np.maximum(others, 0.0)
-        return self.weight * mean + phi @ self.mean, np.sqrt(np.maximum(total, LEAST_STDDEV**2))
+        return self.weight * mean + phi @ self.mean, np.sqrt(np.maximum(total, ei.LEAST_STDDEV**2))
 
     def __call__(self, z: Array, /) -> Array:
         mean, stddev = self.predict(z)
-        return log_improvement(mean, stddev, self.best)
+        return ei.log_improvement(mean, stddev, self.best)
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        own_mean, own_stddev, own_slope, own_stddev_slope = moments(self.posterior, z)
+        own_mean, own_stddev, own_slope, own_stddev_slope = ei.moments(self.posterior, z)
         phi = self.features(z)
         spread = phi @ self.covariance  # (m, M)
         value, value_slope = self.features.value_and_gradient(z, self.mean)
@@ -90,11 +84,13 @@ class LogEnsembleImprovement:
         _, half_slope = self.features.value_and_gradient(z, spread)  # of phi^T (C phi_0): half the gradient
         mean = self.weight * own_mean + value
         total = self.weight**2 * own_stddev**2 + variance
-        stddev = np.sqrt(np.maximum(total, LEAST_STDDEV**2))
+        stddev = np.sqrt(np.maximum(total, ei.LEAST_STDDEV**2))
         total_slope = (2.0 * self.weight**2 * own_stddev)[:, None] * own_stddev_slope + 2.0 * half_slope
-        stddev_slope = np.where((total > LEAST_STDDEV**2)[:, None], 0.5 * total_slope / stddev[:, None], 0.0)
+        stddev_slope = np.where(
+            (total > ei.LEAST_STDDEV**2)[:, None], 0.5 * total_slope / stddev[:, None], 0.0
+        )
         mean_slope = self.weight * own_slope + value_slope
-        return log_improvement_and_gradient(mean, stddev, mean_slope, stddev_slope, self.best)
+        return ei.log_improvement_and_gradient(mean, stddev, mean_slope, stddev_slope, self.best)
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,7 @@ class LogTransferImprovement:
     weights : `(K,)`, not negative
     """
 
-    own: LogImprovement
+    own: ei.LogImprovement
     own_weight: float
     features: RandomFeatures
     means: Array

@@ -7,21 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from fbo_flower.numerics.acquisition import entropy_search
+from fbo_flower.numerics.acquisition import expected_improvement as ei
+from fbo_flower.numerics.acquisition import knowledge_gradient as kg
 from fbo_flower.numerics.acquisition.batch import FEW, NONE_PENDING, BatchAcquisition, maximise_batch
-from fbo_flower.numerics.acquisition.entropy_search import (
-    BatchMaxValueEntropy,
-    max_value_entropy,
-    sample_maxima,
-)
-from fbo_flower.numerics.acquisition.expected_improvement import (
-    BatchExpectedImprovement,
-    centred_draws,
-    expected_improvement,
-)
-from fbo_flower.numerics.acquisition.knowledge_gradient import (
-    BatchKnowledgeGradient,
-    knowledge_gradient_from_factor,
-)
 from fbo_flower.numerics.arrays import Array, IntArray
 
 
@@ -38,12 +27,12 @@ def own_gain(
     num_draws, rng : for "es", which draws maxima
     """
     if kind == "kg":
-        return knowledge_gradient_from_factor(mean, factor, noise_variance)
+        return kg.knowledge_gradient_from_factor(mean, factor, noise_variance)
     variance = np.einsum("sr,sr->s", factor, factor)
     if kind == "ei":
-        return expected_improvement(mean, variance, float(mean.max()))
-    maxima = sample_maxima(mean, factor, num_draws, rng)
-    return max_value_entropy(mean, variance, noise_variance, maxima)
+        return ei.expected_improvement(mean, variance, float(mean.max()))
+    maxima = entropy_search.sample_maxima(mean, factor, num_draws, rng)
+    return entropy_search.max_value_entropy(mean, variance, noise_variance, maxima)
 
 
 def joint_design(
@@ -76,13 +65,13 @@ def joint_design(
     acquisition: BatchAcquisition
     num_points = len(pending) + len(own)
     if kind == "es":
-        maxima = sample_maxima(mean, factor, num_draws, rng)
-        acquisition = BatchMaxValueEntropy(mean, factor, noise_variance, maxima, num_points)
+        maxima = entropy_search.sample_maxima(mean, factor, num_draws, rng)
+        acquisition = entropy_search.BatchMaxValueEntropy(mean, factor, noise_variance, maxima, num_points)
     else:
-        draws = centred_draws(num_draws, num_points, rng)
+        draws = ei.centred_draws(num_draws, num_points, rng)
         if kind == "ei":
-            acquisition = BatchExpectedImprovement(mean, factor, float(mean.max()), draws)
+            acquisition = ei.BatchExpectedImprovement(mean, factor, float(mean.max()), draws)
         else:
-            acquisition = BatchKnowledgeGradient(mean, factor, noise_variance, draws)  # Eqs. 7 and 9
+            acquisition = kg.BatchKnowledgeGradient(mean, factor, noise_variance, draws)  # Eqs. 7 and 9
     num_starts = num_starts or (1 if beta >= 1.0 or len(own) > FEW else 3)
     return maximise_batch(acquisition, own, beta, num_starts, rng, pending)[0]

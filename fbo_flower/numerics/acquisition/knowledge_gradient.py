@@ -31,6 +31,7 @@ from __future__ import annotations
 import numpy as np
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.acquisition.batch import BatchAcquisition
 from fbo_flower.numerics.acquisition.expected_improvement import excess
 from fbo_flower.numerics.arrays import Array, IntArray
 
@@ -97,29 +98,7 @@ def _right_half(gaps: Array, slopes: Array) -> Array:
     gap = np.full((count.max(), num_columns), np.inf)
     slope = np.zeros_like(gap)
     gap[rank, column], slope[rank, column] = gaps[line], slopes[line, column]
-    return _walk(gap, slope)
-
-
-def _steeper_than_all_above(slopes: Array) -> tuple[IntArray, IntArray]:
-    """Return rows and columns of the entries above the maximum of all earlier groups of rows, by column."""
-    num_lines, num_columns = slopes.shape
-    num_groups = -(-num_lines // GROUP)
-    whole = slopes[: (num_groups - 1) * GROUP].reshape(-1, GROUP, num_columns)
-    before = np.zeros((num_groups, num_columns))  # the first line has slope 0
-    np.maximum.accumulate(whole.max(axis=1), axis=0, out=before[1:])
-    np.maximum(before, 0.0, out=before)
-    above = np.empty((num_lines, num_columns), dtype=np.bool_)
-    np.greater(whole, before[:-1, np.newaxis], out=above[: len(whole) * GROUP].reshape(whole.shape))
-    np.greater(slopes[len(whole) * GROUP :], before[-1], out=above[len(whole) * GROUP :])
-    line, column = np.divmod(np.flatnonzero(above), num_columns)
-    small = np.int16 if num_columns < 2**15 else np.int64  # NumPy sorts 16 bits by radix
-    by_column = np.argsort(column.astype(small), kind="stable")
-    return line[by_column], column[by_column]
-
-
-def _walk(gap: Array, slope: Array) -> Array:
-    """Return the sum over each column's envelope, from the line `(0, 0)` to the steepest; inputs `(R, B)`."""
-    num_columns = gap.shape[1]
+    # walk along the envelope of each column, from the line (0, 0) to the steepest
     at = np.arange(num_columns)  # columns not finished, and some that are
     here_gap = here_slope = np.zeros(num_columns)
     columns, rises, crossings = [at[:0]], [here_gap[:0]], [here_gap[:0]]
@@ -145,8 +124,25 @@ def _walk(gap: Array, slope: Array) -> Array:
     return np.asarray(total, dtype=np.float64)
 
 
-class BatchKnowledgeGradient:
-    """q-KG on a finite set, a `BatchAcquisition`.
+def _steeper_than_all_above(slopes: Array) -> tuple[IntArray, IntArray]:
+    """Return rows and columns of the entries above the maximum of all earlier groups of rows, by column."""
+    num_lines, num_columns = slopes.shape
+    num_groups = -(-num_lines // GROUP)
+    whole = slopes[: (num_groups - 1) * GROUP].reshape(-1, GROUP, num_columns)
+    before = np.zeros((num_groups, num_columns))  # the first line has slope 0
+    np.maximum.accumulate(whole.max(axis=1), axis=0, out=before[1:])
+    np.maximum(before, 0.0, out=before)
+    above = np.empty((num_lines, num_columns), dtype=np.bool_)
+    np.greater(whole, before[:-1, np.newaxis], out=above[: len(whole) * GROUP].reshape(whole.shape))
+    np.greater(slopes[len(whole) * GROUP :], before[-1], out=above[len(whole) * GROUP :])
+    line, column = np.divmod(np.flatnonzero(above), num_columns)
+    small = np.int16 if num_columns < 2**15 else np.int64  # NumPy sorts 16 bits by radix
+    by_column = np.argsort(column.astype(small), kind="stable")
+    return line[by_column], column[by_column]
+
+
+class BatchKnowledgeGradient(BatchAcquisition):
+    """q-KG on a finite set.
 
     Let `z'` have the largest mean. Observations explain at most the whole variance of `f(z) - f(z')`. So if
     `mu(z') - mu(z) >= |xi| stddev(f(z) - f(z'))`, then `z` cannot be the maximiser after any batch, and it is
@@ -155,11 +151,9 @@ class BatchKnowledgeGradient:
     """
 
     def __init__(self, mean: Array, factor: Array, noise_variance: float, draws: Array) -> None:
-        if factor.ndim != 2 or len(factor) != len(mean) or not noise_variance >= 0:
-            raise ConfigError(
-                f"expected a factor ({len(mean)}, r) and a noise variance >= 0, "
-                f"got {factor.shape} and {noise_variance}"
-            )
+        super().__init__(mean, factor, int(draws.shape[1]))
+        if not noise_variance >= 0:
+            raise ConfigError(f"noise variance: expected a number >= 0, got {noise_variance}")
         top = mean.argmax()
         from_top = np.sqrt(np.square(factor - factor[top]).sum(axis=1))
         longest = np.sqrt(np.square(draws).sum(axis=1).max())
@@ -174,7 +168,6 @@ class BatchKnowledgeGradient:
         self._rows = np.empty((0, len(mean)))
         self._place = np.full(len(mean), -1)  # of a point's row in `_rows`
         self._num_rows = 0
-        self.num_points, self.num_agents = len(mean), int(draws.shape[1])
 
     def guess(self, design: IntArray, agent: int) -> Array:
         """Return a lower bound of the value at every point, with the agent's observation taken last.

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
@@ -15,19 +16,16 @@ import numpy.typing as npt
 from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 from fbo_flower.numerics.bandits import partition
 
-_COLUMNS: dict[type, dict[str, type[np.generic]]] = {}
-
 
 @dataclass(frozen=True)
 class Columns:
     """Columns `(n,)`, which subclasses name."""
 
     @classmethod
+    @functools.cache
     def columns(cls) -> dict[str, type[np.generic]]:
         """Return the type of each column, by name."""
-        if cls not in _COLUMNS:
-            _COLUMNS[cls] = {f.name: np.int64 if f.type == "IntArray" else np.float64 for f in fields(cls)}
-        return _COLUMNS[cls]
+        return {f.name: np.int64 if f.type == "IntArray" else np.float64 for f in fields(cls)}
 
     @classmethod
     def read(cls, arrays: Mapping[str, npt.NDArray[Any]], prefix: str, size: int = 0) -> Self:

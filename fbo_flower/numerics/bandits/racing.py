@@ -24,7 +24,7 @@ Differences from the paper's algorithm, whose budget typically ends in the middl
 
 There is no regret bound: the search misses peaks that are narrower than all cells it pulled. If `nu` and
 `rho` are given, the bonus is at least `nu rho^h` and `z` at least `2 log T`. A single client's bounds are
-then as valid as its noise estimate, until `max_cells` is reached; other clients' means bias them by the
+then as valid as its noise estimate, until `MAX_CELLS` is reached; other clients' means bias them by the
 difference of the objectives.
 
 [Li2024] Li, Song, Honorio. Personalized federated X-armed bandit. AISTATS 2024.
@@ -36,6 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -52,45 +53,39 @@ LEAST_GAIN = 1e-8  # smallest mean square of the gains, relative to the variance
 NEGLIGIBLE = 10.0  # bonuses below this multiple of `bonus(0) / T` are set to 0
 ENOUGH_PULLS = 30  # repeated pulls without variance after which an objective counts as deterministic
 NO_NOISE = 1e-13  # a smaller variance, relative to that of the cells' means, counts as rounding error
+# tuned once for all problems on a few seeds; none depends on the objective's unit
+FIRST_SHARE = 0.25  # complete depths come first, up to `FIRST_SHARE sqrt(T)` cells: peaks that centres miss
+OPTIMISM = 1.5  # `kappa`
+BORDER_SHARE = 0.5  # of the bonus, added to the mean of an ancestor's centre on the border
+BATCH_GROWTH = 0.3  # size of a batch relative to the cell's pulls so far
+SPLITS_PER_ROUND, MAX_ROUNDS = 6, 14  # limits of stage 1
+MAX_CELLS = 1024  # of one client's tree
 TREE_ARRAYS = ("depth", "index", "parent", "first_child", "anchor")
 
 
 @dataclass(frozen=True)
 class RacingOptions:
-    """Settings, tuned once for all problems on a few seeds; none depends on the objective's unit.
+    """The partition, and what is known about the objective.
 
     Parameters
     ----------
     dim, arity : of the partition
-    first_pulls : number of pulls of a new cell
-    first_share : complete depths are pulled first, until there are `first_share sqrt(T)` cells, to find peaks
-        that the centres of larger cells miss
-    optimism : `kappa`
-    border_share : share of the bonus added to the mean of an ancestor's centre on the border
-    batch_growth : size of a batch relative to the cell's pulls so far
-    splits_per_round, max_rounds : limits of stage 1
-    max_cells : largest number of cells of one client's tree
     nu, rho : known smoothness, or None
+
+    Attributes
+    ----------
+    first_pulls : number of pulls of a new cell, which tell its variance
     """
 
     dim: int
     arity: int = 2
-    first_pulls: int = 2
-    first_share: float = 0.25
-    optimism: float = 1.5
-    border_share: float = 0.5
-    batch_growth: float = 0.3
-    splits_per_round: int = 6
-    max_rounds: int = 14
-    max_cells: int = 1024
     nu: float | None = None
     rho: float | None = None
+    first_pulls: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         if (self.nu is None) != (self.rho is None):
             raise ConfigError(f"nu, rho: expected both or none, got {self.nu} and {self.rho}")
-        if self.first_pulls < 2:
-            raise ConfigError(f"first_pulls: expected at least 2 (for the variance), got {self.first_pulls}")
         partition.max_depth(self.dim, self.arity)
 
     @property
@@ -171,7 +166,7 @@ def first_cells(options: RacingOptions, budget: int) -> tuple[IntArray, IntArray
     Depths from 2 on are left out if the pulls would exceed `FIRST_LOOK` of the budget.
     """
     depths, indices, depth, total = [], [], 0, 0
-    while total < max(FIRST_CELLS, options.first_share * math.sqrt(budget)) and depth <= options.max_depth:
+    while total < max(FIRST_CELLS, FIRST_SHARE * math.sqrt(budget)) and depth <= options.max_depth:
         count = partition.num_cells(depth, options.dim, options.arity)
         if depth > 1 and (total + count) * options.first_pulls > FIRST_LOOK * budget:
             break
@@ -201,9 +196,7 @@ def grown_tree(options: RacingOptions, depth: IntArray, index: IntArray, mean: A
             place[int(cells.depth[child]), int(cells.index[child])] = child
     fits = len(depth) == len(index) == len(mean) == cells.size
     if not fits or (cells.depth[: cells.size] != depth).any() or (cells.index[: cells.size] != index).any():
-        raise ConfigError(
-            f"cells: expected a tree with children behind their parents, got {len(depth)} cells"
-        )
+        raise ConfigError(f"cells: expected a tree with children after their parents, got {len(depth)} cells")
     return cells
 
 
@@ -240,7 +233,7 @@ def bonuses(cells: Cells, mean: Array, noise_variance: Array) -> Array:
             continue
         m1 = (gains + 2.0 * prior_first) / (n + 2.0)
         m2 = max((squares + 2.0 * prior_second) / (n + 2.0), 0.05 * prior_second)
-        step[h] = max(0.0, m1 + options.optimism * math.sqrt(max(m2 - m1 * m1, 0.05 * m2)))
+        step[h] = max(0.0, m1 + OPTIMISM * math.sqrt(max(m2 - m1 * m1, 0.05 * m2)))
         prior_first, prior_second = m1 * shrink, m2 * shrink**2
     bonus = np.zeros(num_depths)
     # bonus(h)^2 = sum_(j > h) step_j^2
@@ -259,7 +252,7 @@ def upper_bounds(cells: Cells, mean: Array, radius: Array, bonus: Array) -> Arra
     bonus : `(size,)`, 0 for arms and for leaves that cannot be split
     """
     bound = mean + radius + bonus
-    anchored = mean[cells.anchor[: cells.size]] + cells.options.border_share * bonus
+    anchored = mean[cells.anchor[: cells.size]] + BORDER_SHARE * bonus
     return np.asarray(np.where(bonus > 0, np.maximum(bound, anchored), bound), dtype=np.float64)
 
 
@@ -306,7 +299,7 @@ class Gathering:
         """Return depths and indices of cells that every client should pull `first_pulls` times.
 
         Both arrays are empty when stage 1 ends. The first call returns `first_cells`. Later calls split the
-        leaves that could contain the best value, at most `splits_per_round` at a time.
+        leaves that could contain the best value, at most `SPLITS_PER_ROUND` at a time.
 
         Parameters
         ----------
@@ -315,11 +308,12 @@ class Gathering:
         if self.cells is None:
             return first_cells(self.options, self.budget)
         cells, options = self.cells, self.options
-        if self.rounds > options.max_rounds or (self.counts.sum(axis=0) == 0).any():
-            return _nothing()
+        nothing = cells.index[:0], cells.index[:0]
+        if self.rounds > MAX_ROUNDS or (self.counts.sum(axis=0) == 0).any():
+            return nothing
         merged = elimination.merge(self.means, self.counts)
         if merged.num_clients.min() < 2:
-            return _nothing()
+            return nothing
         spread = self._spread()
         pooled = float(spread.mean())
         noise = np.sqrt(pooled / merged.num_clients)
@@ -329,7 +323,7 @@ class Gathering:
         bound = upper_bounds(cells, merged.mean, noise, bonus)
         differ = np.sqrt(np.maximum(spread, pooled))
         chosen = np.flatnonzero((bound >= (merged.mean - noise).max()) & (bonus > differ))
-        chosen = chosen[np.argsort(-bound[chosen], kind="stable")][: options.splits_per_round]
+        chosen = chosen[np.argsort(-bound[chosen], kind="stable")][:SPLITS_PER_ROUND]
         chosen = chosen[: max(0, pulls_left) // (options.arity * options.first_pulls)]
         before = cells.size
         for cell in chosen:
@@ -374,10 +368,6 @@ class Gathering:
         mean = np.where(there, self.means, 0.0).sum(axis=0) / np.maximum(1, number)
         squares = np.where(there, (self.means - mean) ** 2, 0.0).sum(axis=0)
         return np.asarray(squares / np.maximum(1, number - 1), dtype=np.float64)
-
-
-def _nothing() -> tuple[IntArray, IntArray]:
-    return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 
 
 # -- stage 2: one client's search, which starts from the result of stage 1 --------------------------
@@ -499,7 +489,7 @@ class RacingSearch:
             self.bonus[self.bonus * self.budget < NEGLIGIBLE * self.bonus[0]] = 0.0
         depth = cells.depth[: cells.size]
         can_split = cells.leaves() & (depth < options.max_depth)
-        can_split &= cells.size + options.arity <= options.max_cells
+        can_split &= cells.size + options.arity <= MAX_CELLS
         bonus = np.where(can_split, self.bonus[depth], 0.0)
         radius = self._radius(variance, effective)
         cell = int(np.argmax(upper_bounds(cells, mean, radius, bonus)))
@@ -507,7 +497,7 @@ class RacingSearch:
             self.waiting = list(cells.split(cell, mean))
             self.own, self.bonus = self.own.joined(Pulls.read({}, "", options.arity)), None
             return self.waiting.pop(0), new_pulls
-        return cell, max(1, math.ceil(options.batch_growth * tried[cell]))
+        return cell, max(1, math.ceil(BATCH_GROWTH * tried[cell]))
 
     def _noise(self) -> tuple[float, float]:
         """Return the pooled variance of one pull, enlarged for few degrees of freedom, and their number."""

@@ -28,14 +28,7 @@ import numpy.typing as npt
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.categories import add_squared_distances, category_columns, unit_differences, without
 from fbo_flower.numerics.linalg import solve
-from fbo_flower.numerics.surrogates import gp
-from fbo_flower.numerics.surrogates.rff import (
-    RandomFeatures,
-    add_categories,
-    cosines_of,
-    draw_features,
-    stack_features,
-)
+from fbo_flower.numerics.surrogates import gp, rff
 
 Single = npt.NDArray[np.float32]
 
@@ -159,7 +152,7 @@ class Cosines:
     @staticmethod
     def of(functions: Sequence[SamplePath | LinearFunction]) -> Cosines:
         """Return the features of functions, with their copies in float32."""
-        frequencies, phases = stack_features([f.features for f in functions])
+        frequencies, phases = rff.stack_features([f.features for f in functions])
         weights = np.array([f.weights for f in functions])
         both = np.concatenate([frequencies.transpose(0, 2, 1), phases[:, None, :]], axis=1)
         return Cosines(frequencies, phases, weights, (both.astype(np.float32), weights.astype(np.float32)))
@@ -168,13 +161,13 @@ class Cosines:
         """Return the cosines `(m, M)` of one function at `z (m, F)`."""
         angles: Single = with_one(z) @ self.rough[0][row]
         one = slice(row, row + 1)
-        add_categories(angles[None], self.frequencies[one], self.phases[one], z[None])
+        rff.add_categories(angles[None], self.frequencies[one], self.phases[one], z[None])
         return np.cos(angles, out=angles)
 
     def rough_angles(self, z: Array) -> Single:
         """Return `S z + b`, `(B, m, M)`, at `z (B, m, F)`."""
         angles: Single = with_one(z) @ self.rough[0]
-        add_categories(angles, self.frequencies, self.phases, z)
+        rff.add_categories(angles, self.frequencies, self.phases, z)
         return angles
 
     @property
@@ -184,7 +177,7 @@ class Cosines:
 
     def exact(self, z: Array) -> Array:
         """Return the cosines `(B, m, M)` at `z (B, m, F)`."""
-        return cosines_of(self.frequencies, self.phases, z)
+        return rff.cosines_of(self.frequencies, self.phases, z)
 
     def take(self, rows: IntArray) -> Cosines:
         """Return the features in `rows`."""
@@ -205,7 +198,7 @@ class SamplePath(Stackable):
     hyperparameters : hyperparameters of the posterior
     """
 
-    features: RandomFeatures
+    features: rff.RandomFeatures
     weights: Array
     x: Array
     coefficients: Array
@@ -250,7 +243,7 @@ def sample_paths(
     """
     categories = category_columns(x)
     drawn = [
-        draw_features(num_features, h.lengthscales, len(h.lengthscales), rng, h.kernel, categories)
+        rff.draw_features(num_features, h.lengthscales, len(h.lengthscales), rng, h.kernel, categories)
         for h, rng in zip(hyperparameters, rngs, strict=True)
     ]
     normals = np.array([rng.standard_normal(num_features + y.shape[1]) for rng in rngs])
@@ -261,12 +254,10 @@ def sample_paths(
     noise = (deviation_scale * np.sqrt(noise_variance))[:, None] * noise
 
     # f_0(X), then (K + s2 I)^-1 (y - f_0(X) - e)
-    prior = (cosines_of(*stack_features(drawn), x) @ weights[:, :, None])[:, :, 0]
+    prior = (rff.cosines_of(*rff.stack_features(drawn), x) @ weights[:, :, None])[:, :, 0]
     residual = y - prior - noise
     coefficients = outputscale[:, None] * solve(gp.covariances(x, hyperparameters), residual)
-    return [
-        SamplePath(*parts) for parts in zip(drawn, weights, x, coefficients, hyperparameters, strict=True)
-    ]
+    return [SamplePath(*p) for p in zip(drawn, weights, x, coefficients, hyperparameters, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -352,7 +343,7 @@ class LinearFunction(Stackable):
     weights : `(M,)`
     """
 
-    features: RandomFeatures
+    features: rff.RandomFeatures
     weights: Array
     offset: float = 0.0
 

@@ -28,6 +28,7 @@ FIRST_STEP, LONGEST_STEP, SHORTEST_STEP = 0.03, 0.3, 1e-6  # the last is relativ
 GRADIENT_TOLERANCE = 1e-4
 ARMIJO = 1e-4
 TINY = 1e-300
+NUM_STARTS = 4  # candidates of a function that are polished
 SEPARATION = 0.1  # least distance of two starts, divided by sqrt(number of polished columns)
 REJECTIONS = 4  # candidates that are too close to a point to avoid, before all of a function are examined
 WORTH_A_COPY = 0.7  # the polish drops finished functions when fewer than this share is left
@@ -56,7 +57,6 @@ def maximise(
     candidates: Array,
     columns: npt.NDArray[np.intp],
     *,
-    num_starts: int = 4,
     avoid: Array | None = None,
     min_distance: float = 0.0,
     max_iterations: int = 30,
@@ -70,11 +70,10 @@ def maximise(
     candidates : `(B, S, F)`, in `[0, 1]` in the columns to polish
     columns : `(c,)`, the columns to polish within `[0, 1]`; the others keep the candidate's values; `c` may
         be 0
-    num_starts : number of candidates to polish
     avoid : `(B, k, F)`, points to keep away from, e.g. those already evaluated
     min_distance : least Euclidean distance, over all columns, from every row of `avoid`; ignored if no
         candidate satisfies it
-    max_iterations : number of polishing steps, each of which evaluates a batch of `num_starts` points
+    max_iterations : number of polishing steps, each of which evaluates a batch of `NUM_STARTS` points
     movable : `(B, S, c)`, whether a column may move from this candidate, e.g. not that of an inactive
         parameter; None: all may
 
@@ -83,11 +82,8 @@ def maximise(
     NumericalError
         If a function is not finite at a candidate.
     """
-    if candidates.ndim != 3 or candidates.shape[1] == 0 or num_starts < 1:
-        raise ConfigError(
-            f"maximise: expected candidates (B, S, F), S > 0, and a start, got {candidates.shape} and "
-            f"{num_starts}"
-        )
+    if candidates.ndim != 3 or candidates.shape[1] == 0:
+        raise ConfigError(f"maximise: expected candidates (B, S, F), S > 0, got {candidates.shape}")
     stack = stack_of(functions)
     scores = stack.scores(candidates)
     if not np.isfinite(scores).all():
@@ -96,7 +92,7 @@ def maximise(
             f"maximise: expected finite values, got {scores[b, i]} at {candidates[b, i].tolist()}"
         )
     separation = SEPARATION * max(len(columns), 1) ** 0.5
-    starts, avoided = pick_starts(scores, candidates, avoid, min_distance, num_starts, separation)
+    starts, avoided = pick_starts(scores, candidates, avoid, min_distance, NUM_STARTS, separation)
     points = np.take_along_axis(candidates, starts[:, :, None], axis=1)
     values = np.take_along_axis(scores, starts, axis=1) if stack.exact_scores else stack.values(points)
     if len(columns):

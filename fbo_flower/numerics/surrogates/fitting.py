@@ -38,7 +38,7 @@ from fbo_flower.numerics.linalg import bfgs_update
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.gp import Hyperparameters, log_marginal_likelihoods, pair_differences
 
-LENGTHSCALE_CENTRE, LENGTHSCALE_STDDEV = 0.3, 0.75
+LENGTHSCALE_CENTRE, LENGTHSCALE_STDDEV = 0.3, 0.75  # the centre is in units of `sqrt F`
 OUTPUTSCALE_CENTRE, OUTPUTSCALE_STDDEV = 1.0, 0.5
 NOISE_CENTRE, NOISE_STDDEV = 3e-3, 1.5
 LENGTHSCALE_BOUNDS = (0.01, 30.0)
@@ -48,14 +48,8 @@ NOISE_BOUNDS = (1e-6, 2.0)
 
 @dataclass(frozen=True)
 class Priors:
-    """Centres of the priors, and standard deviations of their logarithms; reasons are above.
+    """Centre of the noise's prior, and standard deviations of logarithms; reasons are above."""
 
-    Parameters
-    ----------
-    lengthscale_centre : in units of `sqrt F`
-    """
-
-    lengthscale_centre: float = LENGTHSCALE_CENTRE
     lengthscale_stddev: float = LENGTHSCALE_STDDEV
     noise_centre: float = NOISE_CENTRE
     noise_stddev: float = NOISE_STDDEV
@@ -197,7 +191,7 @@ def bounds(num_scales: int) -> Array:
 @functools.cache
 def prior(num_dims: int, priors: Priors = DEFAULT_PRIORS, num_categories: int = 0) -> tuple[Array, Array]:
     """Return means and precisions `(F + 2,)` of the priors over `theta`."""
-    centre = priors.lengthscale_centre * math.sqrt(breadth(num_dims, num_categories))
+    centre = LENGTHSCALE_CENTRE * math.sqrt(breadth(num_dims, num_categories))
     mean = np.log([*[centre] * num_dims, OUTPUTSCALE_CENTRE, priors.noise_centre])
     stddev = np.array([*[priors.lengthscale_stddev] * num_dims, OUTPUTSCALE_STDDEV, priors.noise_stddev])
     mean.setflags(write=False)

@@ -41,13 +41,6 @@ def all_equal(y: Array) -> bool:
     return bool((spread <= ROUNDING[single] * np.abs(y).max(axis=0)).all())
 
 
-def rank_normal(y: Array) -> Array:
-    """Return the normal scores `Phi^-1((rank - 1/2) / n)` of `y` `(n,)`, ties sharing the mean rank."""
-    from scipy.special import ndtri
-
-    return np.asarray(ndtri((mean_ranks(y) - 0.5) / max(len(y), 1)), dtype=np.float64)
-
-
 def mean_ranks(y: Array) -> Array:
     """Return the ranks 1 .. n of the last axis of `y`, ties sharing their mean rank."""
     _, inverse, counts = np.unique(y, return_inverse=True, return_counts=True)
@@ -79,7 +72,8 @@ def transform(y: Array, name: str) -> Array:
 
     Parameters
     ----------
-    name : "standardise": mean 0, s.d. 1; "rank": normal scores of the ranks; "clip": normal scores,
+    name : "standardise": mean 0, s.d. 1; "rank": normal scores `Phi^-1((rank - 1/2) / n)`, ties sharing the
+        mean rank; "clip": normal scores,
         values below the median are set to the median; "winsorise": low outliers are raised to a fence, see
         `winsorise`
     """
@@ -88,7 +82,9 @@ def transform(y: Array, name: str) -> Array:
     if name == "winsorise":
         y = winsorise(y)
     elif name != "standardise":
-        y = rank_normal(y)
+        from scipy.special import ndtri
+
+        y = np.asarray(ndtri((mean_ranks(y) - 0.5) / max(len(y), 1)), dtype=np.float64)
     if name == "clip" and len(y):
         y = np.maximum(y, np.median(y))
     return standardise(y)

@@ -131,9 +131,9 @@ def test_a_joint_design_of_few_agents_has_three_starts_unless_their_own_gains_de
 ):
     given = []
 
-    def search(acquisition, own, beta, starts, rng):
+    def search(acquisition, own, beta, starts, *rest):
         given.append(starts)
-        return maximise_batch(acquisition, own, beta, starts, rng)
+        return maximise_batch(acquisition, own, beta, starts, *rest)
 
     monkeypatch.setattr(joint_design, "maximise_batch", search)
     belief, own = (np.arange(5.0), np.eye(5)), np.zeros((num_agents, 5))

@@ -83,8 +83,11 @@ def test_trees_outgrow_their_first_arrays_and_grow_again_from_their_cells_in_ord
 
 
 @pytest.mark.parametrize("optimism", [0.0, 1.5])
-def test_bonuses_follow_from_the_moments_of_gains_whose_prior_shrinks_from_depth_to_depth(optimism):
-    options, gains = RacingOptions(1, optimism=optimism), [0.5, 0.2, 0.3, 4.0]
+def test_bonuses_follow_from_the_moments_of_gains_whose_prior_shrinks_from_depth_to_depth(
+    optimism, monkeypatch
+):
+    monkeypatch.setattr(racing, "OPTIMISM", optimism)
+    options, gains = RacingOptions(1), [0.5, 0.2, 0.3, 4.0]
     cells, means = Cells(options), [0.0]
     for gain in gains:  # a chain: the first child of each split is split again
         cells.split(cells.size - 2 if cells.size > 1 else 0, np.zeros(64))
@@ -100,9 +103,12 @@ def test_bonuses_follow_from_the_moments_of_gains_whose_prior_shrinks_from_depth
     np.testing.assert_allclose(bonus, [*np.sqrt(np.cumsum(np.square(steps)[::-1])[::-1]), 0.0])
 
 
-def test_the_bonus_is_at_least_the_known_smoothness_and_0_where_descending_never_brought_anything():
+def test_the_bonus_is_at_least_the_known_smoothness_and_0_where_descending_never_brought_anything(
+    monkeypatch,
+):
+    monkeypatch.setattr(racing, "OPTIMISM", 0.0)
     for known, least in (({"nu": 9.0, "rho": 0.5}, 9.0 * 0.5 ** np.arange(20)), ({}, 0.0)):
-        cells = Cells(RacingOptions(1, optimism=0.0, **known))
+        cells = Cells(RacingOptions(1, **known))
         cells.split(0, np.zeros(1))
         bonus = racing.bonuses(cells, np.array([0.5, 0.4, 0.4]), np.zeros(3))
         np.testing.assert_allclose(bonus[:20], least)
@@ -133,14 +139,11 @@ def plain_choice(search):
     if table is None:
         table = racing.bonuses(cells, mean, variance / effective)
         table = np.where(table * search.budget < 10 * table[0], 0.0, table)
-    room = (
-        cells.leaves()
-        & (cells.depth[:size] < options.max_depth)
-        & (size + options.arity <= options.max_cells)
-    )
+    room = cells.leaves() & (cells.depth[:size] < options.max_depth)
+    room &= size + options.arity <= racing.MAX_CELLS
     bonus = np.where(room, table[cells.depth[:size]], 0.0)
     z = np.maximum(1, 3 * np.log(np.maximum(1, search.budget / (effective * max(1, size // 2)))))
-    anchored = mean[cells.anchor[:size]] + options.border_share * bonus
+    anchored = mean[cells.anchor[:size]] + racing.BORDER_SHARE * bonus
     bounds = mean + np.sqrt(variance * z / effective) + bonus
     return variance, int(np.argmax(np.where(bonus > 0, np.maximum(bounds, anchored), bounds)))
 

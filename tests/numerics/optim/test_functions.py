@@ -165,7 +165,7 @@ def test_without_columns_the_best_candidate_is_the_answer_and_one_candidate_is_e
     found = maximum(TWO_AND_A_HALF_TOPS, candidates, np.array([], dtype=np.intp))
     assert found.start == int(np.argmax(TWO_AND_A_HALF_TOPS(candidates)))
     np.testing.assert_array_equal(found.x, candidates[found.start])
-    assert maximum(TWO_AND_A_HALF_TOPS, candidates[:1], COLUMNS, num_starts=5).start == 0
+    assert maximum(TWO_AND_A_HALF_TOPS, candidates[:1], COLUMNS).start == 0
     with pytest.raises(NumericalError, match="finite"):
         maximum(Bumps(CENTRES, np.array([1.0, np.nan, 1.0])), candidates, COLUMNS)
 

@@ -179,7 +179,7 @@ def log_posterior(x, y, name, theta, priors=fitting.DEFAULT_PRIORS):
     """Log likelihood plus the log density of the normal priors, up to a constant, and its gradient."""
     value, gradient = gp.log_marginal_likelihood(x, y, gp.Hyperparameters.from_array(name, theta))
     deviation = np.array([*[priors.lengthscale_stddev] * x.shape[1], 0.5, priors.noise_stddev])
-    centres = [*[priors.lengthscale_centre * math.sqrt(x.shape[1])] * x.shape[1], 1.0, priors.noise_centre]
+    centres = [*[fitting.LENGTHSCALE_CENTRE * math.sqrt(x.shape[1])] * x.shape[1], 1.0, priors.noise_centre]
     white = (theta - np.log(centres)) / deviation
     return value - 0.5 * white @ white, gradient - white / deviation
 
