@@ -97,22 +97,26 @@ def test_a_late_joiner_of_fed_ei_uses_the_others_rows_in_all_of_its_first_trials
 # -- the coin of every step ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("advice", ["single", "portfolio"])
+@pytest.mark.parametrize("advice", ["single", "portfolio", "sums"])
 def test_every_step_has_a_coin_of_its_own_iteration(advice):
     # 360 tosses; chi-squared would be over 5 in a step with probability .025: 4 standard errors
-    algorithm = FTS(trials_per_round=4, advice=advice, schedule="1-1/t", **SMALL["fts"])
-    run = Run.begin(algorithm, num_agents=6).steps(2)
-    tosses, counts = 0, np.zeros(4)
-    for seed in range(60):
-        _, tasks = algorithm.ask(run.state, Phase.TRAIN, 3, list(run.agents), generator(seed, "ask"))
-        for task in tasks.values():
-            counts[np.asarray(task.arrays.get(STEPS, ()), dtype=np.int64)] += 1
-            tosses += 1
-    first = run.state.progress.of("0") - algorithm.num_initial + 1
+    common: dict[str, Any] = {"trials_per_round": 4, "schedule": "1-1/t"}
+    if advice == "sums":
+        algorithm: Any = DPFTS(**SMALL["dp-fts"] | common)
+        state, trial = Run.begin(algorithm).steps(2).state, 7
+        tosses = [algorithm._advice(state, trial, generator(seed)) for seed in range(360)]
+    else:
+        algorithm = FTS(advice=advice, **common, **SMALL["fts"])
+        run = Run.begin(algorithm, num_agents=6).steps(2)
+        agents, trial = list(run.agents), run.state.progress.of("0")
+        asked = (algorithm.ask(run.state, Phase.TRAIN, 3, agents, generator(s, "ask")) for s in range(60))
+        tosses = [task.arrays for _, tasks in asked for task in tasks.values()]
+    steps = np.concatenate([arrays.get(STEPS, np.empty(0, dtype=np.int64)) for arrays in tosses])
+    shares, first = np.bincount(steps, minlength=4) / 360, trial - algorithm.num_initial + 1
     expected = np.array([1 - own_probability("1-1/t", first + step) for step in range(4)])
-    error = np.sqrt(expected * (1 - expected) / tosses)
-    assert (np.abs(counts / tosses - expected) < 4 * error).all()
-    assert (np.abs(counts / tosses - expected[::-1]) > 4 * error).any(), "the order of the steps counts"
+    error = np.sqrt(expected * (1 - expected) / 360)
+    assert (np.abs(shares - expected) < 4 * error).all()
+    assert (np.abs(shares - expected[::-1]) > 4 * error).any(), "the order of the steps counts"
 
 
 def test_advised_steps_maximise_their_own_message_and_the_others_are_thompson_sampling():

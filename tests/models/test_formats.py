@@ -75,22 +75,16 @@ def test_a_site_without_the_library_says_which_to_install(monkeypatch):
         (as_payload(MAGIC + b"\x02\x00\x00\x00[["), "header as JSON"),
         (enveloped(b"x", "pickle"), "expected one of onnx"),
         (enveloped(b"x", ["onnx"]), "expected one of onnx"),
-        (enveloped(b"x", columns=0), "num_columns"),
-        (enveloped(b"x", columns=True), "num_columns"),
-        (enveloped(b"x", columns=2**40), "num_columns"),
-        (enveloped(b"x", classes=[1]), "classes"),
-        (enveloped(b"x", classes=[1, 1]), "classes"),
-        (enveloped(b"x", classes=[1, "a"]), "classes"),
-        (enveloped(b"x", classes=[0.5, 1.5]), "classes"),
-        (enveloped(b"x", classes=[{}, []]), "classes"),
-        (enveloped(b"x", classes=range(5000)), "classes"),
+        *((enveloped(b"x", columns=columns), "num_columns") for columns in (0, True, 2**40)),
+        *((enveloped(b"x", classes=classes), "classes")
+          for classes in ([1], [1, 1], [1, "a"], [0.5, 1.5], [{}, []], range(5000))),
         (enveloped(b"x", more=1), "format, num_columns and classes"),
         (enveloped(b"x")[:-3], "one deflated model"),
         (as_payload(enveloped(b"x").tobytes() + b"more"), "one deflated model"),
         (as_payload(enveloped(b"x").tobytes()[:-9] + b"not deflated"), "deflated model"),
         (enveloped(b"\x00" * 40_000_000), "bytes inflated"),
     ],
-)
+)  # fmt: skip
 def test_an_envelope_that_is_none_is_refused(payload, match):
     with pytest.raises(ModelError, match=match):
         unpack(payload)

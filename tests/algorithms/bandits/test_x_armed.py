@@ -1,10 +1,12 @@
 """Bandits over Flower: values that are reused, budgets that end, drop-outs, and what travels."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from contract import Run, over_grid
 
-from fbo_flower.algorithms import FNUCB, make_algorithm
+from fbo_flower.algorithms import FNUCB, Fed1UCB, make_algorithm
 from fbo_flower.algorithms.bandits import base
 from fbo_flower.algorithms.bandits.fn_ucb import num_weights
 from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
@@ -100,6 +102,16 @@ def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(bandit):
     done = [int(study.trials.where(agent=agent)["pulls"].sum()) for agent in "0123"]
     assert done[:3] == [options["budget"]] * 3
     assert done[3] <= options["budget"]  # trials whose report was lost are not disclosed
+
+
+@pytest.mark.parametrize(
+    ("owed", "waits"), [([0, 0, 0], False), ([0, 1, 0], True), ([0, 0], True), ([], True)]
+)
+def test_a_phase_of_fed1_ucb_ends_once_everybody_has_made_its_pulls(owed, waits):
+    run = Run.begin(Fed1UCB(budget=900, arms_seed=3)).step()
+    state = replace(run.state, owed={str(agent): left for agent, left in enumerate(owed)})
+    after = run.algorithm.close(state, list("012"))
+    assert (after.phase, len(after.active) < 400) == ((1, True) if owed == [0, 0, 0] else (0, False))
 
 
 def test_fn_ucb_exchanges_only_when_an_agent_has_seen_enough():

@@ -65,17 +65,11 @@ def exact(config, data):
 
 
 def run(objective=noisy, algorithm="ei", seed=0, **given):
-    options = {"secure_sums": 0} if algorithm == "fed-ei" else {}
+    pooled = algorithm == "fed-ei"
     agents = {name: 100 * seed + place for place, name in enumerate("abcdef")}
-    return simulate(
-        objective,
-        SQUARE,
-        agents,
-        make_algorithm(algorithm, options),
-        seed=seed,
-        engine="inline",
-        **{"num_rounds": 20 if algorithm == "fed-ei" else 18, **given},  # both: 20 evaluations
-    )
+    algorithm = make_algorithm(algorithm, {"secure_sums": 0} if pooled else {})
+    settings = {"num_rounds": 20 if pooled else 18, "engine": "inline", **given}  # both: 20 evaluations
+    return simulate(objective, SQUARE, agents, algorithm, seed=seed, **settings)
 
 
 def modes(x, y, start=None):

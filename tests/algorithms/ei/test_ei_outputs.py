@@ -101,15 +101,15 @@ def test_several_objectives_are_searched_along_their_front(number):
         point = np.array(list(config.values()))
         return dict(zip(names, np.square(corners - point).sum(axis=1).tolist(), strict=True))
 
-    goals = {"objectives": dict.fromkeys(names, "min"), "engine": "inline"}
-    volume = {
-        name: simulate(distances, SQUARE, 1, name, 16, **goals).front(
+    def front(name):
+        goals = {"objectives": dict.fromkeys(names, "min"), "engine": "inline"}
+        return simulate(distances, SQUARE, 1, name, 16, **goals).front(
             "0", reference=dict.fromkeys(names, 0.5)
         )
-        for name in ("random", "ei")
-    }
-    assert volume["ei"].hypervolume > 1.05 * volume["random"].hypervolume
-    assert len(volume["ei"].values) > len(volume["random"].values)
+
+    ei, random = front("ei"), front("random")
+    assert ei.hypervolume > 1.05 * random.hypervolume
+    assert len(ei.values) > len(random.values)
 
 
 @pytest.mark.parametrize("y_transform", ["winsorise", "standardise"])
@@ -122,11 +122,8 @@ def test_the_reference_stands_in_the_units_of_the_models(y_transform):
     assert start[1] == pytest.approx(ys[1, 0] + slope * (-1.5 - outputs[0, 1]))
     assert least[1] == pytest.approx(ys[1, 0] + slope * (-3.0 - outputs[0, 1]))
     assert np.isnan(start[0])
-    flat = agent(
-        START,
-        np.column_stack([np.ones(6), outputs_at(START)[:, 1]]),
-        Aims.of(False, {"gain": "max", "cost": "min"}, None, {"gain": 0.5}),
-    )
+    equal = np.column_stack([np.ones(6), outputs_at(START)[:, 1]])
+    flat = agent(START, equal, Aims.of(False, {"gain": "max", "cost": "min"}, None, {"gain": 0.5}))
     assert np.isnan(ExpectedImprovement().outputs(flat)[3]).all()
 
 
@@ -138,9 +135,8 @@ def test_what_is_worse_than_the_reference_is_not_searched():
         return {"a": float(away * np.cos(angle)), "b": float(away * np.sin(angle))}
 
     goals: dict[str, Any] = {"objectives": {"a": "min", "b": "min"}, "engine": "inline"}
-    middle = {"a": 0.9, "b": 0.9}
     inside = []
-    for reference in (None, middle):
+    for reference in (None, {"a": 0.9, "b": 0.9}):
         study = simulate(bent, SQUARE, 2, "ei", 12, reference=reference, **goals)
         rows = [row["outputs"] for row in study.trials if row["trial"] >= 3]
         inside.append(sum(max(row["a"], row["b"]) < 0.9 for row in rows) / len(rows))
@@ -225,17 +221,21 @@ def score(config, moved):
     return {"gain": float(gain), "cost": float(-cost)}
 
 
-@pytest.mark.parametrize("limits", [{"cost": 0.9}, None], ids=["a limit", "two objectives"])
-def test_secure_sums_give_the_same_trials_bit_for_bit(limits):
-    objectives = {"gain": "max"} if limits else {"gain": "max", "cost": "min"}
+LIMIT: dict[str, Any] = {"objectives": {"gain": "max"}, "limits": {"cost": 0.9}}
+
+
+def played(agents, goals=LIMIT, **options):
+    """Return a study of four rounds."""
+    algorithm = make_algorithm("fed-ei", {"num_candidates": 64, **options})
+    return simulate(score, SQUARE, agents, algorithm, 4, seed=1, engine="inline", **goals)
+
+
+@pytest.mark.parametrize(
+    "goals", [LIMIT, {"objectives": {"gain": "max", "cost": "min"}}], ids=["limit", "two"]
+)
+def test_secure_sums_give_the_same_trials_bit_for_bit(goals):
     agents = [0.02 * number for number in range(6)]
-    clear, secure = (
-        simulate(
-            score, SQUARE, agents, make_algorithm("fed-ei", {"secure_sums": least, "num_candidates": 64}),
-            4, seed=1, engine="inline", objectives=objectives, limits=limits,
-        )
-        for least in (0, 3)
-    )  # fmt: skip
+    clear, secure = (played(agents, goals, secure_sums=least) for least in (0, 3))
     assert clear.trials["outputs"].tolist() == secure.trials["outputs"].tolist()
     assert clear.trials["config"].tolist() == secure.trials["config"].tolist()
     (run,) = secure.settings["runs"]
@@ -312,27 +312,20 @@ def test_an_agent_sends_nothing_to_a_server_that_asks_for_an_output_it_keeps():
     assert not answered(task, replace(state, aims=AIMS.keeping(["cost"])))[1].arrays
 
 
+SITES = {"a": 0.0, "b": 0.02, "c": 0.04}
+
+
 def test_one_operator_keeps_an_output_and_all_share_the_others():
-    study = simulate(
-        score, SQUARE, Agents({"a": 0.0, "b": 0.02, "c": 0.04}, private={"b": ["cost"]}),
-        make_algorithm("fed-ei", {"num_candidates": 64}), 4, engine="inline",
-        objectives={"gain": "max"}, limits={"cost": 0.9},
-    )  # fmt: skip
+    study = played(Agents(SITES, private={"b": ["cost"]}))
     (run,) = study.settings["runs"]
     assert run["options"]["shared_outputs"] == ["gain"]
     assert study.best["b"]["outputs"]["cost"] <= 0.9
 
 
 def test_operators_who_keep_all_outputs_are_told_that_each_agent_tunes_alone(caplog):
-    sites = {"a": 0.0, "b": 0.02, "c": 0.04}
     one, all_three = (
-        simulate(
-            score, SQUARE, Agents(agents, private={name: [*NAMES] for name in agents}),
-            make_algorithm("fed-ei", {"num_candidates": 64}), 4, engine="inline",
-            objectives={"gain": "max"}, limits={"cost": 0.9},
-        )
-        for agents in ({"a": 0.0}, sites)
-    )  # fmt: skip
+        played(Agents(agents, private={name: [*NAMES] for name in agents})) for agents in ({"a": 0.0}, SITES)
+    )
     assert "each agent tunes alone" in caplog.text
     values = [list(study.trials.where(agent="a")["value"]) for study in (one, all_three)]
     assert len(values[0]) == 5

@@ -173,12 +173,10 @@ def test_the_model_of_an_agent_is_gaussian_conditioning_on_rows_and_own_values()
     z = np.random.default_rng(1).random((5, 4))
     white = (1 - shared.share + trend.LEAST_NOISE) * np.eye(len(rows.z))
     noise = h.noise_variance * np.eye(len(y))
-    joint = np.block(
-        [
-            [common(rows.x, rows.x) + white, common(rows.x, x)],
-            [common(x, rows.x), common(x, x) + own(x, x) + noise],
-        ]
-    )
+    places, size = np.concatenate([rows.x, x]), len(rows.x)
+    joint = common(places, places)
+    joint[:size, :size] += white
+    joint[size:, size:] += own(x, x) + noise
     cross = np.hstack([common(z, rows.x), common(z, x) + own(z, x)])
     expected = cross @ np.linalg.solve(joint, np.concatenate([rows.z, y]))
     np.testing.assert_allclose(model.improvement.mean(z), expected, atol=1e-8)
@@ -203,11 +201,8 @@ def test_another_study_begins_with_the_pool_of_an_earlier_one():
     state = algorithm.warm_start(fresh, exported)
     _, tasks = algorithm.ask(state, Phase.TRAIN, 1, ["0", "1"], np.random.default_rng(0))
     assert all(t.num_trials == 1 and "rows" in t.arrays for t in tasks.values())
-    for broken in (
-        {},
-        {**exported, "rows": exported["rows"][:, 1:]},
-        {**exported, "rows": exported["rows"] + 9.0},
-    ):
+    for rows in (None, exported["rows"][:, 1:], exported["rows"] + 9.0):
+        broken = {} if rows is None else {**exported, "rows": rows}
         with pytest.raises(ConfigError, match="warm_start: expected rows"):
             algorithm.warm_start(fresh, broken)
 
@@ -338,10 +333,8 @@ def test_a_task_that_does_not_fit_is_refused_before_anything_is_evaluated(arrays
 def test_what_one_agent_alone_is_told_changes_the_content_that_all_members_sign():
     content = Part.sum_content(Task(Phase.TRAIN, 1, 0, 1, ROWS, {"slots": 64}))
     assert set(content) == {*ROWS, "numbers"}
-    for other in (
-        Task(Phase.TRAIN, 1, 0, 2, ROWS, {"slots": 64}),
-        Task(Phase.TRAIN, 1, 0, 1, ROWS, {"slots": 128}),
-    ):
+    for num_trials, number in ((2, 64), (1, 128)):
+        other = Task(Phase.TRAIN, 1, 0, num_trials, ROWS, {"slots": number})
         assert (Part.sum_content(other)["numbers"] != content["numbers"]).any()
 
 

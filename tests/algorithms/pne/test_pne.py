@@ -189,16 +189,18 @@ def test_given_smoothness_is_used():
     assert deepest(nu=5.0, rho=0.9) > 1.5 * deepest(), "bounds that fall slowly spread the pulls"
 
 
-def test_one_who_is_away_for_the_whole_of_stage_one_is_told_of_it_and_pulls_all_its_cells():
-    run = Run.begin(RacingPNE(budget=300), num_agents=4)
+def shared(run, **each):
+    """Play rounds of racing until stage 1 has ended; return the run."""
     while run.state.shared is None:
-        run.step(present=["0", "1", "2"])
-    run.steps(4)
-    shared = run.state.shared
+        run.step(**each)
+    return run
+
+
+def test_one_who_is_away_for_the_whole_of_stage_one_is_told_of_it_and_pulls_all_its_cells():
+    run = shared(Run.begin(RacingPNE(budget=300), num_agents=4), present=["0", "1", "2"]).steps(4)
     log = run.histories()["3"]
     assert len(log) == 300
-    pulled = {tuple(point) for point in log.points.tolist()}
-    assert len(pulled) >= shared.cells.size
+    assert len(np.unique(log.points, axis=0)) >= run.state.shared.cells.size
     first = next(e for e in run.exchanges if e.agent == "3").task
     assert not first.arrays["shared_pulled"].any()
     other = next(e for e in run.exchanges if e.agent == "0" and "shared_pulled" in e.task.arrays).task
@@ -206,10 +208,7 @@ def test_one_who_is_away_for_the_whole_of_stage_one_is_told_of_it_and_pulls_all_
 
 
 def test_the_merged_means_do_not_contain_an_agent_whose_reports_were_lost():
-    run = Run.begin(RacingPNE(budget=300), num_agents=3)
-    run.step(lost=["2"])
-    while run.state.shared is None:
-        run.step(present=["0", "1"])
+    run = shared(Run.begin(RacingPNE(budget=300)).step(lost=["2"]), present=["0", "1"])
     _, tasks = run.algorithm.ask(run.state, Phase.TRAIN, 99, ["2"], np.random.default_rng(0))
     assert not tasks["2"].arrays["shared_pulled"].any()
     assert run.agents["2"].num_evaluations > 0
@@ -227,15 +226,13 @@ def test_a_late_joiner_takes_part_in_the_batch_that_is_open():
 
 
 def test_the_tree_grows_again_from_its_cells_and_means():
-    run = Run.begin(RacingPNE(budget=4000), objective=cusp)
-    while run.state.shared is None:
-        run.step()
-    shared, state = run.state.shared, run.state
-    got, heard = unpacked(_packed(shared, state.gathering, state.rows, "1").arrays, shared.cells.options)
-    size = shared.cells.size
-    assert got.cells.size == size > 31
+    state = shared(Run.begin(RacingPNE(budget=4000), objective=cusp)).state
+    cells, message = state.shared.cells, _packed(state.shared, state.gathering, state.rows, "1")
+    got, heard = unpacked(message.arrays, cells.options)
+    assert got.cells.size == cells.size > 31
     for name in ("depth", "index", "parent", "first_child", "anchor"):
-        np.testing.assert_array_equal(getattr(got.cells, name)[:size], getattr(shared.cells, name)[:size])
+        found, expected = (getattr(tree, name)[: cells.size] for tree in (got.cells, cells))
+        np.testing.assert_array_equal(found, expected)
     assert heard.all()
 
 

@@ -77,11 +77,13 @@ def test_targets_of_a_group_share_the_arrays_of_their_tasks_and_keep_one_copy(al
     with_incumbents = algorithm is TAF
     posteriors = posteriors_of(60, int(with_incumbents))
     outgoing = Outgoing(posteriors, 20, with_incumbents)
-    tasks = {agent: outgoing.arrays(agent, {}) for agent in posteriors}
+    tasks, order = {a: outgoing.arrays(a, {}) for a in posteriors}, [p.digest for p in posteriors.values()]
     for agent, arrays in tasks.items():
         listed = arrays["members"].tolist()
         assert len(set(listed)) == 20
         assert posteriors[agent].digest not in listed
+        places = [order.index(digest) for digest in listed]
+        assert sorted(places[:-1]) == places[:-1]  # the last one is for targets that are in the sample
         best = arrays["incumbents"][:, None] if with_incumbents else np.empty((len(arrays["means"]), 0))
         rows = zip(arrays["means"], arrays["inverses"], best, strict=True)
         assert set(listed) <= {WeightPosterior(*row).digest for row in rows}
