@@ -18,15 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.messages import (
-    MEMBERS,
-    SUM,
-    ArraySpec,
-    Summand,
-    summable_of,
-    summands_of,
-    without_sum,
-)
+from fbo_flower.algorithms import messages
+from fbo_flower.algorithms.messages import MEMBERS, SUM, ArraySpec, Summand
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Phase, Report, Task, floats
@@ -77,22 +70,16 @@ class Member:
     def read(agent_state: AgentState) -> Member:
         """Return the member that `write` stored."""
         arrays = agent_state.arrays
-        numbers = np.asarray(arrays.get("secure.numbers", np.zeros(4)), dtype=np.int64)
-        masked, signed, revealed, masks = map(int, numbers)
+        private, identity, study = (arrays[f"secure.{n}"].tobytes() for n in ("private", "identity", "study"))
+        if "secure.numbers" not in arrays:
+            return Member(private, identity, study)
+        masked, signed, revealed, masks = arrays["secure.numbers"].tolist()
+        works, partners = (_rows(arrays, f"secure.{n}", _DIGEST_BYTES) for n in ("works", "partners"))
         return Member(
-            private=_bytes(arrays, "private"),
-            identity=_bytes(arrays, "identity"),
-            study=_bytes(arrays, "study"),
-            masked=masked,
-            signed=signed,
-            revealed=revealed,
-            masks=bool(masks),
-            cards=_rows(arrays.get(MEMBERS, np.empty((0, keys.CARD_BYTES)))),
-            there=tuple(np.asarray(arrays.get("secure.there", np.empty(0)), dtype=np.bool_).tolist()),
-            content=np.asarray(arrays.get("secure.content", np.empty(0)), dtype=np.uint8).tobytes(),
-            works=_digests(arrays, "works"),
-            partners=_digests(arrays, "partners"),
-        )
+            private, identity, study, masked, signed, revealed, bool(masks),
+            cards=_rows(arrays, MEMBERS, keys.CARD_BYTES), there=_there(arrays),
+            content=arrays["secure.content"].tobytes(), works=frozenset(works), partners=frozenset(partners),
+        )  # fmt: skip
 
     def write(self, agent_state: AgentState) -> AgentState:
         """Return the agent's state with this member stored."""
@@ -167,8 +154,7 @@ class SumGuard:
 
     def peers(self, task: Task) -> list[bytes]:
         """Return the public identity keys of the other members of the sum that a task asks for."""
-        cards = np.asarray(task.arrays.get(MEMBERS, ()), dtype=np.uint8)
-        return [keys.identity_of(card.tobytes()) for card in cards]
+        return [keys.identity_of(card) for card in _rows(task.arrays, MEMBERS, keys.CARD_BYTES)]
 
     def admit(self, task: Task, agent_state: AgentState) -> AgentState:
         """Return the agent's state before a task; WireError if its sum could reveal the agent's report."""
@@ -177,7 +163,7 @@ class SumGuard:
             member = accept_signing(task, member, self.least, repeats(algorithm))
         elif task.phase is Phase.REVEAL:
             member = accept_reveal(task, member, self.least)
-        elif SUM not in task.values or not summands_of(algorithm, agent_state.space, task):
+        elif SUM not in task.values or not messages.summands_of(algorithm, agent_state.space, task):
             member = replace(member, masks=False)
         else:
             work, content = algorithm.report_content.sum_name(task, agent_state), content_of(algorithm, task)
@@ -196,8 +182,8 @@ class SumGuard:
     def release(self, task: Task, agent_state: AgentState, report: Report) -> Report:
         """Return the report with masked words in place of the summands."""
         algorithm, arrays = self.algorithm, dict(report.arrays)
-        layout = summands_of(algorithm, agent_state.space, task)
-        for name in arrays.keys() & summable_of(algorithm.report_content).keys() - layout.keys():
+        layout = messages.summands_of(algorithm, agent_state.space, task)
+        for name in arrays.keys() & messages.summable_of(algorithm.report_content).keys() - layout.keys():
             raise HookError(
                 f"{algorithm.name}: summarise: {name}: expected it in reports to tasks that ask for a sum "
                 "only, got it for another one; leave it out there, or let `asks_for_sum` return True"
@@ -221,7 +207,7 @@ class SumGuard:
 
 def check_summable(algorithm: Algorithm[Any]) -> None:
     """Raise ConfigError if an algorithm cannot have secure sums."""
-    if not summable_of(algorithm.report_content):
+    if not messages.summable_of(algorithm.report_content):
         raise ConfigError(
             f"secure_sums: expected an algorithm whose server needs only sums, got {algorithm.name}; "
             "set secure_sums=0"
@@ -235,7 +221,7 @@ def check_summable(algorithm: Algorithm[Any]) -> None:
 
 def repeats(algorithm: Algorithm[Any]) -> bool:
     """Return whether a report may be made from observations that an earlier sum held."""
-    return any(spec.repeats for spec in summable_of(algorithm.report_content).values())
+    return any(spec.repeats for spec in messages.summable_of(algorithm.report_content).values())
 
 
 def bounds_of(layout: Mapping[str, Summand]) -> Array:
@@ -246,7 +232,7 @@ def bounds_of(layout: Mapping[str, Summand]) -> Array:
 def content_of(algorithm: Algorithm[Any], task: Task) -> bytes:
     """Return the digest of what must be the same for all members: parts of the task, and the options."""
     options = np.frombuffer(canonical_json(algorithm.options()).encode(), dtype=np.uint8)
-    content = {**algorithm.report_content.sum_content(without_sum(task)), "secure.options": options}
+    content = {**algorithm.report_content.sum_content(messages.without_sum(task)), "secure.options": options}
     digest = hashlib.sha256()
     for name, array in sorted(content.items()):
         digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
@@ -272,8 +258,7 @@ def accept_masking(
     content : see `content_of`
     repeats : whether the report may be made from observations that an earlier sum held
     """
-    cards = _rows(task.arrays.get(MEMBERS, np.empty((0, keys.CARD_BYTES))))
-    number = int(task.values[SUM])
+    cards, number = _rows(task.arrays, MEMBERS, keys.CARD_BYTES), int(task.values[SUM])
     if not max(least - 1, 1) <= len(cards) < keys.largest_group(least):
         raise WireError(
             f"secure.members: expected {max(least - 1, 1)} to {keys.largest_group(least) - 1} other "
@@ -292,15 +277,8 @@ def accept_masking(
         return replace(member, masks=False)
     if not member.masked < number < _LARGEST_NUMBER:
         raise WireError(f"secure.sum: expected more than {member.masked}, got {number}", "values")
-    return replace(
-        member,
-        masked=number,
-        masks=True,
-        cards=cards,
-        there=(),
-        content=content,
-        works=member.works | {digest},
-    )
+    works = member.works | {digest}
+    return replace(member, masked=number, masks=True, cards=cards, there=(), content=content, works=works)
 
 
 def accept_signing(task: Task, member: Member, least: int, repeats: bool) -> Member:
@@ -308,8 +286,7 @@ def accept_signing(task: Task, member: Member, least: int, repeats: bool) -> Mem
 
     WireError if the list is a second or a short one, or lacks a partner of the sums before.
     """
-    number = int(task.values.get(SUM, 0))
-    there = tuple(np.asarray(task.arrays.get("secure.there", np.empty(0)), dtype=np.bool_).tolist())
+    number, there = int(task.values.get(SUM, 0)), _there(task.arrays)
     needed = keys.threshold(member.size, least) - 1
     if number != member.masked or number <= member.signed:
         raise WireError(f"secure.sum: expected {member.masked}, once, got {number}", "values")
@@ -340,8 +317,8 @@ def accept_signing(task: Task, member: Member, least: int, repeats: bool) -> Mem
 def accept_reveal(task: Task, member: Member, least: int) -> Member:
     """Return the member after its reveal; WireError unless `t` members signed what it signed itself."""
     number, count = int(task.values.get(SUM, 0)), len(member.cards)
-    boxes = task.arrays.get("secure.boxes", np.empty((0, rounds.BOX_BYTES)))
-    signatures = _rows(task.arrays.get("secure.signatures", np.empty((0, keys.SIGNATURE_BYTES))))
+    boxes = task.arrays.get("secure.boxes", ())
+    signatures = _rows(task.arrays, "secure.signatures", keys.SIGNATURE_BYTES)
     if not number == member.masked == member.signed or number <= member.revealed:
         raise WireError(f"secure.sum: expected {member.signed}, once, got {number}", "values")
     if not len(boxes) == len(signatures) == count:
@@ -395,14 +372,11 @@ def _digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()[:_DIGEST_BYTES]
 
 
-def _digests(arrays: Mapping[str, AnyArray], name: str) -> frozenset[bytes]:
-    return frozenset(_rows(arrays.get(f"secure.{name}", np.empty((0, _DIGEST_BYTES)))))
+def _rows(arrays: Mapping[str, AnyArray], name: str, length: int) -> tuple[bytes, ...]:
+    """Return the rows of an array that `to_rows` made; none without it."""
+    data = np.asarray(arrays.get(name, ()), dtype=np.uint8).tobytes()
+    return tuple(data[i : i + length] for i in range(0, len(data), length))
 
 
-def _rows(array: AnyArray) -> tuple[bytes, ...]:
-    data, length = np.asarray(array, dtype=np.uint8).tobytes(), array.shape[-1]
-    return tuple(data[i : i + length] for i in range(0, len(data), length)) if length else ()
-
-
-def _bytes(arrays: Mapping[str, AnyArray], name: str) -> bytes:
-    return np.asarray(arrays[f"secure.{name}"], dtype=np.uint8).tobytes()
+def _there(arrays: Mapping[str, AnyArray]) -> tuple[bool, ...]:
+    return tuple(np.asarray(arrays.get("secure.there", ()), dtype=np.bool_).tolist())

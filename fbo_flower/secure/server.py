@@ -20,29 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from fbo_flower.algorithms.messages import (
-    MEMBERS,
-    SUM,
-    ArraySpec,
-    Replies,
-    Schema,
-    Summand,
-    summable_of,
-    summands_of,
-)
+from fbo_flower.algorithms import messages
+from fbo_flower.algorithms.messages import MEMBERS, SUM, ArraySpec, Replies, Schema, Summand
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import (
-    AnyArray,
-    Array,
-    Federation,
-    Phase,
-    Report,
-    ServerResults,
-    Task,
-    natural_key,
-)
+from fbo_flower.algorithms.records import Federation, Phase, Report, ServerResults, Task, natural_key
 from fbo_flower.algorithms.server import Server
 from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics.arrays import AnyArray, Array
 from fbo_flower.secure import fixed_point, keys, member, rounds
 from fbo_flower.secure.member import MASKED, REVEALED, SIGNATURE, UNMASKING, check_summable
 
@@ -100,10 +84,7 @@ class OpenSum:
                 row[:] = self.sent[other].boxes[place]
         none = bytes(keys.SIGNATURE_BYTES)
         signatures = [self.signatures.get(other, none) for other in others]
-        return {
-            "secure.boxes": boxes,
-            "secure.signatures": member.to_rows(signatures, keys.SIGNATURE_BYTES),
-        }
+        return {"secure.boxes": boxes, "secure.signatures": member.to_rows(signatures, keys.SIGNATURE_BYTES)}
 
     def valid_signatures(self, reports: Mapping[str, Report]) -> dict[str, bytes]:
         """Return the signatures in reports that sign who of the signer's group has sent numbers."""
@@ -194,7 +175,7 @@ class SecureServer(Server):
 
     @property
     def finished(self) -> bool:
-        needed = any(spec.needed for spec in summable_of(self.algorithm.report_content).values())
+        needed = any(spec.needed for spec in messages.summable_of(self.algorithm.report_content).values())
         return (needed and self.failures_in_a_row >= PATIENCE) or super().finished
 
     def register_cards(self, study: str, cards: Mapping[str, bytes]) -> None:
@@ -221,7 +202,8 @@ class SecureServer(Server):
         self._close([])  # if it is still open
         tasks = super().ask(phase, server_round, present, rng)
         self.asked = frozenset(tasks)
-        layouts = {agent: summands_of(self.algorithm, self.space, task) for agent, task in tasks.items()}
+        algorithm, space = self.algorithm, self.space
+        layouts = {a: messages.summands_of(algorithm, space, task) for a, task in tasks.items()}
         summing = [agent for agent, layout in layouts.items() if layout]
         if not summing:
             return tasks
@@ -292,22 +274,19 @@ class SecureServer(Server):
     def _ask_to_unmask(self, phase: Phase, server_round: int, present: Sequence[str]) -> dict[str, Task]:
         """Return the tasks to sign or to reveal."""
         tasks: dict[str, Task] = {}
-        open_sum = self.open_sum
-        if open_sum is None:
+        if (open_sum := self.open_sum) is None:
             return tasks
         for group in open_sum.groups:
-            there, needed = open_sum.there(group), keys.threshold(len(group), self.least)
-            speakers = [agent for agent in there if agent in open_sum.signatures]
-            if phase is Phase.EVALUATE:
-                speakers = there
-            for agent in speakers if len(speakers) >= needed else ():
+            there, signs = open_sum.there(group), phase is Phase.EVALUATE
+            speakers = there if signs else [agent for agent in there if agent in open_sum.signatures]
+            if len(speakers) < keys.threshold(len(group), self.least):
+                continue
+            for agent in speakers:
                 if agent in present:
-                    others = [other for other in group if other != agent]
-                    arrays: dict[str, AnyArray] = {
-                        "secure.there": np.array([other in there for other in others], dtype=np.uint8)
-                    }
-                    if phase is Phase.REVEAL:
-                        arrays = open_sum.shares(group, agent)
+                    arrays = open_sum.shares(group, agent)
+                    if signs:
+                        others = [other in there for other in group if other != agent]
+                        arrays = {"secure.there": np.array(others, dtype=np.uint8)}
                     tasks[agent] = Task(phase, server_round, 0, 0, arrays, {SUM: self.num_asked})
         return tasks
 

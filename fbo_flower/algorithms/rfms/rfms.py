@@ -34,21 +34,10 @@ from numpy.random import Generator
 
 from fbo_flower.algorithms.messages import Replies
 from fbo_flower.algorithms.options import bounded, choice, integer
-from fbo_flower.algorithms.records import (
-    AnyArray,
-    Best,
-    Federation,
-    Phase,
-    Report,
-    Scalar,
-    ServerResults,
-    Task,
-)
+from fbo_flower.algorithms.records import Best, Federation, Phase, Report, Scalar, ServerResults, Task
 from fbo_flower.algorithms.rfms.site import MAX_MODELS, Sites, digest
 from fbo_flower.algorithms.rfms.state import (
-    METHODS,
-    REFERENCES,
-    SHIP,
+    SETUP,
     Method,
     ModelTrial,
     RFMSState,
@@ -58,10 +47,10 @@ from fbo_flower.algorithms.rfms.state import (
     read_reply,
     read_trials,
     shipped,
-    write_trials,
 )
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.acquisition.proposals import INCUMBENTS
+from fbo_flower.numerics.arrays import AnyArray
 
 OPENBOX, CURATOR, LOCKBOX = ROLES = ("openbox", "curator", "lockbox")
 _SWEEPS = 2  # at the end, a site that did not judge a model is asked once more
@@ -98,13 +87,13 @@ class RFMS(Sites[RFMSState]):
     budget_option: ClassVar[str] = "num_trials"
     roles: ClassVar[tuple[str, ...]] = ROLES
 
-    method: str = choice("fmo", METHODS)
+    method: str = choice("fmo", ("lso", "fso", "fmo", "ehvi", "rand_mo"))
     alpha: float = bounded(0.5, 0, 1)
-    volume_reference: str = choice("front", REFERENCES)
+    volume_reference: str = choice("front", ("front", "ones"))
     improve_on: str = choice("mean", INCUMBENTS)
     num_initial: int = integer(20, 1, MAX_MODELS)
     num_trials: int = integer(60, 1, MAX_MODELS)
-    ship: str = choice("own", SHIP)
+    ship: str = choice("own", ("own", "mean", "max", "guarded"))
     attempts: int = integer(5, 1, 1000)
 
     @property
@@ -140,7 +129,8 @@ class RFMS(Sites[RFMSState]):
         """
         done = len(state.trials)
         failed = done >= self.num_initial and bool(state.failed()[: self.num_initial].all())
-        no_progress = failed or state.exhausted() or state.unfit()
+        unfit = done > 0 and state.trials[0].local.failure.startswith(SETUP)
+        no_progress = failed or state.exhausted() or unfit
         return state.point is None and state.unjudged is None and (done >= self.num_trials or no_progress)
 
     def ask(
@@ -206,7 +196,7 @@ class RFMS(Sites[RFMSState]):
         tasks = {}
         for agent in asked:
             owed = state.owed.get(agent, ())
-            values: dict[str, Scalar] = {"owed": write_trials(owed)} if owed else {}
+            values: dict[str, Scalar] = {"owed": ",".join(map(str, owed))} if owed else {}
             tasks[agent] = Task(Phase.EVALUATE, server_round, trial, 1, arrays, values)
         return replace(state, asked=asked, attempts=state.attempts + 1), tasks
 
@@ -300,12 +290,14 @@ class RFMS(Sites[RFMSState]):
             final = state.final_replies.get(number, {})
             curators = pooled_loss(a for agent, a in final.items() if agent in state.curators)
             lockboxes = pooled_loss(a for agent, a in final.items() if agent in state.lockboxes)
+            inbag = state.replies.get(number, {})
+            refusals = [f"{agent}: {reply.failure}" for agent, reply in inbag.items() if reply.failure]
             models.append(
                 {
                     "trial": number,
                     "round": trial.round,
                     "config": state.space.decode(trial.point),
-                    "failure": _failure(state, number) if failed[number] else "",
+                    "failure": (trial.local.failure or "; ".join(refusals)) if failed[number] else "",
                     "local_loss": float(losses[number, 0]),
                     "remote_loss": float(losses[number, 1]),
                     "on_front": number in front,
@@ -318,34 +310,17 @@ class RFMS(Sites[RFMSState]):
             )
         judgements = []
         for number, trial in enumerate(state.trials):
-            judgements.append(_row(number, state.openbox, "openbox", "inbag", trial.local))
+            answers = [("inbag", state.openbox, trial.local)]
             for split, replies in (("inbag", state.replies), ("outbag", state.final_replies)):
-                for agent, reply in replies.get(number, {}).items():
-                    judgements.append(_row(number, agent, _role(state, agent), split, reply))
-        return ServerResults(models, judgements, {} if best is None else _recommendations(state, best))
-
-
-def _recommendations(state: RFMSState, shipped: int) -> dict[str, Best]:
-    """Return the shipped configuration for every site that judged it, with minus its loss as the value.
-
-    The loss is the one of the search, or of the end if there is none.
-    """
-    trial = state.trials[shipped]
-    replies = {**state.final_replies.get(shipped, {}), **state.replies.get(shipped, {})}
-    replies[state.openbox] = trial.local
-    known = {agent: reply.loss for agent, reply in replies.items() if math.isfinite(reply.loss)}
-    return {agent: Best(trial.point, -loss) for agent, loss in known.items()}
-
-
-def _row(trial: int, agent: str, role: str, split: str, reply: SiteReply) -> dict[str, object]:
-    return {"agent": agent, "role": role, "trial": trial, "split": split, **vars(reply)}
-
-
-def _role(state: RFMSState, agent: str) -> str:
-    return "openbox" if agent == state.openbox else "curator" if agent in state.curators else "lockbox"
-
-
-def _failure(state: RFMSState, trial: int) -> str:
-    local = state.trials[trial].local.failure
-    refusals = [f"{agent}: {a.failure}" for agent, a in state.replies.get(trial, {}).items() if a.failure]
-    return local or "; ".join(refusals)
+                answers += [(split, agent, reply) for agent, reply in replies.get(number, {}).items()]
+            for split, agent, reply in answers:
+                role = "curator" if agent in state.curators else "lockbox"
+                row = {"agent": agent, "role": "openbox" if agent == state.openbox else role}
+                judgements.append({**row, "trial": number, "split": split, **vars(reply)})
+        if best is None:
+            return ServerResults(models, judgements)
+        # every site that judged the shipped model gets it, with minus its loss, in the search or at the end
+        judged = {**state.final_replies.get(best, {}), **state.replies.get(best, {})}
+        judged[state.openbox], point = state.trials[best].local, state.trials[best].point
+        recommended = {a: Best(point, -r.loss) for a, r in judged.items() if math.isfinite(r.loss)}
+        return ServerResults(models, judgements, recommended)

@@ -17,19 +17,11 @@ import numpy as np
 
 from fbo_flower.algorithms.messages import Content, octets, real
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import (
-    AgentState,
-    AnyArray,
-    Array,
-    IntArray,
-    Phase,
-    Scalar,
-    Task,
-    Trials,
-)
+from fbo_flower.algorithms.records import AgentState, Phase, Scalar, Task, Trials
 from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD, read_trials, write_late
 from fbo_flower.errors import WireError
+from fbo_flower.numerics.arrays import AnyArray, Array, IntArray
 
 State = TypeVar("State")
 MAX_MODEL_BYTES = 48 * 2**20  # largest packed model in a message
@@ -154,18 +146,15 @@ class Sites(Algorithm[State]):
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Content:
         """Return the loss, the number of rows and, from the openbox, the model of a fit that succeeded."""
-        return SiteReport(model=self._model(task, agent_state), **self._loss(task, agent_state))
-
-    def _model(self, task: Task, agent_state: AgentState) -> AnyArray | None:
         values = agent_state.history.select(task.trial, task.end).values
-        if task.phase is not Phase.TRAIN or not np.isfinite(values).all():
-            return None
-        if task.trial not in agent_state.arrays["model_trial"]:
-            raise WireError(
-                f"trial: expected {int(agent_state.arrays['model_trial'][0])}, the only one whose model this "
-                f"site stores, got {task.trial}"
-            )
-        return agent_state.arrays["model"]
+        model = None
+        if task.phase is Phase.TRAIN and np.isfinite(values).all():
+            model, (stored,) = agent_state.arrays["model"], agent_state.arrays["model_trial"].tolist()
+            if stored != task.trial:
+                raise WireError(
+                    f"trial: expected {stored}, the only one whose model this site stores, got {task.trial}"
+                )
+        return SiteReport(model=model, **self._loss(task, agent_state))
 
     def _loss(self, task: Task, agent_state: AgentState) -> dict[str, Any]:
         """Return the loss and the number of rows, or why there is none, and losses that the server missed."""

@@ -120,10 +120,6 @@ class RFMSState:
         last = {agent: reply for replies in self.replies.values() for agent, reply in replies.items()}
         return set(last) == set(self.curators) and all(reply.withheld for reply in last.values())
 
-    def unfit(self) -> bool:
-        """Return whether the openbox refused its own first model for a reason that only people can mend."""
-        return bool(self.trials) and self.trials[0].local.failure.startswith(SETUP)
-
     def front(self) -> list[int]:
         """Return the non-dominated trials in `(J_l, J_r)`; of equal ones only the first."""
         losses = self.losses()
@@ -197,11 +193,6 @@ def _reply(loss: object, num_rows: object) -> SiteReply:
     return SiteReply(loss, num_rows)
 
 
-def write_trials(trials: Iterable[int]) -> str:
-    """Return trial ids as a text for a task."""
-    return ",".join(map(str, trials))
-
-
 def read_trials(text: Scalar) -> list[int]:
     """Return the trial ids in a text; WireError if it is not a list of them."""
     parts = str(text).split(",") if text else []
@@ -212,9 +203,6 @@ def read_trials(text: Scalar) -> list[int]:
 
 # -- the methods ---------------------------------------------------------------------------------
 
-METHODS = ("lso", "fso", "fmo", "ehvi", "rand_mo")
-SHIP = ("own", "mean", "max", "guarded")
-REFERENCES = ("front", "ones")
 GUESSING = 0.5  # misclassification rate of guessing between two classes
 
 
@@ -222,9 +210,9 @@ GUESSING = 0.5  # misclassification rate of guessing between two classes
 class Method:
     """A method with the options that it reads; see `RFMS`."""
 
-    name: str  # one of `METHODS`
+    name: str  # "lso", "fso", "fmo", "ehvi" or "rand_mo"
     alpha: float  # of "fso"
-    reference: str = "front"  # reference point of "ehvi", one of `REFERENCES`
+    reference: str = "front"  # reference point of "ehvi": "front" or "ones"
     incumbent: str = "mean"  # of "lso", "fso" and "fmo", one of `proposals.INCUMBENTS`
 
     def combined(self, losses: Array) -> Array:
